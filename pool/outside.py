@@ -1,0 +1,31 @@
+"""Everything a role takes from the world: wall time, chance and secrets.
+
+Monotonic time comes from the running event loop; connections, sensors and keepers are handed in where they
+are used. Nothing else in the package reads a clock or draws a random number, so that a test or a simulation
+can run the real roles in a world of its own making (DESIGN 7). This module is the one place that may.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The world as a role sees it.
+
+    Attributes:
+        wall: seconds since 1970-01-01 UTC. May jump; never used to measure how long something took.
+        chance: the source of every random choice that is not a secret.
+        secret: returns that many random bytes as hexadecimal text, for claim ids and tokens.
+        cpu: processor seconds (user, system) this process has used so far, for leverage accounting (EV 2.8).
+    """
+
+    wall: Callable[[], float] = time.time
+    chance: random.Random = field(default_factory=random.Random)
+    secret: Callable[[int], str] = secrets.token_hex
+    cpu: Callable[[], float] = time.process_time
