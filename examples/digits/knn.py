@@ -3,9 +3,10 @@
 
     knn.py K DIGITS.csv.gz
 
-Shuffles the digits with a fixed seed, cuts them into ten folds, and recognises each fold by the other nine: a digit is
-what most of its k nearest neighbours (Euclidean distance over the 64 pixels) are; a tie goes to the nearest among them.
-Needs nothing but Python, takes about two seconds on one core, and prints the same for the same input anywhere.
+Shuffles the digits with a fixed seed, cuts them into ten folds, and recognises each fold by the other nine:
+a digit is what most of its k nearest neighbours (Euclidean distance over the 64 pixels) are; a tie goes to the
+nearest among them. Needs nothing but Python, takes about two seconds on one core, and prints the same for the
+same input anywhere.
 """
 
 import csv
@@ -30,7 +31,7 @@ def read_digits(path):
 def recognise(pixels, known_pixels, known_digits, k):
     """The digit that most of the k nearest neighbours are."""
     distances = map(math.dist, repeat(pixels), known_pixels)
-    nearest = [digit for _, digit in heapq.nsmallest(k, zip(distances, known_digits))]
+    nearest = [digit for _, digit in heapq.nsmallest(k, zip(distances, known_digits, strict=True))]
     votes = Counter(nearest)
     most = max(votes.values())
     return next(digit for digit in nearest if votes[digit] == most)
@@ -44,7 +45,7 @@ def cross_validate(digits, k):
     for fold in range(FOLDS):
         unknown = digits[fold::FOLDS]
         known = [digit for place, digit in enumerate(digits) if place % FOLDS != fold]
-        known_pixels, known_digits = zip(*known)
+        known_pixels, known_digits = zip(*known, strict=True)
         right = sum(recognise(pixels, known_pixels, known_digits, k) == digit for pixels, digit in unknown)
         shares.append(right / len(unknown))
     return shares

@@ -49,21 +49,27 @@ def plot(rows):
     def down(accuracy):
         return HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * (accuracy - low) / ((high - low) or 1.0)
 
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">'
+    def stroke(x1, x2, y1, y2, colour):
+        return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
+
+    def label(x, y, text, anchor="middle"):
+        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text}</text>'
+
+    yield '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"'
+    yield f'     viewBox="0 0 {WIDTH} {HEIGHT}">'
     yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>'
-    yield f'<text x="{WIDTH / 2}" y="24" text-anchor="middle" font-size="15">Handwritten digits: accuracy over k</text>'
+    yield label(WIDTH / 2, 24, "Handwritten digits: accuracy over k")
     for step in range(5):
         value = low + (high - low) * step / 4
-        yield (f'<line x1="{MARGIN}" x2="{WIDTH - MARGIN}" y1="{down(value):.1f}" y2="{down(value):.1f}" stroke="#ddd"/>'
-               f'<text x="{MARGIN - 6}" y="{down(value) + 4:.1f}" text-anchor="end">{value:.1%}</text>')
+        yield stroke(MARGIN, WIDTH - MARGIN, down(value), down(value), "#ddd")
+        yield label(MARGIN - 6, down(value) + 4, f"{value:.1%}", "end")
     line = " ".join(f"{across(k):.1f},{down(accuracy):.1f}" for k, accuracy, _ in rows)
     yield f'<polyline points="{line}" fill="none" stroke="#1f5fa8" stroke-width="2"/>'
     for k, accuracy, spread in rows:
-        x = f"{across(k):.1f}"
-        yield (f'<line x1="{x}" x2="{x}" y1="{down(accuracy - spread):.1f}" y2="{down(accuracy + spread):.1f}" stroke="#1f5fa8"/>'
-               f'<circle cx="{x}" cy="{down(accuracy):.1f}" r="4" fill="#1f5fa8"/>'
-               f'<text x="{x}" y="{HEIGHT - MARGIN + 20}" text-anchor="middle">{k}</text>')
-    yield f'<text x="{WIDTH / 2}" y="{HEIGHT - 10}" text-anchor="middle">neighbours asked, k</text>'
+        yield stroke(across(k), across(k), down(accuracy - spread), down(accuracy + spread), "#1f5fa8")
+        yield f'<circle cx="{across(k):.1f}" cy="{down(accuracy):.1f}" r="4" fill="#1f5fa8"/>'
+        yield label(across(k), HEIGHT - MARGIN + 20, str(k))
+    yield label(WIDTH / 2, HEIGHT - 10, "neighbours asked, k")
     yield "</svg>"
 
 

@@ -3,7 +3,8 @@
 
     henon.py A B
 
-Prints the largest Lyapunov exponent over 100,000 steps (above zero: chaos), or after how many steps the point escaped.
+Prints the largest Lyapunov exponent over 100,000 steps (above zero: chaos), or after how many steps the point
+escaped.
 """
 
 import math

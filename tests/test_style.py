@@ -1,0 +1,239 @@
+"""The rules of the house that a program can check: types, floors, the outside world, what a file must say.
+
+Does not check what the code does. Each rule is a pure function over a file's syntax tree and has a test of its
+own that shows it catches what it is for.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+SOURCES = sorted((REPOSITORY / "pool").rglob("*.py"))
+TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
+LONGEST = 700
+
+# Floor of each room, lowest first; a room may import from rooms of a lower number only. Where one room of a floor
+# may look into another of the same, a fraction sets them apart. `pool.testing` sees everything, nothing sees it.
+FLOORS = {
+    "errors": -1,
+    "outside": -1,
+    "classad": 0,
+    "wire": 0,
+    "policy": 1.5,
+    "jobs": 1,
+    "shadow": 2.5,
+    "starter": 2.5,
+    "machine": 2,
+    "pipes": 2,
+    "checkpoint": 2,
+    "remoteio": 2,
+    "store": 2,
+    "config": 2,
+    "roles": 3,
+    "node": 4.5,
+    "client": 5,
+    "web": 5,
+    "cli": 5.5,
+    "__main__": 6,
+    "testing": 7,
+}
+
+CLOCK_AND_CHANCE = {
+    "time": {"time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "sleep"},
+    "datetime": {"now", "utcnow", "today"},
+    "secrets": None,
+    "random": None,
+    "uuid": {"uuid1", "uuid4"},
+    "os": {"urandom", "getrandom"},
+}
+ALLOWED_NAMES = {"random.Random"}  # the type of an injected source; making one is caught as a call
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def room_of(module: str) -> str | None:
+    """The room of a module's dotted name: 'pool.wire.frames' lives in 'wire'; None outside the package."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "pool" and len(parts) > 1 else None
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(REPOSITORY).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.Module, package: str) -> Iterator[tuple[int, str]]:
+    """(line, dotted module) of every import, relative ones resolved against the package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            yield node.lineno, base
+            if base == "pool":
+                yield from ((node.lineno, f"pool.{alias.name}") for alias in node.names)
+
+
+def climbing(tree: ast.Module, module: str, *, is_package: bool = False) -> list[str]:
+    """Imports of this module that do not go down the floors."""
+    own = room_of(module)
+    package = module if is_package else module.rpartition(".")[0]
+    found = []
+    for line, name in imported(tree, package):
+        other = room_of(name)
+        if other is None or other == own or own is None:
+            continue
+        if other not in FLOORS:
+            if other.startswith("__"):
+                continue
+            found.append(f"line {line}: {name} is on no floor")
+        elif own not in FLOORS:
+            found.append(f"{module} is on no floor")
+        elif FLOORS[other] >= FLOORS[own]:
+            found.append(f"line {line}: {own} imports {name}, which is not below it")
+    return found
+
+
+def outside_reads(tree: ast.Module) -> list[str]:
+    """Places that read a clock or draw a random number by themselves."""
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update({alias.asname or alias.name: alias.name for alias in node.names})
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    found = []
+    for node in ast.walk(tree):
+        dotted = _dotted(node, names)
+        if dotted is None:
+            continue
+        module, _, rest = dotted.partition(".")
+        if module not in CLOCK_AND_CHANCE or not rest:
+            continue
+        if dotted in ALLOWED_NAMES and id(node) not in called:
+            continue
+        forbidden = CLOCK_AND_CHANCE[module]
+        if forbidden is None or rest.rpartition(".")[2].removesuffix("_ns") in forbidden:
+            found.append(f"line {node.lineno}: {dotted}")  # type: ignore[attr-defined]
+    return found
+
+
+def _dotted(node: ast.AST, names: dict[str, str]) -> str | None:
+    """The full dotted name that an expression stands for, when it begins with something imported."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        value = _dotted(node.value, names)
+        return None if value is None else f"{value}.{node.attr}"
+    return None
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def identify(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+def test_ruff() -> None:
+    run("ruff", "check", ".")
+
+
+def test_types() -> None:
+    run("mypy")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=identify)
+def test_imports_go_down_the_floors(path: Path) -> None:
+    assert climbing(parsed(path), module_name(path), is_package=path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in SOURCES if p.name != "outside.py" and "testing" not in p.relative_to(REPOSITORY).parts],
+    ids=identify,
+)
+def test_nothing_else_reads_clocks_or_chance(path: Path) -> None:
+    assert outside_reads(parsed(path)) == []
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=identify)
+def test_each_file_says_what_it_is_for(path: Path) -> None:
+    tree = parsed(path)
+    assert ast.get_docstring(tree) or not tree.body, "no module docstring"
+    length = len(path.read_text().splitlines())
+    assert length <= LONGEST, f"{length} lines: no longer one sitting"
+
+
+def test_nothing_is_left_open() -> None:
+    left = re.compile(r"\b(TODO|FIXME|X{3})\b|raise NotImplementedError|pytest\.mark\.(skip\b|xfail)")
+    this = Path(__file__)
+    native = (REPOSITORY / "pool").rglob("*.[ch]")
+    found = [
+        f"{identify(path)}:{number}: {line.strip()}"
+        for path in [*SOURCES, *TESTS, *native]
+        if path != this
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if left.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "caught"),
+    [
+        ("pool.classad.lexer", "from pool.roles.schedd import Schedd", True),
+        ("pool.classad.lexer", "def f():\n    import pool.wire.frames", True),
+        ("pool.classad.lexer", "from ..wire import frames", True),
+        ("pool.classad.lexer", "from pool import node", True),
+        ("pool.classad.lexer", "from pool.nowhere import x", True),
+        ("pool.wire.tcp", "from pool.testing import VirtualLoop", True),
+        ("pool.classad.lexer", "from .values import UNDEFINED\nfrom pool.errors import PoolError", False),
+        ("pool.roles.schedd", "from pool.store import Store\nfrom pool.policy.queue import order", False),
+        ("pool.testing.net", "from pool.node import personal", False),
+    ],
+)
+def test_the_floor_rule_catches(module: str, text: str, caught: bool) -> None:
+    assert bool(climbing(ast.parse(text), module)) is caught
+
+
+@pytest.mark.parametrize(
+    ("text", "caught"),
+    [
+        ("import time\ntime.time()", True),
+        ("import time as t\nclock = t.monotonic_ns", True),
+        ("from time import perf_counter as p\np()", True),
+        ("from datetime import datetime\ndatetime.now()", True),
+        ("import datetime\ndatetime.datetime.utcnow()", True),
+        ("import random\nrandom.Random(3)", True),
+        ("from random import choice\nchoice([1])", True),
+        ("import secrets\nsecrets.token_hex(8)", True),
+        ("import os\nos.urandom(8)", True),
+        ("import uuid\nuuid.uuid4()", True),
+        ("import time\ntime.strftime('%F', time.gmtime(0))", False),
+        ("import random\ndef f(chance: random.Random) -> float:\n    return chance.random()", False),
+        ("import asyncio\nasyncio.get_running_loop().time()", False),
+        ("from datetime import datetime, UTC\ndatetime.fromtimestamp(0, UTC)", False),
+    ],
+)
+def test_the_outside_rule_catches(text: str, caught: bool) -> None:
+    assert bool(outside_reads(ast.parse(text))) is caught
