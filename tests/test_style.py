@@ -1,7 +1,7 @@
 """The rules of the house that a program can check: types, floors, the outside world, what a file must say.
 
-Does not check what the code does. Each rule is a pure function over a file's syntax tree and has a test of its
-own that shows it catches what it is for.
+Does not check what the code does. Each rule is a pure function over a file's syntax tree and has a test
+of its own that shows it catches what it is for.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ SOURCES = sorted((REPOSITORY / "pool").rglob("*.py"))
 TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
 LONGEST = 700
 
-# Floor of each room, lowest first; a room may import from rooms of a lower number only. Where one room of a floor
-# may look into another of the same, a fraction sets them apart. `pool.testing` sees everything, nothing sees it.
+# Floor of each room, lowest first; a room may import from rooms of a lower number only. Where one room of a
+# floor may look into another of the same, a fraction sets them apart. `pool.testing` sees everything and is
+# seen by nothing.
 FLOORS = {
     "errors": -1,
     "outside": -1,
