@@ -5,8 +5,8 @@
 
 Shuffles the digits with a fixed seed, cuts them into ten folds, and recognises each fold by the other nine:
 a digit is what most of its k nearest neighbours (Euclidean distance over the 64 pixels) are; a tie goes to
-the nearest among them. Needs nothing but Python, takes about two seconds on one core, and prints the same for the
-same input anywhere.
+the nearest among them. Needs nothing but Python, takes about two seconds on one core, and prints the same for
+the same input anywhere.
 """
 
 import csv
