@@ -1,0 +1,7 @@
+"""All benchmarks: importing this enters them into the list, in the order in which they run."""
+
+from __future__ import annotations
+
+from tests.benchmarks import idle, latency, listings, memory, submits, throughput
+
+__all__ = ["idle", "latency", "listings", "memory", "submits", "throughput"]

@@ -1,0 +1,33 @@
+"""What a node with all roles costs while nothing happens."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pool.client import Pool
+from tests.benchmarks import processes
+from tests.benchmarks.nodes import personal_node
+from tests.benchmarks.rows import Effort, Goal, Row, benchmark
+
+
+@benchmark("idle")
+async def idle(effort: Effort) -> list[Row]:
+    """Memory and processor time of an idle node with all roles, its helper processes included."""
+    seconds = effort.of(60, least=10)
+    async with personal_node(slots=8) as node:
+        async with await Pool.connect(node.address) as pool:
+            await (await pool.submit({"executable": "/bin/true", "queue": 1})).wait()
+        await asyncio.sleep(5)
+        family = processes.children(node.pid)
+        before = sum(processes.processor_seconds(pid) for pid in family)
+        await asyncio.sleep(seconds)
+        used = sum(processes.processor_seconds(pid) for pid in family) - before
+        sizes = [processes.memory(pid) for pid in family]
+    resident, proportional = (sum(column) / 1e6 for column in zip(*sizes, strict=True))
+    share = 100 * used / seconds
+    note = f"over {seconds} s, {len(family)} processes"
+    return [
+        Row("idle node, all roles: resident memory", resident, "MB", Goal("at most", 60)),
+        Row("idle node, all roles: proportional memory", proportional, "MB"),
+        Row("idle node, all roles: processor", share, "% of a core", Goal("at most", 0.3), note=note),
+    ]

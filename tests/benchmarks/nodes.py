@@ -1,0 +1,118 @@
+"""Nodes to measure: the program itself, each in a process and a state directory of its own.
+
+A node that does not come up, or ends by itself, is an error that shows what it logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pool.client import NoPool, Pool
+from tests.conftest import REPOSITORY
+
+START = 30.0
+ALL = "collector,negotiator,schedd,startd"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A running node: where it is reached, which process it is, where it keeps its things."""
+
+    address: str
+    pid: int
+    directory: Path
+
+
+@contextlib.asynccontextmanager
+async def personal_node(slots: int) -> AsyncIterator[Node]:
+    """A pool on this machine with all roles, which always runs jobs."""
+    with _directory() as directory:
+        async with _node(directory, "--roles", ALL, *_slots(slots)) as node:
+            yield node
+
+
+@contextlib.asynccontextmanager
+async def two_nodes(slots: int) -> AsyncIterator[tuple[Node, Node]]:
+    """A submitting node with collector and negotiator, and one with a startd that joined it by token."""
+    with _directory() as here, _directory() as there:
+        async with _node(here, "--roles", "collector,negotiator,schedd") as submit:
+            async with await Pool.connect(submit.address) as pool:
+                params = {"roles": ["startd"], "lifetime": 600, "uses": 1}
+                token = (await pool.call("node.token", params))["token"]
+            async with _node(there, "--roles", "startd", "--join", token, *_slots(slots)) as execute:
+                yield submit, execute
+
+
+def _slots(number: int) -> tuple[str, ...]:
+    return ("--set", f"NUM_SLOTS={number}", "--set", "POLICY=dedicated")
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="poolnode-bench-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+@contextlib.asynccontextmanager
+async def _node(directory: Path, *arguments: str) -> AsyncIterator[Node]:
+    state = directory / "state"
+    with (directory / "log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "pool.cli.main", *arguments, "--state", str(state)),
+            cwd=REPOSITORY,
+            env=os.environ | {"HOME": str(directory)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    address = f"unix://{state}/node.sock"
+    try:
+        await _up(address, process, directory / "log")
+        yield Node(address, process.pid, directory)
+    finally:
+        await _stop(process, address)
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-4000:]
+
+
+async def _up(address: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    """Wait until the node answers."""
+    try:
+        async with asyncio.timeout(START):
+            while True:
+                try:
+                    async with await Pool.connect(address) as pool:
+                        await pool.call("node.ping")
+                    return
+                except (NoPool, OSError):
+                    if process.returncode is not None:
+                        raise RuntimeError("the node ended:\n" + _tail(log)) from None
+                    await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise RuntimeError(f"no answer in {START:g} s:\n" + _tail(log)) from None
+
+
+async def _stop(process: asyncio.subprocess.Process, address: str) -> None:
+    """Remove the jobs that are left, then end the node; by force when it does not listen."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(10), await Pool.connect(address) as pool:
+            await pool.act("remove", everything=True, force=True)
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(START):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

@@ -1,0 +1,161 @@
+"""Every submit file of `examples/` runs through a personal pool as its README says, with the results it shows.
+
+Each example is copied first, so that nothing is written into the source tree. The digits go through on a part
+of the data (all fifteen values of k, a sixth of the digits); the whole set is one process here, and the whole
+example is the README's first line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.dom.minidom
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+EXAMPLES = REPOSITORY / "examples"
+RUN = {
+    "hello/hello.sub",
+    "script/script.sub",
+    "sweep/sweep.sub",
+    "cprogram/cprogram.sub",
+    "digits/digits.sub",
+    "digits/table.sub",
+}
+
+
+@pytest.fixture
+def example(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of the example that the test's parameter names."""
+    return Path(shutil.copytree(EXAMPLES / request.param, tmp_path / request.param))
+
+
+def poolnode_run(directory: Path, file: str) -> subprocess.CompletedProcess[str]:
+    """`poolnode run FILE` in that directory."""
+    return subprocess.run(
+        [sys.executable, "-m", "pool.cli.main", "run", file],
+        cwd=directory,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def run(directory: Path, file: str) -> str:
+    """What `poolnode run FILE` printed. Fails the test when a job or the command did."""
+    done = poolnode_run(directory, file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def promised(directory: Path) -> str:
+    """What an example's README says one sees."""
+    return (directory / "README.md").read_text()
+
+
+def lines_of(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def test_every_submit_file_is_run_here() -> None:
+    assert {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.sub")} == RUN
+
+
+def test_every_example_says_what_one_sees() -> None:
+    for directory in filter(Path.is_dir, EXAMPLES.iterdir()):
+        text = (directory / "README.md").read_text()
+        assert "What one sees" in text
+        for file in directory.glob("*.sub"):
+            assert f"poolnode run {file.name}" in text
+
+
+@pytest.mark.parametrize("example", ["hello"], indirect=True)
+def test_hello(example: Path) -> None:
+    run(example, "hello.sub")
+    said = (example / "hello.out").read_text()
+    assert re.fullmatch(r"Hello from the pool, this is process 0 of cluster \d+\n", said)
+    assert (example / "hello.err").read_text() == ""
+    log = (example / "hello.log").read_text()
+    assert [line[:3] for line in log.splitlines() if re.match(r"\d{3} \(", line)][:2] == ["000", "001"]
+    assert "005 (" in log
+
+
+@pytest.mark.parametrize("example", ["script"], indirect=True)
+def test_script(example: Path) -> None:
+    run(example, "script.sub")
+    said = lines_of((example / "script.out").read_text())
+    assert said
+    assert set(said) <= set(lines_of(promised(example)))
+    assert len((example / "counts").read_text().splitlines()) > 5
+    assert not (example / "words").exists(), "only what transfer_output_files names comes back"
+
+
+@pytest.mark.parametrize("example", ["sweep"], indirect=True)
+def test_sweep(example: Path) -> None:
+    run(example, "sweep.sub")
+    pairs = [line.split(", ") for line in (example / "params.txt").read_text().splitlines()]
+    said = [(example / f"a{a}_b{b}.out").read_text().strip() for a, b in pairs]
+    assert len(said) == 4
+    assert set(said) <= set(lines_of(promised(example)))
+
+
+@pytest.mark.parametrize("example", ["cprogram"], indirect=True)
+def test_cprogram(example: Path) -> None:
+    compiling = next(line for line in lines_of(promised(example)) if line.startswith("gcc "))
+    subprocess.run(compiling.split(), cwd=example, check=True)
+    run(example, "cprogram.sub")
+    said = [(example / f"primes.{process}.out").read_text().strip() for process in range(4)]
+    assert set(said) <= set(lines_of(promised(example)))
+    assert sum(int(line.split()[0]) for line in said) == 148_933, "primes below two million"
+
+
+@pytest.mark.parametrize("example", ["cprogram"], indirect=True)
+def test_cprogram_without_compiling_is_refused_in_words(example: Path) -> None:
+    done = poolnode_run(example, "cprogram.sub")
+    assert done.returncode != 0
+    assert "primes" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("example", ["digits"], indirect=True)
+def test_digits(example: Path) -> None:
+    data = example / "digits.csv.gz"
+    digits = gzip.decompress(data.read_bytes()).splitlines(keepends=True)
+    assert len(digits) == 1797
+    data.write_bytes(gzip.compress(b"".join(digits[::6])))
+    run(example, "digits.sub")
+    run(example, "table.sub")
+    rows = lines_of((example / "table.txt").read_text())[1:]
+    assert [int(row.split()[0]) for row in rows] == list(range(1, 16))
+    assert all(float(row.split()[1].rstrip("%")) > 90 for row in rows)
+    picture = xml.dom.minidom.parse(str(example / "accuracy.svg"))
+    assert len(picture.getElementsByTagName("circle")) == 15
+
+
+def test_the_whole_set_of_digits_gives_what_the_readme_shows() -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "digits" / "knn.py", "4", EXAMPLES / "digits" / "digits.csv.gz"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "k=4 digits=1797 folds=10 accuracy=0.98831 spread=0.00614\n"
+    assert re.search(r"^ +4 +98\.831% +0\.614%", promised(EXAMPLES / "digits"), re.MULTILINE)
+
+
+def test_bad_arguments_of_the_examples_are_told_in_a_line() -> None:
+    for script, arguments in (("digits/knn.py", ["0"]), ("digits/table.py", []), ("sweep/henon.py", ["1"])):
+        done = subprocess.run(
+            [sys.executable, EXAMPLES / script, *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith("usage: ")
