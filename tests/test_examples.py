@@ -1,4 +1,4 @@
-"""Every submit file of `examples/` runs through a personal pool as its README says, with the results it shows.
+"""Every submit file of `examples/` runs through a personal pool as its README says, and gives what it shows.
 
 Each example is copied first, so that nothing is written into the source tree. The digits go through on a part
 of the data (all fifteen values of k, a sixth of the digits); the whole set is one process here, and the whole
