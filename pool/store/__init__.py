@@ -1,0 +1,60 @@
+"""Where the schedd's queue, events, history and accounting are kept so that nothing accepted is ever lost.
+
+Start reading at `store.py`; `changes.py` is what goes in and comes out. It knows nothing of ads or roles.
+"""
+
+from pool.store.changes import (
+    WHOLE_CLUSTER,
+    AddEvent,
+    Change,
+    ClusterRow,
+    EndProc,
+    EventRow,
+    HistoryRow,
+    Loaded,
+    NewCluster,
+    ProcRow,
+    RemoveCluster,
+    SetMeta,
+    SetProc,
+    Trim,
+    UsageRow,
+)
+from pool.store.errors import (
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreGone,
+    StoreRefused,
+    StoreTooNew,
+    StoreUnwritable,
+)
+from pool.store.store import Store
+
+__all__ = [
+    "WHOLE_CLUSTER",
+    "AddEvent",
+    "Change",
+    "ClusterRow",
+    "EndProc",
+    "EventRow",
+    "HistoryRow",
+    "Loaded",
+    "NewCluster",
+    "ProcRow",
+    "RemoveCluster",
+    "SetMeta",
+    "SetProc",
+    "Store",
+    "StoreBusy",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFull",
+    "StoreGone",
+    "StoreRefused",
+    "StoreTooNew",
+    "StoreUnwritable",
+    "Trim",
+    "UsageRow",
+]

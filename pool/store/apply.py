@@ -1,0 +1,157 @@
+"""One change, one or a few statements. Runs inside a transaction that somebody else opens and ends.
+
+An `Applier` also holds the two counters that hand out numbers: they are read once at the start, go on in
+memory, and go back with `mark` and `rewind` when a transaction is undone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+from pool.store.changes import (
+    AddEvent,
+    Change,
+    EndProc,
+    NewCluster,
+    RemoveCluster,
+    SetMeta,
+    SetProc,
+    Trim,
+)
+from pool.store.errors import StoreRefused
+from pool.store.schema import DELTA_BLOCK
+
+IDLE, COMPLETED = 1, 4
+
+Result = int | None
+
+
+class Applier:
+    """Writes changes through one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._run = connection.execute
+        self.next_cluster = int(self._run("SELECT value FROM meta WHERE key = 'next_cluster'").fetchone()[0])
+        self.next_event = int(self._run("SELECT ifnull(max(number), 0) + 1 FROM event").fetchone()[0])
+        self._verbs: dict[type[Any], Callable[[Any], Result]] = {
+            NewCluster: self._new_cluster,
+            SetProc: self._set_proc,
+            EndProc: self._end_proc,
+            AddEvent: self._add_event,
+            RemoveCluster: self._remove_cluster,
+            SetMeta: self._set_meta,
+            Trim: self._trim,
+        }
+
+    def apply(self, change: Change) -> Result:
+        """Carry out one change. Raises StoreRefused or sqlite3.Error, after which the caller rolls back."""
+        return self._verbs[type(change)](change)
+
+    def mark(self) -> tuple[int, int]:
+        """The counters, to be given to `rewind` if what follows is undone."""
+        return self.next_cluster, self.next_event
+
+    def rewind(self, mark: tuple[int, int]) -> None:
+        """Put the counters back."""
+        self.next_cluster, self.next_event = mark
+
+    def _new_cluster(self, c: NewCluster) -> None:
+        if c.cluster < self.next_cluster:
+            raise StoreRefused(
+                f"cannot store cluster {c.cluster}: that id was given before",
+                hint=f"the next free one is {self.next_cluster}",
+            )
+        if c.count < 1 or (c.deltas and len(c.deltas) != c.count):
+            raise StoreRefused(
+                f"cannot store cluster {c.cluster}: {c.count} processes, {len(c.deltas or ())} differences"
+            )
+        self._run("INSERT INTO cluster VALUES(?, ?, ?, ?, ?)", (c.cluster, c.owner, c.ad, c.count, c.time))
+        if c.deltas and any(d is not None for d in c.deltas):
+            for start in range(0, c.count, DELTA_BLOCK):
+                block = msgpack.packb(list(c.deltas[start : start + DELTA_BLOCK]))
+                self._run("INSERT INTO delta VALUES(?, ?, ?)", (c.cluster, start // DELTA_BLOCK, block))
+        self.next_cluster = c.cluster + 1
+        self._run("UPDATE meta SET value = ? WHERE key = 'next_cluster'", (b"%d" % self.next_cluster,))
+
+    def _set_proc(self, c: SetProc) -> None:
+        if c.status == IDLE and not c.state:
+            done = self._run(
+                "DELETE FROM proc WHERE cluster = ? AND proc = ? AND state IS NOT NULL", (c.cluster, c.proc)
+            ).rowcount
+            if not done:
+                self._must_be_queued("change", c.cluster, c.proc)
+            return
+        done = self._run(
+            "INSERT INTO proc SELECT ?1, ?2, ?3, ?4 FROM cluster WHERE cluster = ?1 AND ?2 < count AND ?2 >= 0"
+            " ON CONFLICT DO UPDATE SET status = ?3, state = ?4 WHERE state IS NOT NULL",
+            (c.cluster, c.proc, c.status, c.state),
+        ).rowcount
+        if not done:
+            self._must_be_queued("change", c.cluster, c.proc)
+
+    def _end_proc(self, c: EndProc) -> None:
+        done = self._run(
+            "INSERT INTO proc SELECT ?1, ?2, ?3, NULL FROM cluster WHERE cluster = ?1 AND ?2 < count AND ?2 >= 0"
+            " ON CONFLICT DO UPDATE SET status = ?3, state = NULL WHERE state IS NOT NULL",
+            (c.cluster, c.proc, c.status),
+        ).rowcount
+        if not done:
+            self._must_be_queued("end", c.cluster, c.proc)
+        self._run(
+            "INSERT INTO history(cluster, proc, owner, status, time, ad)"
+            " SELECT ?1, ?2, owner, ?3, ?4, ?5 FROM cluster WHERE cluster = ?1",
+            (c.cluster, c.proc, c.status, c.time, c.ad),
+        )
+        self._run(
+            "INSERT INTO usage SELECT owner, ?2, ?3, ?4 FROM cluster WHERE cluster = ?1 ON CONFLICT DO UPDATE"
+            " SET jobs = jobs + ?2, local_cpu = local_cpu + ?3, remote_cpu = remote_cpu + ?4",
+            (c.cluster, int(c.status == COMPLETED), c.local_cpu, c.remote_cpu),
+        )
+
+    def _must_be_queued(self, verb: str, cluster: int, proc: int) -> None:
+        row = self._run("SELECT count FROM cluster WHERE cluster = ?", (cluster,)).fetchone()
+        if row is None or not 0 <= proc < row[0]:
+            raise StoreRefused(f"cannot {verb} job {cluster}.{proc}: it is not in the queue")
+        row = self._run("SELECT state FROM proc WHERE cluster = ? AND proc = ?", (cluster, proc)).fetchone()
+        if row is not None and row[0] is None:
+            raise StoreRefused(f"cannot {verb} job {cluster}.{proc}: it has ended already")
+
+    def _add_event(self, c: AddEvent) -> int:
+        number = self.next_event
+        self._run(
+            "INSERT INTO event VALUES(?, ?, ?, ?, ?, ?)", (number, c.cluster, c.proc, c.kind, c.time, c.data)
+        )
+        self.next_event = number + 1
+        return number
+
+    def _remove_cluster(self, c: RemoveCluster) -> None:
+        if not self._run("DELETE FROM cluster WHERE cluster = ?", (c.cluster,)).rowcount:
+            raise StoreRefused(f"cannot remove cluster {c.cluster}: it is not in the queue")
+        self._run("DELETE FROM delta WHERE cluster = ?", (c.cluster,))
+        self._run("DELETE FROM proc WHERE cluster = ?", (c.cluster,))
+
+    def _set_meta(self, c: SetMeta) -> None:
+        if c.key == "next_cluster":
+            raise StoreRefused("cannot set 'next_cluster': the store keeps it itself")
+        if c.value is None:
+            self._run("DELETE FROM meta WHERE key = ?", (c.key,))
+        else:
+            self._run(
+                "INSERT INTO meta VALUES(?1, ?2) ON CONFLICT DO UPDATE SET value = ?2", (c.key, c.value)
+            )
+
+    def _trim(self, c: Trim) -> int:
+        gone = 0
+        for table in ("history", "event"):
+            # The newest event stays, so that numbers go on from it after a restart.
+            gone += self._run(
+                f"DELETE FROM {table} WHERE number IN (SELECT number FROM {table} WHERE time < ?1"
+                f" AND cluster NOT IN (SELECT cluster FROM cluster)"
+                f" AND number < (SELECT max(number) FROM {table}) ORDER BY number LIMIT ?2)",
+                (c.before, c.limit),
+            ).rowcount
+        return gone

@@ -1,0 +1,162 @@
+"""What the store takes and gives: changes to the queue, and the rows that come back.
+
+Plain data. Ads and job states are opaque bytes here: the store neither reads nor makes them. Every time is
+wall time in seconds, handed in by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+WHOLE_CLUSTER = -1
+"""In place of a process number: the event concerns every process of its cluster."""
+
+
+class NewCluster(NamedTuple):
+    """A cluster of `count` idle, untouched processes (EV 3.3).
+
+    Attributes:
+        cluster: id, larger than any given before; ids are never used again.
+        deltas: what process i has beyond the cluster's ad, None where it has nothing; None as a whole, or
+            empty, when no process differs (the cluster then costs one row however large it is).
+    """
+
+    cluster: int
+    owner: str
+    ad: bytes
+    count: int
+    deltas: Sequence[bytes | None] | None
+    time: float
+
+
+class SetProc(NamedTuple):
+    """The present state of one process. Status idle with an empty state is 'untouched' and costs no row."""
+
+    cluster: int
+    proc: int
+    status: int
+    state: bytes
+
+
+class EndProc(NamedTuple):
+    """A process leaves the queue for the history, once.
+
+    Attributes:
+        ad: its final ad, whole.
+        local_cpu, remote_cpu: seconds used on the submit side and on the execute side (EV 2.8).
+    """
+
+    cluster: int
+    proc: int
+    status: int
+    ad: bytes
+    time: float
+    local_cpu: float = 0.0
+    remote_cpu: float = 0.0
+
+
+class AddEvent(NamedTuple):
+    """One more event of a job; the result of writing it is its number. `proc` may be WHOLE_CLUSTER."""
+
+    cluster: int
+    proc: int
+    kind: str
+    time: float
+    data: bytes
+
+
+class RemoveCluster(NamedTuple):
+    """The cluster leaves the queue; its history and events stay."""
+
+    cluster: int
+
+
+class SetMeta(NamedTuple):
+    """A named value; None removes it."""
+
+    key: str
+    value: bytes | None
+
+
+class Trim(NamedTuple):
+    """Forget history and events older than `before`, of clusters no longer queued, at most `limit` rows of each.
+
+    The result of writing it is the number of rows forgotten; call again while it is not 0.
+    """
+
+    before: float
+    limit: int = 1000
+
+
+Change = NewCluster | SetProc | EndProc | AddEvent | RemoveCluster | SetMeta | Trim
+
+
+class ProcRow(NamedTuple):
+    """A process that is no longer, or not only, 'idle, untouched'."""
+
+    status: int
+    state: bytes
+
+
+class HistoryRow(NamedTuple):
+    """A process that has left the queue; `number` grows with each."""
+
+    number: int
+    cluster: int
+    proc: int
+    owner: str
+    status: int
+    time: float
+    ad: bytes
+
+
+class EventRow(NamedTuple):
+    """An event as stored; `proc` is WHOLE_CLUSTER where it concerns all processes of the cluster."""
+
+    number: int
+    cluster: int
+    proc: int
+    kind: str
+    time: float
+    data: bytes
+
+
+class UsageRow(NamedTuple):
+    """What an owner's ended jobs have used (EV 2.8: condor_summary). Seconds."""
+
+    owner: str
+    jobs: int
+    local_cpu: float
+    remote_cpu: float
+
+
+@dataclass(slots=True)
+class ClusterRow:
+    """A queued cluster as loaded at start.
+
+    Attributes:
+        deltas: None when no process differs from the cluster's ad, else one entry for each process.
+        procs: the processes that are not 'idle, untouched' and have not ended.
+        ended: the processes that have left the queue.
+    """
+
+    cluster: int
+    owner: str
+    ad: bytes
+    count: int
+    time: float
+    deltas: list[bytes | None] | None = None
+    procs: dict[int, ProcRow] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """Everything a schedd needs to go on where the last one stopped."""
+
+    next_cluster: int
+    next_event: int
+    clusters: list[ClusterRow]
+    meta: dict[str, bytes]

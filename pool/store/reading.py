@@ -1,0 +1,106 @@
+"""Reading the store: the whole queue at the start, and history and events in bounded pieces.
+
+Functions over a connection. Each piece is a statement of its own that starts after the last row of the one
+before, so that a slow reader never holds a read transaction open and the log can always be folded in.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgpack
+
+from pool.store.changes import (
+    WHOLE_CLUSTER,
+    ClusterRow,
+    EventRow,
+    HistoryRow,
+    Loaded,
+    ProcRow,
+    UsageRow,
+)
+
+PIECE = 500
+
+
+def load(connection: sqlite3.Connection, next_cluster: int, next_event: int) -> Loaded:
+    """Everything in the queue."""
+    run = connection.execute
+    clusters = {
+        row[0]: ClusterRow(*row)
+        for row in run("SELECT cluster, owner, ad, count, time FROM cluster ORDER BY cluster")
+    }
+    for cluster, data in run("SELECT cluster, data FROM delta ORDER BY cluster, block"):
+        row = clusters[cluster]
+        if row.deltas is None:
+            row.deltas = []
+        row.deltas.extend(msgpack.unpackb(data))
+    for cluster, proc, status, state in run("SELECT cluster, proc, status, state FROM proc"):
+        if state is None:
+            clusters[cluster].ended.add(proc)
+        else:
+            clusters[cluster].procs[proc] = ProcRow(status, state)
+    meta = {key: value for key, value in run("SELECT key, value FROM meta") if key != "next_cluster"}
+    return Loaded(next_cluster, next_event, list(clusters.values()), meta)
+
+
+def history_piece(
+    connection: sqlite3.Connection,
+    jobs: Sequence[tuple[int, int | None]] | None,
+    owner: str | None,
+    before: int | None,
+    size: int,
+) -> list[HistoryRow]:
+    """The newest `size` ended processes with a number below `before`, newest first.
+
+    Args:
+        jobs: only these; (cluster, None) is a whole cluster. At most a few hundred.
+        owner: only this owner's.
+    """
+    where, values = [], list[object]()
+    if before is not None:
+        where.append("number < ?")
+        values.append(before)
+    if owner is not None:
+        where.append("owner = ?")
+        values.append(owner)
+    if jobs is not None:
+        one_of = []
+        for cluster, proc in jobs:
+            one_of.append("cluster = ?" if proc is None else "(cluster = ? AND proc = ?)")
+            values += [cluster] if proc is None else [cluster, proc]
+        where.append("(" + (" OR ".join(one_of) or "0") + ")")
+    text = "SELECT number, cluster, proc, owner, status, time, ad FROM history"
+    if where:
+        text += " WHERE " + " AND ".join(where)
+    rows = connection.execute(text + " ORDER BY number DESC LIMIT ?", (*values, size))
+    return [HistoryRow._make(row) for row in rows.fetchall()]
+
+
+def event_piece(
+    connection: sqlite3.Connection, cluster: int | None, proc: int | None, after: int, size: int
+) -> list[EventRow]:
+    """The next `size` events with a number above `after`, oldest first.
+
+    With a process given, the events of its whole cluster are among them.
+    """
+    where, values = ["number > ?"], [after]
+    if cluster is not None:
+        where.append("cluster = ?")
+        values.append(cluster)
+    if proc is not None:
+        where.append(f"proc IN (?, {WHOLE_CLUSTER})")
+        values.append(proc)
+    rows = connection.execute(
+        "SELECT number, cluster, proc, kind, time, data FROM event"
+        f" WHERE {' AND '.join(where)} ORDER BY number LIMIT ?",
+        (*values, size),
+    )
+    return [EventRow._make(row) for row in rows.fetchall()]
+
+
+def usage(connection: sqlite3.Connection) -> list[UsageRow]:
+    """What each owner's ended jobs have used, by name."""
+    rows = connection.execute("SELECT owner, jobs, local_cpu, remote_cpu FROM usage ORDER BY owner")
+    return [UsageRow._make(row) for row in rows.fetchall()]

@@ -1,0 +1,166 @@
+"""The writing connection: transactions over whole calls, undone as a whole, and proof that they are on disk.
+
+A *call* is the changes of one `write()`: all of them happen or none. A *batch* is the calls that share one
+transaction and one synchronisation of the disk (group commit). When a batch fails, its calls are tried one by
+one, so that one caller's mistake, or one too large for the space left, is not the others' failure.
+
+The session is used by one thread at a time; who that is, is the writer's affair.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+
+from pool.store.apply import Applier, Result
+from pool.store.changes import Change
+from pool.store.errors import StoreError, StoreGone, StoreRefused, from_sqlite
+from pool.store.schema import migrate
+
+Call = Sequence[Change]
+Outcome = list[Result] | StoreError
+
+_GIVE_UP_AFTER = 3  # failures of the disk in a row, after which the rest of a batch is not tried
+
+
+class Session:
+    """An open store, writable. `path` may be ':memory:'.
+
+    Raises:
+        StoreTooNew, StoreDamaged, StoreUnwritable: it cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.in_memory = path == ":memory:"
+        try:
+            if not self.in_memory:
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        except OSError as error:
+            code = sqlite3.OperationalError(error.strerror)
+            code.sqlite_errorcode = 14 if error.errno != 28 else 13
+            raise from_sqlite(code, "open store", path) from error
+        except sqlite3.Error as error:
+            raise from_sqlite(error, "open store", path) from error
+        try:
+            for pragma in (
+                "journal_mode = WAL",
+                "synchronous = FULL",
+                "locking_mode = NORMAL",
+                "busy_timeout = 2000",
+                "journal_size_limit = 16777216",
+                "temp_store = MEMORY",
+            ):
+                self.connection.execute(f"PRAGMA {pragma}")
+            self.found, self.version = migrate(self.connection, path)
+            # Proves that it can be written, and makes the log whose identity is watched below.
+            self.connection.execute("BEGIN IMMEDIATE")
+            self.connection.execute("COMMIT")
+            self.applier = Applier(self.connection)
+        except sqlite3.Error as error:
+            self.connection.close()
+            raise from_sqlite(error, "open store", path) from error
+        except StoreError:
+            self.connection.close()
+            raise
+        self._files = [] if self.in_memory else [path, path + "-wal"]
+        self._identity = self._identify()
+
+    def stage(self, batch: Sequence[Call]) -> list[list[Result]]:
+        """Open a transaction and write the batch into it; on an error nothing of it is left."""
+        mark = self.applier.mark()
+        apply = self.applier.apply
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+            return [[apply(change) for change in call] for call in batch]
+        except sqlite3.Error as error:
+            self._undo(mark)
+            raise from_sqlite(error, "write store", self.path) from error
+        except BaseException:
+            self._undo(mark)
+            raise
+
+    def commit(self, mark: tuple[int, int]) -> None:
+        """End the transaction and see it on disk, under the name the store was opened by.
+
+        A process whose directory was removed can go on writing into files that nobody will find again; that
+        is not durable, so it is an error here.
+        """
+        try:
+            self._still_there()
+            self.connection.execute("COMMIT")
+            self._still_there()
+        except sqlite3.Error as error:
+            self._undo(mark)
+            raise from_sqlite(error, "write store", self.path) from error
+        except BaseException:
+            self._undo(mark)
+            raise
+
+    def write_batch(self, batch: Sequence[Call]) -> list[Outcome]:
+        """Write the calls, together if that goes, else each for itself; never raises a StoreError."""
+        if len(batch) > 1:
+            try:
+                mark = self.applier.mark()
+                results = self.stage(batch)
+                self.commit(mark)
+                return list(results)
+            except StoreError:
+                pass
+        return self.write_each(batch)
+
+    def write_each(self, batch: Sequence[Call]) -> list[Outcome]:
+        """Write each call in a transaction of its own."""
+        outcomes: list[Outcome] = []
+        failures = 0
+        for call in batch:
+            if failures >= _GIVE_UP_AFTER:
+                outcomes.append(outcomes[-1])
+                continue
+            try:
+                mark = self.applier.mark()
+                results = self.stage([call])
+                self.commit(mark)
+                outcomes.append(results[0])
+                failures = 0
+            except StoreError as error:
+                outcomes.append(error)
+                failures += not isinstance(error, StoreRefused)
+        return outcomes
+
+    def close(self) -> None:
+        """Close the connection; the log is folded into the store when nobody else reads it."""
+        try:
+            self.connection.close()
+        except sqlite3.Error:
+            pass  # what was acknowledged is in the log already
+
+    def _undo(self, mark: tuple[int, int]) -> None:
+        self.applier.rewind(mark)
+        # SQLite ends the transaction by itself on some errors (full disk, failing disk) and not on others.
+        if self.connection.in_transaction:
+            try:
+                self.connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                pass
+
+    def _identify(self) -> list[tuple[int, int]]:
+        found = []
+        for name in self._files:
+            status = os.stat(name)
+            found.append((status.st_dev, status.st_ino))
+        return found
+
+    def _still_there(self) -> None:
+        try:
+            same = self._identify() == self._identity
+        except OSError:
+            same = False
+        if not same:
+            raise StoreGone(
+                f"cannot write store {self.path}: it is no longer there",
+                hint="put the directory back as it was, or restart the schedd",
+                retry=True,
+            )

@@ -1,0 +1,171 @@
+"""The schedd's memory on disk: queue, events, history and accounting in one SQLite file (DESIGN 8).
+
+What `write` has acknowledged survives the end of the process and of the machine at any moment. It does not
+know what a job or an ad is, keeps nothing of them in memory, and takes every time from its caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from pool.store import reading
+from pool.store.apply import Result
+from pool.store.changes import Change, EventRow, HistoryRow, Loaded, UsageRow
+from pool.store.errors import StoreError, from_sqlite
+from pool.store.lock import StoreLock
+from pool.store.session import Session
+from pool.store.writer import GroupWriter, InlineWriter
+
+T = TypeVar("T")
+
+
+class Store:
+    """An open store. Make it with `open`; use it from one event loop."""
+
+    def __init__(self, session: Session, lock: StoreLock | None, inline: bool) -> None:
+        self._session = session
+        self._lock = lock
+        self._writer: GroupWriter | InlineWriter = InlineWriter(session) if inline else GroupWriter(session)
+        self._inline = inline
+        self._readers: ThreadPoolExecutor | None = None
+        self._reading: sqlite3.Connection | None = None
+        self._closed = False
+
+    @classmethod
+    def open(cls, path: str, *, inline: bool = False) -> Store:
+        """Open or make the store at `path`; ':memory:' makes one that is gone when it is closed.
+
+        Args:
+            inline: commit in the caller instead of in a thread, for loops whose clock is virtual.
+
+        Raises:
+            StoreBusy: another schedd works on it.
+            StoreTooNew, StoreDamaged, StoreUnwritable, StoreFull: as they say.
+        """
+        path = str(path)
+        if path == ":memory:":
+            return cls(Session(path), None, True)
+        lock = StoreLock(path)
+        try:
+            return cls(Session(path), lock, inline)
+        except BaseException:
+            lock.release()
+            raise
+
+    @property
+    def path(self) -> str:
+        """Where it lies."""
+        return self._session.path
+
+    @property
+    def migrated_from(self) -> int | None:
+        """The older version that opening found and brought forward; None if there was nothing to do."""
+        found, now = self._session.found, self._session.version
+        return found if 0 < found < now else None
+
+    def load(self) -> Loaded:
+        """The queue as the last schedd left it. For the start, before anything is written; blocks."""
+        applier = self._session.applier
+        try:
+            return reading.load(self._session.connection, applier.next_cluster, applier.next_event)
+        except sqlite3.Error as error:
+            raise from_sqlite(error, "read store", self.path) from error
+
+    async def write(self, *changes: Change) -> list[Result]:
+        """Make the changes durable, all or none.
+
+        Returns:
+            One result for each change: the event's number for AddEvent, rows forgotten for Trim, else None.
+
+        Raises:
+            StoreRefused: a change does not fit the queue.
+            StoreFull, StoreUnwritable, StoreGone: nothing was acknowledged; the same call may work later.
+        """
+        if self._closed:
+            raise StoreError(f"cannot write store {self.path}: it is closed")
+        if not changes:
+            return []
+        return await self._writer.submit(changes)
+
+    async def history(
+        self,
+        *,
+        jobs: Sequence[tuple[int, int | None]] | None = None,
+        owner: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[list[HistoryRow]]:
+        """Ended processes, newest first, in lists of at most 500.
+
+        Args:
+            jobs: only these, as (cluster, process) or (cluster, None) for all of one.
+            owner: only this owner's.
+            limit: at most that many in all.
+        """
+        before: int | None = None
+        left = limit
+        while left is None or left > 0:
+            size = reading.PIECE if left is None else min(reading.PIECE, left)
+            last = before
+            rows = await self._read(lambda c, n=size, b=last: reading.history_piece(c, jobs, owner, b, n))
+            if rows:
+                yield rows
+            if len(rows) < size:
+                return
+            before = rows[-1].number
+            left = None if left is None else left - len(rows)
+
+    async def events(
+        self, cluster: int | None = None, proc: int | None = None, *, after: int = 0
+    ) -> AsyncIterator[list[EventRow]]:
+        """Events with a number above `after`, oldest first, in lists of at most 500, up to the newest now."""
+        while True:
+            last = after
+            rows = await self._read(lambda c, a=last: reading.event_piece(c, cluster, proc, a, reading.PIECE))
+            if rows:
+                yield rows
+            if len(rows) < reading.PIECE:
+                return
+            after = rows[-1].number
+
+    async def usage(self) -> list[UsageRow]:
+        """Jobs and processor time of each owner's ended jobs (EV 2.8)."""
+        return await self._read(reading.usage)
+
+    async def close(self) -> None:
+        """Settle what was submitted, then close. Writing afterwards is an error."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._writer.close()
+        if self._readers is not None:
+            self._readers.shutdown(wait=True)
+        if self._reading is not None:
+            self._reading.close()
+        self._session.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreError(f"cannot read store {self.path}: it is closed")
+        if self._inline:
+            return self._ask(question, self._session.connection)
+        if self._readers is None:
+            self._readers = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, self._ask, question, None)
+
+    def _ask(self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection | None) -> T:
+        try:
+            if connection is None:
+                if self._reading is None:
+                    self._reading = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+                    self._reading.execute("PRAGMA query_only = 1")
+                connection = self._reading
+            return question(connection)
+        except sqlite3.Error as error:
+            raise from_sqlite(error, "read store", self.path) from error
