@@ -86,7 +86,8 @@ class Applier:
                 self._must_be_queued("change", c.cluster, c.proc)
             return
         done = self._run(
-            "INSERT INTO proc SELECT ?1, ?2, ?3, ?4 FROM cluster WHERE cluster = ?1 AND ?2 < count AND ?2 >= 0"
+            "INSERT INTO proc SELECT ?1, ?2, ?3, ?4 FROM cluster"
+            " WHERE cluster = ?1 AND ?2 BETWEEN 0 AND count - 1"
             " ON CONFLICT DO UPDATE SET status = ?3, state = ?4 WHERE state IS NOT NULL",
             (c.cluster, c.proc, c.status, c.state),
         ).rowcount
@@ -95,7 +96,8 @@ class Applier:
 
     def _end_proc(self, c: EndProc) -> None:
         done = self._run(
-            "INSERT INTO proc SELECT ?1, ?2, ?3, NULL FROM cluster WHERE cluster = ?1 AND ?2 < count AND ?2 >= 0"
+            "INSERT INTO proc SELECT ?1, ?2, ?3, NULL FROM cluster"
+            " WHERE cluster = ?1 AND ?2 BETWEEN 0 AND count - 1"
             " ON CONFLICT DO UPDATE SET status = ?3, state = NULL WHERE state IS NOT NULL",
             (c.cluster, c.proc, c.status),
         ).rowcount

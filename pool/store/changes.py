@@ -14,7 +14,8 @@ WHOLE_CLUSTER = -1
 """In place of a process number: the event concerns every process of its cluster."""
 
 
-class NewCluster(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NewCluster:
     """A cluster of `count` idle, untouched processes (EV 3.3).
 
     Attributes:
@@ -81,7 +82,7 @@ class SetMeta(NamedTuple):
 
 
 class Trim(NamedTuple):
-    """Forget history and events older than `before`, of clusters no longer queued, at most `limit` rows of each.
+    """Forget history and events older than `before` of clusters no longer queued, `limit` rows of each.
 
     The result of writing it is the number of rows forgotten; call again while it is not 0.
     """

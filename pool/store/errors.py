@@ -7,7 +7,7 @@ StoreError                the store could not do what it was asked; nothing of i
 |- StoreFull              no space left; heals when space returns
 |- StoreUnwritable        read-only, no permission, or the disk failed; may heal
 |- StoreGone              the file under the open store was removed or its disk went away
-`- StoreRefused           the change does not fit the queue (unknown job, ended job, cluster id given before)
+`- StoreRefused           the change does not fit the queue (unknown or ended job, id given before)
 """
 
 from __future__ import annotations

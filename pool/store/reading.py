@@ -46,11 +46,11 @@ def load(connection: sqlite3.Connection, next_cluster: int, next_event: int) -> 
 
 
 def history_piece(
-    connection: sqlite3.Connection,
     jobs: Sequence[tuple[int, int | None]] | None,
     owner: str | None,
     before: int | None,
     size: int,
+    connection: sqlite3.Connection,
 ) -> list[HistoryRow]:
     """The newest `size` ended processes with a number below `before`, newest first.
 
@@ -79,7 +79,7 @@ def history_piece(
 
 
 def event_piece(
-    connection: sqlite3.Connection, cluster: int | None, proc: int | None, after: int, size: int
+    cluster: int | None, proc: int | None, after: int, size: int, connection: sqlite3.Connection
 ) -> list[EventRow]:
     """The next `size` events with a number above `after`, oldest first.
 

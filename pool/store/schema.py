@@ -58,7 +58,8 @@ def migrate(
         )
     if found > len(migrations):
         raise StoreTooNew(
-            f"cannot open store {path}: a newer poolnode wrote it (version {found}, this one knows {len(migrations)})",
+            f"cannot open store {path}: a newer poolnode wrote it"
+            f" (version {found}, this one knows up to {len(migrations)})",
             hint="install that newer poolnode here, or give another path for the store",
         )
     if found == len(migrations):

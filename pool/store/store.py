@@ -10,6 +10,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from pool.store import reading
@@ -109,8 +110,7 @@ class Store:
         left = limit
         while left is None or left > 0:
             size = reading.PIECE if left is None else min(reading.PIECE, left)
-            last = before
-            rows = await self._read(lambda c, n=size, b=last: reading.history_piece(c, jobs, owner, b, n))
+            rows = await self._read(partial(reading.history_piece, jobs, owner, before, size))
             if rows:
                 yield rows
             if len(rows) < size:
@@ -123,8 +123,7 @@ class Store:
     ) -> AsyncIterator[list[EventRow]]:
         """Events with a number above `after`, oldest first, in lists of at most 500, up to the newest now."""
         while True:
-            last = after
-            rows = await self._read(lambda c, a=last: reading.event_piece(c, cluster, proc, a, reading.PIECE))
+            rows = await self._read(partial(reading.event_piece, cluster, proc, after, reading.PIECE))
             if rows:
                 yield rows
             if len(rows) < reading.PIECE:
