@@ -1,0 +1,204 @@
+"""`rm`, `hold`, `release`, `prio` and `vacate`: what is done to jobs in the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pool.cli.common import Address, Constraint, Json, ask, say, say_json, tell
+from pool.cli.formats import amount
+from pool.cli.selection import Selection, UsageProblem, select
+
+if TYPE_CHECKING:
+    from pool.client.pool import Acted, Pool
+
+Which = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="JOB", help="Clusters (12), jobs (12.3) and users.", show_default=False),
+]
+All = Annotated[bool, typer.Option("--all", help="Every job you may act on.")]
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the job.")]
+
+
+def rm(
+    jobs: Which = None,
+    constraint: Constraint = None,
+    everything: All = False,
+    reason: Reason = "",
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="Also forget a job whose machine cannot be reached. It may still run there."
+        ),
+    ] = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Remove jobs. Running ones are stopped first. Only a job's owner or an administrator can.
+
+    \b
+    Examples:
+      poolnode rm 12             cluster 12
+      poolnode rm 12.3 13.0      two jobs
+      poolnode rm alice          all of alice's
+      poolnode rm -c 'JobStatus == 5 && HoldReasonCode == 13'
+      poolnode rm --all
+    """
+    return _act(
+        "remove", "removed", jobs, constraint, everything, as_json, address, reason=reason, force=force
+    )
+
+
+def hold(
+    jobs: Which = None,
+    constraint: Constraint = None,
+    everything: All = False,
+    reason: Reason = "",
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Keep jobs in the queue without running them. Running ones are stopped.
+
+    \b
+    Examples:
+      poolnode hold 12 --reason "the input is wrong"
+      poolnode hold alice
+    """
+    return _act("hold", "held", jobs, constraint, everything, as_json, address, reason=reason)
+
+
+def release(
+    jobs: Which = None,
+    constraint: Constraint = None,
+    everything: All = False,
+    reason: Reason = "",
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Let held jobs run again. `poolnode q --held` says why they are held.
+
+    \b
+    Examples:
+      poolnode release 12
+      poolnode release --all
+    """
+    return _act("release", "released", jobs, constraint, everything, as_json, address, reason=reason)
+
+
+def prio(
+    jobs: Which = None,
+    value: Annotated[
+        int | None, typer.Option("--prio", "-p", metavar="N", help="The new priority; higher goes first.")
+    ] = None,
+    constraint: Constraint = None,
+    everything: All = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Change the priority of jobs among their owner's own jobs. A running job is never stopped for it.
+
+    \b
+    Examples:
+      poolnode prio -p 10 12.3
+      poolnode prio -p -5 alice
+    """
+    if value is None:
+        raise UsageProblem("prio: which priority", hint="give it with -p: poolnode prio -p 10 12.3")
+    done = f"set to priority {value}"
+    return _act("prio", done, jobs, constraint, everything, as_json, address, value=value)
+
+
+def vacate(
+    jobs: Which = None,
+    slot: Annotated[
+        str | None,
+        typer.Option(
+            "--slot",
+            metavar="NAME",
+            help="Instead of jobs: whatever runs on this slot (slot1@host) or machine.",
+        ),
+    ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Kill at once instead of asking the job to end first.")
+    ] = False,
+    constraint: Constraint = None,
+    everything: All = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Take running jobs off their machines. They go back to the queue and run again, there or elsewhere.
+
+    \b
+    Examples:
+      poolnode vacate 12.3
+      poolnode vacate --slot donder
+      poolnode vacate --slot slot2@donder --fast
+    """
+    if slot is None:
+        return _act("vacate", "vacated", jobs, constraint, everything, as_json, address, force=fast)
+    if jobs or constraint or everything:
+        raise UsageProblem("vacate: jobs or a slot, not both", hint="leave out one")
+    ask(address, lambda pool: _vacate_machine(pool, slot, fast))
+    if as_json:
+        say_json([{"slot": slot, "vacated": True}])
+    else:
+        say([f"{slot} vacated"])
+    return 0
+
+
+async def _vacate_machine(pool: Pool, slot: str, fast: bool) -> None:
+    from pool.cli.machines import machine_of
+    from pool.errors import PoolError
+
+    found = await pool.advertised("Machine", attributes=["Name", "Machine", "MyAddress"])
+    mine = [ad for ad in found if slot in (ad.get("Name"), machine_of(ad), machine_of(ad).partition(".")[0])]
+    if not mine:
+        raise PoolError(f"the pool has no machine or slot {slot}", hint="`poolnode status` lists them")
+    at = mine[0].get("MyAddress")
+    if at == (await pool.info()).get("address"):
+        at = None
+    await pool.call("startd.vacate", {"slot": slot if "@" in slot else None, "graceful": not fast}, at=at)
+
+
+def _act(
+    action: str,
+    done: str,
+    jobs: list[str] | None,
+    constraint: str | None,
+    everything: bool,
+    as_json: bool,
+    address: str | None,
+    *,
+    reason: str = "",
+    value: int | None = None,
+    force: bool = False,
+) -> int:
+    chosen = select(jobs or [])
+    name = "rm" if action == "remove" else action
+    if everything and (chosen or constraint):
+        raise UsageProblem(f"{name}: --all and something else", hint="give one or the other")
+    if not (everything or chosen or constraint):
+        raise UsageProblem(
+            f"{name}: which jobs", hint=f"give ids (12 or 12.3), a user, -c EXPR or --all; {name} --help"
+        )
+
+    async def question(pool: Pool) -> Acted:
+        return await pool.act(
+            action, **_choice(chosen, constraint, everything), reason=reason, value=value, force=force
+        )
+
+    acted = ask(address, question)
+    if as_json:
+        say_json([{"action": action, "done": acted.done, "refused": [list(pair) for pair in acted.refused]}])
+    else:
+        say([f"{amount(acted.done, 'job')} {done}"])
+    for job, why in acted.refused[:20]:
+        tell(f"poolnode: {job}: {why}")
+    if len(acted.refused) > 20:
+        tell(f"poolnode: and {len(acted.refused) - 20:,} more refused")
+    return 1 if acted.refused or (not acted.done and not constraint and not everything) else 0
+
+
+def _choice(chosen: Selection, constraint: str | None, everything: bool) -> dict[str, Any]:
+    return {"everything": True} if everything else chosen.parameters(constraint)

@@ -1,0 +1,133 @@
+"""`token` and `config`: what somebody who keeps a pool asks its node."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pool.cli import formats, tables
+from pool.cli.common import Address, Json, ask, say, say_json, tell
+from pool.cli.selection import UsageProblem, seconds
+from pool.errors import PoolError
+
+if TYPE_CHECKING:
+    from pool.client.pool import Pool
+
+ROLES = ("collector", "negotiator", "schedd", "startd", "user")
+
+
+def token(
+    roles: Annotated[
+        str,
+        typer.Option(
+            "--roles", "-r", metavar="R,R,..", help="What the bearer may be: startd, schedd, ..., user."
+        ),
+    ] = "startd",
+    lifetime: Annotated[
+        str, typer.Option("--lifetime", "-t", metavar="TIME", help="How long it is good for: 15m, 2h, 7d.")
+    ] = "1h",
+    uses: Annotated[int, typer.Option("--uses", min=1, metavar="N", help="How many may join with it.")] = 1,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Make a token with which a machine joins this pool. Whoever has the token may join: hand it over safely.
+
+    \b
+    Examples:
+      poolnode token                               one machine that runs jobs, within the hour
+      poolnode token --roles startd,schedd --uses 20 --lifetime 1d
+    \b
+    On the other machine:
+      poolnode --roles startd --join TOKEN
+    """
+    wanted = list(dict.fromkeys(part.strip() for part in roles.split(",") if part.strip()))
+    for role in wanted:
+        if role not in ROLES:
+            raise UsageProblem(f"there is no role '{role}'", hint=f"the roles are {', '.join(ROLES)}")
+    if not wanted:
+        raise UsageProblem("token: no role", hint="for example --roles startd")
+    life = seconds(lifetime)
+    answer = ask(
+        address, lambda pool: pool.call("node.token", {"roles": wanted, "lifetime": life, "uses": uses})
+    )
+    made = answer["token"]
+    if as_json:
+        say_json([{"token": made, "roles": wanted, "lifetime": life, "uses": uses}])
+        return 0
+    say([made])
+    if sys.stdout.isatty():
+        machines = [role for role in wanted if role != "user"]
+        tell(f"good for {formats.amount(uses, 'use')} within {lifetime}; on the other machine:")
+        tell(f"  poolnode --roles {','.join(machines) or 'schedd'} --join TOKEN")
+    return 0
+
+
+def config(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Settings; all of them by default.", show_default=False),
+    ] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only what somebody set, not the defaults.")
+    ] = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Show the node's settings: name, value, and the file and line where each was set.
+
+    With one NAME only its value is printed, for scripts.
+
+    \b
+    Examples:
+      poolnode config
+      poolnode config --changed
+      poolnode config START
+    """
+
+    async def question(pool: Pool) -> Any:
+        return await pool.call("node.settings")
+
+    found = rows(ask(address, question))
+    if names:
+        chosen = {name.lower() for name in names}
+        missing = [name for name in names if name.lower() not in {row["name"].lower() for row in found}]
+        if missing:
+            raise PoolError(f"there is no setting {missing[0]}", hint=_nearest(missing[0], found))
+        found = [row for row in found if row["name"].lower() in chosen]
+    if changed:
+        found = [row for row in found if row["where"] not in ("", "default")]
+    if as_json:
+        say_json(found)
+    elif names and len(names) == 1 and not sys.stdout.isatty():
+        say([row["value"] for row in found])
+    else:
+        columns = [
+            tables.Column("NAME", lambda row: row["name"]),
+            tables.Column("VALUE", lambda row: formats.one_line(row["value"]) or '""'),
+            tables.Column("SET IN", lambda row: row["where"] or "default"),
+        ]
+        say(tables.render(columns, found))
+    return 0
+
+
+def rows(settings: Any) -> list[dict[str, str]]:
+    """`{name, value, where}` of each setting as the node tells it, in the order of the names."""
+    found = [
+        {
+            "name": str(item["name"]),
+            "value": formats.text(item["value"]),
+            "where": str(item.get("where") or "default"),
+        }
+        for item in settings
+    ]
+    return sorted(found, key=lambda row: row["name"].lower())
+
+
+def _nearest(name: str, found: list[dict[str, str]]) -> str:
+    import difflib
+
+    spelled = {row["name"].lower(): row["name"] for row in found}
+    close = difflib.get_close_matches(name.lower(), spelled, n=1)
+    return f"did you mean {spelled[close[0]]}?" if close else "`poolnode config` lists them"

@@ -1,0 +1,142 @@
+"""Which columns each listing has (EV 2.8, wider where today's users need it), and its line of totals.
+
+Pure functions over wire-form ads; how the columns are laid out is `tables`' business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pool.cli import formats
+from pool.cli.formats import NOTHING, WireAd
+from pool.cli.tables import Column, layout
+
+_ID = Column("ID", formats.job_id, ("ClusterId", "ProcId"), right=True)
+_OWNER = Column("OWNER", lambda ad: formats.text(ad.get("Owner")), ("Owner",))
+_SUBMITTED = Column("SUBMITTED", lambda ad: formats.moment(ad.get("QDate")), ("QDate",), right=True)
+_CPU = Column(
+    "CPU_USAGE",
+    lambda ad: formats.duration(formats.cpu_seconds(ad)),
+    ("RemoteUserCpu", "RemoteSysCpu"),
+    right=True,
+)
+_WALL = Column(
+    "RUN_TIME",
+    lambda ad: formats.duration(formats.number(ad.get("RemoteWallClockTime"), 0.0)),
+    ("RemoteWallClockTime",),
+    right=True,
+    wide=True,
+)
+_STATUS = Column("ST", lambda ad: formats.STATUS_LETTERS.get(ad.get("JobStatus", 0), "?"), ("JobStatus",))
+_PRIO = Column("PRI", lambda ad: formats.text(ad.get("JobPrio", 0)), ("JobPrio",), right=True)
+_SIZE = Column(
+    "SIZE", lambda ad: formats.megabytes(formats.number(ad.get("ImageSize"))), ("ImageSize",), right=True
+)
+_PLATFORM = Column(
+    "ARCH_OS", lambda ad: formats.platform(formats.text(ad.get("Requirements"))), ("Requirements",)
+)
+_COMMAND = Column("COMMAND", formats.command, ("Cmd", "Arguments", "Args"))
+_WHERE = Column("HOST", lambda ad: where(ad), ("RemoteHost", "JobStatus"), wide=True)
+
+JOBS: tuple[Column, ...] = (
+    _ID, _OWNER, _SUBMITTED, _CPU, _WALL, _STATUS, _PRIO, _SIZE, _PLATFORM, _WHERE, _COMMAND,
+)  # fmt: skip
+
+HISTORY: tuple[Column, ...] = (
+    _ID,
+    _OWNER,
+    _SUBMITTED,
+    Column(
+        "COMPLETED",
+        lambda ad: formats.moment(ended_at(ad)),
+        ("CompletionDate", "EnteredCurrentStatus"),
+        right=True,
+    ),
+    _WALL,
+    _CPU,
+    _STATUS,
+    Column("EXIT", formats.exit_text, ("ExitBySignal", "ExitCode", "ExitSignal"), right=True),
+    Column("HOST", lambda ad: formats.text(ad.get("LastRemoteHost")), ("LastRemoteHost",), wide=True),
+    _COMMAND,
+)
+
+HELD: tuple[Column, ...] = (
+    _ID,
+    _OWNER,
+    Column(
+        "HELD_SINCE",
+        lambda ad: formats.moment(ad.get("EnteredCurrentStatus")),
+        ("EnteredCurrentStatus",),
+        right=True,
+    ),
+    Column(
+        "REASON", lambda ad: formats.one_line(formats.text(ad.get("HoldReason"))), ("HoldReason", "JobStatus")
+    ),
+)
+
+
+def where(ad: WireAd) -> str:
+    """The slot a job is at, if it is at one."""
+    return formats.text(ad.get("RemoteHost")) if ad.get("JobStatus") in (2, 6, 7) else NOTHING
+
+
+def ended_at(ad: WireAd) -> float | None:
+    """When a job left the queue: completed, or removed. Seconds since 1970."""
+    return formats.number(ad.get("CompletionDate")) or formats.number(ad.get("EnteredCurrentStatus"))
+
+
+def attributes(names: Sequence[str]) -> list[Column]:
+    """Columns for attributes that the user named."""
+
+    def column(name: str) -> Column:
+        return Column(name, lambda ad: formats.one_line(formats.text(_find(ad, name))), (name,))
+
+    return [column(name) for name in names]
+
+
+def _find(ad: WireAd, name: str) -> Any:
+    """An attribute by its name, whatever the case of either."""
+    if name in ad:
+        return ad[name]
+    folded = name.lower()
+    return next((value for key, value in ad.items() if key.lower() == folded), None)
+
+
+def job_totals(ads: Iterable[WireAd]) -> str:
+    """`12 jobs: 4 idle, 8 running` - only the states that occur."""
+    counts = Counter(ad.get("JobStatus", 0) for ad in ads)
+    words = [f"{counts[status]:,} {word}" for status, word in formats.STATUS_WORDS.items() if counts[status]]
+    jobs = formats.amount(sum(counts.values()), "job")
+    return f"{jobs}: {', '.join(words)}" if words else jobs
+
+
+def summary_lines(users: Sequence[Mapping[str, Any]], width: int | None = None) -> list[str]:
+    """EV 2.8's summary: completed jobs, local and remote processor time and leverage by user, then the total.
+
+    Args:
+        users: `{owner, jobs, local_cpu, remote_cpu, leverage}` each, processor times in seconds.
+    """
+    rows = [_summary_row(str(user["owner"]), user) for user in users]
+    total = {key: sum(user.get(key) or 0 for user in users) for key in ("jobs", "local_cpu", "remote_cpu")}
+    rows.append(_summary_row("TOTAL", total))
+    titles = ["Name", "Jobs", "Local Cpu", "Remote Cpu", "Leverage"]
+    return layout(titles, rows, right=[False, True, True, True, True], width=width)
+
+
+def leverage(remote: float, local: float) -> float | None:
+    """Remote processor seconds for each local one (EV 2.8); None while nothing local was used."""
+    return remote / local if local > 0 else None
+
+
+def _summary_row(name: str, user: Mapping[str, Any]) -> list[str]:
+    local, remote = float(user.get("local_cpu") or 0), float(user.get("remote_cpu") or 0)
+    ratio = leverage(remote, local)
+    return [
+        name,
+        str(user.get("jobs", 0)),
+        formats.duration(local),
+        formats.duration(remote),
+        NOTHING if ratio is None else f"{ratio:.1f}",
+    ]

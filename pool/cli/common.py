@@ -1,0 +1,134 @@
+"""What every subcommand shares: its options, how it runs, how it prints.
+
+A subcommand is a plain function with typed options; it returns the exit status (None is 0). Errors are raised
+as `PoolError` and printed as one line by `main`, never here. Nothing here imports more than the standard
+library and typer, because every command pays for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from pool.cli.formats import WireAd, json_ad, long_ad
+
+if TYPE_CHECKING:
+    from pool.client.pool import Pool
+
+T = TypeVar("T")
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        "-A",
+        metavar="ADDRESS",
+        help="The node to ask: tcp://HOST:PORT or a socket's path. Default: $POOLNODE_ADDRESS, then your own "
+        "node, then this machine's.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+Long = Annotated[bool, typer.Option("--long", "-l", help="Whole ads, one `Name = value` a line.")]
+Constraint = Annotated[
+    str | None,
+    typer.Option(
+        "--constraint", "-c", metavar="EXPR", help="Only those whose ad makes this expression true."
+    ),
+]
+Attributes = Annotated[
+    str | None,
+    typer.Option(
+        "--attributes", "-a", metavar="A,B,..", help="These attributes of the ads instead of the columns."
+    ),
+]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="At most N.")]
+Jobs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="JOB", help="Clusters (12), jobs (12.3) and users.", show_default=False),
+]
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine to its end."""
+    import asyncio
+
+    return asyncio.run(work)
+
+
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Runs what has much to do: on uvloop, whose import a short command would not earn back."""
+    import uvloop
+
+    return uvloop.run(work)
+
+
+def ask(address: str | None, question: Callable[[Pool], Coroutine[Any, Any, T]]) -> T:
+    """Connects, asks, disconnects."""
+
+    async def whole() -> T:
+        from pool.client.pool import Pool
+
+        async with await Pool.connect(address) as pool:
+            return await question(pool)
+
+    return run(whole())
+
+
+def say(lines: Iterable[str]) -> None:
+    """Prints lines in one write."""
+    text = "\n".join(lines)
+    if text:
+        sys.stdout.write(text + "\n")
+
+
+def say_json(objects: Iterable[WireAd]) -> None:
+    """Prints each object as one line of JSON."""
+    import json
+
+    encode = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=str).encode
+    say(encode(item) for item in objects)
+
+
+def say_ads(ads: Iterable[WireAd], *, as_json: bool) -> None:
+    """Prints whole ads: as JSON, or in the long form with an empty line after each."""
+    if as_json:
+        say_json(map(json_ad, ads))
+    else:
+        say(long_ad(ad) + "\n" for ad in ads)
+
+
+def tell(text: str) -> None:
+    """A line for the person, not for the pipe: standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def on_terminal(stream: Any = None) -> bool:
+    """Whether a person watches this stream (by default standard error): progress may be drawn there."""
+    stream = stream or sys.stderr
+    try:
+        return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
+    except ValueError:
+        return False
+
+
+def names(attributes: str | None) -> list[str] | None:
+    """Splits `A,B,..`."""
+    return [name.strip() for name in attributes.split(",") if name.strip()] if attributes else None
+
+
+def names_and_values(words: list[str] | None) -> list[str]:
+    """Checks `NAME=VALUE` words from the command line.
+
+    Raises:
+        UsageProblem: one has no `=`.
+    """
+    for word in words or []:
+        if not word.partition("=")[1] or word.startswith("="):
+            from pool.cli.selection import UsageProblem
+
+            raise UsageProblem(f"'{word}' is not NAME=VALUE", hint="one description file at a time")
+    return list(words or [])

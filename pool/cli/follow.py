@@ -1,0 +1,147 @@
+"""`wait` and `tail`: following jobs until they have ended."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pool.cli.common import Address, Json, ask, say, say_json
+from pool.cli.selection import UsageProblem, one_job, seconds, select
+from pool.errors import PoolError
+
+if TYPE_CHECKING:
+    from pool.client.pool import Pool
+    from pool.client.results import Result
+
+
+def wait(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB", help="Clusters (12), jobs (12.3) and users.")],
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", "-t", metavar="TIME", help="Give up after 90, 30s, 15m, 2h or 7d."),
+    ] = None,
+    held: Annotated[bool, typer.Option("--held", help="Also end when all that is left is held.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="List every job at the end, however many.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit status.")] = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Wait until jobs have ended. The exit status is 0 only if all of them succeeded.
+
+    Ctrl-C ends the waiting, not the jobs.
+
+    \b
+    Examples:
+      poolnode wait 12
+      poolnode wait 12.3 13 --timeout 2h
+      poolnode wait 12 --json | jq 'select(.ok | not)'
+      poolnode submit -q a.sub | xargs poolnode wait && echo all well
+    """
+    limit = None if timeout is None else seconds(timeout)
+    chosen = select(jobs)
+    results: list[Result] = []
+
+    async def question(pool: Pool) -> list[Result]:
+        from pool.cli.progress import Board
+        from pool.client.handles import wait_for
+
+        ids: list[tuple[int, ...]] = list(chosen.ids)
+        for owner in chosen.owners:
+            found = await pool.gather("schedd.query", {"owner": owner, "attributes": ["ClusterId", "ProcId"]})
+            if not found:
+                raise PoolError(f"{owner} has no jobs in the queue", hint="`poolnode q` lists them")
+            ids += [(ad["ClusterId"], ad["ProcId"]) for ad in found]
+        board = Board(quiet=quiet or as_json, every=30.0)
+        try:
+            return await wait_for(pool, ids, timeout=limit, progress=board, until_stuck=held)
+        finally:
+            board.close()
+
+    try:
+        results = ask(address, question)
+    except TimeoutError:
+        raise PoolError(f"{', '.join(jobs)}: not ended after {timeout}", hint="the jobs go on") from None
+    if as_json:
+        say_json(result.as_json() for result in results)
+    elif not quiet:
+        from pool.cli.results import ending
+
+        say(ending(results, None, every=every))
+    return 0 if all(result.ok for result in results) else 1
+
+
+def tail(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job (12.3); or a cluster, if it has one job.")],
+    error: Annotated[bool, typer.Option("--err", "-e", help="Its standard error instead.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on as it grows, until the job has ended.")
+    ] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, metavar="N", help="Begin N lines before the end.")
+    ] = 10,
+    whole: Annotated[bool, typer.Option("--all", help="Begin at the beginning.")] = False,
+    address: Address = None,
+) -> int:
+    """Show the end of a job's output, also while it runs, wherever it runs.
+
+    \b
+    Examples:
+      poolnode tail 12.3
+      poolnode tail -f 12.3            until it has ended
+      poolnode tail --all --err 12.3
+    """
+    chosen = one_job(job)
+
+    async def question(pool: Pool) -> None:
+        cluster, proc = await _which(pool, chosen)
+        await _tail(pool, cluster, proc, "err" if error else "out", None if whole else lines, follow)
+
+    ask(address, question)
+    return 0
+
+
+async def _which(pool: Pool, chosen: tuple[int, ...]) -> tuple[int, int]:
+    """The job that is meant; of a cluster there must be only one."""
+    if len(chosen) == 2:
+        return chosen[0], chosen[1]
+    found = await pool.find([chosen], ("ClusterId", "ProcId"))
+    if not found:
+        raise PoolError(f"there is no cluster {chosen[0]}", hint="`poolnode q` and `history` list them")
+    if len(found) > 1:
+        raise UsageProblem(
+            f"cluster {chosen[0]} has {len(found):,} jobs", hint=f"name one: poolnode tail {chosen[0]}.0"
+        )
+    return found[0]["ClusterId"], found[0]["ProcId"]
+
+
+async def _tail(pool: Pool, cluster: int, proc: int, file: str, lines: int | None, follow: bool) -> None:
+    out = sys.stdout.buffer
+    offset = 0
+    if lines is not None:
+        end = bytearray()
+        async for piece in pool.tail(cluster, proc, file=file, follow=False):
+            offset += len(piece)
+            end += piece
+            if len(end) > 1 << 20:
+                end = bytearray(last_lines(bytes(end), lines))
+        out.write(last_lines(bytes(end), lines))
+        out.flush()
+        if not follow:
+            return
+    async for piece in pool.tail(cluster, proc, file=file, offset=offset, follow=follow):
+        out.write(piece)
+        out.flush()
+
+
+def last_lines(text: bytes, lines: int) -> bytes:
+    """The last lines of a text; an unfinished last line counts as one."""
+    if lines <= 0:
+        return b""
+    position = len(text) - (1 if text.endswith(b"\n") else 0)
+    for _ in range(lines):
+        position = text.rfind(b"\n", 0, position)
+        if position < 0:
+            return text
+    return text[position + 1 :]

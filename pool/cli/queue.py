@@ -1,0 +1,247 @@
+"""`q`, `globalq`, `history` and `summary`: what the queues hold and held (EV 2.8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pool.cli import columns, tables
+from pool.cli.common import (
+    Address,
+    Attributes,
+    Constraint,
+    Jobs,
+    Json,
+    Limit,
+    Long,
+    ask,
+    names,
+    say,
+    say_ads,
+    say_json,
+    tell,
+)
+from pool.cli.selection import Selection, select
+
+if TYPE_CHECKING:
+    from pool.client.pool import Pool
+
+Ad = dict[str, Any]
+
+
+def q(
+    jobs: Jobs = None,
+    constraint: Constraint = None,
+    held: Annotated[bool, typer.Option("--held", help="Held jobs, and why they are held.")] = False,
+    attributes: Attributes = None,
+    limit: Limit = None,
+    long: Long = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """List queued jobs.
+
+    \b
+    ID         cluster.process               PRI      higher goes first
+    OWNER      whose job it is               SIZE     image size, megabytes
+    SUBMITTED  when it came                  ARCH_OS  the platform it asks for
+    CPU_USAGE  processor time, ended runs    COMMAND  its program
+    ST         I idle, R running, H held, C completed, X removed, S suspended,
+               > sending output
+    Times are d+hh:mm:ss. A pipe or a wide terminal also gets RUN_TIME and HOST.
+
+    \b
+    Examples:
+      poolnode q                        everybody's jobs
+      poolnode q alice 12 13.4          alice's jobs, cluster 12 and job 13.4
+      poolnode q --held                 what is held, and why
+      poolnode q -c 'JobPrio > 5'       whatever an expression says
+      poolnode q -a ClusterId,ProcId,RequestMemory
+      poolnode q --json | jq .Cmd
+    """
+    chosen = select(jobs or [])
+    if held:
+        constraint = f"JobStatus == 5 && ({constraint})" if constraint else "JobStatus == 5"
+    whole = as_json or long
+    layout = columns.HELD if held else columns.JOBS
+    wanted = names(attributes)
+    shown = _shown(layout, wanted)
+    ads = ask(
+        address,
+        lambda pool: _query(pool, "schedd.query", chosen, constraint, _needs(shown, wanted, whole), limit),
+    )
+    ads.sort(key=_id)
+    if whole:
+        say_ads(ads, as_json=as_json)
+        return 0
+    say(tables.render(shown, ads, tables.terminal_width()))
+    if wanted is None:
+        say(["", columns.job_totals(ads)])
+    return 0
+
+
+def globalq(
+    jobs: Jobs = None,
+    constraint: Constraint = None,
+    limit: Limit = None,
+    long: Long = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """List the queued jobs of every machine of the pool, one queue after the other.
+
+    The columns are those of `poolnode q`. A queue that does not answer is named on standard error, and the
+    exit status is then 1.
+
+    \b
+    Examples:
+      poolnode globalq
+      poolnode globalq alice
+      poolnode globalq --json | jq -r 'select(.JobStatus == 5) | .HoldReason'
+    """
+    chosen = select(jobs or [])
+    whole = as_json or long
+    width = tables.terminal_width()
+    shown = tables.choose(columns.JOBS, width)
+    needs = None if whole else tables.needs(shown)
+
+    async def question(pool: Pool) -> tuple[list[tuple[str, list[Ad]]], list[str]]:
+        return await _every_queue(pool, chosen, constraint, needs, limit)
+
+    queues, silent = ask(address, question)
+    first = True
+    for name, ads in queues:
+        if whole:
+            say_ads(({"ScheddName": name, **ad} for ad in ads), as_json=as_json)
+            continue
+        if ads:
+            say([] if first else [""])
+            say([f"Hostname: {name}", *tables.render(shown, ads, width)])
+            first = False
+    if not whole:
+        everything = [ad for _, ads in queues for ad in ads]
+        found = f"{len(queues)} queue{'s' if len(queues) != 1 else ''}"
+        say([*([] if first else [""]), f"{found}, {columns.job_totals(everything)}"])
+    for line in silent:
+        tell(f"poolnode: {line}")
+    return 1 if silent else 0
+
+
+def history(
+    jobs: Jobs = None,
+    constraint: Constraint = None,
+    limit: Limit = None,
+    attributes: Attributes = None,
+    long: Long = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """List jobs that have left the queue, newest first.
+
+    EXIT is the exit status, or the signal that ended the job; ST is C for completed, X for removed.
+
+    \b
+    Examples:
+      poolnode history --limit 20
+      poolnode history alice -c 'ExitCode != 0'
+      poolnode history 12.3 --long
+    """
+    chosen = select(jobs or [])
+    whole = as_json or long
+    wanted = names(attributes)
+    shown = _shown(columns.HISTORY, wanted)
+    ads = ask(
+        address,
+        lambda pool: _query(pool, "schedd.history", chosen, constraint, _needs(shown, wanted, whole), limit),
+    )
+    if whole:
+        say_ads(ads, as_json=as_json)
+    else:
+        say(tables.render(shown, ads, tables.terminal_width()))
+    return 0
+
+
+def summary(as_json: Json = False, address: Address = None) -> int:
+    """What each user got out of the pool: completed jobs, local and remote processor time, leverage.
+
+    Leverage is remote processor time for each second that placing the jobs, moving their files and following
+    them took on this machine.
+
+    \b
+    Example:
+      poolnode summary
+    """
+    users = ask(address, lambda pool: pool.summary())
+    users.sort(key=lambda user: (-(user.get("remote_cpu") or 0), str(user["owner"])))
+    if as_json:
+        say_json(users)
+    else:
+        say(columns.summary_lines(users, tables.terminal_width()))
+    return 0
+
+
+def _id(ad: Ad) -> tuple[int, int]:
+    return ad.get("ClusterId", 0), ad.get("ProcId", 0)
+
+
+def _shown(layout: tuple[tables.Column, ...], wanted: list[str] | None) -> list[tables.Column]:
+    return columns.attributes(wanted) if wanted else tables.choose(layout, tables.terminal_width())
+
+
+def _needs(shown: list[tables.Column], wanted: list[str] | None, whole: bool) -> list[str] | None:
+    """What to ask for: everything for whole ads, else what the columns read, and the state for the totals."""
+    if whole:
+        return [*wanted, "ClusterId", "ProcId"] if wanted else None
+    return list(dict.fromkeys([*tables.needs(shown), "ClusterId", "ProcId", "JobStatus"]))
+
+
+async def _query(
+    pool: Pool,
+    method: str,
+    chosen: Selection,
+    constraint: str | None,
+    attributes: list[str] | None,
+    limit: int | None,
+    at: str | None = None,
+) -> list[Ad]:
+    params = chosen.parameters(constraint)
+    if attributes is not None:
+        params["attributes"] = attributes
+    if limit is not None:
+        params["limit"] = limit
+    return await pool.gather(method, params, at=at)
+
+
+async def _every_queue(
+    pool: Pool, chosen: Selection, constraint: str | None, attributes: list[str] | None, limit: int | None
+) -> tuple[list[tuple[str, list[Ad]]], list[str]]:
+    """The jobs of each schedd that the collector knows, by name, and a line for each that did not answer."""
+    import asyncio
+
+    from pool.errors import PoolError
+
+    schedds = await pool.advertised("Scheduler", attributes=["Name", "Machine", "MyAddress"])
+    here = (await pool.info()).get("address")
+    several = asyncio.Semaphore(16)
+
+    async def one(schedd: Ad) -> list[Ad] | str:
+        name, at = schedd.get("Name", "?"), schedd.get("MyAddress")
+        async with several:
+            try:
+                found = await _query(
+                    pool, "schedd.query", chosen, constraint, attributes, limit, at=None if at == here else at
+                )
+            except PoolError as error:
+                return f"the queue of {name} does not answer: {error.message}"
+            return sorted(found, key=_id)
+
+    schedds.sort(key=lambda schedd: str(schedd.get("Name")))
+    answers = await asyncio.gather(*map(one, schedds))
+    queues, silent = [], []
+    for schedd, answer in zip(schedds, answers, strict=True):
+        if isinstance(answer, str):
+            silent.append(answer)
+        else:
+            queues.append((str(schedd.get("Name", "?")), answer))
+    return queues, silent

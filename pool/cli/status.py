@@ -1,0 +1,108 @@
+"""`status`: the machines of the pool (EV 2.8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pool.cli import columns, machines, tables
+from pool.cli.common import Address, Attributes, Constraint, Json, Long, ask, names, say, say_ads
+
+if TYPE_CHECKING:
+    from pool.client.pool import Pool
+
+KINDS = {"machines": "Machine", "schedds": "Scheduler", "submitters": "Submitter", "negotiator": "Negotiator"}
+
+
+def status(
+    which: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Machines or slots.", show_default=False)
+    ] = None,
+    constraint: Constraint = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--type",
+            metavar="KIND",
+            help="Ads of machines, schedds, submitters, negotiator or any (with --long or --json).",
+        ),
+    ] = "machines",
+    totals: Annotated[bool, typer.Option("--total", help="Only the totals.")] = False,
+    attributes: Attributes = None,
+    long: Long = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """List the pool's machines: what their queues hold, and what each slot does for others.
+
+    \b
+    Run, Tot   jobs of this machine's queue that run somewhere, and all of them
+    Prio       the machine's priority for obtaining machines
+    State      Owner: its owner uses it. Unclaimed: free. Matched, Claimed: given
+               to somebody. Preempting: a job is moved off. Drained: out of use
+    Activity   Idle, Busy, Suspended, Retiring, Vacating, Killing
+    LdAvg      load average of one minute
+    Idle       time since a key was touched, d+hh:mm:ss
+    A pipe or a wide terminal also gets Cpus, Memory (MB) and the user served.
+
+    \b
+    Examples:
+      poolnode status
+      poolnode status donder slot1@ijs
+      poolnode status -c 'Memory > 4096 && State == "Unclaimed"'
+      poolnode status --type schedds --long
+      poolnode status --json | jq -r 'select(.State == "Claimed") | .Name'
+    """
+    from pool.cli.selection import UsageProblem
+
+    if kind not in KINDS and kind.lower() != "any":
+        raise UsageProblem(f"there is no type '{kind}'", hint=f"the types are {', '.join(KINDS)}, any")
+    wanted = names(attributes)
+    other = kind != "machines"
+    if long or as_json or wanted or other:
+        ask_for = wanted if wanted is None else [*wanted, "Name", "Machine"]
+        ads = ask(
+            address,
+            lambda pool: pool.advertised(KINDS.get(kind, "Any"), constraint=constraint, attributes=ask_for),
+        )
+        ads = sorted(_named(ads, which), key=machines.key)
+        if long or as_json or (other and not wanted):
+            say_ads(ads, as_json=as_json)
+        else:
+            say(tables.render(columns.attributes(wanted or []), ads, tables.terminal_width()))
+        return 0
+
+    async def question(pool: Pool) -> list[dict[str, Any]]:
+        import asyncio
+
+        slots, schedds = await asyncio.gather(
+            pool.advertised("Machine", constraint=constraint, attributes=machines.MACHINE_NEEDS),
+            pool.advertised("Scheduler", attributes=machines.SCHEDD_NEEDS),
+        )
+        if (
+            constraint is not None
+        ):  # what the expression chose are machines: queues of others do not belong here
+            chosen = {machines.machine_of(ad) for ad in slots}
+            schedds = [ad for ad in schedds if machines.machine_of(ad) in chosen]
+        return machines.rows(_named(slots, which), _named(schedds, which))
+
+    found = ask(address, question)
+    width = tables.terminal_width()
+    if not totals:
+        say([*tables.render(tables.choose(machines.MACHINES, width), found, width), ""])
+    say(machines.totals(found) or ["no machines"])
+    return 0
+
+
+def _named(ads: list[dict[str, Any]], which: list[str] | None) -> list[dict[str, Any]]:
+    """Those whose name, or whose machine's name with or without its domain, is among `which`."""
+    if not which:
+        return ads
+    return [
+        ad
+        for ad in ads
+        if ad.get("Name") in which
+        or machines.machine_of(ad) in which
+        or machines.machine_of(ad).partition(".")[0] in which
+    ]

@@ -1,0 +1,233 @@
+"""`submit`: queue the jobs of a description file, or say what was understood of it (VS 6.3.2).
+
+Checking and the dry run need no pool: they read the file with this machine's facts and stop there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pool.cli import formats
+from pool.cli.common import Address, Json, ask, names_and_values, say, say_json, tell
+
+if TYPE_CHECKING:
+    from pool.client.pool import Pool
+    from pool.jobs.description import ClusterDraft, Description
+
+File = Annotated[
+    str, typer.Argument(metavar="FILE", help="The job description file; - reads standard input.")
+]
+Extra = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME=VALUE", help="Commands that come before the file's own.", show_default=False
+    ),
+]
+
+
+def submit(
+    file: File,
+    extra: Extra = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", "-c", help="Only say what was understood, and every mistake. Needs no pool."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the job ads that would be queued. Needs no pool.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print the cluster's number and nothing else.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Then wait until the jobs have ended.")] = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Queue the jobs of a description file.
+
+    \b
+    A description is lines of `command = value`; `queue` makes the jobs:
+      executable = simulate
+      arguments  = --seed $(Process)
+      output     = out.$(Process)
+      queue 100
+
+    \b
+    Examples:
+      poolnode submit sweep.sub
+      poolnode submit --check sweep.sub          nothing is queued
+      poolnode submit sweep.sub request_memory=2GB
+      poolnode submit --dry-run --json sweep.sub | jq .Requirements
+      id=$(poolnode submit -q sweep.sub) && poolnode wait $id
+    """
+    from pool.client.descriptions import describe
+
+    text, name, where = read(file)
+    description = describe(text, name=name, iwd=where, extra=names_and_values(extra))
+    if dry_run:
+        return _show(description, as_json)
+    if check:
+        return _check(description, name, as_json)
+    warn(description)
+
+    async def question(pool: Pool) -> list[tuple[int, int]]:
+        with _patience(description):
+            clusters = await pool.submit_all(description)
+        for cluster in clusters:
+            report(cluster.id, cluster.count or 0, quiet=quiet, as_json=as_json)
+        return [(cluster.id, cluster.count or 0) for cluster in clusters]
+
+    queued = ask(address, question)
+    if wait:
+        from pool.cli.follow import wait as wait_for
+
+        return wait_for([str(cluster) for cluster, _ in queued], quiet=quiet, address=address)
+    return 0
+
+
+def read(file: str) -> tuple[str, str, str]:
+    """The text of a description, the name to call it by, and the directory it is read in.
+
+    Raises:
+        PoolError: it cannot be read.
+    """
+    from pool.client.descriptions import read_file
+
+    here = str(Path.cwd())
+    if file == "-":
+        return sys.stdin.read(), "standard input", here
+    return read_file(Path(file)), file, here
+
+
+def warn(description: Description) -> None:
+    """Prints each warning as one line on standard error."""
+    for warning in description.warnings:
+        tell(f"poolnode: {formats.one_line(str(warning))}")
+
+
+def report(cluster: int, count: int, *, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        say_json([{"cluster": cluster, "jobs": count}])
+    elif quiet:
+        say([str(cluster)])
+    else:
+        say([f"{formats.amount(count, 'job')} submitted to cluster {cluster}"])
+    sys.stdout.flush()
+
+
+def _patience(description: Description) -> Any:
+    from pool.cli.progress import Working
+
+    jobs = sum(draft.count for draft in description.clusters)
+    return Working(f"submitting {formats.amount(jobs, 'job')}")
+
+
+def _show(description: Description, as_json: bool) -> int:
+    """The dry run: each job's ad, attribute to expression text in long form."""
+    warn(description)
+    if as_json:
+        say_json(job for _, job in jobs_of(description))
+    else:
+        say(
+            "\n".join(f"{name} = {value}" for name, value in job.items()) + "\n"
+            for _, job in jobs_of(description)
+        )
+    return 0
+
+
+def jobs_of(description: Description) -> Iterator[tuple[int, dict[str, str]]]:
+    """Every job that would be queued, as attribute to long-form text, sorted by name.
+
+    Clusters are numbered from 1, as in a pool that never had a job.
+    """
+    for cluster, draft in enumerate(description.clusters, 1):
+        shared = {name: formats.long_value(value) for name, value in draft.ad.to_wire().items()}
+        spelled = {name.lower(): name for name in shared}
+        deltas: Iterable[Mapping[str, Any] | None] = [None] * draft.count if draft.uniform else draft.deltas()
+        for proc, delta in enumerate(deltas):
+            job = shared | {"ClusterId": str(cluster), "ProcId": str(proc)}
+            for name, value in (delta or {}).items():
+                job[spelled.get(name.lower(), name)] = formats.long_value(value)
+            yield cluster, dict(sorted(job.items(), key=lambda pair: pair[0].lower()))
+
+
+def _check(description: Description, name: str, as_json: bool) -> int:
+    """VS 6.3.2's check: a summary in which a person sees at once what was not understood as meant."""
+    if as_json:
+        say_json(
+            {"cluster": number, "jobs": draft.count, **_facts(draft)}
+            for number, draft in enumerate(description.clusters, 1)
+        )
+        warn(description)
+        return 0
+    several = len(description.clusters) > 1
+    for number, draft in enumerate(description.clusters, 1):
+        facts = _facts(draft)
+        lines = [f"{'cluster ' + str(number) + ': ' if several else ''}{formats.amount(draft.count, 'job')}"]
+        width = max(map(len, facts))
+        lines += [f"  {label:<{width}}  {value}" for label, value in facts.items()]
+        say([*lines, ""])
+    warn(description)
+    total = sum(draft.count for draft in description.clusters)
+    warnings = f", {formats.amount(len(description.warnings), 'warning')}" if description.warnings else ""
+    say([f"{name}: understood, {formats.amount(total, 'job')}{warnings}; nothing was queued"])
+    return 0
+
+
+# What the summary shows: label, attribute, and what to leave out because it says nothing.
+_SUMMARY = (
+    ("executable", "Cmd", ()),
+    ("arguments", "Arguments", ("",)),
+    ("directory", "Iwd", ()),
+    ("input", "In", ("/dev/null",)),
+    ("output", "Out", ("/dev/null",)),
+    ("error", "Err", ("/dev/null",)),
+    ("log", "UserLog", ("",)),
+    ("environment", "Environment", ("",)),
+    ("files in", "TransferInput", ("",)),
+    ("files out", "TransferOutput", ("",)),
+    ("transfer", "ShouldTransferFiles", ()),
+    ("cpus", "RequestCpus", ()),
+    ("memory, MB", "RequestMemory", ()),
+    ("disk, KiB", "RequestDisk", ()),
+    ("gpus", "RequestGPUs", ()),
+    ("requirements", "Requirements", ()),
+    ("rank", "Rank", ("0.0", "0")),
+    ("priority", "JobPrio", ("0",)),
+    ("hold when", "PeriodicHold", ("false",)),
+    ("release when", "PeriodicRelease", ("false",)),
+    ("remove when", "PeriodicRemove", ("false",)),
+    ("hold at exit when", "OnExitHold", ("false",)),
+    ("leave at exit when", "OnExitRemove", ("true",)),
+    ("retries", "JobMaxRetries", ()),
+)
+
+
+def _facts(draft: ClusterDraft) -> dict[str, str]:
+    """What a person reads of a cluster: the first job's values, and how many there are of what varies."""
+    ad = draft.ad.to_wire()
+    folded = {name.lower(): value for name, value in ad.items()}
+    varied: dict[str, list[Any]] = {}
+    if not draft.uniform:
+        for proc, delta in enumerate(draft.deltas()):
+            for name, value in (delta or {}).items():
+                varied.setdefault(name.lower(), [folded.get(name.lower())] * (proc > 0)).append(value)
+    facts = {}
+    for label, attribute, dull in _SUMMARY:
+        key = attribute.lower()
+        value = varied[key][0] if key in varied else folded.get(key)
+        if value is None:
+            continue
+        text = formats.one_line(formats.text(value) if value != "" else "")
+        several = len({str(one) for one in varied.get(key, ())})
+        if text in dull and several < 2:
+            continue
+        facts[label] = f"{text}   ... {several:,} different" if several > 1 else text
+    state = folded.get("jobstatus")
+    if state == 5:
+        facts["state"] = "held at submission"
+    return facts

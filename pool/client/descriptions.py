@@ -1,0 +1,138 @@
+"""From what a user hands in to a description that was understood.
+
+Text, the path of a file, or a dict of commands; read on this machine, with this user's environment. It
+decides nothing about the language: that is `pool.jobs.description`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pool.errors import PoolError
+
+if TYPE_CHECKING:
+    from pool.jobs.description import Description, SubmitFacts
+    from pool.outside import Outside
+
+    What: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Description
+
+BIGGEST = 16 * 1024 * 1024  # bytes; nobody writes a longer description by hand or by program
+
+
+def describe(
+    what: What,
+    *,
+    iwd: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    extra: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    outside: Outside | None = None,
+) -> Description:
+    """Reads a description.
+
+    Args:
+        what: text (anything with a line end or `=` in it), a path, a dict of commands, or a `Description`.
+        iwd: the directory relative names start from; the current one by default.
+        name: what errors call the text.
+        extra: further commands, `name = value` each, that come before the text's own.
+        environ: the environment `getenv` takes from; this process's by default.
+
+    Raises:
+        PoolError: the file cannot be read, or the description is wrong; the message names file and line.
+    """
+    from pool.jobs.description import Description, read_description
+
+    if isinstance(what, Description):
+        return what
+    where = os.path.abspath(iwd or os.getcwd())
+    if isinstance(what, Mapping):
+        text, called = from_commands(what), "the given commands"
+    elif isinstance(what, str) and ("\n" in what or "=" in what):
+        text, called = what, "the given text"
+    else:
+        path = Path(where, what)
+        text, called = read_file(path), os.fspath(what)
+    return read_description(
+        text,
+        name=name or called,
+        iwd=where,
+        environ=os.environ if environ is None else environ,
+        user=user_name(),
+        facts=local_facts(outside),
+        extra=tuple(extra),
+    )
+
+
+def read_file(path: Path) -> str:
+    """The text of a description file.
+
+    Raises:
+        PoolError: it is missing, not a file, not readable, too long, or not text.
+    """
+    try:
+        if path.is_dir():
+            raise PoolError(f"cannot read job file {path}: it is a directory", hint="name the file in it")
+        with path.open("rb") as file:
+            raw = file.read(BIGGEST + 1)
+    except OSError as error:
+        raise PoolError(f"cannot read job file {path}: {(error.strerror or str(error)).lower()}") from error
+    if len(raw) > BIGGEST:
+        raise PoolError(
+            f"cannot read job file {path}: longer than {BIGGEST >> 20} MiB", hint="is it the right file?"
+        )
+    if b"\0" in raw:
+        raise PoolError(f"cannot read job file {path}: it is not text", hint="is it the executable instead?")
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def from_commands(commands: Mapping[str, Any]) -> str:
+    """The text of a description from a dict of its commands; `queue` (default 1) comes last.
+
+    Raises:
+        PoolError: a value spans lines.
+    """
+    lines = []
+    queue = "queue"
+    for command, value in commands.items():
+        if command.lower() == "queue":
+            queue = f"queue {value}".rstrip()
+            if "\n" in str(value):
+                raise PoolError(
+                    "the value of 'queue' spans several lines", hint="give the text of a description"
+                )
+            continue
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        if "\n" in shown or "\n" in command:
+            raise PoolError(f"the value of '{command}' spans several lines", hint="a command is one line")
+        lines.append(f"{command} = {shown}")
+    return "\n".join([*lines, queue, ""])
+
+
+def user_name() -> str:
+    """The name of the user this process runs as; its number where it has none."""
+    uid = os.getuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def local_facts(outside: Outside | None = None) -> SubmitFacts:
+    """What a description takes from the machine it is submitted on."""
+    from pool.jobs.description import SubmitFacts
+    from pool.outside import Outside
+
+    system = os.uname()
+    host = socket.gethostname()
+    return SubmitFacts(
+        filesystem_domain=host,
+        uid_domain=host,
+        arch=system.machine.upper() if system.machine == "x86_64" else system.machine,
+        opsys=system.sysname.upper(),
+        now=int((outside or Outside()).wall()),
+    )

@@ -1,0 +1,438 @@
+"""One connection to a node, and what a user asks of a pool over it.
+
+Jobs go to the schedd of the node that is connected to; machines are asked of the pool's collector, which the
+node names when it does not have that role itself. A lost connection is made again for everything that only
+asks; whatever changes something is never repeated by itself, because it may have been done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from pool.client.addresses import NoPool, find_address
+from pool.errors import PoolError
+from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
+
+if TYPE_CHECKING:
+    from pool.classad import ClassAd
+    from pool.client.descriptions import What
+    from pool.client.handles import Cluster, Job
+    from pool.jobs.description import Description
+    from pool.outside import Outside
+    from pool.wire import Connection, Network, Stream
+
+WireAd = dict[str, Any]
+FIRST_RETRY = 0.1
+LONGEST_RETRY = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What an action did: how many jobs it was done to, and which were refused and why."""
+
+    done: int
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+class Pool:
+    """A connected pool. `async with await Pool.connect() as pool:` closes it at the end.
+
+    Args:
+        connection: an open connection to the node.
+        network: how to connect again, and to other nodes.
+        address: where the node is.
+        patience: seconds for which a lost node is looked for again before giving up.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        network: Network,
+        address: str,
+        outside: Outside | None = None,
+        patience: float = 60.0,
+    ) -> None:
+        self.address = address
+        self.patience = patience
+        self._network = network
+        self._outside = outside
+        self._links: dict[str, Connection] = {address: connection}
+        self._connecting = asyncio.Lock()
+        self._info: WireAd | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str | None = None,
+        *,
+        network: Network | None = None,
+        outside: Outside | None = None,
+        timeout: float = 10.0,
+        patience: float = 60.0,
+    ) -> Self:
+        """Connects to the node at `address`, by default the user's own (`pool.client.addresses`).
+
+        Raises:
+            NoPool: no node was found, or none answers within `timeout` seconds.
+        """
+        where = find_address(address) if network is None or address is None else address
+        if network is None:
+            from pool.client.network import user_network
+
+            network = user_network()
+        connection = await _open(network, where, timeout)
+        return cls(connection, network=network, address=where, outside=outside, patience=patience)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes every connection. Jobs go on."""
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            await link.close()
+
+    # ---- calling -------------------------------------------------------------------------------------------
+
+    async def link(self, address: str | None = None) -> Connection:
+        """An open connection to a node of the pool, made again if it was lost.
+
+        Raises:
+            NoPool: nobody answers there.
+        """
+        address = address or self.address
+        async with self._connecting:
+            link = self._links.get(address)
+            if link is None or link.closed.done():
+                link = self._links[address] = await _open(self._network, address, 10.0)
+            return link
+
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float = 30.0,
+        at: str | None = None,
+    ) -> Any:
+        """One call, once.
+
+        Raises:
+            PoolError: refused by the other side, no answer in time, or the connection was lost.
+        """
+        try:
+            return await (await self.link(at)).call(method, dict(params or {}), timeout=timeout)
+        except ConnectionLost as error:
+            raise NoPool(
+                f"the connection to {at or self.address} was lost during {method}",
+                hint="it may or may not have been done: look before trying again",
+                retry=True,
+            ) from error
+        except DeadlineExceeded as error:
+            raise NoPool(
+                f"{at or self.address} did not answer {method} within {timeout:g} s", retry=True
+            ) from error
+
+    async def batches(
+        self, method: str, params: Mapping[str, Any] | None = None, *, at: str | None = None
+    ) -> AsyncIterator[list[WireAd]]:
+        """The batches of a query, in wire form, as they arrive."""
+        async with self._streaming(method, params, at) as stream:
+            async for batch in stream:
+                yield batch
+
+    @asynccontextmanager
+    async def _streaming(
+        self, method: str, params: Mapping[str, Any] | None, at: str | None = None
+    ) -> AsyncIterator[Stream]:
+        try:
+            stream = await (await self.link(at)).stream(method, dict(params or {}))
+            ended = False
+            try:
+                yield stream
+                ended = True
+            finally:
+                if not ended:
+                    stream.abort(None)
+        except ConnectionLost as error:
+            raise NoPool(
+                f"the connection to {at or self.address} was lost during {method}", retry=True
+            ) from error
+
+    async def gather(
+        self, method: str, params: Mapping[str, Any] | None = None, *, at: str | None = None
+    ) -> list[WireAd]:
+        """Everything a query brings, in wire form; asked once more if the connection breaks meanwhile."""
+        for attempt in (1, 2):
+            try:
+                return [ad async for batch in self.batches(method, params, at=at) for ad in batch]
+            except NoPool:
+                if attempt == 2:
+                    raise
+        raise AssertionError("unreachable")
+
+    # ---- jobs ----------------------------------------------------------------------------------------------
+
+    async def submit(self, what: What, **how: Any) -> Cluster:
+        """Queues the jobs of one description and returns their cluster, which the pool then never loses.
+
+        Args:
+            what: the text of a description (with line ends), the path of one, a dict of its commands
+                (`{"executable": "/bin/true", "queue": 3}`), or a `Description` read before.
+            how: `iwd`, `name`, `extra`, as `pool.client.descriptions.describe` takes them.
+
+        Raises:
+            PoolError: the description is wrong, makes several clusters (use `submit_all`), or is refused.
+        """
+        description = await self.describe(what, **how)
+        if len(description.clusters) != 1:
+            raise PoolError(
+                f"the description makes {len(description.clusters)} clusters, not one", hint="use submit_all"
+            )
+        return (await self._submit(description))[0]
+
+    async def submit_all(self, what: What, **how: Any) -> list[Cluster]:
+        """As `submit`, for a description with any number of clusters."""
+        return await self._submit(await self.describe(what, **how))
+
+    async def describe(self, what: What, **how: Any) -> Description:
+        """Reads a description with this pool's own facts, and queues nothing."""
+        from pool.client.descriptions import describe
+
+        return describe(what, outside=self._outside, **how)
+
+    async def _submit(self, description: Description) -> list[Cluster]:
+        from pool.client.handles import Cluster
+
+        clusters = []
+        for draft in description.clusters:
+            deltas = None if draft.uniform else list(draft.deltas())
+            answer = await self.call(
+                "schedd.submit",
+                {"ad": draft.ad.to_wire(), "count": draft.count, "deltas": deltas},
+                timeout=120.0,
+            )
+            clusters.append(Cluster(self, int(answer["cluster"]), int(answer["count"])))
+        return clusters
+
+    def cluster(self, cluster: int, count: int | None = None) -> Cluster:
+        """A handle on a cluster that was submitted before."""
+        from pool.client.handles import Cluster
+
+        return Cluster(self, cluster, count)
+
+    def job(self, cluster: int, proc: int = 0) -> Job:
+        """A handle on one job."""
+        from pool.client.handles import Job
+
+        return Job(self, cluster, proc)
+
+    async def jobs(
+        self,
+        *,
+        ids: Iterable[Sequence[int]] | None = None,
+        owner: str | None = None,
+        constraint: str | None = None,
+        attributes: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> list[ClassAd]:
+        """The ads of queued jobs: all, or those chosen. `ids` are (cluster,) or (cluster, proc)."""
+        return _ads(await self.gather("schedd.query", _question(ids, owner, constraint, attributes, limit)))
+
+    async def history(
+        self,
+        *,
+        ids: Iterable[Sequence[int]] | None = None,
+        owner: str | None = None,
+        constraint: str | None = None,
+        attributes: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> list[ClassAd]:
+        """The ads of jobs that have left the queue, newest first."""
+        return _ads(await self.gather("schedd.history", _question(ids, owner, constraint, attributes, limit)))
+
+    async def find(
+        self, ids: Iterable[Sequence[int]], attributes: Sequence[str] | None = None
+    ) -> list[WireAd]:
+        """Ads of jobs in wire form, from the queue and from the history, in the order of their ids.
+
+        The queue is asked first, so that a job that leaves meanwhile is seen; the history has the last word.
+        """
+        question = _question(ids, None, None, attributes, None)
+        found: dict[tuple[int, int], WireAd] = {}
+        for method in ("schedd.query", "schedd.history"):
+            for ad in await self.gather(method, question):
+                found[ad["ClusterId"], ad["ProcId"]] = ad
+        return [found[job] for job in sorted(found)]
+
+    async def act(
+        self,
+        action: str,
+        *,
+        ids: Iterable[Sequence[int]] | None = None,
+        owner: str | None = None,
+        constraint: str | None = None,
+        everything: bool = False,
+        reason: str = "",
+        value: int | None = None,
+        force: bool = False,
+    ) -> Acted:
+        """remove, hold, release, vacate or prio, on the jobs chosen.
+
+        Raises:
+            PoolError: no choice was made, or all of it was refused by the schedd.
+        """
+        params: dict[str, Any] = {"action": action, "reason": reason, "value": value, "force": force}
+        if ids is not None:
+            params["ids"] = [list(job) for job in ids]
+        if owner is not None:
+            params["owner"] = owner
+        if constraint is not None:
+            params["constraint"] = constraint
+        if everything:
+            params["all"] = True
+        answer = await self.call("schedd.act", params, timeout=120.0)
+        done = answer.get("done") or 0
+        refused = [(_id_text(item["id"]), str(item["why"])) for item in answer.get("refused") or ()]
+        return Acted(done if isinstance(done, int) else len(done), tuple(refused))
+
+    async def summary(self) -> list[dict[str, Any]]:
+        """Completed jobs, local and remote processor seconds and leverage by user (EV 2.8)."""
+        answer = await self.call("schedd.summary")
+        return list(answer)
+
+    async def events(
+        self, *, cluster: int | None = None, ids: Iterable[Sequence[int]] | None = None, after: int = 0
+    ) -> AsyncIterator[list[dict[str, Any]]]:
+        """The events of jobs from number `after` on, as they happen, in wire form, without end.
+
+        A lost connection is made again and the stream goes on where it stopped.
+
+        Raises:
+            NoPool: the node did not come back within `patience` seconds.
+        """
+        params: dict[str, Any] = {}
+        if cluster is not None:
+            params["cluster"] = cluster
+        if ids is not None:
+            params["ids"] = [list(job) for job in ids]
+        loop = asyncio.get_running_loop()
+        lost_at: float | None = None
+        pause = FIRST_RETRY
+        while True:
+            try:
+                async with self._streaming("schedd.watch", {**params, "after": after}) as stream:
+                    async for batch in stream:
+                        lost_at, pause = None, FIRST_RETRY
+                        for event in batch:
+                            after = max(after, event.get("number") or 0)
+                        yield batch
+                error = NoPool(f"{self.address} ended the event stream", retry=True)
+            except NoPool as lost:
+                error = lost
+            now = loop.time()
+            lost_at = now if lost_at is None else lost_at
+            if now - lost_at > self.patience:
+                raise error
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_RETRY)
+
+    async def tail(
+        self, cluster: int, proc: int = 0, *, file: str = "out", offset: int = 0, follow: bool = True
+    ) -> AsyncIterator[bytes]:
+        """A job's output (`file`: out or err) from a byte offset on, as it grows, until the job has ended."""
+        params = {"id": [cluster, proc], "file": file, "offset": offset, "follow": follow}
+        async with self._streaming("schedd.tail", params) as stream:
+            async for piece in stream:
+                yield piece
+
+    # ---- machines ------------------------------------------------------------------------------------------
+
+    async def machines(
+        self, *, constraint: str | None = None, attributes: Sequence[str] | None = None, kind: str = "Machine"
+    ) -> list[ClassAd]:
+        """The ads of the pool's slots, or of another kind (Scheduler, Submitter, Negotiator, Any)."""
+        return _ads(await self.advertised(kind, constraint=constraint, attributes=attributes))
+
+    async def advertised(
+        self,
+        kind: str,
+        *,
+        constraint: str | None = None,
+        attributes: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> list[WireAd]:
+        """What the collector knows of one kind, in wire form."""
+        params: dict[str, Any] = {"type": kind}
+        params |= _question(None, None, constraint, attributes, limit)
+        return await self.gather("collector.query", params, at=await self.collector())
+
+    async def collector(self) -> str:
+        """The address of the pool's collector."""
+        info = await self.info()
+        if "collector" in (info.get("roles") or ["collector"]):
+            return self.address
+        return str(info.get("collector") or self.address)
+
+    async def info(self) -> dict[str, Any]:
+        """What the node says of itself: name, roles, address, collector."""
+        if self._info is None:
+            self._info = dict(await self.call("node.info"))
+        return self._info
+
+
+async def _open(network: Network, address: str, timeout: float) -> Connection:
+    try:
+        async with asyncio.timeout(timeout):
+            return await network.connect(address)
+    except TimeoutError as error:
+        raise NoPool(f"the node at {address} did not answer within {timeout:g} s", retry=True) from error
+    except FileNotFoundError as error:
+        raise NoPool(
+            f"no node runs at {address}: there is no such socket", hint="is the node started?"
+        ) from error
+    except ConnectionRefusedError as error:
+        raise NoPool(f"no node answers at {address}", hint="is the node started?", retry=True) from error
+    except RemoteError:
+        raise
+    except (OSError, ConnectionLost) as error:
+        raise NoPool(f"cannot reach the node at {address}: {error}", retry=True) from error
+
+
+def _question(
+    ids: Iterable[Sequence[int]] | None,
+    owner: str | None,
+    constraint: str | None,
+    attributes: Sequence[str] | None,
+    limit: int | None,
+) -> dict[str, Any]:
+    question: dict[str, Any] = {}
+    if ids is not None:
+        question["ids"] = [list(job) for job in ids]
+    if owner is not None:
+        question["owner"] = owner
+    if constraint is not None:
+        question["constraint"] = constraint
+    if attributes is not None:
+        question["attributes"] = list(attributes)
+    if limit is not None:
+        question["limit"] = limit
+    return question
+
+
+def _ads(found: Iterable[WireAd]) -> list[ClassAd]:
+    from pool.classad import ClassAd
+
+    return [ClassAd.from_wire(ad) for ad in found]
+
+
+def _id_text(job: Any) -> str:
+    return ".".join(map(str, job)) if isinstance(job, list | tuple) else str(job)
