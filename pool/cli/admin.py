@@ -36,7 +36,7 @@ def token(
 
     \b
     Examples:
-      poolnode token                               one machine that runs jobs, within the hour
+      poolnode token             one machine that runs jobs, within the hour
       poolnode token --roles startd,schedd --uses 20 --lifetime 1d
     \b
     On the other machine:

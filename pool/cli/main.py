@@ -220,6 +220,7 @@ def status(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    output = sys.stdout
     try:
         result = app(arguments, prog_name="poolnode", standalone_mode=False)
         sys.stdout.flush()
@@ -227,6 +228,8 @@ def status(arguments: list[str]) -> int:
         # Whoever read our output has had enough. As a program in C would end, without a word.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except SystemExit as end:  # typer's: after completion, or when its own output found no reader any more
+        return int(end.code or 0) if sys.stdout is output else 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as error:

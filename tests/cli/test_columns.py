@@ -94,7 +94,10 @@ def test_totals_name_only_the_states_that_occur() -> None:
 
 def test_attributes_are_found_whatever_their_case() -> None:
     shown = columns.attributes(["requestmemory", "Absent"])
-    assert tables.render(shown, [{"RequestMemory": ["2 * 64"]}]) == ["requestmemory Absent", "2 * 64        -"]
+    assert tables.render(shown, [{"RequestMemory": ["2 * 64"]}]) == [
+        "requestmemory Absent",
+        "2 * 64        -",
+    ]
 
 
 def test_summary_is_the_papers() -> None:
@@ -134,7 +137,13 @@ def test_status_has_the_papers_columns_and_the_queues_figures_once_a_machine() -
         slot("slot1@briesje", "briesje"),
     ]
     schedds = [
-        {"Name": "donder", "Machine": "donder", "TotalRunningJobs": 7, "TotalIdleJobs": 1, "TotalHeldJobs": 0},
+        {
+            "Name": "donder",
+            "Machine": "donder",
+            "TotalRunningJobs": 7,
+            "TotalIdleJobs": 1,
+            "TotalHeldJobs": 0,
+        },
         {"Name": "laptop", "Machine": "laptop", "TotalRunningJobs": 0, "TotalJobAds": 3, "Priority": -196},
     ]
     found = machines.rows(slots, schedds)

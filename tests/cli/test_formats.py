@@ -27,7 +27,14 @@ def test_durations_are_the_papers(seconds: float | None, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.042, "0.04 s"), (12.34, "12.3 s"), (245, "4:05"), (3723, "1:02:03"), (90000, "1+01:00:00"), (None, "-")],
+    [
+        (0.042, "0.04 s"),
+        (12.34, "12.3 s"),
+        (245, "4:05"),
+        (3723, "1:02:03"),
+        (90000, "1+01:00:00"),
+        (None, "-"),
+    ],
 )
 def test_short_durations_have_the_precision_people_want(seconds: float | None, shown: str) -> None:
     assert formats.short_duration(seconds) == shown

@@ -22,9 +22,9 @@ def test_parameters_use_ids_and_owner_alone_and_an_expression_when_joined() -> N
     assert select(["alice"]).parameters("JobPrio > 1") == {"owner": "alice", "constraint": "JobPrio > 1"}
     assert select([]).parameters() == {}
     joined = select(["alice", "12", "13.4"]).parameters("true || false")
-    assert joined == {
-        "constraint": '(Owner == "alice" || ClusterId == 12 || (ClusterId == 13 && ProcId == 4)) && (true || false)'
-    }
+    assert joined["constraint"] == (
+        '(Owner == "alice" || ClusterId == 12 || (ClusterId == 13 && ProcId == 4)) && (true || false)'
+    )
     assert select(["a", "b"]).parameters() == {"constraint": 'Owner == "a" || Owner == "b"'}
 
 
@@ -34,7 +34,9 @@ def test_one_job_is_no_user() -> None:
         one_job("alice")
 
 
-@pytest.mark.parametrize(("word", "value"), [("90", 90), ("1.5m", 90), ("2h", 7200), ("7d", 604800), ("30 S", 30)])
+@pytest.mark.parametrize(
+    ("word", "value"), [("90", 90), ("1.5m", 90), ("2h", 7200), ("7d", 604800), ("30 S", 30)]
+)
 def test_times(word: str, value: float) -> None:
     assert seconds(word) == value
 

@@ -1,0 +1,126 @@
+"""The coroutine behind `run`: a personal node, its jobs and Ctrl-C, from start to end.
+
+Apart from `run` itself so that its help needs no event loop. What a node does is not here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pool.cli.progress import Board
+    from pool.client.pool import Pool
+    from pool.client.results import Result
+    from pool.jobs.description import Description
+
+LEAVING = 30.0  # seconds that removed jobs get to go before they are left to their leases
+
+
+async def run_here(
+    description: Description, state: Path, slots: int | None, quiet: bool
+) -> tuple[list[Result], int, float]:
+    """Runs the jobs; returns their results, the signal that stopped them (0 if none), the seconds it took."""
+    from pool.cli.progress import Board, Working
+    from pool.client.pool import Pool
+    from pool.node import personal
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    stop = _Stop()
+    with stop.listening():
+        async with contextlib.AsyncExitStack() as stack:
+            with Working("starting a pool on this machine"):
+                address = await stack.enter_async_context(personal(state, slots=slots))
+                pool = await stack.enter_async_context(await Pool.connect(address))
+            with Working("submitting"):
+                clusters = await pool.submit_all(description)
+            board = Board(quiet=quiet)
+            try:
+                jobs = _known(description, [cluster.id for cluster in clusters])
+                results = await _follow(pool, jobs, board, stop, waits=_releases_itself(description))
+            finally:
+                board.close()
+            return results, stop.signal, loop.time() - began
+
+
+def _known(description: Description, clusters: list[int]) -> dict[tuple[int, int], int]:
+    """The jobs that were submitted and the state each begins in (idle, or held at submission)."""
+    jobs = {}
+    for cluster, draft in zip(clusters, description.clusters, strict=True):
+        state = draft.ad.value("JobStatus", 1)
+        for proc in range(draft.count):
+            jobs[cluster, proc] = state if isinstance(state, int) else 1
+    return jobs
+
+
+def _releases_itself(description: Description) -> bool:
+    """Whether a held job may come back without anybody's doing."""
+    for draft in description.clusters:
+        release = draft.ad.get("PeriodicRelease")
+        if release is not None and release.text.strip().lower() not in ("false", "0"):
+            return True
+    return False
+
+
+async def _follow(
+    pool: Pool, jobs: dict[tuple[int, int], int], board: Board, stop: _Stop, *, waits: bool
+) -> list[Result]:
+    from pool.client.handles import wait_for
+
+    ids = sorted({(cluster,) for cluster, _ in jobs})
+    stop.orderly = True
+    waiting = asyncio.ensure_future(wait_for(pool, ids, jobs, progress=board, until_stuck=not waits))
+    stopping = asyncio.ensure_future(stop.asked.wait())
+    try:
+        await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            board.note("removing the jobs; once more to leave them at once")
+            await pool.act("remove", ids=ids, reason="interrupted")
+            await asyncio.wait({waiting}, timeout=LEAVING)
+        if waiting.done():
+            return waiting.result()
+        return [result for (cluster,) in ids for result in await pool.cluster(cluster).results()]
+    finally:
+        for task in (waiting, stopping):
+            task.cancel()
+
+
+class _Stop:
+    """Ctrl-C and its like. Once jobs are queued, the first asks to end in order; any other ends at once."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.signal = 0
+        self.orderly = False
+        self._task: asyncio.Task[Any] | None = None
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        caught = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        for number in caught:
+            loop.add_signal_handler(number, self._heard, number)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.signal:
+                raise
+            raise typer.Exit(128 + self.signal) from None
+        finally:
+            for number in caught:
+                loop.remove_signal_handler(number)
+
+    def _heard(self, number: int) -> None:
+        at_once = self.asked.is_set() or not self.orderly
+        self.signal = int(number)
+        self.asked.set()
+        if at_once and self._task is not None:
+            self._task.cancel()

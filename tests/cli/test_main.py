@@ -1,0 +1,201 @@
+"""The program's manners: help, one-line errors, exit statuses, and what it does not import."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pool.cli import main
+from pool.errors import PoolError
+
+EVERY = sorted(main.HOMES)
+
+
+def poolnode(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pool.cli.main", *words],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, "HOME": "/nonexistent", "POOLNODE_STATE": "/nonexistent", **environ},
+    )
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.status(["--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in EVERY:
+        assert f"\n  {name} " in shown
+    assert "poolnode run sweep.sub" in shown
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_each_command_teaches_by_example_in_eighty_columns(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main.status([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"poolnode {command}" in shown.partition("Usage")[2].partition("\n")[2], "no example"
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_without_anything_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.status([]) == 0
+    assert "Usage: poolnode" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["statsu"], "Did you mean 'status'?"),
+        (["--bogus"], "No such option: --bogus"),
+        (["q", "--bogus"], "see `poolnode q --help`"),
+        (["submit"], "Missing argument 'FILE'"),
+        (["--roles", "collector,boss"], "there is no role 'boss'"),
+        (["--roles", "schedd", "--set", "X"], "write --set NAME=VALUE"),
+        (["--roles", "schedd", "q"], "does not go with `q`"),
+        (["rm"], "rm: which jobs"),
+        (["rm", "--all", "12"], "--all and something else"),
+        (["hold", "12.x"], "'12.x' is not a job"),
+        (["prio", "12"], "poolnode prio -p 10 12.3"),
+        (["vacate", "12", "--slot", "a"], "jobs or a slot, not both"),
+        (["tail", "alice"], "an id looks like 12.3"),
+        (["wait", "12", "--timeout", "soon"], "'soon' is not a time"),
+        (["token", "--roles", "king"], "there is no role 'king'"),
+        (["status", "--type", "cats"], "the types are machines"),
+        (["submit", "x.sub", "y.sub"], "'y.sub' is not NAME=VALUE"),
+        (["q", "--limit", "0"], "--limit"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_status_2(
+    words: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.sub").write_text("executable = /bin/true\nqueue\n")
+    assert main.status(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("poolnode: ")
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+
+
+@pytest.mark.parametrize("command", ["q", "status", "history", "summary", "globalq", "config", "token"])
+def test_where_no_node_runs_each_command_says_how_to_start_one(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("POOLNODE_STATE", str(tmp_path))
+    monkeypatch.delenv("POOLNODE_ADDRESS", raising=False)
+    if Path("/run/poolnode/node.sock").exists():
+        monkeypatch.setenv("POOLNODE_ADDRESS", str(tmp_path / "node.sock"))
+    assert main.status([command]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "no node" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "no such file or directory"),
+        (lambda path: path.mkdir(), "it is a directory"),
+        (lambda path: path.write_bytes(b"\x7fELF\0\0"), "it is not text"),
+    ],
+)
+def test_a_description_that_cannot_be_read(
+    make: object, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "job.sub"
+    make(path)  # type: ignore[operator]
+    for command in ("submit", "run"):
+        assert main.status([command, str(path)]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"poolnode: cannot read job file {path}: ")
+        assert said in error
+        assert error.count("\n") == 1
+
+
+def test_a_defect_is_one_line_too_unless_debug_is_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(main, "app", broken)
+    assert main.status(["q"]) == 1
+    assert "a defect of the program: ZeroDivisionError: oh (--debug shows where)" in capsys.readouterr().err
+    with pytest.raises(ZeroDivisionError):
+        main.status(["q", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (PoolError("no such thing x", hint="make one"), 1, "poolnode: no such thing x (make one)\n"),
+        (PoolError("two\nlines"), 1, "poolnode: two lines\n"),
+        (PermissionError(13, "Permission denied", "/etc/x"), 1, "poolnode: Permission denied: /etc/x\n"),
+        (TimeoutError(), 1, "poolnode: no answer in time\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_errors_and_their_statuses(
+    error: BaseException,
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(main, "app", failing)
+    assert main.status(["q"]) == code
+    assert capsys.readouterr().err == said
+
+
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    command = f"set -o pipefail; {sys.executable} -m pool.cli.main --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    assert done.returncode in (0, 141)
+
+
+def test_help_and_short_commands_import_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from pool.cli import main\n"
+        "main.status(['{}', '--help'])\n"
+        "heavy = {{'asyncio', 'cryptography', 'rich', 'uvloop', 'psutil', 'sqlite3', 'ssl', 'msgpack',"
+        " 'pool.classad', 'pool.wire', 'pool.jobs'}}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    for command in ("q", "status", "run", "submit"):
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(command)], capture_output=True, text=True, timeout=30
+        )
+        assert done.stderr == "[]\n", command
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_the_commands(shell: str) -> None:
+    words = {"bash": "COMP_WORDS", "zsh": "_TYPER_COMPLETE_ARGS", "fish": "_TYPER_COMPLETE_ARGS"}[shell]
+    environ = {"_POOLNODE_COMPLETE": f"complete_{shell}", words: "poolnode st", "COMP_CWORD": "1"}
+    if shell == "fish":
+        environ["_TYPER_COMPLETE_FISH_ACTION"] = "get-args"
+    done = poolnode(**environ)
+    assert "status" in done.stdout
+    assert "submit" not in done.stdout
+
+
+def test_debug_is_heard_anywhere_but_after_two_dashes() -> None:
+    assert main._take_debug(["q", "--debug"]) == (["q"], True)
+    assert main._take_debug(["q", "--", "--debug"]) == (["q", "--", "--debug"], False)
