@@ -60,7 +60,7 @@ class Applier:
         self.next_cluster, self.next_event = mark
 
     def _new_cluster(self, c: NewCluster) -> None:
-        if c.cluster < self.next_cluster:
+        if c.cluster < self.next_cluster and self._was_given(c.cluster):
             raise StoreRefused(
                 f"cannot store cluster {c.cluster}: that id was given before",
                 hint=f"the next free one is {self.next_cluster}",
@@ -74,8 +74,15 @@ class Applier:
             for start in range(0, c.count, DELTA_BLOCK):
                 block = msgpack.packb(list(c.deltas[start : start + DELTA_BLOCK]))
                 self._run("INSERT INTO delta VALUES(?, ?, ?)", (c.cluster, start // DELTA_BLOCK, block))
-        self.next_cluster = c.cluster + 1
+        self.next_cluster = max(self.next_cluster, c.cluster + 1)
         self._run("UPDATE meta SET value = ? WHERE key = 'next_cluster'", (b"%d" % self.next_cluster,))
+
+    def _was_given(self, cluster: int) -> bool:
+        # Ids are handed out before the cluster arrives, so that one may come after a later one.
+        return any(
+            self._run(f"SELECT 1 FROM {table} WHERE cluster = ? LIMIT 1", (cluster,)).fetchone()
+            for table in ("cluster", "history", "event")
+        )
 
     def _set_proc(self, c: SetProc) -> None:
         if c.status == IDLE and not c.state:

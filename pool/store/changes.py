@@ -19,7 +19,7 @@ class NewCluster:
     """A cluster of `count` idle, untouched processes (EV 3.3).
 
     Attributes:
-        cluster: id, larger than any given before; ids are never used again.
+        cluster: an id that no cluster was ever stored under; ids are never used again.
         deltas: what process i has beyond the cluster's ad, None where it has nothing; None as a whole, or
             empty, when no process differs (the cluster then costs one row however large it is).
     """

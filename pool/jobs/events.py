@@ -1,0 +1,140 @@
+"""What happens to jobs, as data: one event for each thing a user may want to know about.
+
+The schedd stores events, streams them to whoever watches, and renders them into the user's log
+(`pool.jobs.userlog`). An event says what happened, never what to do about it.
+
+Keys of `data`, each only where it is known:
+
+    why             in words: EVICTED, HELD, RELEASED, ABORTED, SHADOW_EXCEPTION, DISCONNECTED,
+    RECONNECT_FAILED code, subcode   HELD: HTCondor's hold reason code. TERMINATED, requeued EVICTED: the
+    exit code signal, core    TERMINATED: the signal that ended the job, and whether (or where) it left a
+    core file requeued        EVICTED: the job ended by itself and runs again; `code` or `signal` say how it
+    ended slot, address   the slot's name and its startd's address user_cpu, system_cpu, local_user_cpu,
+    local_system_cpu    seconds of this run, remote and at home total_user_cpu, total_system_cpu
+    seconds of all runs wall            seconds of this run by the clock on the wall max_rss, image_size,
+    memory    KiB, KiB, MiB sent, received  bytes of this run; total_sent, total_received of all resources
+    {name: {"usage":, "request":, "allocated":, "assigned":}} processes       SUSPENDED: how many were
+    stopped checkpointed    EVICTED: whether a checkpoint was committed notes, user_notes   SUBMIT: the job
+    description's texts direction, phase, host, queued    FILE_TRANSFER: "in" or "out"; "queued", "started"
+    or "finished"; seconds count           SUBMIT of a whole cluster: how many processes text
+    NOTICE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+WHOLE_CLUSTER = -1
+"""In place of a process number: the event concerns every process of the cluster."""
+
+
+class EventKind(StrEnum):
+    """Kinds of events. The names are HTCondor's where it has one."""
+
+    SUBMIT = "SUBMIT"
+    EXECUTE = "EXECUTE"
+    EVICTED = "EVICTED"
+    TERMINATED = "TERMINATED"
+    IMAGE_SIZE = "IMAGE_SIZE"
+    SHADOW_EXCEPTION = "SHADOW_EXCEPTION"
+    NOTICE = "NOTICE"
+    ABORTED = "ABORTED"
+    SUSPENDED = "SUSPENDED"
+    UNSUSPENDED = "UNSUSPENDED"
+    HELD = "HELD"
+    RELEASED = "RELEASED"
+    DISCONNECTED = "DISCONNECTED"
+    RECONNECTED = "RECONNECTED"
+    RECONNECT_FAILED = "RECONNECT_FAILED"
+    FILE_TRANSFER = "FILE_TRANSFER"
+
+    @property
+    def code(self) -> int:
+        """The number that begins the event in HTCondor's event log."""
+        return _CODES[self]
+
+    @property
+    def ends(self) -> bool:
+        """Whether nothing further happens to a job after it (unless its exit makes it held)."""
+        return self in (EventKind.TERMINATED, EventKind.ABORTED)
+
+
+_CODES = {
+    EventKind.SUBMIT: 0,
+    EventKind.EXECUTE: 1,
+    EventKind.EVICTED: 4,
+    EventKind.TERMINATED: 5,
+    EventKind.IMAGE_SIZE: 6,
+    EventKind.SHADOW_EXCEPTION: 7,
+    EventKind.NOTICE: 8,
+    EventKind.ABORTED: 9,
+    EventKind.SUSPENDED: 10,
+    EventKind.UNSUSPENDED: 11,
+    EventKind.HELD: 12,
+    EventKind.RELEASED: 13,
+    EventKind.DISCONNECTED: 22,
+    EventKind.RECONNECTED: 23,
+    EventKind.RECONNECT_FAILED: 24,
+    EventKind.FILE_TRANSFER: 40,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something that happened to a job.
+
+    Attributes:
+        number: its place in the schedd's sequence of events; None until it has been stored.
+        proc: the process, or WHOLE_CLUSTER.
+        time: wall time in seconds.
+        data: see the module's docstring.
+    """
+
+    number: int | None
+    cluster: int
+    proc: int
+    kind: EventKind
+    time: float
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def for_proc(self, proc: int) -> JobEvent:
+        """The same event as seen by one process of its cluster."""
+        return replace(self, proc=proc)
+
+    def concerns(self, cluster: int, proc: int | None = None) -> bool:
+        """Whether it is about this process, or about any process of the cluster where none is given."""
+        return self.cluster == cluster and (proc is None or self.proc in (proc, WHOLE_CLUSTER))
+
+    def to_wire(self) -> dict[str, Any]:
+        """As a dict of plain values."""
+        return {
+            "number": self.number,
+            "cluster": self.cluster,
+            "proc": self.proc,
+            "kind": self.kind.value,
+            "time": self.time,
+            "data": dict(self.data),
+        }
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> JobEvent:
+        """The reverse of `to_wire`.
+
+        Raises:
+            ValueError: a field is missing or the kind is unknown (a newer schedd's).
+        """
+        try:
+            number = wire["number"]
+            return cls(
+                None if number is None else int(number),
+                int(wire["cluster"]),
+                int(wire["proc"]),
+                EventKind(wire["kind"]),
+                float(wire["time"]),
+                dict(wire["data"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"this is no job event: {error}") from error

@@ -1,0 +1,161 @@
+"""The notice at the end of a job: whether its user wants one, and its text (VS 6.3.3).
+
+The text is the paper's: the job and its processes, how it ended, when, how long, what each process used far
+away and the shadow at home, leverage and image size. How it is sent is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from enum import IntEnum
+from typing import Any, Protocol
+
+
+class Ad(Protocol):
+    """The part of a job's ad that is read here."""
+
+    def value(self, name: str, default: Any = None) -> Any: ...
+
+
+class Notification(IntEnum):
+    """The `notification` command of a job description; numbers are HTCondor's JobNotification."""
+
+    NEVER = 0
+    ALWAYS = 1
+    COMPLETE = 2
+    ERROR = 3
+
+
+_COMPLETED, _HELD = 4, 5
+
+
+def should_notify(ad: Ad) -> bool:
+    """Whether the user asked to hear of the state the job is in now.
+
+    never: no. complete: it ended by itself, however. error: it ended by a signal, or not with its success
+    exit code where it names one, or is held for a reason other than the user's own wish. always: any of
+    these, and its removal.
+    """
+    wish, status = _int(ad, "JobNotification"), _int(ad, "JobStatus")
+    held = status == _HELD and _int(ad, "HoldReasonCode") not in (1, 15)
+    if wish == Notification.ALWAYS:
+        return status != _HELD or held
+    if wish == Notification.COMPLETE:
+        return status == _COMPLETED
+    if wish == Notification.ERROR:
+        return held or (status == _COMPLETED and _went_wrong(ad))
+    return False
+
+
+def _went_wrong(ad: Ad) -> bool:
+    if ad.value("ExitBySignal", False) is True:
+        return True
+    success = ad.value("JobSuccessExitCode", None)
+    return isinstance(success, int) and ad.value("ExitCode", success) != success
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """One process of a job and what it used on the execute machine, in seconds."""
+
+    name: str
+    user: float
+    system: float
+
+
+def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinfo | None = None) -> str:
+    """The text of the notice.
+
+    Args:
+        processes: for a job of several processes; None takes the one the ad describes.
+        zone: for the dates; None is this machine's zone.
+    """
+    if processes is None:
+        name = str(ad.value("Cmd", "")).rsplit("/", 1)[-1]
+        processes = [ProcessUse(name, _real(ad, "RemoteUserCpu"), _real(ad, "RemoteSysCpu"))]
+    lines = [f"Your poolnode job {_int(ad, 'ClusterId')}.{_int(ad, 'ProcId')}", ""]
+    lines += [f"  {number:<3} {process.name}" for number, process in enumerate(processes)]
+    lines += ["", *_cause(ad), ""]
+    submitted, ended = _real(ad, "QDate"), _real(ad, "CompletionDate") or _real(ad, "EnteredCurrentStatus")
+    lines.append(f"Submitted at:      {_date(submitted, zone)}")
+    lines.append(
+        f"{'Completed' if _int(ad, 'JobStatus') == _COMPLETED else 'Ended'} at:".ljust(19)
+        + _date(ended, zone)
+    )
+    lines.append(f"Real Time:         {span(ended - submitted)}")
+    lines += ["", *_table(processes), ""]
+    user, system = _real(ad, "LocalUserCpu"), _real(ad, "LocalSysCpu")
+    lines.append(f"Local User Time:    {span(user)}")
+    lines.append(f"Local System Time:  {span(system)}")
+    lines.append(f"Total Local Time:   {span(user + system)}")
+    remote = sum(process.user + process.system for process in processes)
+    lines += ["", f"Leveraging Factor:  {leverage(remote, user + system)}"]
+    lines.append(f"Virtual Image Size: {_int(ad, 'ImageSize')} Kilobytes")
+    return "\n".join(lines) + "\n"
+
+
+def leverage(remote: float, local: float) -> str:
+    """Remote seconds for each local one (EV 2.8); '-' where nothing was used at home yet."""
+    return f"{remote / local:.1f}" if local > 0 else "-"
+
+
+def span(seconds: float) -> str:
+    """'days hours:minutes:seconds', as the paper prints it. A clock set back gives zero, not a riddle."""
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{day} {hour:02d}:{minute:02d}:{second:02d}"
+
+
+def _cause(ad: Ad) -> list[str]:
+    status = _int(ad, "JobStatus")
+    if status == _HELD:
+        return [f"was held: {ad.value('HoldReason', 'no reason given')}"]
+    if status != _COMPLETED:
+        return [f"was removed: {ad.value('RemoveReason', 'no reason given')}"]
+    if ad.value("ExitBySignal", False) is True:
+        core = ", and left a core file" if ad.value("JobCoreDumped", False) is True else ""
+        failed = ad.value("FailedProcess", None)
+        which = f"process {failed} " if isinstance(failed, int) else ""
+        return [f"{which}died because of signal {_int(ad, 'ExitSignal')}{core}."]
+    code = _int(ad, "ExitCode")
+    return ["exited normal." if code == 0 else f"exited with status {code}."]
+
+
+def _table(processes: Sequence[ProcessUse]) -> list[str]:
+    titles = ("Process", "Remote User Time", "Remote System Time", "Total Remote Time")
+    rows = [
+        (str(number), span(process.user), span(process.system), span(process.user + process.system))
+        for number, process in enumerate(processes)
+    ]
+    widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
+    made = [
+        "  ".join(
+            cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in (titles, *rows)
+    ]
+    rule = "-" * len(made[0])
+    return [rule, *made, rule]
+
+
+def _date(when: float, zone: tzinfo | None) -> str:
+    if not when:
+        return "-"
+    moment = datetime.fromtimestamp(when, zone)
+    # Not %e and %a, %b: those follow the locale of whoever started the node.
+    day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[moment.weekday()]
+    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+    return f"{day} {months[moment.month - 1]} {moment.day:2d} {moment:%H:%M:%S} {moment.year}"
+
+
+def _int(ad: Ad, name: str) -> int:
+    value = ad.value(name, 0)
+    return int(value) if isinstance(value, (int, float)) else 0
+
+
+def _real(ad: Ad, name: str) -> float:
+    value = ad.value(name, 0.0)
+    return float(value) if isinstance(value, (int, float)) else 0.0
