@@ -6,7 +6,7 @@ import asyncio
 
 from pool.client import Pool
 from tests.benchmarks import processes
-from tests.benchmarks.nodes import personal_node
+from tests.benchmarks.nodes import whole_node
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 
 
@@ -14,7 +14,7 @@ from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 async def idle(effort: Effort) -> list[Row]:
     """Memory and processor time of an idle node with all roles, its helper processes included."""
     seconds = effort.of(60, least=10)
-    async with personal_node(slots=8) as node:
+    async with whole_node(slots=8) as node:
         async with await Pool.connect(node.address) as pool:
             await (await pool.submit({"executable": "/bin/true", "queue": 1})).wait()
         await asyncio.sleep(5)

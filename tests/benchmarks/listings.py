@@ -32,6 +32,24 @@ async def command(node: Node, *arguments: str, least_lines: int) -> float:
     return took
 
 
+async def fake_machines(pool: Pool, many: int) -> None:
+    """Have the collector know that many machines more, each advertised as the pool's own first slot is."""
+    me = (await pool.info())["identity"]
+    model = (await pool.advertised("Machine", limit=1))[0]
+    for start in range(0, many, 500):
+        updates = []
+        for number in range(start, min(start + 500, many)):
+            name = f"slot{number}@{me}"
+            ad = model | {"Name": name, "Machine": f"host{number}", "Memory": 1024 + number}
+            updates.append(
+                {"kind": "Machine", "name": name, "sequence": 1, "whole": True, "ad": ad, "lifetime": 900.0}
+            )
+        answer = await pool.call(
+            "collector.update", {"instance": "fake", "incarnation": "fake", "updates": updates}
+        )
+        assert not answer["refused"], answer["refused"][:1]
+
+
 @benchmark("listings")
 async def listings(effort: Effort) -> list[Row]:
     """`q` on 10,000 jobs and `status` on 10,000 machines, whole commands, medians of 5."""
@@ -43,7 +61,7 @@ async def listings(effort: Effort) -> list[Row]:
             await pool.submit(
                 {"executable": "/bin/true", "arguments": "$(Process)", "requirements": "False", "queue": many}
             )
-        await fake_machines(node, many)
+            await fake_machines(pool, many)
         for metric, arguments, lines in (
             (f"q on {many:,} jobs", ("q",), many),
             (f"q --json on {many:,} jobs", ("q", "--json"), many),

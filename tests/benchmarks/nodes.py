@@ -19,6 +19,8 @@ from pool.client import NoPool, Pool
 from tests.conftest import REPOSITORY
 
 START = 30.0
+PROGRAM = ("pool.cli.main",)
+LISTEN = ("--set", "LISTEN=127.0.0.1:0")
 ALL = "collector,negotiator,schedd,startd"
 
 
@@ -33,9 +35,17 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def personal_node(slots: int) -> AsyncIterator[Node]:
-    """A pool on this machine with all roles, which always runs jobs."""
+    """A personal pool, as `poolnode run` makes one."""
     with _directory() as directory:
-        async with _node(directory, "--roles", ALL, *_slots(slots)) as node:
+        async with _node(directory, "tests.benchmarks.personal_process", str(slots)) as node:
+            yield node
+
+
+@contextlib.asynccontextmanager
+async def whole_node(slots: int) -> AsyncIterator[Node]:
+    """A node with all roles, as `poolnode --roles` makes one."""
+    with _directory() as directory:
+        async with _node(directory, *PROGRAM, "--roles", ALL, *_slots(slots)) as node:
             yield node
 
 
@@ -43,16 +53,16 @@ async def personal_node(slots: int) -> AsyncIterator[Node]:
 async def two_nodes(slots: int) -> AsyncIterator[tuple[Node, Node]]:
     """A submitting node with collector and negotiator, and one with a startd that joined it by token."""
     with _directory() as here, _directory() as there:
-        async with _node(here, "--roles", "collector,negotiator,schedd") as submit:
+        async with _node(here, *PROGRAM, "--roles", "collector,negotiator,schedd", *LISTEN) as submit:
             async with await Pool.connect(submit.address) as pool:
                 params = {"roles": ["startd"], "lifetime": 600, "uses": 1}
                 token = (await pool.call("node.token", params))["token"]
-            async with _node(there, "--roles", "startd", "--join", token, *_slots(slots)) as execute:
+            async with _node(there, *PROGRAM, "--roles", "startd", "--join", token, *LISTEN, *_slots(slots)) as execute:
                 yield submit, execute
 
 
 def _slots(number: int) -> tuple[str, ...]:
-    return ("--set", f"NUM_SLOTS={number}", "--set", "POLICY=dedicated")
+    return ("--set", f"SLOTS={number}", "--set", "POLICY=dedicated")
 
 
 @contextlib.contextmanager
@@ -67,7 +77,7 @@ async def _node(directory: Path, *arguments: str) -> AsyncIterator[Node]:
     with (directory / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "pool.cli.main", *arguments, "--state", str(state)),
+            *("-m", *arguments, "--state", str(state)),
             cwd=REPOSITORY,
             env=os.environ | {"HOME": str(directory)},
             stdin=asyncio.subprocess.DEVNULL,
