@@ -57,7 +57,8 @@ async def two_nodes(slots: int) -> AsyncIterator[tuple[Node, Node]]:
             async with await Pool.connect(submit.address) as pool:
                 params = {"roles": ["startd"], "lifetime": 600, "uses": 1}
                 token = (await pool.call("node.token", params))["token"]
-            async with _node(there, *PROGRAM, "--roles", "startd", "--join", token, *LISTEN, *_slots(slots)) as execute:
+            joining = (*PROGRAM, "--roles", "startd", "--join", token, "--set", "NODE_NAME=second")
+            async with _node(there, *joining, *LISTEN, *_slots(slots)) as execute:
                 yield submit, execute
 
 
