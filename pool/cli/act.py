@@ -139,26 +139,27 @@ def vacate(
         return _act("vacate", "vacated", jobs, constraint, everything, as_json, address, force=fast)
     if jobs or constraint or everything:
         raise UsageProblem("vacate: jobs or a slot, not both", hint="leave out one")
-    ask(address, lambda pool: _vacate_machine(pool, slot, fast))
+    vacated = ask(address, lambda pool: _vacate_machine(pool, slot, fast))
     if as_json:
-        say_json([{"slot": slot, "vacated": True}])
+        say_json([{"action": "vacate", "slots": vacated}])
     else:
-        say([f"{slot} vacated"])
+        say([f"{slot}: {amount(len(vacated), 'slot')} vacated"])
     return 0
 
 
-async def _vacate_machine(pool: Pool, slot: str, fast: bool) -> None:
+async def _vacate_machine(pool: Pool, slot: str, fast: bool) -> list[str]:
     from pool.cli.machines import machine_of
     from pool.errors import PoolError
 
-    found = await pool.advertised("Machine", attributes=["Name", "Machine", "MyAddress"])
+    found = await pool.advertised("Machine", attributes=["Name", "Machine", "StartdAddress"])
     mine = [ad for ad in found if slot in (ad.get("Name"), machine_of(ad), machine_of(ad).partition(".")[0])]
     if not mine:
         raise PoolError(f"the pool has no machine or slot {slot}", hint="`poolnode status` lists them")
-    at = mine[0].get("MyAddress")
+    at = mine[0].get("StartdAddress")
     if at == (await pool.info()).get("address"):
         at = None
-    await pool.call("startd.vacate", {"slot": slot if "@" in slot else None, "graceful": not fast}, at=at)
+    wish = {"slot": slot if "@" in slot else None, "graceful": not fast}
+    return list((await pool.call("startd.vacate", wish, at=at)).get("slots") or ())
 
 
 def _act(

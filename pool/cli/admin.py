@@ -118,7 +118,7 @@ def rows(settings: Any) -> list[dict[str, str]]:
         {
             "name": str(item["name"]),
             "value": formats.text(item["value"]),
-            "where": str(item.get("where") or "default"),
+            "where": str(item.get("source") or "default"),
         }
         for item in settings
     ]

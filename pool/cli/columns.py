@@ -14,7 +14,12 @@ from pool.cli.formats import NOTHING, WireAd
 from pool.cli.tables import Column, layout
 
 _ID = Column("ID", formats.job_id, ("ClusterId", "ProcId"), right=True)
-_OWNER = Column("OWNER", lambda ad: formats.text(ad.get("Owner")), ("Owner",))
+_OWNER = Column(
+    "OWNER",
+    lambda ad: formats.text(ad.get("Owner")),
+    ("Owner",),
+    short=lambda ad: formats.cut(formats.text(ad.get("Owner")), 10),
+)
 _SUBMITTED = Column("SUBMITTED", lambda ad: formats.moment(ad.get("QDate")), ("QDate",), right=True)
 _CPU = Column(
     "CPU_USAGE",

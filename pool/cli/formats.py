@@ -100,6 +100,11 @@ def text(value: Any) -> str:
     return str(value)
 
 
+def cut(value: str, size: int) -> str:
+    """At most `size` characters; the last shows that there were more."""
+    return value if len(value) <= size else value[: size - 1] + "…"
+
+
 def one_line(value: str) -> str:
     """The same text without line ends and control characters, so that a row stays a row."""
     return value if value.isprintable() else re.sub(r"[^\S ]|[\x00-\x1f\x7f]", " ", value)

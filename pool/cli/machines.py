@@ -49,7 +49,9 @@ def _load(ad: WireAd) -> str:
 
 
 MACHINES: tuple[Column, ...] = (
-    Column("Name", _text("Name")),
+    Column(
+        "Name", _text("Name"), short=lambda ad: formats.cut(without_domain(formats.text(ad.get("Name"))), 18)
+    ),
     Column("Run", _count("Run"), right=True),
     Column("Tot", _count("Tot"), right=True),
     Column("Prio", _count("Prio"), right=True),
@@ -80,6 +82,12 @@ def machine_of(ad: WireAd) -> str:
     """The machine's name: `Machine`, or what follows the `@` of the slot's name."""
     name = ad.get("Machine") or ad.get("Name") or NOTHING
     return str(name).rpartition("@")[2]
+
+
+def without_domain(name: str) -> str:
+    """`slot1@donder` of `slot1@donder.some.domain`."""
+    slot, at, machine = name.rpartition("@")
+    return f"{slot}{at}{machine.partition('.')[0]}"
 
 
 def rows(slots: Sequence[WireAd], schedds: Sequence[WireAd]) -> list[dict[str, Any]]:

@@ -221,12 +221,12 @@ async def _every_queue(
 
     from pool.errors import PoolError
 
-    schedds = await pool.advertised("Scheduler", attributes=["Name", "Machine", "MyAddress"])
+    schedds = await pool.advertised("Scheduler", attributes=["Name", "ScheddAddress"])
     here = (await pool.info()).get("address")
     several = asyncio.Semaphore(16)
 
     async def one(schedd: Ad) -> list[Ad] | str:
-        name, at = schedd.get("Name", "?"), schedd.get("MyAddress")
+        name, at = schedd.get("Name", "?"), schedd.get("ScheddAddress")
         async with several:
             try:
                 found = await _query(

@@ -34,7 +34,7 @@ async def run_here(
     loop = asyncio.get_running_loop()
     began = loop.time()
     stop = _Stop()
-    with stop.listening():
+    with _log(state), stop.listening():
         async with contextlib.AsyncExitStack() as stack:
             with Working("starting a pool on this machine"):
                 address = await stack.enter_async_context(personal(state, slots=slots))
@@ -43,11 +43,31 @@ async def run_here(
                 clusters = await pool.submit_all(description)
             board = Board(quiet=quiet)
             try:
-                jobs = _known(description, [cluster.id for cluster in clusters])
+                jobs = _known(description, [cluster.cluster for cluster in clusters])
                 results = await _follow(pool, jobs, board, stop, waits=_releases_itself(description))
             finally:
                 board.close()
             return results, stop.signal, loop.time() - began
+
+
+@contextlib.contextmanager
+def _log(state: Path) -> Iterator[None]:
+    """The node's log goes to a file beside its state; only what went wrong is also said here."""
+    import logging
+
+    from pool.log import set_up_logging
+
+    logger = logging.getLogger("pool")
+    with (state / "node.log").open("a", encoding="utf-8") as file:
+        set_up_logging(file, as_json=False, level="info")
+        aloud = logging.StreamHandler()
+        aloud.setLevel(logging.ERROR)
+        aloud.setFormatter(logging.Formatter("poolnode: %(name)s: %(message)s"))
+        logger.addHandler(aloud)
+        try:
+            yield
+        finally:
+            logger.handlers[:] = []
 
 
 def _known(description: Description, clusters: list[int]) -> dict[tuple[int, int], int]:

@@ -32,7 +32,7 @@ class Selection:
 
     def parameters(self, constraint: str | None = None) -> dict[str, Any]:
         """Parameters for `schedd.query` and its like. What is named is joined; a constraint narrows it."""
-        if self.owners and (self.ids or len(self.owners) > 1):
+        if len(self.owners) + bool(self.ids) > 1 or (self.ids and constraint):
             chosen = self.as_constraint()
             return {"constraint": f"({chosen}) && ({constraint})" if constraint else chosen}
         parameters: dict[str, Any] = {}

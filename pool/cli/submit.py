@@ -78,8 +78,8 @@ def submit(
         with _patience(description):
             clusters = await pool.submit_all(description)
         for cluster in clusters:
-            report(cluster.id, cluster.count or 0, quiet=quiet, as_json=as_json)
-        return [(cluster.id, cluster.count or 0) for cluster in clusters]
+            report(cluster.cluster, cluster.count or 0, quiet=quiet, as_json=as_json)
+        return [(cluster.cluster, cluster.count or 0) for cluster in clusters]
 
     queued = ask(address, question)
     if wait:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from pool.cli.formats import WireAd
@@ -26,8 +26,9 @@ class Column:
         title: the heading.
         cell: text from one ad.
         right: aligned to the right.
-        wide: shown only where there is room.
         needs: attributes that `cell` reads, so that a query asks for no others.
+        wide: shown only where there is room.
+        short: used instead of `cell` on a narrow terminal.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Column:
     needs: tuple[str, ...] = ()
     right: bool = False
     wide: bool = False
+    short: Callable[[WireAd], str] | None = None
 
 
 def terminal_width(stream: IO[Any] | None = None) -> int | None:
@@ -52,7 +54,11 @@ def choose(columns: Sequence[Column], width: int | None) -> list[Column]:
     """The columns for this width: all of them into a pipe or on a wide terminal."""
     if width is None or width >= NARROW:
         return list(columns)
-    return [column for column in columns if not column.wide]
+    return [
+        replace(column, cell=column.short) if column.short else column
+        for column in columns
+        if not column.wide
+    ]
 
 
 def needs(columns: Iterable[Column]) -> list[str]:
@@ -60,14 +66,10 @@ def needs(columns: Iterable[Column]) -> list[str]:
     return list(dict.fromkeys(name for column in columns for name in column.needs))
 
 
-def render(columns: Sequence[Column], ads: Iterable[WireAd], width: int | None = None) -> list[str]:
+def render(columns: Sequence[Column], ads: Sequence[WireAd], width: int | None = None) -> list[str]:
     """Lines of a table, heading first. With `width` no line is longer than that."""
-    return layout(
-        [column.title for column in columns],
-        [[column.cell(ad) for column in columns] for ad in ads],
-        right=[column.right for column in columns],
-        width=width,
-    )
+    titles, right = [column.title for column in columns], [column.right for column in columns]
+    return _lines(titles, [list(map(column.cell, ads)) for column in columns], right, width)
 
 
 def layout(
@@ -77,23 +79,28 @@ def layout(
     right: Sequence[bool],
     width: int | None = None,
 ) -> list[str]:
-    """Lines of a table from cells of text. The last column is not padded, and is what gets cut."""
+    """Lines of a table from rows of text."""
+    cells = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in titles]
+    return _lines(titles, cells, right, width)
+
+
+def _lines(
+    titles: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool], width: int | None
+) -> list[str]:
+    """Lines from columns of text: by columns, because that is several times as fast for ten thousand rows.
+
+    The last column is not padded, and is what gets cut.
+    """
     if not titles:
         return []
-    sizes = (
-        [
-            max(len(title), *map(len, cells))
-            for title, cells in zip(titles, zip(*rows, strict=True), strict=True)
-        ]
-        if rows
-        else [len(title) for title in titles]
-    )
-    parts = [f"{{:{'>' if to_right else '<'}{size}}}" for size, to_right in zip(sizes, right, strict=True)]
+    padded: list[Iterable[str]] = []
+    for title, column, to_right in zip(titles, cells, right, strict=True):
+        size = max(len(title), max(map(len, column), default=0))
+        form = f"{{:{'>' if to_right else '<'}{size}}}".format
+        padded.append(map(form, (title, *column)))
     if not right[-1]:
-        parts[-1] = "{}"
-    form = " ".join(parts).format
-    lines = [form(*titles).rstrip()]
-    lines += [form(*row).rstrip() for row in rows]
+        padded[-1] = (titles[-1], *cells[-1])
+    lines = [" ".join(row).rstrip() for row in zip(*padded, strict=True)]
     if width is not None:
         lines = [line if len(line) <= width else line[: max(1, width - 1)] + "…" for line in lines]
     return lines

@@ -122,13 +122,18 @@ def user_name() -> str:
         return str(uid)
 
 
+def domain_here() -> str:
+    """What this machine calls its file system and its users where no node says otherwise."""
+    return socket.gethostname()
+
+
 def local_facts(outside: Outside | None = None) -> SubmitFacts:
     """What a description takes from the machine it is submitted on."""
     from pool.jobs.description import SubmitFacts
     from pool.outside import Outside
 
     system = os.uname()
-    host = socket.gethostname()
+    host = domain_here()
     return SubmitFacts(
         filesystem_domain=host,
         uid_domain=host,

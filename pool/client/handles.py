@@ -35,9 +35,12 @@ class _Chosen:
         """The events of these jobs from the first on, as they happen, without end."""
         from pool.jobs.events import JobEvent
 
-        async for batch in self.pool.events(ids=self._ids, after=after):
+        async for batch in self.pool.events(cluster=self._ids[0][0], ids=self._ids, after=after):
             for event in batch:
-                yield JobEvent.from_wire(event)
+                try:
+                    yield JobEvent.from_wire(event)
+                except ValueError:
+                    continue  # of a kind that only a newer schedd knows
 
     async def remove(self, reason: str = "", *, force: bool = False) -> Acted:
         """Takes the jobs out of the queue; running ones are stopped first."""
@@ -64,29 +67,29 @@ class Cluster(_Chosen):
     """The jobs of one submit.
 
     Attributes:
-        id: the cluster's number.
+        cluster: its number.
         count: how many jobs it was submitted with, None when the handle was made from the number alone.
     """
 
     def __init__(self, pool: Pool, cluster: int, count: int | None = None) -> None:
         self.pool = pool
-        self.id = cluster
+        self.cluster = cluster
         self.count = count
 
     def __repr__(self) -> str:
-        return f"<Cluster {self.id}>"
+        return f"<Cluster {self.cluster}>"
 
     def __getitem__(self, proc: int) -> Job:
-        return Job(self.pool, self.id, proc)
+        return Job(self.pool, self.cluster, proc)
 
     @property
     def _ids(self) -> list[tuple[int, ...]]:
-        return [(self.id,)]
+        return [(self.cluster,)]
 
     @property
     def jobs(self) -> list[Job]:
         """A handle on each job, where it is known how many there are."""
-        return [Job(self.pool, self.id, proc) for proc in range(self.count or 0)]
+        return [Job(self.pool, self.cluster, proc) for proc in range(self.count or 0)]
 
     async def ads(self, attributes: Sequence[str] | None = None) -> list[ClassAd]:
         """The jobs' ads, wherever they are now."""
@@ -108,7 +111,7 @@ class Cluster(_Chosen):
             progress: called with the tally at each change.
             until_stuck: also return when everything that is left is held.
         """
-        known = None if self.count is None else [(self.id, proc) for proc in range(self.count)]
+        known = None if self.count is None else [(self.cluster, proc) for proc in range(self.count)]
         return await wait_for(self.pool, self._ids, known, timeout, progress, until_stuck)
 
 
@@ -197,7 +200,8 @@ async def wait_for(
             progress(tally)
         if finished(tally):
             return await _results(pool, ids, tally)
-        async for batch in pool.events(ids=ids):
+        only = {job[0] for job in ids}
+        async for batch in pool.events(cluster=only.pop() if len(only) == 1 else None, ids=ids):
             moved = False
             for event in batch:
                 moved = tally.apply((event["cluster"], event["proc"]), event["kind"]) is not None or moved

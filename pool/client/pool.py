@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pool.client.addresses import NoPool, find_address
 from pool.errors import PoolError
-from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
+from pool.wire import ConnectionLost, DeadlineExceeded
 
 if TYPE_CHECKING:
     from pool.classad import ClassAd
@@ -210,16 +210,18 @@ class Pool:
         return describe(what, outside=self._outside, **how)
 
     async def _submit(self, description: Description) -> list[Cluster]:
+        from pool.client.descriptions import domain_here
         from pool.client.handles import Cluster
 
+        domain = (await self.info()).get("filesystem_domain")
         clusters = []
         for draft in description.clusters:
+            ad = draft.ad.to_wire()
+            if domain and ad.get("FileSystemDomain") == domain_here():
+                ad["FileSystemDomain"] = domain  # what the node knows better than this process
             deltas = None if draft.uniform else list(draft.deltas())
-            answer = await self.call(
-                "schedd.submit",
-                {"ad": draft.ad.to_wire(), "count": draft.count, "deltas": deltas},
-                timeout=120.0,
-            )
+            params = {"ad": ad, "count": draft.count, "deltas": deltas}
+            answer = await self.call("schedd.submit", params, timeout=120.0)
             clusters.append(Cluster(self, int(answer["cluster"]), int(answer["count"])))
         return clusters
 
@@ -401,10 +403,11 @@ async def _open(network: Network, address: str, timeout: float) -> Connection:
         ) from error
     except ConnectionRefusedError as error:
         raise NoPool(f"no node answers at {address}", hint="is the node started?", retry=True) from error
-    except RemoteError:
-        raise
-    except (OSError, ConnectionLost) as error:
-        raise NoPool(f"cannot reach the node at {address}: {error}", retry=True) from error
+    except ConnectionLost as error:
+        raise NoPool(error.message, hint=error.hint or "is the node started?", retry=True) from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise NoPool(f"cannot reach the node at {address}: {why}", retry=True) from error
 
 
 def _question(

@@ -43,10 +43,19 @@ class Tally:
         self.counts: Counter[int] = Counter(self.states.values())
 
     def apply(self, job: JobId, kind: str) -> int | None:
-        """Takes one event; returns the job's new state when it changed, else None."""
-        old = self.states.get(job)
+        """Takes one event; returns the job's new state when it changed, else None.
+
+        A proc of -1 stands for every job of the cluster (`pool.jobs.events.WHOLE_CLUSTER`).
+        """
         new = STATE_AFTER.get(kind)
-        if old is None or new is None or new == old:
+        if new is None:
+            return None
+        if job[1] < 0:
+            moved = [one for one, state in self.states.items() if one[0] == job[0] and state != new]
+            for one in moved:
+                self.set(one, new)
+            return new if moved else None
+        if self.states.get(job, new) == new:
             return None
         self.set(job, new)
         return new

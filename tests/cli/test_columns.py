@@ -162,5 +162,16 @@ def test_status_has_the_papers_columns_and_the_queues_figures_once_a_machine() -
     ]
 
 
+def test_a_narrow_terminal_leaves_out_domains_and_long_names() -> None:
+    assert machines.without_domain("slot1@donder.some.domain") == "slot1@donder"
+    assert machines.without_domain("donder.some.domain") == "donder"
+    heading, row = tables.render(
+        tables.choose(machines.MACHINES, 80), [slot("slot1_12@a-rather-long-name.some.domain", "a")], 80
+    )
+    assert heading.endswith("OpSys")
+    assert row.startswith("slot1_12@a-rather… ")
+    assert row.endswith("SUNOS41")
+
+
 def test_an_empty_pool_has_no_totals() -> None:
     assert machines.totals([]) == []

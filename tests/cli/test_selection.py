@@ -21,6 +21,7 @@ def test_parameters_use_ids_and_owner_alone_and_an_expression_when_joined() -> N
     assert select(["12", "13.4"]).parameters() == {"ids": [[12], [13, 4]]}
     assert select(["alice"]).parameters("JobPrio > 1") == {"owner": "alice", "constraint": "JobPrio > 1"}
     assert select([]).parameters() == {}
+    assert select(["12"]).parameters("x") == {"constraint": "(ClusterId == 12) && (x)"}
     joined = select(["alice", "12", "13.4"]).parameters("true || false")
     assert joined["constraint"] == (
         '(Owner == "alice" || ClusterId == 12 || (ClusterId == 13 && ProcId == 4)) && (true || false)'

@@ -33,6 +33,12 @@ def test_a_narrow_terminal_leaves_out_what_is_wide() -> None:
     assert [column.title for column in tables.choose(COLUMNS, None)] == ["ID", "HOST", "COMMAND"]
 
 
+def test_a_narrow_terminal_gets_short_forms() -> None:
+    name = Column("NAME", lambda ad: str(ad["name"]), short=lambda ad: str(ad["name"])[:2])
+    assert tables.render(tables.choose([name], 80), [{"name": "abc"}]) == ["NAME", "ab"]
+    assert tables.render(tables.choose([name], None), [{"name": "abc"}]) == ["NAME", "abc"]
+
+
 def test_each_attribute_is_asked_for_once() -> None:
     assert tables.needs(COLUMNS) == ["id", "host", "cmd"]
 

@@ -34,6 +34,15 @@ def test_events_of_others_and_repeated_ones_change_nothing() -> None:
     assert sum(tally.counts.values()) == 2
 
 
+def test_an_event_of_the_whole_cluster_moves_all_its_jobs() -> None:
+    tally = Tally([*JOBS, (2, 0)])
+    tally.apply((1, 1), "ABORTED")
+    assert tally.apply((1, -1), "ABORTED") == REMOVED
+    assert tally.apply((1, -1), "ABORTED") is None
+    assert tally.counts[REMOVED] == 2
+    assert tally.unfinished() == [(2, 0)]
+
+
 def test_held_jobs_are_stuck_only_when_nothing_else_moves() -> None:
     tally = Tally({(1, 0): HELD, (1, 1): IDLE})
     assert not tally.stuck
