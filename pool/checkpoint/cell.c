@@ -1,0 +1,135 @@
+/* Cells: what is known of a keeper on disk (see struct cell). A file stays in place from job to job, so that a start
+ * costs one write and an end another: no file is created, renamed or removed on the way. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "keeper.h"
+
+static uint32_t crc32(const void *data, size_t size)
+{
+    uint32_t crc = ~0u;
+    for (const unsigned char *p = data; size--; p++) {
+        crc ^= *p;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1)));
+    }
+    return ~crc;
+}
+
+static void cell_name(char name[32], uint32_t cell, const char *suffix) { snprintf(name, 32, "cell.%u%s", cell, suffix); }
+
+/* A cell that is in use: by this very run, when a start message was sent again after a nursery died (1), or by another. */
+static int in_use(const struct cell *c, uint64_t number, bool locked, const char *name, struct failure *f)
+{
+    if (c->number == number && (locked || c->state == CELL_ENDED))
+        return 1;
+    errno = c->number == number ? ECHILD : EBUSY;
+    return fail(f, c->number == number ? "fork" : "lock", c->number == number ? "its keeper died at once" : name);
+}
+
+static int fill(int fd, const void *spec, size_t size, const char *name, struct failure *f)
+{
+    static char page[CELL_SPEC];
+    struct cell *c = (struct cell *)(void *)page;
+    *c = (struct cell){.magic = MAGIC, .version = VERSION, .state = CELL_RUNNING,
+                       .number = ((const struct head *)spec)->number, .born_us = boot_us()};
+    struct iovec parts[2] = {{page, sizeof page}, {(void *)(uintptr_t)spec, size}};
+    ssize_t written = pwritev(fd, parts, 2, 0);
+    if (written == (ssize_t)(sizeof page + size))
+        return 0;
+    if (written >= 0)
+        errno = ENOSPC;
+    fail(f, "write", name);
+    if (ftruncate(fd, 0) < 0)
+        return -1;
+    return -1;
+}
+
+/* Locks the cell and writes down what is about to run. The nursery does it before it forks, and the keeper inherits the
+ * lock: when a nursery is gone, every keeper it started is found by its lock. The descriptor, -1, or -2: this very run
+ * was taken before. */
+int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
+{
+    char name[32];
+    struct cell c = {0};
+    cell_name(name, cell, "");
+    int fd = openat(DIRECTORY, name, O_RDWR | O_CREAT | O_CLOEXEC, 0600), taken = 0;
+    if (fd < 0)
+        return fail(f, "open", name);
+    bool locked = flock(fd, LOCK_EX | LOCK_NB) < 0;
+    bool known = pread(fd, &c, sizeof c, 0) == (ssize_t)sizeof c && c.magic == MAGIC && c.state != CELL_FREE;
+    if (known || locked)
+        taken = in_use(&c, ((const struct head *)spec)->number, locked, name, f);
+    else
+        taken = fill(fd, spec, size, name, f);
+    if (taken == 0)
+        return fd;
+    close(fd);
+    return taken > 0 ? -2 : -1;
+}
+
+int cell_pid(int fd, int32_t pid)
+{
+    return pwrite(fd, &pid, sizeof pid, offsetof(struct cell, pid)) == sizeof pid ? 0 : -1;
+}
+
+/* Overwrites the head of the cell, in one call, within the page that was allocated at the start. */
+int cell_note(int fd, const struct report *r, uint32_t state)
+{
+    static char buffer[CELL_REPORT + sizeof *r];
+    struct cell *c = (struct cell *)(void *)buffer;
+    if (pread(fd, c, sizeof *c, 0) != (ssize_t)sizeof *c)
+        return -1;
+    c->state = state;
+    size_t size = sizeof *c;
+    if (r) {
+        memcpy(buffer + CELL_REPORT, r, r->head.size);
+        c->checksum = crc32(r, r->head.size);
+        size = CELL_REPORT + r->head.size;
+    }
+    return pwrite(fd, buffer, size, 0) == (ssize_t)size ? 0 : -1;
+}
+
+int cell_end_for(uint32_t cell, const struct report *r)
+{
+    char name[32];
+    cell_name(name, cell, "");
+    int fd = openat(DIRECTORY, name, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    struct cell c;
+    int done = -1;
+    if (pread(fd, &c, sizeof c, 0) == (ssize_t)sizeof c && c.number == r->head.number && c.state == CELL_RUNNING)
+        done = cell_note(fd, r, CELL_ENDED);
+    close(fd);
+    return done;
+}
+
+/* The datagram socket of a cell, reached by its name in the directory. Made once by the nursery and inherited by keeper
+ * after keeper, so that no job pays for it. The name goes through /proc/self/fd because a socket's name has 107 bytes. */
+int cell_socket(uint32_t cell, struct failure *f)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    char file[32];
+    cell_name(file, cell, ".socket");
+    snprintf(name.sun_path, sizeof name.sun_path, "/proc/self/fd/%d/%s", DIRECTORY, file);
+    if (unlinkat(DIRECTORY, file, 0) < 0 && errno != ENOENT)
+        return fail(f, "unlink", file);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return fail(f, "socket", file);
+    if (bind(fd, (struct sockaddr *)&name, sizeof name) < 0) {
+        fail(f, "bind", file);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}

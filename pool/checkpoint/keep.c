@@ -1,0 +1,391 @@
+/* The keeper of one job: process 1 of its pid namespace, parent and reaper of all its processes.
+ *
+ *     begin --exec failed--> FAILED
+ *       | program runs
+ *     running --lease over, KILL, memory--> killing (everything gets SIGKILL)
+ *       | VACATE: soft signal, grace ------^
+ *       | first process ended: whatever it left behind is killed
+ *     ended: no process is left; the report is in the cell, then told to the node
+ *
+ * It needs no node and no nursery: the lease is measured here, by the clock that goes on while the machine sleeps, and a
+ * report waits in the cell. If it is killed the kernel ends its pid namespace and every process of the job with it. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "keeper.h"
+
+#define MEMORY_EVERY_US 2000000
+#define NEVER UINT64_MAX
+
+static struct {
+    struct job *job;
+    uint64_t number;
+    uint32_t cell;
+    pid_t own, first; /* the keeper as the node sees it; the job's first process as the keeper does */
+    int pipe, timer;
+    bool started, over, killing, suspended;
+    int status;
+    uint32_t cause;
+    const char *text;
+    uint64_t born_us, started_us, ended_us, peak_kib;
+    uint64_t lease_end, grace_end, memory_check, kill_again; /* boot time */
+} k;
+
+static _Noreturn void give_up(const struct failure *f)
+{
+    cell_note(CELL, NULL, CELL_FREE);
+    close(CELL); /* unlocked before the node hears of it, which may use the cell again at once */
+    report_failure(k.number, k.cell, f);
+    _exit(0);
+}
+
+/* Its process id in the namespace of the /proc that the node sees. */
+static pid_t pid_outside(void)
+{
+    char text[24];
+    ssize_t n = readlink("/proc/self", text, sizeof text - 1);
+    text[n < 0 ? 0 : n] = 0;
+    return n > 0 ? (pid_t)atol(text) : getpid();
+}
+
+static void kill_all(void)
+{
+    if (!k.killing || !(settings.able & ABLE_PID))
+        tree_kill();
+    k.killing = true;
+    k.kill_again = settings.able & ABLE_PID ? NEVER : boot_us() + 20000;
+}
+
+static void end_because(uint32_t cause, const char *text)
+{
+    if (k.over)
+        return;
+    if (!k.cause || cause == CAUSE_KILLED) {
+        k.cause = cause;
+        k.text = text;
+    }
+    kill_all();
+}
+
+static void send_report(uint16_t verb, uint64_t sequence)
+{
+    struct report r;
+    report_init(&r, verb, k.number, k.cell);
+    r.pid = k.own;
+    r.suspended = k.suspended;
+    r.started_us = k.started_us;
+    r.wall_us = boot_us() - k.born_us;
+    r.sequence = sequence;
+    if (verb == USED) {
+        tree_usage(&r);
+        if (r.rss_kib > k.peak_kib)
+            k.peak_kib = r.rss_kib;
+        if (k.peak_kib > r.max_rss_kib)
+            r.max_rss_kib = k.peak_kib;
+    }
+    report_send(&r, NULL);
+}
+
+static _Noreturn void finish(void)
+{
+    struct report r;
+    struct rusage use;
+    getrusage(RUSAGE_CHILDREN, &use);
+    report_init(&r, ENDED, k.number, k.cell);
+    r.pid = k.own;
+    if (WIFEXITED(k.status))
+        r.code = WEXITSTATUS(k.status);
+    else
+        r.signal = WTERMSIG(k.status), r.core = WCOREDUMP(k.status) != 0;
+    r.cause = k.cause ? k.cause : r.signal >= 0 ? CAUSE_SIGNAL : CAUSE_EXIT;
+    r.user_us = (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
+    r.system_us = (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
+    r.max_rss_kib = (uint64_t)use.ru_maxrss > k.peak_kib ? (uint64_t)use.ru_maxrss : k.peak_kib;
+    r.started_us = k.started_us;
+    r.ended_us = wall_us();
+    r.wall_us = k.ended_us - k.born_us;
+    if (k.text) {
+        copy_text(r.text, sizeof r.text, k.text);
+        r.head.size = (uint32_t)(offsetof(struct report, text) + strlen(r.text));
+    }
+    bool noted = cell_note(CELL, &r, CELL_ENDED) == 0;
+    if (noted)
+        close(CELL);
+    report_send(&r, NULL);
+    while (!noted) { /* a disk that refuses even a page it has: keep the report here until it takes it */
+        sleep(1);
+        noted = cell_note(CELL, &r, CELL_ENDED) == 0;
+    }
+    _exit(0);
+}
+
+static void reap(void)
+{
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) != 0;) {
+        if (pid < 0) {
+            if (errno == EINTR)
+                continue;
+            break; /* ECHILD: nobody is left */
+        }
+        if (pid == k.first) {
+            k.over = true;
+            k.status = status;
+            k.ended_us = boot_us();
+        }
+    }
+}
+
+static bool anybody_left(void)
+{
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void program_runs(void)
+{
+    struct failure f;
+    size_t got = 0;
+    for (ssize_t n; got < sizeof f && (n = read(k.pipe, (char *)&f + got, sizeof f - got)) != 0;) {
+        if (n < 0 && errno != EINTR)
+            break;
+        got += n > 0 ? (size_t)n : 0;
+    }
+    close(k.pipe);
+    k.pipe = -1;
+    if (got == sizeof f) {
+        while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
+        }
+        give_up(&f);
+    }
+    k.started = true;
+    send_report(STARTED, 0);
+}
+
+static void to_first(int signal)
+{
+    if (!k.over)
+        kill(k.first, signal);
+}
+
+static void suspend(bool stop)
+{
+    if (k.suspended == stop || k.killing)
+        return;
+    k.suspended = stop;
+    tree_signal(stop ? SIGSTOP : SIGCONT);
+}
+
+static void vacate(uint64_t grace_us)
+{
+    if (k.over || k.killing)
+        return;
+    if (!k.cause)
+        k.cause = CAUSE_VACATED;
+    k.grace_end = boot_us() + grace_us;
+    to_first((int)k.job->start->soft_signal);
+    suspend(false); /* a stopped job could not act on it */
+}
+
+static void obey(const struct control *c, int passed)
+{
+    switch (c->head.verb) {
+    case ADOPT:
+        if (passed >= 0 && dup3(passed, UP, O_CLOEXEC) >= 0 && k.started)
+            send_report(STARTED, c->sequence);
+        break;
+    case SIGNAL:
+        to_first((int)c->value);
+        break;
+    case SUSPEND:
+    case RESUME:
+        suspend(c->head.verb == SUSPEND);
+        break;
+    case VACATE:
+        vacate(c->value);
+        break;
+    case KILL:
+        end_because(CAUSE_KILLED, NULL);
+        break;
+    case RENEW:
+        k.lease_end = boot_us() + c->value;
+        break;
+    case USAGE:
+        send_report(USED, c->sequence);
+        break;
+    }
+}
+
+static void listen_to_node(void)
+{
+    for (;;) {
+        struct control c;
+        union {
+            struct cmsghdr align;
+            char room[CMSG_SPACE(sizeof(int))];
+        } extra;
+        struct iovec part = {&c, sizeof c};
+        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
+        ssize_t n = recvmsg(SOCKET, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (n < 0)
+            return;
+        struct cmsghdr *held = CMSG_FIRSTHDR(&m);
+        int passed = -1;
+        if (held && held->cmsg_level == SOL_SOCKET && held->cmsg_type == SCM_RIGHTS)
+            memcpy(&passed, CMSG_DATA(held), sizeof passed);
+        /* A message for an earlier job of this cell may still lie here. */
+        if (n == sizeof c && c.head.magic == MAGIC && c.head.version == VERSION && c.head.number == k.number)
+            obey(&c, passed);
+        if (passed >= 0)
+            close(passed);
+    }
+}
+
+static void check_memory(void)
+{
+    static char text[160];
+    struct report r;
+    memset(&r, 0, sizeof r);
+    tree_usage(&r);
+    if (r.rss_kib > k.peak_kib)
+        k.peak_kib = r.rss_kib;
+    k.memory_check = boot_us() + MEMORY_EVERY_US;
+    uint64_t limit = k.job->start->memory >> 10;
+    if (r.rss_kib <= limit)
+        return;
+    snprintf(text, sizeof text, "used %llu MiB of memory, more than its limit of %llu MiB",
+             (unsigned long long)(r.rss_kib >> 10), (unsigned long long)(limit >> 10));
+    end_because(CAUSE_KILLED, text);
+}
+
+static uint64_t earliest(void)
+{
+    uint64_t when = k.lease_end < k.grace_end ? k.lease_end : k.grace_end;
+    if (k.killing)
+        when = NEVER;
+    else if (k.memory_check < when)
+        when = k.memory_check;
+    return k.kill_again < when ? k.kill_again : when;
+}
+
+static void set_timer(void)
+{
+    static uint64_t set = NEVER;
+    uint64_t when = earliest();
+    if (when == set)
+        return;
+    set = when;
+    struct itimerspec at = {.it_value = {.tv_sec = (time_t)(when / 1000000), .tv_nsec = (long)(when % 1000000) * 1000}};
+    if (when == NEVER)
+        at.it_value = (struct timespec){0, 0};
+    else if (when == 0)
+        at.it_value.tv_nsec = 1;
+    timerfd_settime(k.timer, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+static void check_time(void)
+{
+    uint64_t now = boot_us();
+    if (!k.killing) {
+        if (now >= k.lease_end)
+            end_because(CAUSE_LEASE, "its lease ran out: the submit side was not heard of in time");
+        else if (now >= k.grace_end)
+            kill_all();
+        else if (now >= k.memory_check)
+            check_memory();
+    } else if (now >= k.kill_again) {
+        kill_all();
+    }
+}
+
+static _Noreturn void loop(void)
+{
+    sigset_t open_to_all;
+    sigemptyset(&open_to_all);
+    for (;;) {
+        set_timer();
+        struct pollfd fds[3] = {{.fd = SOCKET, .events = POLLIN}, {.fd = k.timer, .events = POLLIN},
+                                {.fd = k.pipe, .events = POLLIN}};
+        int ready = ppoll(fds, 3, NULL, &open_to_all); /* SIGCHLD is let in only here */
+        if (ready > 0 && fds[2].revents)
+            program_runs();
+        if (ready > 0 && fds[0].revents)
+            listen_to_node();
+        check_time();
+        reap();
+        if (k.over && k.pipe >= 0)
+            program_runs();
+        if (!k.over)
+            continue;
+        if (!anybody_left())
+            finish();
+        if (!k.killing)
+            kill_all();
+    }
+}
+
+static void on_child(int signal) { (void)signal; }
+
+static void quiet_signals(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    struct sigaction a = {.sa_handler = on_child, .sa_flags = SA_NOCLDSTOP};
+    sigaction(SIGCHLD, &a, NULL);
+}
+
+static void close_above(unsigned from)
+{
+    if (syscall(SYS_close_range, from, ~0u, 0) < 0)
+        for (int fd = (int)from; fd < 4096; fd++)
+            close(fd);
+}
+
+_Noreturn void keep(struct job *job, int socket, int cell)
+{
+    struct failure f;
+    const struct start *s = job->start;
+    memset(&f, 0, sizeof f);
+    memset(&k, 0, sizeof k);
+    k.job = job;
+    k.number = s->head.number;
+    k.cell = s->head.cell;
+    k.born_us = boot_us();
+    k.started_us = wall_us();
+    k.pipe = -1;
+    k.lease_end = s->lease_us ? k.born_us + s->lease_us : NEVER;
+    k.memory_check = s->memory == UNLIMITED ? NEVER : k.born_us + MEMORY_EVERY_US;
+    k.grace_end = k.kill_again = NEVER;
+    quiet_signals();
+    setsid();
+    if (!(settings.able & ABLE_PID))
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+    k.own = pid_outside();
+    if (dup3(cell, CELL, O_CLOEXEC) < 0 || dup3(socket, SOCKET, O_CLOEXEC) < 0 || cell_pid(CELL, k.own) < 0) {
+        fail(&f, "prepare", "the keeper's descriptors");
+        give_up(&f);
+    }
+    close(cell);
+    if (space_enter(job, &f))
+        give_up(&f);
+    close_above(ROOT);
+    k.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    k.first = job_start(job, &k.pipe, &f);
+    if (k.first < 0)
+        give_up(&f);
+    loop();
+}

@@ -1,0 +1,84 @@
+/* The parts of the keeper program and what they know of each other. */
+#ifndef POOL_KEEPER_H
+#define POOL_KEEPER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "wire.h"
+
+/* Descriptors with a fixed place, all closed on exec. */
+enum place { UP = 3, SOCKET, CELL, ROOT, ROOT_RW, DIRECTORY, FIRST_FREE };
+
+struct failure { /* why a job could not be started: errno first, then who and what */
+    int err;
+    char call[24];
+    char text[TEXT];
+};
+
+/* A start message, taken apart; the strings point into it. */
+struct job {
+    const struct start *start;
+    const uint32_t *groups;
+    char *id, *program, *cwd, *in, *out, *errors, *scratch;
+    char **hide, **argv, **envp;
+};
+
+struct settings { /* of one nursery */
+    uint32_t able;
+    uint32_t without; /* abilities not to be used, for trying what is left without them */
+    char directory[4096]; /* of the cells: no job may look into it */
+    char *const *show; /* directories that isolation `full` shows beside the system's */
+    size_t shows;
+};
+
+/* main.c */
+extern struct settings settings;
+uint64_t boot_us(void);
+uint64_t wall_us(void);
+int fail(struct failure *f, const char *call, const char *text); /* notes errno; always -1 */
+void copy_text(char *to, size_t size, const char *from);
+
+/* message.c */
+int take_apart(struct job *job, void *message, size_t size, struct failure *f); /* allocates argv and envp */
+void report_init(struct report *r, uint16_t verb, uint64_t number, uint32_t cell);
+void report_send(struct report *r, const char *text);
+void report_failure(uint64_t number, uint32_t cell, const struct failure *f);
+
+/* cell.c */
+int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f); /* -2: this run has it already */
+int cell_pid(int fd, int32_t pid);
+int cell_note(int fd, const struct report *r, uint32_t state);
+int cell_end_for(uint32_t cell, const struct report *r); /* for a keeper that died */
+int cell_socket(uint32_t cell, struct failure *f);
+
+/* space.c */
+uint32_t space_open(char *lines, size_t size); /* enters the nursery's namespaces, tries what is allowed */
+unsigned long space_flags(const struct job *job);
+int space_prepare(const struct job *job, struct failure *f); /* in the nursery: directories in the tree of `full` */
+int space_enter(const struct job *job, struct failure *f);   /* in the keeper: the job's mounts */
+int space_drop(const struct job *job, struct failure *f);    /* in the job: user id and capabilities */
+
+/* root.c */
+int root_build(struct failure *f); /* makes the tree of isolation `full` at ROOT and ROOT_RW */
+int make_path(int at, const char *path, bool last, struct failure *f);
+bool below(const char *path, const char *directory);
+
+/* job.c */
+pid_t job_start(const struct job *job, int *pipe_end, struct failure *f);
+
+/* tree.c */
+void tree_signal(int signal);          /* to every process of the job */
+void tree_kill(void);
+void tree_usage(struct report *r);     /* fills times, memory, processes of the living */
+void tree_sweep(const pid_t *known, size_t count); /* nursery: kills orphans that are nobody's keeper */
+
+/* keep.c */
+_Noreturn void keep(struct job *job, int socket, int cell);
+
+/* nursery.c */
+int nursery(const char *directory);
+
+#endif

@@ -1,0 +1,116 @@
+/* What travels between the node, the nursery and the keepers, and what lies in a cell.
+ *
+ * Everything is local to one machine and one version of the package: host byte order, natural alignment. The Python
+ * side of it is pool/starter/messages.py; change both together, and VERSION with them.
+ *
+ * A message is one datagram: `head`, then what its verb says. The node and the nursery share one SEQPACKET pair;
+ * each keeper inherits the nursery's end and answers the node directly, so the node has one descriptor to read however
+ * many keepers there are. Towards a keeper the node writes to the datagram socket of its cell.
+ */
+#ifndef POOL_WIRE_H
+#define POOL_WIRE_H
+
+#include <stdint.h>
+
+#define MAGIC 0x4b504f4fu /* "OOPK" */
+#define VERSION 1
+
+enum verb {
+    /* node to nursery */
+    START = 1, /* struct start and its strings; over TOO_BIG bytes they come as a memory file */
+    PING,      /* answered by PONG with the same number */
+    /* node to a keeper; the value of struct control in brackets */
+    ADOPT = 8, /* [none] with a descriptor: the pair's end to answer on from now on */
+    SIGNAL,    /* [number] to the job's first process */
+    SUSPEND,
+    RESUME,
+    VACATE, /* [grace in us] soft signal now, everything is killed after the grace */
+    KILL,
+    RENEW, /* [us from now] the lease */
+    USAGE,
+    /* back to the node: struct report */
+    HELLO = 32, /* nursery is ready; code = abilities, text = one line for each thing that failed */
+    PONG,
+    STARTED, /* the job's program runs */
+    FAILED,  /* it could not be started; call, text, err say why */
+    ENDED,
+    USED,
+};
+
+enum cause { CAUSE_EXIT = 1, CAUSE_SIGNAL, CAUSE_LEASE, CAUSE_KILLED, CAUSE_VACATED, CAUSE_START };
+
+enum ability {
+    ABLE_USER = 1,    /* user namespace made, or not needed because the nursery has the capabilities */
+    ABLE_PID = 2,     /* pid namespace: a keeper that dies takes its job with it */
+    ABLE_MOUNT = 4,   /* mount namespace */
+    ABLE_IPC = 8,     /* ipc namespace: System V objects go with the job */
+    ABLE_PROC = 16,   /* a /proc of the job's own */
+    ABLE_ROOT = 32,   /* the file tree of isolation `full` */
+    ABLE_SETUID = 64, /* may run a job under another user id */
+    ABLE_GROUP = 128, /* a cgroup (v2) for each job */
+    ABLE_MEMORY = 256 /* ... that also limits memory */
+};
+
+enum flag { FLAG_FULL = 1, FLAG_APPEND = 2, FLAG_PRIVATE_TMP = 4, FLAG_GROUPS = 8 };
+
+#define UNLIMITED UINT64_MAX
+#define TOO_BIG 65536
+
+struct head {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t verb;
+    uint64_t number; /* of the run; goes on from the highest in the directory's cells */
+    uint32_t cell;
+    uint32_t size; /* of the whole message */
+};
+
+/* After it: uint32_t groups[groups], then these strings, each ended by a NUL:
+ * id, claim, program, cwd, stdin, stdout, stderr, scratch, then `hides` times a directory that the job may not look into,
+ * argc times an argument, envc times NAME=value. */
+struct start {
+    struct head head;
+    uint32_t uid, gid, groups, argc, envc;
+    int32_t nice;
+    uint32_t flags, soft_signal, hides, unused;
+    uint64_t lease_us, grace_us;                 /* lease 0: none */
+    uint64_t memory, cpu, core, fsize, nofile;   /* UNLIMITED: as the node has it */
+};
+
+struct control {
+    struct head head;
+    uint64_t value, sequence;
+};
+
+#define TEXT 768
+struct report {
+    struct head head;
+    int32_t pid, code, signal; /* pid of the keeper as the node sees it; code and signal are -1 when there is none */
+    uint32_t core, cause;
+    int32_t err;
+    uint32_t suspended, processes;
+    uint64_t user_us, system_us, wall_us, max_rss_kib, rss_kib, started_us, ended_us, sequence;
+    char call[24];
+    char text[TEXT];
+};
+
+/* A cell: one file for one keeper at a time, used again and again. The keeper holds a lock (flock) on it while its job
+ * has processes. The page at its head is written once at the start and once at the end, so that the end can be noted on
+ * a full disk; the start message follows at CELL_SPEC for whoever finds the keeper again. */
+#define CELL_SPEC 4096
+#define CELL_REPORT 64
+enum state { CELL_FREE, CELL_RUNNING, CELL_ENDED };
+struct cell {
+    uint32_t magic, version, state;
+    int32_t pid;
+    uint64_t number, born_us; /* CLOCK_BOOTTIME */
+    uint32_t checksum, unused; /* CRC-32 of the report */
+};
+
+_Static_assert(sizeof(struct head) == 24, "head");
+_Static_assert(sizeof(struct start) == 120, "start");
+_Static_assert(sizeof(struct control) == 40, "control");
+_Static_assert(sizeof(struct report) == 144 + TEXT, "report");
+_Static_assert(sizeof(struct cell) == 40, "cell");
+
+#endif

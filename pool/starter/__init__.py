@@ -1,0 +1,1 @@
+"""The execute side of one job: its scratch directory, its files, its keeper. Decides nothing about claims or policy."""

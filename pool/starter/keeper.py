@@ -1,0 +1,91 @@
+"""Keepers: the processes that look after one running job each, as the starter sees them.
+
+`Keepers` and `Keeper` are what roles are given; `NativeKeepers` is the real thing (a C program, pool/checkpoint), and
+`pool.testing` has one that only behaves so. Policy never lives here: a keeper starts, signals, stops and reports what
+it is told to, and by itself only ends a job whose lease ran out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from pool.starter.native import NativeKeeper, NativeKeepers
+from pool.starter.spec import (
+    Abilities,
+    Cause,
+    EndReport,
+    KeeperError,
+    KeeperSpec,
+    StartFailed,
+    Usage,
+)
+
+__all__ = [
+    "Abilities",
+    "Cause",
+    "EndReport",
+    "Keeper",
+    "KeeperError",
+    "KeeperSpec",
+    "Keepers",
+    "NativeKeeper",
+    "NativeKeepers",
+    "StartFailed",
+    "Usage",
+]
+
+
+class Keeper(Protocol):
+    """One job that was started. Everything but `forget` does nothing once it has ended."""
+
+    id: str
+    spec: KeeperSpec
+    #: Of the keeper on this machine; the job's processes descend from it.
+    pid: int
+    #: Resolves when no process of the job is left.
+    ended: asyncio.Future[EndReport]
+
+    async def suspend(self) -> None:
+        """Stop all its processes."""
+
+    async def resume(self) -> None:
+        """Let them go on."""
+
+    async def signal(self, number: int, /) -> None:
+        """Send a signal to the job's first process."""
+
+    async def vacate(self) -> None:
+        """Resume, send the soft signal, and after the grace kill all."""
+
+    async def kill(self) -> None:
+        """Kill all its processes at once."""
+
+    def renew(self, seconds: float, /) -> None:
+        """The lease now ends so many seconds from now."""
+
+    async def usage(self) -> Usage:
+        """What it has used so far."""
+
+    async def forget(self) -> None:
+        """The end was taken note of: drop the report. Only after `ended`."""
+
+
+class Keepers(Protocol):
+    """All keepers of one node."""
+
+    abilities: Abilities
+
+    async def open(self) -> Sequence[Keeper]:
+        """Begin, and find those of an earlier node: running, or ended and not yet forgotten."""
+
+    async def start(self, spec: KeeperSpec, /) -> Keeper:
+        """Start a job; returns when its program runs.
+
+        Raises:
+            StartFailed: it does not, and nothing of it is left.
+        """
+
+    async def close(self, *, kill: bool) -> None:
+        """End the node's part. Jobs run on in their keepers unless they are to be killed."""

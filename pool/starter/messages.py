@@ -1,0 +1,399 @@
+"""The messages between the node and its keepers, as bytes: the counterpart of pool/checkpoint/wire.h.
+
+Packs and unpacks only. Host byte order, one machine, one version: a keeper of another version is refused by it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from dataclasses import dataclass, fields
+from enum import IntEnum, IntFlag
+
+from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, StartFailed, Usage
+
+MAGIC, VERSION = 0x4B504F4F, 1
+TOO_BIG = 65536
+CELL_SPEC, CELL_REPORT = 4096, 64
+UNLIMITED = 0xFFFFFFFFFFFFFFFF
+
+_HEAD = struct.Struct("=IHHQII")
+_START = struct.Struct("=IHHQII5IiIIII7Q")
+_CONTROL = struct.Struct("=IHHQIIQQ")
+_REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
+_CELL = struct.Struct("=IIIiQQII")
+_STRING_COUNT = 8
+
+
+class Verb(IntEnum):
+    """What a message is; see enum verb."""
+
+    START = 1
+    PING = 2
+    ADOPT = 8
+    SIGNAL = 9
+    SUSPEND = 10
+    RESUME = 11
+    VACATE = 12
+    KILL = 13
+    RENEW = 14
+    USAGE = 15
+    HELLO = 32
+    PONG = 33
+    STARTED = 34
+    FAILED = 35
+    ENDED = 36
+    USED = 37
+
+
+class Able(IntFlag):
+    """What a nursery found that it may do; see enum ability."""
+
+    USER = 1
+    PID = 2
+    MOUNT = 4
+    IPC = 8
+    PROC = 16
+    ROOT = 32
+    SETUID = 64
+    GROUP = 128
+    MEMORY = 256
+
+
+class Flag(IntFlag):
+    """See enum flag."""
+
+    FULL = 1
+    APPEND = 2
+    PRIVATE_TMP = 4
+    GROUPS = 8
+
+
+class State(IntEnum):
+    """Of a cell; see enum state."""
+
+    FREE = 0
+    RUNNING = 1
+    ENDED = 2
+
+
+CAUSES = {1: Cause.EXIT, 2: Cause.SIGNAL, 3: Cause.LEASE, 4: Cause.KILLED, 5: Cause.VACATED, 6: Cause.START}
+_FULL, _APPEND, _PRIVATE_TMP, _GROUPS = int(Flag.FULL), int(Flag.APPEND), int(Flag.PRIVATE_TMP), int(Flag.GROUPS)
+_START_VERB = int(Verb.START)
+
+
+def _limit(value: int | None) -> int:
+    return UNLIMITED if value is None else min(max(value, 0), UNLIMITED - 1)
+
+
+def pack_start(spec: KeeperSpec, number: int, cell: int) -> bytes:
+    """A start message.
+
+    Raises:
+        StartFailed: a string holds a NUL byte, which no program can be given.
+    """
+    flags = (
+        (_FULL if spec.isolation == "full" else 0)
+        | (_APPEND if spec.append_output else 0)
+        | (_PRIVATE_TMP if spec.private_tmp else 0)
+        | (_GROUPS if spec.groups is not None else 0)
+    )
+    groups = spec.groups or ()
+    strings = [
+        spec.id,
+        json.dumps(spec.claim, separators=(",", ":")) if spec.claim else "{}",
+        spec.program,
+        spec.cwd,
+        spec.stdin,
+        spec.stdout,
+        spec.stderr,
+        spec.scratch,
+        *spec.hidden,
+        *spec.argv,
+    ]
+    strings += [f"{name}={value}" for name, value in spec.env.items()]
+    text = "\0".join(strings).encode("utf-8", "surrogateescape")
+    if text.count(0) != len(strings) - 1:
+        raise StartFailed(
+            f"cannot start {spec.id}: an argument, path or environment value holds a NUL character",
+            hint="remove it from the job description",
+            call="exec",
+        )
+    size = _START.size + 4 * len(groups) + len(text) + 1
+    head = _START.pack(
+        MAGIC,
+        VERSION,
+        _START_VERB,
+        number,
+        cell,
+        size,
+        spec.uid,
+        spec.gid,
+        len(groups),
+        len(spec.argv),
+        len(spec.env),
+        spec.nice,
+        flags,
+        spec.soft_signal,
+        len(spec.hidden),
+        0,
+        int(spec.lease_seconds * 1e6),
+        int(spec.grace * 1e6),
+        _limit(spec.memory),
+        _limit(spec.cpu),
+        _limit(spec.core),
+        _limit(spec.fsize),
+        _limit(spec.nofile),
+    )
+    return b"".join((head, struct.pack(f"={len(groups)}I", *groups), text, b"\0"))
+
+
+def unpack_start(data: bytes) -> KeeperSpec:
+    """The spec of a start message, as it lies in a cell.
+
+    Raises:
+        ValueError: it is cut off or not one.
+    """
+    if len(data) < _START.size:
+        raise ValueError("cut off")
+    (magic, version, verb, _, _, size, uid, gid, ngroups, argc, envc, nice, flags, soft, nhidden, _, *numbers) = (
+        _START.unpack_from(data)
+    )
+    if (magic, version, verb) != (MAGIC, VERSION, _START_VERB) or size > len(data):
+        raise ValueError("not a start message of this version")
+    groups = struct.unpack_from(f"={ngroups}I", data, _START.size)
+    strings = data[_START.size + 4 * ngroups : size].decode("utf-8", "surrogateescape").split("\0")[:-1]
+    if len(strings) != _STRING_COUNT + nhidden + argc + envc:
+        raise ValueError("strings are missing")
+    id, claim, program, cwd, stdin, stdout, stderr, scratch = strings[:_STRING_COUNT]
+    rest = strings[_STRING_COUNT:]
+    lease, grace, *limits = numbers
+    memory, cpu, core, fsize, nofile = (None if value == UNLIMITED else value for value in limits)
+    return KeeperSpec(
+        id=id,
+        argv=tuple(rest[nhidden : nhidden + argc]),
+        env={name: value for name, _, value in (entry.partition("=") for entry in rest[nhidden + argc :])},
+        cwd=cwd,
+        uid=uid,
+        gid=gid,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        append_output=bool(flags & Flag.APPEND),
+        groups=groups if flags & Flag.GROUPS else None,
+        scratch=scratch,
+        isolation="full" if flags & Flag.FULL else "shared",
+        hidden=tuple(rest[:nhidden]),
+        private_tmp=bool(flags & Flag.PRIVATE_TMP),
+        memory=memory,
+        cpu=cpu,
+        core=core,
+        fsize=fsize,
+        nofile=nofile,
+        lease_seconds=lease / 1e6,
+        nice=nice,
+        soft_signal=soft,
+        grace=grace / 1e6,
+        program=program,
+        claim=json.loads(claim),
+    )
+
+
+def pack_control(verb: int, number: int, cell: int, value: int = 0, sequence: int = 0) -> bytes:
+    """A message to a keeper."""
+    return _CONTROL.pack(MAGIC, VERSION, verb, number, cell, _CONTROL.size, value, sequence)
+
+
+def pack_ping(number: int) -> bytes:
+    """A message that the nursery answers when it has done all before it."""
+    return _HEAD.pack(MAGIC, VERSION, Verb.PING, number, 0, _HEAD.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Any message to the node; fields that a verb does not use are 0. Times in microseconds."""
+
+    verb: int
+    number: int
+    cell: int
+    pid: int
+    code: int
+    signal: int
+    core: int
+    cause: int
+    err: int
+    suspended: int
+    processes: int
+    user_us: int
+    system_us: int
+    wall_us: int
+    max_rss_kib: int
+    rss_kib: int
+    started_us: int
+    ended_us: int
+    sequence: int
+    call: str
+    text: str
+
+
+def unpack_report(data: bytes) -> Report:
+    """A message to the node.
+
+    Raises:
+        ValueError: it is cut off or not one.
+    """
+    if len(data) < _REPORT.size:
+        raise ValueError("cut off")
+    magic, version, verb, number, cell, size, *numbers, call = _REPORT.unpack_from(data)
+    if (magic, version) != (MAGIC, VERSION) or size > len(data):
+        raise ValueError("not a report of this version")
+    text = data[_REPORT.size : size].decode("utf-8", "replace") if size > _REPORT.size else ""
+    return Report(verb, number, cell, *numbers, call.rstrip(b"\0").decode("ascii", "replace"), text)
+
+
+def end_report(report: Report) -> EndReport:
+    """What the starter is told of an end."""
+    return EndReport(
+        code=report.code if report.code >= 0 else None,
+        signal=report.signal if report.signal >= 0 else None,
+        core=bool(report.core),
+        user_cpu=report.user_us / 1e6,
+        system_cpu=report.system_us / 1e6,
+        wall=report.wall_us / 1e6,
+        max_rss=report.max_rss_kib,
+        cause=CAUSES.get(report.cause, Cause.KILLED),
+        error=report.text,
+        started=report.started_us / 1e6,
+        ended=report.ended_us / 1e6,
+    )
+
+
+def usage_of(report: Report) -> Usage:
+    """What a running job has used."""
+    return Usage(
+        user_cpu=report.user_us / 1e6,
+        system_cpu=report.system_us / 1e6,
+        max_rss=report.max_rss_kib,
+        rss=report.rss_kib,
+        processes=report.processes,
+        wall=report.wall_us / 1e6,
+    )
+
+
+_HINTS = {
+    "chdir": "the job's directory must exist where the job runs",
+    "open stdin": "the input file must exist where the job runs",
+    "open stdout": "the output's directory must exist and be writable by the job's owner",
+    "open stderr": "the error file's directory must exist and be writable by the job's owner",
+    "setuid": "only a node that runs as root can run jobs as other users",
+    "setgid": "only a node that runs as root can run jobs with other groups",
+    "clone": "a limit on processes or namespaces of this machine may be too low",
+}
+#: Steps that fail for the machine's sake, not the job's: another start may succeed.
+_MACHINE = ("clone", "fork", "lock", "write", "open_tree", "mount", "mount tmpfs", "pipe", "socket", "bind", "malloc")
+
+
+def start_failed(id: str, report: Report) -> StartFailed:
+    """A start that failed, in words: the step, the thing, the kernel's reason, and more where the keeper knows more."""
+    path, _, note = report.text.partition("\n")
+    reason = note or os.strerror(report.err).lower()
+    thing = f"{report.call} {path}".strip()
+    return StartFailed(
+        f"cannot start {id}: {thing}: {reason}",
+        hint=_HINTS.get(report.call, ""),
+        retry=report.call in _MACHINE,
+        call=report.call,
+        path=path,
+        errno=report.err,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What lies in a cell of the directory."""
+
+    state: int
+    pid: int
+    number: int
+    born_us: int
+    report: Report | None
+    spec: KeeperSpec | None
+
+
+def unpack_cell(data: bytes) -> Cell | None:
+    """What lies in a cell file; None when nothing does that this version can read."""
+    if len(data) < _CELL.size:
+        return None
+    magic, version, state, pid, number, born, checksum, _ = _CELL.unpack_from(data)
+    if (magic, version) != (MAGIC, VERSION):
+        return None
+    report = spec = None
+    try:
+        if state == State.ENDED:
+            raw = data[CELL_REPORT:]
+            size = _HEAD.unpack_from(raw)[5]
+            report = unpack_report(raw[:size]) if zlib.crc32(raw[:size]) == checksum else None
+        if state != State.FREE:
+            spec = unpack_start(data[CELL_SPEC:])
+    except (ValueError, struct.error):
+        pass
+    return Cell(state, pid, number, born, report, spec)
+
+
+#: (ability, line) for each that a machine may lack.
+_LINES = {
+    Able.USER: "no user namespaces: jobs are not closed off from this machine's files and processes",
+    Able.PID: "no process namespaces: a job's processes are followed by their parents instead, which a hostile one could evade",
+    Able.MOUNT: "no mount namespaces: jobs see this machine's files with the rights of the user they run as",
+    Able.IPC: "no ipc namespaces: System V shared memory that a job leaves behind stays",
+    Able.PROC: "no /proc of their own for jobs: they see the process numbers of this machine",
+    Able.ROOT: "jobs with transferred files see this machine's files too",
+    Able.GROUP: "no cgroup may be made here: a job's memory is measured every two seconds instead of limited by the kernel",
+    Able.MEMORY: "no memory cgroup may be made here: a job's memory is measured every two seconds instead of limited by the kernel",
+}
+
+
+def abilities_of(report: Report) -> Abilities:
+    """What a nursery's first message says, in words; where one lack explains another only the first is said."""
+    able = Able(report.code)
+    why = dict(line.partition(": ")[::2] for line in report.text.splitlines())
+    reasons = {
+        Able.USER: why.get("user namespace"),
+        Able.PID: why.get("pid namespace"),
+        Able.MOUNT: why.get("mount namespace"),
+        Able.IPC: why.get("ipc namespace"),
+        Able.PROC: why.get("own /proc"),
+        Able.ROOT: next((reason for what, reason in why.items() if what.startswith("file tree")), None),
+    }
+    explained = Able(0)
+    if not able & Able.USER:
+        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT
+    if not able & Able.MOUNT:
+        explained |= Able.PROC | Able.ROOT
+    if not able & Able.PID:
+        explained |= Able.PROC
+    if not able & Able.GROUP:
+        explained |= Able.MEMORY
+    lines = []
+    for bit, line in _LINES.items():
+        if not able & bit and not explained & bit:
+            reason = reasons.get(bit)
+            lines.append(f"{line} ({reason.lower()})" if reason else line)
+    return Abilities(
+        user=bool(able & Able.USER),
+        pid=bool(able & Able.PID),
+        mount=bool(able & Able.MOUNT),
+        ipc=bool(able & Able.IPC),
+        proc=bool(able & Able.PROC),
+        full=bool(able & Able.ROOT),
+        other_users=bool(able & Able.SETUID),
+        cgroup=bool(able & Able.GROUP),
+        memory=bool(able & Able.MEMORY),
+        reduced=lines,
+    )
+
+
+assert _REPORT.size == 144 and _START.size == 120 and _CELL.size == 40
+assert len(fields(Report)) == 21

@@ -1,0 +1,144 @@
+"""What a keeper is told of a job, and what it tells of its end. Plain data; nothing here starts or reads anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pool.errors import PoolError
+
+
+class KeeperError(PoolError):
+    """The keepers of this machine cannot be used: the program is missing, the directory is in use, a disk is full."""
+
+
+class StartFailed(PoolError):
+    """A job's program could not be started.
+
+    Args:
+        call: the step that failed ('exec', 'chdir', 'open stdout', 'setuid', ...).
+        path: the file or thing it failed on.
+        errno: the kernel's reason; 0 when there is none.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str = "", retry: bool = False, call: str = "", path: str = "", errno: int = 0
+    ) -> None:
+        super().__init__(message, hint=hint, retry=retry)
+        self.call = call
+        self.path = path
+        self.errno = errno
+
+
+class Cause(StrEnum):
+    """Why a job is over. START is for a job whose keeper died before the program ran."""
+
+    EXIT = "exit"
+    SIGNAL = "signal"
+    LEASE = "lease"
+    KILLED = "killed"
+    VACATED = "vacated"
+    START = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperSpec:
+    """One job, as it is to be started.
+
+    Attributes:
+        id: unique among the keepers of the directory, e.g. '12.0.3' for cluster 12, process 0, third run.
+        argv: the program and its arguments. A program without a slash is looked for in `cwd`, then along PATH in `env`.
+        env: the whole environment; nothing is inherited from the node.
+        cwd, stdin, stdout, stderr: paths as the job sees them, opened with the job's rights; '' is / or /dev/null.
+            stdout and stderr may be one file; they are emptied unless `append_output`.
+        uid, gid, groups: whom it runs as; groups None leaves the node's. Another uid than the node's needs root.
+        scratch: host path of its own directory, under the same name inside; '' for none.
+        isolation: 'full' sees the system read-only, its scratch and a /tmp of its own; 'shared' sees the host but for
+            `hidden`. Both have process numbers, /proc and System V objects of their own where the machine allows it.
+        hidden: host directories it may not look into (the node's state).
+        private_tmp: a /tmp of its own in 'shared' too.
+        memory: bytes the whole job may use; /tmp counts. cpu: seconds for each process. core, fsize: bytes. nofile:
+            descriptors. None leaves what the node has.
+        lease_seconds: it is killed when not renewed for so long, the node alive or not; 0 for no lease.
+        nice: added to the node's niceness.
+        soft_signal, grace: what `vacate` sends first, and seconds until everything is killed.
+        program: what to execute when it is not argv[0].
+        claim: whatever the starter needs to know again after a restart; plain JSON values.
+    """
+
+    id: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    uid: int
+    gid: int
+    stdin: str = "/dev/null"
+    stdout: str = "/dev/null"
+    stderr: str = "/dev/null"
+    append_output: bool = False
+    groups: tuple[int, ...] | None = None
+    scratch: str = ""
+    isolation: str = "full"
+    hidden: tuple[str, ...] = ()
+    private_tmp: bool = False
+    memory: int | None = None
+    cpu: int | None = None
+    core: int | None = None
+    fsize: int | None = None
+    nofile: int | None = None
+    lease_seconds: float = 0.0
+    nice: int = 0
+    soft_signal: int = 15
+    grace: float = 10.0
+    program: str = ""
+    claim: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EndReport:
+    """How a job ended. Times in seconds, `max_rss` (of its largest process) in KiB, started and ended in wall time.
+
+    `code` is None unless its first process exited, `signal` None unless it was killed by one. `cause` is a `Cause`.
+    `error` is one line, empty where the cause says all.
+    """
+
+    code: int | None
+    signal: int | None
+    core: bool
+    user_cpu: float
+    system_cpu: float
+    wall: float
+    max_rss: int
+    cause: str
+    error: str = ""
+    started: float = 0.0
+    ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a running job has used so far: seconds of all its processes, living and gone; KiB now and at most."""
+
+    user_cpu: float
+    system_cpu: float
+    max_rss: int
+    rss: int = 0
+    processes: int = 0
+    wall: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What this machine lets keepers do. `reduced` has one plain line for each thing that is missing."""
+
+    user: bool = True
+    pid: bool = True
+    mount: bool = True
+    ipc: bool = True
+    proc: bool = True
+    full: bool = True
+    other_users: bool = True
+    cgroup: bool = True
+    memory: bool = True
+    reduced: list[str] = field(default_factory=list)
