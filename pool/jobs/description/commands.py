@@ -1,0 +1,208 @@
+"""The table of commands: every word of the description language, the job attribute it makes, and its kind.
+
+`SIMPLE` commands become their attribute with no more than a check of their kind. `SPECIAL` ones are handled
+in `sections`, named here so that nobody's command is called unknown. A command may also be written as its job
+attribute (`JobPrio = 5`). Names of attributes are the ones that users of batch pools know.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What the text of a command must be, and what becomes of it."""
+
+    EXPRESSION = "an expression"
+    BOOLEAN = "true or false"
+    INTEGER = "an integer"
+    COUNT = "an integer that is not negative"
+    STRING = "a text"
+    BARE = "a text, its double quotes taken off"
+    LIST = "words between commas or blanks"
+    PATH = "a file name, made absolute"
+    BARE_PATH = "a file name, double quotes taken off, made absolute"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that becomes one attribute as it is; `other` is a further name of it."""
+
+    name: str
+    attribute: str
+    kind: Kind
+    other: str = ""
+
+
+_E, _B, _I, _S = Kind.EXPRESSION, Kind.BOOLEAN, Kind.INTEGER, Kind.STRING
+
+SIMPLE: tuple[Command, ...] = (
+    Command("next_job_start_delay", "NextJobStartDelay", _E),
+    Command("keep_claim_idle", "KeepClaimIdle", _E),
+    Command("job_ad_information_attrs", "JobAdInformationAttrs", _S),
+    Command("ulog_execute_attrs", "UserLogExecuteEventAttrs", _S),
+    Command("max_idle", "JobMaterializeMaxIdle", _E, "materialize_max_idle"),
+    Command("docker_network_type", "DockerNetworkType", _S),
+    Command("docker_pull_policy", "DockerPullPolicy", _S),
+    Command("docker_override_entrypoint", "DockerOverrideEntrypoint", _B),
+    Command("docker_send_credentials", "DockerSendCredentials", _B),
+    Command("container_target_dir", "ContainerTargetDir", Kind.BARE),
+    Command("mount_under_scratch", "MountUnderScratch", Kind.BARE),
+    Command("transfer_container", "TransferContainer", _B),
+    Command("transfer_plugins", "TransferPlugins", _S),
+    Command("want_io_proxy", "WantIOProxy", _B),
+    Command("want_job_networking", "WantJobNetworking", _B),
+    Command("starter_debug", "JobStarterDebug", Kind.BARE),
+    Command("starter_log", "JobStarterLog", Kind.BARE_PATH),
+    Command("container_is_common", "ContainerIsCommon", _B),
+    Command("job_machine_attrs", "JobMachineAttrs", _S),
+    Command("job_machine_attrs_history_length", "JobMachineAttrsHistoryLength", _I),
+    Command("notify_user", "NotifyUser", _S),
+    Command("email_attributes", "EmailAttributes", Kind.LIST),
+    Command("remote_initialdir", "RemoteIwd", _S),
+    Command("remote_grid_resource", "Remote_GridResource", _S),
+    Command("output_destination", "OutputDestination", _S),
+    Command("output_directory", "OutputDirectory", Kind.PATH),
+    Command("want_graceful_removal", "WantGracefulRemoval", _E),
+    Command("job_max_vacate_time", "JobMaxVacateTime", _E),
+    Command("encrypt_execute_directory", "EncryptExecuteDirectory", _B),
+    Command("encrypt_input_files", "EncryptInputFiles", _S),
+    Command("encrypt_output_files", "EncryptOutputFiles", _S),
+    Command("dont_encrypt_input_files", "DontEncryptInputFiles", _S),
+    Command("dont_encrypt_output_files", "DontEncryptOutputFiles", _S),
+    Command("load_profile", "LoadProfile", _B),
+    Command("primary_unix_group", "PrimaryUnixGroup", _S),
+    Command("file_remaps", "FileRemaps", _E),
+    Command("buffer_files", "BufferFiles", _E),
+    Command("buffer_size", "BufferSize", _E),
+    Command("buffer_block_size", "BufferBlockSize", _E),
+    Command("fetch_files", "FetchFiles", _S),
+    Command("compress_files", "CompressFiles", _S),
+    Command("append_files", "AppendFiles", _S),
+    Command("local_files", "LocalFiles", _S),
+    Command("log", "UserLog", Kind.PATH),
+    Command("dagman_log", "DAGManNodesLog", Kind.PATH),
+    Command("log_xml", "UserLogUseXML", _B),
+    Command("noop_job", "IsNoopJob", _E),
+    Command("noop_job_exit_signal", "NoopJobExitSignal", _E),
+    Command("noop_job_exit_code", "NoopJobExitCode", _E),
+    Command("dag_node_name", "DAGNodeName", _S),
+    Command("match_list_length", "LastMatchListLength", _I),
+    Command("dagman_job_id", "DAGManJobId", Kind.COUNT),
+    Command("submit_event_notes", "SubmitEventNotes", _S),
+    Command("submit_event_user_notes", "SubmitEventUserNotes", _S),
+    Command("submit_event_notes_attrs", "SubmitEventNotesAttrs", _S),
+    Command("stack_size", "StackSize", _E),
+    Command("jar_files", "JarFiles", _S),
+    Command("parallel_script_shadow", "ParallelScriptShadow", _S),
+    Command("parallel_script_starter", "ParallelScriptStarter", _S),
+    Command("cron_minute", "CronMinute", _S),
+    Command("cron_hour", "CronHour", _S),
+    Command("cron_day_of_month", "CronDayOfMonth", _S),
+    Command("cron_month", "CronMonth", _S),
+    Command("cron_day_of_week", "CronDayOfWeek", _S),
+    Command("description", "JobDescription", _S),
+    Command("batch_name", "JobBatchName", Kind.BARE),
+    Command("batch_id", "JobBatchId", Kind.BARE),
+    Command("max_job_retirement_time", "MaxJobRetirementTime", _E),
+    Command("job_lease_duration", "JobLeaseDuration", _E),
+    Command("core_size", "CoreSize", _I),
+    Command("priority", "JobPrio", _I, "prio"),
+    Command("run_as_owner", "RunAsOwner", _B),
+    Command("max_transfer_input_mb", "MaxTransferInputMB", _E),
+    Command("max_transfer_output_mb", "MaxTransferOutputMB", _E),
+    Command("manifest", "ManifestDesired", _B),
+    Command("manifest_dir", "ManifestDir", _S),
+    Command("checkpoint_exit_code", "SuccessCheckpointExitCode", _I),
+    Command("checkpoint_destination", "CheckpointDestination", _S),
+    Command("aws_region", "AWSRegion", _S),
+    Command("aws_access_key_id_file", "EC2AccessKeyId", _S),
+    Command("aws_secret_access_key_file", "EC2SecretAccessKey", _S),
+    Command("s3_access_key_id_file", "EC2AccessKeyId", _S),
+    Command("s3_secret_access_key_file", "EC2SecretAccessKey", _S),
+    Command("gs_access_key_id_file", "EC2AccessKeyId", _S),
+    Command("gs_secret_access_key_file", "EC2SecretAccessKey", _S),
+    Command("erase_output_and_error_on_restart", "EraseOutputAndErrorOnRestart", _B),
+    Command("transfer_checkpoint_files", "TransferCheckpoint", _S),
+    Command("preserve_relative_paths", "PreserveRelativePaths", _B),
+    Command("cuda_version", "CUDAVersion", _S),
+    Command("skip_if_dataflow", "SkipIfDataflow", _B),
+    Command("allowed_job_duration", "AllowedJobDuration", _E),
+    Command("allowed_execute_duration", "AllowedExecuteDuration", _E),
+    Command("jobset", "JobSetName", Kind.BARE),
+    Command("rootdir", "RootDir", _S),
+)
+
+_SPECIAL_NAMES = """
+    accounting_group accounting_group_user allow_arguments_v1 allow_environment_v1 arc_application
+    arc_data_staging arc_resources arc_rte argument arguments arguments2 batch_extra_submit_args batch_project
+    batch_queue batch_runtime concurrency_limits concurrency_limits_expr container_image
+    container_service_names cron_prep_time cron_window deferral_prep_time deferral_time deferral_window
+    delegate_job_gsi_credentials_lifetime disk_usage docker_image env environment environment2 error
+    executable get_env getenv gpus_maximum_capability gpus_minimum_capability gpus_minimum_memory
+    gpus_minimum_runtime grid_resource hold hold_kill_sig image_size initial_dir initialdir input
+    java_vm_args java_vm_arguments java_vm_arguments2 job_iwd kill_sig kill_sig_timeout leave_in_queue
+    machine_count max_materialize max_retries nice_user node_count nodecount notification on_evict_checks
+    on_exit_hold on_exit_hold_reason on_exit_hold_subcode on_exit_remove output periodic_hold
+    periodic_hold_reason periodic_hold_subcode periodic_release periodic_remove periodic_vacate preferences
+    project_name rank remote_universe remove_kill_sig require_gpus requirements retry_request_disk
+    retry_request_memory retry_request_memory_increase retry_request_memory_max retry_until scitokens_file
+    shell should_transfer_files skip_filechecks stderr stdin stdout stream_error stream_input stream_output
+    submit_allow_duplicate_matches submit_fail_empty_fields submit_fail_empty_matches submit_match_directories
+    submit_warn_duplicate_matches submit_warn_empty_fields submit_warn_empty_matches success_exit_code
+    suspend_job_at_exec tool_daemon_args tool_daemon_arguments tool_daemon_arguments2 tool_daemon_cmd
+    tool_daemon_error tool_daemon_input tool_daemon_output transfer_common_input transfer_error
+    transfer_executable transfer_input transfer_input_files transfer_output transfer_output_files
+    transfer_output_remaps universe use_oauth_services use_scitoken use_scitokens use_x509userproxy
+    vm_checkpoint vm_disk vm_macaddr vm_memory vm_networking vm_networking_type vm_no_output_vm vm_type
+    vm_vcpus vm_vnc want_ads wantparallelscheduling when_to_transfer_output x509userproxy xen_initrd
+    xen_kernel xen_kernel_params xen_root request_cpus request_memory request_disk request_gpus
+    interactive_executable interactive_args send_credential public_input_files queue include
+"""
+_SPECIAL_ATTRIBUTES = """
+    AccountingGroup AcctGroupUser Args ArcApplication ArcDataStaging ArcResources ArcRte BatchExtraSubmitArgs
+    BatchProject BatchQueue BatchRuntime Cmd CommonInputFiles ContainerImage ContainerServiceNames
+    CronPrepTime CronWindow DeferralPrepTime DeferralTime DeferralWindow DelegateJobGSICredentialsLifetime
+    DiskUsage DockerImage Err GPUsMaxCapability GPUsMinCapability GPUsMinMemory GPUsMinRuntime GridResource
+    HoldKillSig ImageSize In Iwd JavaVMArgs JobMaterializeLimit JobMaxRetries JobNotification
+    JobSuccessExitCode JobUniverse JobVMCheckpoint JobVMMACAddr JobVMMemory JobVMNetworking
+    JobVMNetworkingType JobVMType JobVMVNC JobVM_VCPUS KillSig KillSigTimeout LeaveJobInQueue MachineCount
+    NiceUser OnExitHold OnExitHoldReason OnExitHoldSubCode OnExitRemove Out PeriodicHold PeriodicHoldReason
+    PeriodicHoldSubCode PeriodicRelease PeriodicRemove PeriodicVacate ProjectName Rank RemoveKillSig
+    RequestCpus RequestDisk RequestGPUs RequestMemory RequireGPUs ScitokensFile ShouldTransferFiles StreamErr
+    StreamIn StreamOut SubmitAllowDuplicateMatches SubmitFailEmptyFields SubmitFailEmptyMatches
+    SubmitMatchDirectories SubmitWarnDuplicateMatches SubmitWarnEmptyFields SubmitWarnEmptyMatches
+    SuspendJobAtExec ToolDaemonArgs ToolDaemonCmd ToolDaemonError ToolDaemonInput ToolDaemonOutput
+    TransferErr TransferExecutable TransferIn TransferInput TransferInputFiles TransferOut TransferOutput
+    TransferOutputFiles TransferOutputRemaps TransformOnEvict UseOAuthServices WhenToTransferOutput
+"""
+
+SPECIAL: frozenset[str] = frozenset(_SPECIAL_NAMES.split()) - {"queue", "include"}
+NAMES: frozenset[str] = SPECIAL | {c.name for c in SIMPLE} | {c.other for c in SIMPLE if c.other}
+_KNOWN = (
+    NAMES
+    | {name.lower() for name in _SPECIAL_ATTRIBUTES.split()}
+    | {command.attribute.lower() for command in SIMPLE}
+    | {"dag_status", "failed_count", "job", "retry"}  # set by workflow managers in every node
+)
+_FAMILIES = re.compile(
+    r"(my\.|factory\.|request_..|require_..|transform_body_|transformbody_|ec2_|gce_|azure_|cloud_label_).*"
+    r"|.*_container_port|.*_oauth_(permissions|resource|options).*",
+    re.IGNORECASE,
+)
+_PER_PROCESS = re.compile(
+    r"(?P<process>.+)\.(?P<command>input|output|error|arguments?|initialdir)", re.IGNORECASE
+)
+
+
+def is_command(name: str) -> bool:
+    """Whether a name is a command of the language, in any of its spellings."""
+    return name.lower() in _KNOWN or _FAMILIES.fullmatch(name) is not None
+
+
+def process_command(name: str) -> tuple[str, str] | None:
+    """The program and command of a `program.Input` line (VS 3.2, 4.2), or None for any other name."""
+    found = _PER_PROCESS.fullmatch(name)
+    return (found["process"], found["command"]) if found and not name.lower().startswith("my.") else None

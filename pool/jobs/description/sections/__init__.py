@@ -1,0 +1,1 @@
+"""The sections that write a job ad, each from the commands it knows; `order` runs them."""

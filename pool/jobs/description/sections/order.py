@@ -1,0 +1,140 @@
+"""The order in which the sections write a job, and which attributes each may write.
+
+What a section may write is declared so that the parts of a job that differ by process are known from its
+first process alone: a section that reads such an attribute differs by process too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from pool.jobs.description.commands import SIMPLE
+from pool.jobs.description.job import Job
+from pool.jobs.description.sections import policy, program, requirements, resources, transfer, universe
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a job: what writes it, and the attributes it may write (a trailing `*` is a prefix)."""
+
+    write: Callable[[Job], None]
+    attributes: tuple[str, ...] = ()
+
+
+def _attributes(text: str) -> tuple[str, ...]:
+    return tuple(text.lower().split())
+
+
+def beginning(job: Job) -> None:
+    """What every job begins with: nothing used, nothing counted."""
+    for name in ("RemoteWallClockTime", "RemoteUserCpu", "RemoteSysCpu"):
+        job.set(name, 0.0)
+    for name in ("CumulativeRemoteUserCpu", "CumulativeRemoteSysCpu"):
+        job.set(name, 0.0)
+    for name in _COUNTERS:
+        job.set(name, 0)
+    job.set("ExitBySignal", False)
+    job.set("MyType", "Job")
+    job.set("TargetType", "Machine")
+    job.set("Owner", ["undefined"])
+    job.set("QDate", int(job.facts.now))
+
+
+_COUNTERS = (
+    "ExitStatus",
+    "NumCkpts",
+    "NumJobStarts",
+    "NumJobCompletions",
+    "NumRestarts",
+    "NumSystemHolds",
+    "CommittedTime",
+    "CommittedSlotTime",
+    "CumulativeSlotTime",
+    "TotalSuspensions",
+    "LastSuspensionTime",
+    "CumulativeSuspensionTime",
+    "CommittedSuspensionTime",
+)
+
+
+def addition(job: Job, command: str) -> None:
+    """`+Attribute = expression` or `MY.Attribute = expression`: anything the owner wants in the job ad."""
+    attribute = command[len("MY.") :]
+    job.set_expression(attribute, job.param(command) or "undefined", command)
+
+
+def additions(job: Job) -> list[Section]:
+    """One section for each attribute that the owner adds."""
+    names = (macro.name for key, macro in sorted(job.macros.table.items()) if key.startswith("my."))
+    return [Section(partial(addition, command=name), (name[len("my.") :].lower(),)) for name in names]
+
+
+IWD = Section(program.initial_directory, _attributes("Iwd RootDir"))
+
+BEFORE_ADDITIONS: tuple[Section, ...] = (
+    Section(
+        program.executable,
+        _attributes(
+            "Cmd TransferExecutable DockerImage ContainerImage WantDockerImage WantSIF WantSandboxImage"
+        ),
+    ),
+    Section(program.arguments, _attributes("Args Arguments")),
+    Section(universe.grid, _attributes("GridResource Arc* Batch*")),
+    Section(program.java_arguments, _attributes("JavaVMArgs JavaVMArguments")),
+    Section(
+        universe.several_machines, _attributes("MinHosts MaxHosts RequestCpus WantIOProxy JobRequiresSandbox")
+    ),
+    Section(program.environment, _attributes("Env EnvDelim Environment")),
+    Section(policy.status, _attributes("JobStatus HoldReason HoldReasonCode EnteredCurrentStatus")),
+    Section(program.tool_daemon, _attributes("ToolDaemon* SuspendJobAtExec")),
+    Section(program.standard_input, _attributes("In TransferIn StreamIn")),
+    Section(program.standard_output, _attributes("Out TransferOut StreamOut")),
+    Section(program.standard_error, _attributes("Err TransferErr StreamErr")),
+    Section(
+        universe.credentials, _attributes("x509userproxy DelegateJobGSICredentialsLifetime ScitokensFile")
+    ),
+    Section(policy.notification, _attributes("JobNotification")),
+    Section(policy.rank, _attributes("Rank")),
+    Section(policy.periodic, _attributes("Periodic* OnExitHoldReason OnExitHoldSubCode")),
+    Section(policy.leave_in_queue, _attributes("LeaveJobInQueue")),
+    Section(policy.retries, _attributes("JobMaxRetries JobSuccessExitCode OnExitHold OnExitRemove")),
+    Section(policy.signals, _attributes("KillSig RemoveKillSig HoldKillSig KillSigTimeout")),
+    Section(universe.container_services, _attributes("ContainerServiceNames")),
+    Section(
+        resources.requests,
+        _attributes("Request* Require* GPUs* Retry* Max* Next* TransformBody_* TransformOnEvict"),
+    ),
+    Section(policy.concurrency, _attributes("ConcurrencyLimits")),
+    Section(
+        policy.accounting,
+        _attributes("ProjectName MaxJobRetirementTime AcctGroup AcctGroupUser AccountingGroup"),
+    ),
+    *(
+        Section(partial(policy.simple, command=c), (c.attribute.lower(),))
+        for c in SIMPLE
+        if c.name != "rootdir"
+    ),
+    Section(policy.deferral, _attributes("DeferralTime DeferralWindow DeferralPrepTime")),
+    Section(
+        transfer.transfer,
+        _attributes(
+            "TransferInput TransferOutput TransferOutputRemaps ShouldTransferFiles WhenToTransferOutput"
+            " CommonInputFiles FileSystemDomain ContainerImage* Cmd TransferExecutable"
+        ),
+    ),
+    Section(
+        policy.automatic,
+        _attributes(
+            "MinHosts MaxHosts CurrentHosts WantFTOnCheckpoint JobLeaseDuration JobPrio JobStarterDebug"
+        ),
+    ),
+    Section(policy.mistakes, _attributes("JobLeaseDuration")),
+)
+
+AFTER_ADDITIONS: tuple[Section, ...] = (
+    Section(resources.gpu_demands, _attributes("RequireGPUs")),
+    Section(transfer.methods, _attributes("WantTransferPluginMethods")),
+    Section(requirements.requirements, _attributes("Requirements ScheddInterval CUDAVersion")),
+)

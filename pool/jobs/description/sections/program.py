@@ -1,0 +1,312 @@
+"""The program itself: initial directory, executable, arguments, environment, standard files (VS 2.1).
+
+File checks ask whether what is named can be used at all; they are skipped for URLs, for names that hold `$$`
+and when the submitter switched them off.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+
+from pool.jobs.arguments import Arguments, QuotingError, read_arguments
+from pool.jobs.description.expressions import boolean_of
+from pool.jobs.description.job import Job
+from pool.jobs.environment import SEPARATOR, Environment, imported, read_environment, written
+
+NULL = "/dev/null"
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
+_PATTERN_BREAK = re.compile(r"[,;\s]+")
+_ELF_MACHINES = {3: "INTEL", 62: "X86_64", 183: "AARCH64", 21: "PPC64LE", 243: "RISCV64"}
+
+
+def is_url(name: str) -> bool:
+    """Whether a file name is a URL."""
+    return _URL.match(name) is not None
+
+
+def checked(job: Job, name: str) -> bool:
+    """Whether a file of that name is to be looked at when the job is submitted."""
+    if not job.check_files or name == NULL or is_url(name) or "$$(" in name:
+        return False
+    skip = job.param("skip_filechecks")
+    return not (skip and boolean_of(skip))
+
+
+def initial_directory(job: Job) -> None:
+    """`initialdir`, where relative names of the job's files begin; `rootdir`, the job's root (VS 2.1)."""
+    folder = job.param("initialdir", "Iwd") or job.param("initial_dir", "job_iwd")
+    job.iwd = job.full_path(folder or job.folder, job.folder)
+    job.set("Iwd", job.iwd)
+    for command, path in (("initialdir", job.iwd), ("rootdir", job.param("rootdir", "RootDir"))):
+        if path and job.check_files and job.files.kind(path) != "directory":
+            raise job.refuse(command, f"there is no directory {path} for '{command}'", "make it first")
+
+
+def executable(job: Job) -> None:
+    """`executable`: the program, seen from where the description was submitted."""
+    nature = job.nature
+    _images(job)
+    if job.param("shell"):
+        job.set("Cmd", "/bin/sh")
+        job.set("TransferExecutable", False)
+        return
+    name = job.param("executable", "Cmd")
+    contained = nature.docker or nature.container
+    if name is None and not contained:
+        if job.lookup("Cmd") is not None:
+            return
+        raise job.refuse("executable", "no executable is named", "write executable = PROGRAM before queue")
+    transfer = (job.param("transfer_executable", "TransferExecutable") or "t")[0] not in "fF"
+    if not transfer or name is None:
+        job.set("TransferExecutable", False)
+        transfer = False
+    path = job.full_path(name, job.folder) if transfer and name else name or ""
+    job.set("Cmd", path)
+    if transfer and nature.universe in (5, 7, 11, 12) and not contained and checked(job, path):
+        _check_program(job, path)
+
+
+def _images(job: Job) -> None:
+    docker = (job.param("docker_image", "DockerImage") or "").strip()
+    image = (job.param("container_image", "ContainerImage") or "").strip()
+    if job.nature.docker or job.nature.container:
+        if docker:
+            job.set("DockerImage", _bare(docker))
+        elif job.nature.docker and job.lookup("DockerImage") is None:
+            raise job.refuse("universe", "a docker job needs an image", "write docker_image = NAME")
+    if not job.nature.container:
+        return
+    if image:
+        image = _bare(image)
+        if not image or image.startswith(("instance://", "library://", "shub://")):
+            raise job.refuse("container_image", f"{image!r} is no container image that can be used")
+        job.set("ContainerImage", image)
+        job.set(
+            {"docker": "WantDockerImage", "sif": "WantSIF"}.get(image_kind(image), "WantSandboxImage"), True
+        )
+    elif job.lookup("ContainerImage") is None and job.lookup("DockerImage") is None:
+        raise job.refuse("universe", "a container job needs an image", "write container_image = NAME")
+
+
+def image_kind(image: str) -> str:
+    """`docker`, `sif` or `folder`: what sort of image a name means."""
+    image = image.strip()
+    if image.startswith("docker:"):
+        return "docker"
+    return "sif" if image.endswith(".sif") else "folder"
+
+
+def _bare(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _check_program(job: Job, path: str) -> None:
+    kind = job.files.kind(path)
+    if kind != "file":
+        what = "is a directory" if kind == "directory" else "does not exist"
+        raise job.refuse("executable", f"the executable {path} {what}", "expected a program", other="Cmd")
+    if not job.files.allowed(path, os.R_OK):
+        raise job.refuse("executable", f"the executable {path} cannot be read", "chmod u+r it", other="Cmd")
+    if not job.files.allowed(path, os.X_OK):
+        raise job.refuse("executable", f"{path} is not executable", f"chmod +x {path}", other="Cmd")
+    head = job.files.head(path, 256)
+    if not head:
+        raise job.refuse("executable", f"the executable {path} is empty", other="Cmd")
+    line = head.split(b"\n", 1)[0]
+    if line.startswith(b"#!") and line.endswith(b"\r"):
+        raise job.refuse(
+            "executable", f"the script {path} has line ends of DOS", f"run dos2unix {path}", other="Cmd"
+        )
+    _check_machine(job, path, head)
+
+
+def _check_machine(job: Job, path: str, head: bytes) -> None:
+    if not head.startswith(b"\x7fELF") or len(head) < 20:
+        return
+    machine = _ELF_MACHINES.get(struct.unpack("<H" if head[5] == 1 else ">H", head[18:20])[0])
+    wanted = job.param("requirements") or ""
+    if machine and machine != job.facts.arch and "arch" not in wanted.lower():
+        raise job.refuse(
+            "executable",
+            f"{path} is a program for {machine}, but would be sent to {job.facts.arch} machines",
+            f'write requirements = Arch == "{machine}"',
+            other="Cmd",
+        )
+
+
+def arguments(job: Job) -> None:
+    """`arguments` in either quoting, or `shell`, a command line for /bin/sh."""
+    shell = job.param("shell")
+    if shell:
+        job.set(*Arguments(("-c", shell)).attribute())
+        return
+    words = _words(job, ("arguments", "Args"), "arguments2", ("Args", "Arguments"))
+    if words is None:
+        return
+    job.set(*words.attribute())
+    if job.nature.universe == 10 and not words.words:
+        raise job.refuse("arguments", "a java job names its main class first", "write arguments = MainClass")
+
+
+def _words(job: Job, old: tuple[str, str], new: str, written: tuple[str, ...]) -> Arguments | None:
+    first, second = job.param(*old), job.param(new)
+    if first is None and second is None and old[0] == "arguments":
+        first = job.param("argument")  # the papers' spelling
+    if first is not None and second is not None and not job.boolean("allow_arguments_v1"):
+        raise job.refuse(new, f"'{old[0]}' and '{new}' are both given", "leave one of them out")
+    text = first if second is None else second
+    if text is None:
+        return None if any(job.lookup(name) is not None for name in written) else Arguments(())
+    try:
+        return read_arguments(text)
+    except QuotingError as trouble:
+        name = old[0] if second is None else new
+        raise job.refuse(name, f"'{name}': {trouble.message}", trouble.hint, other=old[1]) from None
+
+
+def java_arguments(job: Job) -> None:
+    """`java_vm_arguments`: what the Java machine itself is given."""
+    words = _words(job, ("java_vm_arguments", "java_vm_args"), "java_vm_arguments2", ("JavaVMArgs",))
+    if words is not None and words.words:
+        attribute, text = words.attribute()
+        job.set("JavaVMArgs" if attribute == "Args" else "JavaVMArguments", text)
+
+
+def tool_daemon(job: Job) -> None:
+    """`tool_daemon_*`: a tool that runs beside the job."""
+    if not job.param("tool_daemon_cmd", "ToolDaemonCmd"):
+        return
+    for end in ("Cmd", "Input", "Output", "Error"):
+        if text := job.param(f"tool_daemon_{end.lower()}", f"ToolDaemon{end}"):
+            job.set(f"ToolDaemon{end}", text)
+    suspended = job.boolean("suspend_job_at_exec", "SuspendJobAtExec")
+    if suspended is not None:
+        job.set("SuspendJobAtExec", suspended)
+    words = _words(
+        job, ("tool_daemon_arguments", "tool_daemon_args"), "tool_daemon_arguments2", ("ToolDaemonArgs",)
+    )
+    if words is not None and words.words:
+        attribute, text = words.attribute()
+        job.set("ToolDaemonArgs" if attribute == "Args" else "ToolDaemonArguments", text)
+
+
+def environment(job: Job) -> None:
+    """`environment` in either form, and `getenv`, which adds the submitter's own variables.
+
+    A process that writes no environment has that of the cluster's first process.
+    """
+    first, second = job.param("environment", "env"), job.param("environment2")
+    if first and second and not job.boolean("allow_environment_v1"):
+        raise job.refuse("environment2", "'environment' and 'environment2' are both given", "leave one out")
+    text = second or first
+    name = "environment2" if second else "environment"
+    if job.parent and not text:
+        return
+    try:
+        found = _inherited(job)
+        found.update(read_environment(text) if text else {})
+        _import(job, found, restricted=bool(first) and not second)
+        prefers_old = bool(first) and not second and (job.param("env") or '"')[:1] != '"'
+        has_old, has_new = "env" in job.parent, "environment" in job.parent
+        if prefers_old or has_old:
+            job.set("Env", found.to_old())
+            job.set("EnvDelim", SEPARATOR)
+        if not prefers_old or has_new:
+            job.set("Environment", found.to_new())
+    except QuotingError as trouble:
+        raise job.refuse(name, f"'{name}': {trouble.message}", trouble.hint, other="env") from None
+
+
+def _inherited(job: Job) -> Environment:
+    """Variables that the cluster's first process has: a later one adds to them."""
+    return written({name: job.parent.get(name.lower()) for name in ("Environment", "Env", "EnvDelim")})
+
+
+def _import(job: Job, found: Environment, *, restricted: bool) -> None:
+    text = job.param("getenv", "get_env")
+    if not text:
+        return
+    truth = boolean_of(text)
+    if truth is False:
+        return
+    patterns = [] if truth else [word for word in _PATTERN_BREAK.split(text) if word]
+    for variable, value in imported(job.environ, patterns, old=restricted).items():
+        found.setdefault(variable, value)
+
+
+def standard_input(job: Job) -> None:
+    """`input`: what the job reads as its standard input."""
+    _standard_file(job, "input", "In", "stdin")
+
+
+def standard_output(job: Job) -> None:
+    """`output`: where the job's standard output goes."""
+    _standard_file(job, "output", "Out", "stdout")
+
+
+def standard_error(job: Job) -> None:
+    """`error`: where the job's standard error goes."""
+    _standard_file(job, "error", "Err", "stderr")
+
+
+def _standard_file(job: Job, command: str, attribute: str, other: str) -> None:
+    before = job.lookup(f"Transfer{attribute}")
+    transfer = before if isinstance(before, bool) else True
+    given = job.boolean(f"transfer_{command}", f"Transfer{attribute}")
+    changed = given is not None and given != transfer
+    transfer = transfer if given is None else given
+    stream = job.boolean(f"stream_{command}", f"Stream{attribute}")
+    if stream is None:
+        stream = job.is_true(f"Stream{attribute}")
+    name = job.param(command, other)
+    if name or job.lookup(attribute) is None:
+        if not name or name == NULL:
+            name, transfer, stream = NULL, False, False
+        elif transfer and checked(job, name):
+            _check_standard_file(job, command, name)
+        job.set(attribute, name)
+    if not transfer:
+        job.set(f"Transfer{attribute}", False)
+        return
+    job.set(f"Stream{attribute}", stream)
+    if changed:
+        job.set(f"Transfer{attribute}", True)
+
+
+def _check_standard_file(job: Job, command: str, name: str) -> None:
+    path = job.full_path(name)
+    if command == "input":
+        check_readable(job, command, path)
+    else:
+        check_writable(job, command, path)
+
+
+def check_readable(job: Job, command: str, path: str) -> None:
+    """Refuse a file that the submitter cannot read."""
+    if job.files.kind(path) == "missing":
+        raise job.refuse(command, f"'{command}' names {path}, which does not exist")
+    if not job.files.allowed(path, os.R_OK):
+        raise job.refuse(command, f"'{command}' names {path}, which cannot be read", "chmod u+r it")
+
+
+def check_writable(job: Job, command: str, path: str) -> None:
+    """Refuse a file that the submitter cannot write, or whose directory is not there."""
+    kind = job.files.kind(path)
+    if kind == "directory":
+        raise job.refuse(command, f"'{command}' names {path}, which is a directory", "name a file in it")
+    if kind == "missing":
+        folder = job.parent_of(path)
+        if folder in job.good_folders:
+            return
+        if job.files.kind(folder) != "directory":
+            raise job.refuse(
+                command, f"the directory {folder} for '{command}' does not exist", "make it first"
+            )
+        if not job.files.allowed(folder, os.W_OK):
+            raise job.refuse(command, f"the directory {folder} for '{command}' cannot be written to")
+        job.good_folders.add(folder)
+    elif not job.files.allowed(path, os.W_OK):
+        raise job.refuse(command, f"'{command}' names {path}, which cannot be written")

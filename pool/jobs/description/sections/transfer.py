@@ -1,0 +1,183 @@
+"""Which files go with the job and come back: `should_transfer_files` and the lists of files."""
+
+from __future__ import annotations
+
+import re
+
+from pool.jobs.description.diagnostics import nearest
+from pool.jobs.description.job import Job
+from pool.jobs.description.sections.program import check_readable, checked
+
+_WHETHER = dict.fromkeys(("yes", "true", "always"), "YES") | dict.fromkeys(("no", "false", "never"), "NO")
+_WHETHER |= dict.fromkeys(("if_needed", "auto"), "IF_NEEDED")
+_WHEN = dict.fromkeys(("on_exit", "onexit"), "ON_EXIT") | dict.fromkeys(
+    ("on_success", "onsuccess"), "ON_SUCCESS"
+)
+_WHEN |= dict.fromkeys(("on_exit_or_evict", "always"), "ON_EXIT_OR_EVICT") | dict.fromkeys(
+    ("none", "null"), "NEVER"
+)
+TRANSFERRING = (5, 8, 10, 11, 13)
+_NEVER_SENT = ("docker://", "oras://")
+
+
+def file_list(text: str) -> list[str]:
+    """File names between commas, double quotes around the whole taken off."""
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def transfer(job: Job) -> None:
+    """All commands of file transfer, and the contradictions among them."""
+    inputs = file_list(job.param("transfer_input_files", "TransferInputFiles") or "")
+    for name in inputs:
+        if checked(job, name):
+            check_readable(job, "transfer_input_files", job.full_path(name))
+    given = bool(inputs)
+    if job.nature.container:
+        given = _image(job, inputs) or given
+    if common := job.param("transfer_common_input", "CommonInputFiles"):
+        job.set("CommonInputFiles", ",".join(file_list(common)))
+    text = job.param("transfer_output_files", "TransferOutputFiles")
+    outputs = None if text is None else file_list(text)
+    whether, when = _agree(job, given, outputs is not None)
+    job.set("ShouldTransferFiles", whether)
+    if whether != "NO":
+        job.set("WhenToTransferOutput", when)
+    if whether != "YES" and job.lookup("FileSystemDomain") is None:
+        job.set("FileSystemDomain", job.facts.filesystem_domain)
+    if whether != "NO":
+        given = _tools(job, inputs) or given
+        given = _java(job, inputs) or given
+        if given:
+            job.set("TransferInput", ",".join(inputs))
+        if outputs is not None:
+            job.set("TransferOutput", ",".join(outputs))
+    elif job.nature.universe not in (9, 10, 13) and job.boolean("transfer_executable", "TransferExecutable"):
+        raise job.refuse(
+            "transfer_executable", "the executable cannot be sent without file transfer", _CONTRADICTION
+        )
+    if remaps := job.param("transfer_output_remaps", "TransferOutputRemaps"):
+        remaps = remaps.strip()
+        bare = remaps[1:-1] if len(remaps) > 1 and remaps[0] == remaps[-1] == '"' else remaps
+        if bare:
+            job.set("TransferOutputRemaps", bare)
+
+
+_CONTRADICTION = "write should_transfer_files = YES, or leave the other command out"
+
+
+def _image(job: Job, inputs: list[str]) -> bool:
+    """Whether the container's image is a file that is sent along."""
+    image = job.param("container_image", "ContainerImage")
+    if job.lookup("TransferContainer") is False or (image and image.startswith(job.facts.shared_images)):
+        job.set("ContainerImageSource", "local")
+        return False
+    if not image:
+        return False
+    for prefix in _NEVER_SENT:
+        if image.startswith(prefix):
+            job.set("ContainerImageSource", prefix[:-3])
+            return False
+    inputs.append(image)
+    bare = image.removesuffix("/")
+    job.set("ContainerImage", bare[bare.rfind("/") + 1 :])
+    job.set("ContainerImageFullPath", image)
+    job.set("ContainerImageSource", bare.partition(":")[0] if ":" in bare else "cedar")
+    return True
+
+
+def _agree(job: Job, inputs: bool, outputs: bool) -> tuple[str, str]:
+    text = job.param("ShouldTransferFiles", "should_transfer_files") or job.text_of("ShouldTransferFiles")
+    by_default = not text
+    whether = _WHETHER.get(text.lower(), "") if text else "IF_NEEDED"
+    if not whether:
+        raise job.refuse(
+            "should_transfer_files",
+            f"expected YES, NO or IF_NEEDED for 'should_transfer_files', not {text!r}",
+            other="ShouldTransferFiles",
+        )
+    if whether == "NO" and (inputs or outputs):
+        name = "transfer_input_files" if inputs else "transfer_output_files"
+        raise job.refuse(name, f"'{name}' is given, but should_transfer_files = {text}", _CONTRADICTION)
+    text = job.param("WhenToTransferOutput", "when_to_transfer_output") or job.text_of("WhenToTransferOutput")
+    when = _WHEN.get(text.lower(), "") if text else "NEVER" if whether == "NO" else "ON_EXIT"
+    if not when:
+        meant = nearest(text, _WHEN)
+        raise job.refuse(
+            "when_to_transfer_output",
+            f"expected ON_EXIT, ON_EXIT_OR_EVICT or ON_SUCCESS for 'when_to_transfer_output', not {text!r}",
+            f"did you mean {meant.upper()}?" if meant else "",
+            other="WhenToTransferOutput",
+        )
+    if (whether == "NO") != (when == "NEVER"):
+        raise job.refuse(
+            "when_to_transfer_output",
+            f"when_to_transfer_output = {when} contradicts should_transfer_files = {whether}",
+            _CONTRADICTION,
+            other="WhenToTransferOutput",
+        )
+    if when == "ON_EXIT_OR_EVICT" and whether == "IF_NEEDED":
+        if not by_default:
+            raise job.refuse(
+                "when_to_transfer_output",
+                "ON_EXIT_OR_EVICT needs files that are always sent",
+                "write should_transfer_files = YES",
+                other="WhenToTransferOutput",
+            )
+        whether = "YES"
+    return whether, when
+
+
+def _tools(job: Job, inputs: list[str]) -> bool:
+    found = [name for name in (job.text_of("ToolDaemonCmd"), job.text_of("ToolDaemonInput")) if name]
+    if not job.text_of("ToolDaemonCmd"):
+        return False
+    inputs += [name for name in found if name not in inputs]
+    return False  # they are sent, but only a list that the user began is written down
+
+
+def _java(job: Job, inputs: list[str]) -> bool:
+    if job.nature.universe != 10:
+        return False
+    program = job.text_of("Cmd")
+    if program and program != "java" and program not in inputs:
+        inputs.append(program)
+    inputs += file_list(job.text_of("JarFiles"))
+    job.set("Cmd", "java")
+    job.set("TransferExecutable", False)
+    return False
+
+
+def methods(job: Job) -> None:
+    """The schemes of the URLs that the machine must be able to fetch or store, in order."""
+    if job.nature.universe not in TRANSFERRING or job.text_of("ShouldTransferFiles") == "NO":
+        return
+    urls = [url for url in job.text_of("TransferInput").split(",") if "://" in url]
+    urls.append(job.text_of("OutputDestination"))
+    urls += [remap.partition("=")[2] for remap in job.text_of("TransferOutputRemaps").split(";")]
+    provided = re.findall(r"([^;=]+)=", job.text_of("TransferPlugins"))
+    known = {name.strip().lower() for names in provided for name in re.split(r"[,\s]+", names)}
+    found: dict[str, str] = {}
+    for url in urls:
+        scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://.", url.strip())
+        if scheme:
+            name = re.split(r"[+.-]", scheme[1])[-1]
+            if name.lower() not in known:
+                found.setdefault(name.lower(), name)
+    if not found:
+        return
+    job.set("WantTransferPluginMethods", ",".join(found[key] for key in sorted(found)))
+    if {"s3", "gs"} & found.keys():
+        _check_keys(job)
+
+
+def _check_keys(job: Job) -> None:
+    for what, attribute in (("access_key_id", "EC2AccessKeyId"), ("secret_access_key", "EC2SecretAccessKey")):
+        if job.lookup(attribute) is None:
+            raise job.refuse(
+                "transfer_input_files",
+                "files in an s3:// or gs:// store need keys",
+                f"write s3_{what}_file = FILE",
+            )

@@ -1,0 +1,178 @@
+"""What kind of job it is: universe, several machines at once, another batch system."""
+
+from __future__ import annotations
+
+import re
+
+from pool.jobs.description.diagnostics import nearest
+from pool.jobs.description.job import Job
+
+NUMBERS = {
+    "standard": 1,
+    "pvm": 4,
+    "vanilla": 5,
+    "scheduler": 7,
+    "mpi": 8,
+    "grid": 9,
+    "java": 10,
+    "parallel": 11,
+    "local": 12,
+    "vm": 13,
+}
+_SUPPORTED = frozenset({5, 7, 8, 9, 10, 11, 12})
+_NODE_MARKS = {8: "#MpInOdE#", 11: "#pArAlLeLnOdE#"}
+_GRIDS = {"condor": "condor", "batch": "batch", "arc": "arc"}
+_GRID_BATCH = frozenset({"pbs", "lsf", "nqs", "sge", "slurm", "naregi", "condor", "blah"})
+_GRID_TEXTS = (
+    ("arc_rte", "ArcRte"),
+    ("arc_resources", "ArcResources"),
+    ("arc_application", "ArcApplication"),
+    ("arc_data_staging", "ArcDataStaging"),
+    ("batch_extra_submit_args", "BatchExtraSubmitArgs"),
+    ("batch_project", "BatchProject"),
+    ("batch_queue", "BatchQueue"),
+)
+
+
+def universe(job: Job) -> None:
+    """`universe`, decided once for a cluster; docker and container jobs are vanilla jobs in an image."""
+    nature = job.nature
+    text = job.param("universe", "JobUniverse") or "vanilla"
+    nature.docker = text.lower() == "docker"
+    nature.container = text.lower() == "container"
+    nature.universe = 5 if nature.docker or nature.container else _number(job, text)
+    docker, image = job.param("docker_image", "DockerImage"), job.param("container_image", "ContainerImage")
+    if nature.universe in (5, 12):
+        if image and (docker or nature.docker):
+            raise job.refuse(
+                "container_image",
+                "a docker job has its image in 'docker_image'",
+                "leave one of the images out",
+            )
+        if not nature.docker and (docker or image):
+            nature.container = True
+            if docker:
+                job.set("WantDockerImage", True)
+        if nature.docker:
+            job.set("WantDocker", True)
+        if nature.container:
+            job.set("WantContainer", True)
+    job.set("JobUniverse", nature.universe)
+    if job.boolean("WantParallelScheduling"):
+        job.set("WantParallelScheduling", True)
+    job.macros.defaults["node"] = _NODE_MARKS.get(nature.universe, "")
+    if nature.universe == 9:
+        nature.grid_type = _grid_type(job)
+
+
+def _number(job: Job, text: str) -> int:
+    digits = re.match(r"\s*\d+", text)
+    number = int(digits[0]) if digits and int(digits[0]) else NUMBERS.get(text.strip().lower(), 0)
+    if number in _SUPPORTED:
+        return number
+    known = [name for name, value in NUMBERS.items() if value in _SUPPORTED] + ["docker", "container"]
+    meant = nearest(text, known)
+    what = "is no universe" if not number else "is a universe that is not supported"
+    raise job.refuse(
+        "universe",
+        f"{text!r} {what}: expected one of {', '.join(known)}",
+        f"did you mean {meant}?" if meant else "",
+        other="JobUniverse",
+    )
+
+
+def _grid_type(job: Job) -> str:
+    text = job.param("grid_resource", "GridResource")
+    if not text:
+        raise job.refuse("universe", "a grid job needs its resource", "write grid_resource = TYPE ADDRESS")
+    word = text.split()[0].lower()
+    if "$$" in word:
+        return word
+    kind = "batch" if word in _GRID_BATCH - {"condor"} else _GRIDS.get(word)
+    if kind is None:
+        raise job.refuse("grid_resource", f"expected a resource of type condor, batch or arc, not {word!r}")
+    return kind
+
+
+def grid(job: Job) -> None:
+    """`grid_resource` and what belongs to it."""
+    if job.nature.universe != 9:
+        return
+    if text := job.param("grid_resource", "GridResource"):
+        job.set("GridResource", text)
+    for command, attribute in _GRID_TEXTS:
+        if text := job.param(command, attribute):
+            job.set(attribute, text)
+    if text := job.param("batch_runtime", "BatchRuntime"):
+        job.set_expression("BatchRuntime", text, "batch_runtime", "BatchRuntime")
+
+
+def several_machines(job: Job) -> None:
+    """`machine_count`: how many machines a parallel job runs on at once."""
+    if job.nature.universe in (8, 11) or job.is_true("WantParallelScheduling"):
+        name = "machine_count"
+        text = job.param(name, "MachineCount") or job.param("node_count", "NodeCount")
+        if text:
+            digits = re.match(r"\s*[-+]?\d+", text)
+            count = int(digits[0]) if digits else 0
+            job.set("MinHosts", count)
+            job.set("MaxHosts", count)
+        elif job.lookup("MaxHosts") is None:
+            raise job.refuse(
+                "universe", "a parallel job needs a number of machines", "write machine_count = NUMBER"
+            )
+        if not job.parent:
+            job.set("RequestCpus", 1)
+    if job.nature.universe == 11:
+        job.set("WantIOProxy", True)
+        job.set("JobRequiresSandbox", True)
+
+
+def container_services(job: Job) -> None:
+    """`container_service_names`: ports of the container that are reached from outside."""
+    if not (job.nature.docker or job.nature.container):
+        return
+    names = job.param("container_service_names", "ContainerServiceNames")
+    if not names:
+        return
+    job.set("ContainerServiceNames", names)
+    for service in re.findall(r"[^,\s]+", names):
+        command = f"{service}_container_port"
+        port = job.integer(command)
+        if port is None or not 0 <= port <= 65535:
+            raise job.refuse(
+                command if port is not None else "container_service_names",
+                f"the service {service!r} needs a port from 0 to 65535",
+                f"write {command} = NUMBER",
+            )
+        job.set(f"{service}_ContainerPort", port)
+
+
+def credentials(job: Job) -> None:
+    """`x509userproxy`, `scitokens_file`: files that speak for the user elsewhere."""
+    proxy = job.param("x509userproxy")
+    if proxy:
+        path = job.full_path(proxy)
+        if job.files.kind(path) != "file":
+            raise job.refuse("x509userproxy", f"there is no proxy file {path}")
+        job.set("x509userproxy", path)
+    elif job.boolean("use_x509userproxy"):
+        raise job.refuse("use_x509userproxy", "no proxy file is named", "write x509userproxy = FILE")
+    lifetime = job.integer("delegate_job_gsi_credentials_lifetime", "DelegateJobGSICredentialsLifetime")
+    if lifetime is not None:
+        job.set("DelegateJobGSICredentialsLifetime", lifetime)
+    _token(job)
+    if job.param("use_oauth_services", "UseOAuthServices"):
+        raise job.refuse("use_oauth_services", "this pool has no service that keeps OAuth tokens")
+
+
+def _token(job: Job) -> None:
+    file = job.param("scitokens_file", "ScitokensFile")
+    use = job.param("use_scitokens", "use_scitoken")
+    known = file or job.environ.get("BEARER_TOKEN_FILE")
+    wanted = bool(file) if not use else bool(known) if use.lower() == "auto" else job.boolean("use_scitokens")
+    if not wanted:
+        return
+    if not known:
+        raise job.refuse("use_scitokens", "no token file is named", "write scitokens_file = FILE")
+    job.set("ScitokensFile", job.full_path(known))

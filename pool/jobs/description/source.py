@@ -1,0 +1,65 @@
+"""The lines of a job description file as its author meant them: trimmed, continued, numbered.
+
+A line that ends with a backslash goes on in the next one. A comment line (its first character is `#`) never
+continues, and inside a continued line it is passed over, so that one line of a long command can be commented
+out. What the lines mean is decided in `statements`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pool.jobs.description.diagnostics import Where
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One logical line: its text without surrounding blanks, and where its last physical line stands."""
+
+    text: str
+    where: Where
+
+
+class Source:
+    """A text being read line by line; whoever reads an inline item list takes its lines from here too."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self._lines = text.split("\n")
+        if self._lines and not self._lines[-1]:
+            self._lines.pop()
+        self._next = 0
+
+    @property
+    def where(self) -> Where:
+        """The line that was read last."""
+        return Where(self.name, self._next)
+
+    def next(self) -> Line | None:
+        """The next logical line, comments and empty lines included; None at the end."""
+        if self._next >= len(self._lines):
+            return None
+        text = self._physical()
+        if text.startswith("#"):
+            return Line(text, self.where)
+        while text.endswith("\\") and self._next < len(self._lines):
+            text = text[:-1] + self._continued()
+        return Line(text.removesuffix("\\"), self.where)
+
+    def _physical(self) -> str:
+        text = self._lines[self._next].strip()
+        self._next += 1
+        return text
+
+    def _continued(self) -> str:
+        text = self._physical()
+        if not text.startswith("#"):
+            return text
+        return "\\" if text.endswith("\\") else ""
+
+    def lines(self) -> list[str]:
+        """All lines that are left, as an item file is read: continued, but `#` is no comment there."""
+        found = []
+        while (line := self.next()) is not None:
+            found.append(line.text)
+        return found
