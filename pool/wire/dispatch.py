@@ -1,0 +1,204 @@
+"""From `role.verb` to the method that serves it, and the one place where rights are checked.
+
+    class Echo(Service):
+        @method(Right.READ)
+        async def say(self, call, params): return params["text"]
+
+    dispatcher.add("echo", Echo())      # now `echo.say` is served on every connection of this dispatcher
+
+A method that declares no right does not exist. The right None is for everybody, strangers included.
+Transport, deadlines and errors' way home are the connection's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pool.errors import PoolError
+from pool.wire.errors import Cancelled, DeadlineExceeded, NoSuchMethod, NoSuchRole, NotPermitted, Refused
+from pool.wire.identity import Identity, Right
+
+if TYPE_CHECKING:
+    from pool.wire.connection import Connection
+
+log = logging.getLogger("pool.wire")
+
+MARK = "__pool_method__"
+LATE = "its deadline has passed"
+STOPPED = "its role was stopped"
+Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a method says about itself.
+
+    Attributes:
+        right: what the caller needs; None is open to strangers.
+        streaming: it has a stream.
+        cancellable: it is cancelled when nobody waits for it any more: given up, past its deadline,
+        connection gone.
+    """
+
+    right: Right | None
+    streaming: bool
+    cancellable: bool
+
+
+@dataclass(slots=True)
+class Call:
+    """What a method knows about its caller.
+
+    Attributes:
+        identity: who calls.
+        connection: the way back; the method may call on it, and keep it.
+        deadline: in the loop's time, None when the caller waits without end.
+    """
+
+    identity: Identity
+    connection: Connection
+    deadline: float | None = None
+
+
+class Service:
+    """Something with methods; subclass it and declare them."""
+
+
+def method(right: Right | None, *, cancellable: bool = False) -> Callable[[Method], Method]:
+    """Declares `async def verb(self, call, params) -> result`.
+
+    A method runs to its end even when its caller is gone, so that what it changes is changed whole; its
+    answer is then dropped. One that only waits and changes nothing is declared `cancellable`.
+    """
+
+    def declare(function: Method) -> Method:
+        setattr(function, MARK, Declared(right, False, cancellable))
+        return function
+
+    return declare
+
+
+def streaming(right: Right | None) -> Callable[[Method], Method]:
+    """Declares `async def verb(self, call, params, stream) -> None`.
+
+    It is cancelled when the stream is given up or the connection is gone. The stream ends when it returns.
+    """
+
+    def declare(function: Method) -> Method:
+        setattr(function, MARK, Declared(right, True, True))
+        return function
+
+    return declare
+
+
+async def outcome(entry: Entry, call: Call, *args: Any) -> tuple[Any, BaseException | None]:
+    """Runs a method: its result, or what it raised. A defect is logged here, with its trace."""
+    try:
+        return await entry.function(call, *args), None
+    except PoolError as error:
+        return None, error
+    except asyncio.CancelledError as error:
+        if error.args == (LATE,):
+            return None, DeadlineExceeded(f"{entry.name} took longer than the caller would wait")
+        if error.args == (STOPPED,):
+            return None, NoSuchRole(
+                f"{entry.name} is served no more", hint="it may be starting again", retry=True
+            )
+        return None, Cancelled(f"{entry.name} was given up", retry=True)
+    except Exception as error:
+        log.error(
+            "a method failed", exc_info=error, extra={"method": entry.name, "caller": str(call.identity)}
+        )
+        return None, error
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A method that can be called."""
+
+    name: str
+    function: Callable[..., Awaitable[Any]]
+    declared: Declared
+    running: set[asyncio.Task[Any]]  # those of the service that can be cancelled
+
+    def watch(self, task: asyncio.Task[Any], seconds: float | None) -> None:
+        """Have this run cancelled after so many seconds, or when the service is removed."""
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
+        if seconds is not None:
+            timer = task.get_loop().call_later(seconds, task.cancel, LATE)
+            task.add_done_callback(lambda _: timer.cancel())
+
+
+def cancel_soon(task: asyncio.Task[Any], why: str | None = None) -> None:
+    """Cancel a task, but not before its first step, which takes care of how it ends."""
+    task.get_loop().call_soon(task.cancel, why)
+
+
+class Dispatcher:
+    """The methods of a node. One for all its connections."""
+
+    def __init__(self) -> None:
+        self._methods: dict[str, Entry] = {}
+        self._services: dict[str, list[Service]] = {}
+
+    def add(self, name: str, service: Service) -> None:
+        """Serve the methods of `service` as `name.verb`. Several services may share a name.
+
+        Raises:
+            ValueError: a method of that name is served already.
+        """
+        running: set[asyncio.Task[Any]] = set()
+        found: dict[str, Entry] = {}
+        for verb in dir(type(service)):
+            declared = getattr(getattr(type(service), verb, None), MARK, None)
+            if isinstance(declared, Declared):
+                full = f"{name}.{verb}"
+                found[full] = Entry(full, getattr(service, verb), declared, running)
+        twice = found.keys() & self._methods.keys()
+        if twice:
+            raise ValueError(f"{', '.join(sorted(twice))} is served already")
+        self._methods.update(found)
+        self._services.setdefault(name, []).append(service)
+
+    def remove(self, name: str) -> None:
+        """Serve `name` no more. Its streams end; calls under way are answered."""
+        self._services.pop(name, None)
+        for full in [full for full in self._methods if full.rpartition(".")[0] == name]:
+            for task in list(self._methods.pop(full).running):
+                cancel_soon(task, STOPPED)
+
+    def find(self, name: str, identity: Identity, params: object, *, streaming: bool) -> Entry:
+        """The method to run for this caller.
+
+        Raises:
+            Refused: there is none, the caller may not, or it is called in the wrong way.
+        """
+        entry = self._methods.get(name)
+        if entry is None:
+            raise self._missing(name, identity)
+        right = entry.declared.right
+        if right is not None and right not in identity.rights:
+            raise NotPermitted(
+                f"{identity} may not call {name}: it needs the right to {right}",
+                hint="ask the pool's administrator for a token" if identity.kind == "anonymous" else "",
+            )
+        if entry.declared.streaming is not streaming:
+            raise Refused(f"{name} is {'a stream' if entry.declared.streaming else 'no stream'}")
+        if type(params) is not dict:
+            raise Refused(f"the parameters of {name} are not a map")
+        return entry
+
+    def _missing(self, name: str, identity: Identity) -> Refused:
+        role = name.rpartition(".")[0]
+        if identity.kind == "anonymous":
+            return NotPermitted(
+                f"strangers may not call {name}", hint="ask the pool's administrator for a token"
+            )
+        if role not in self._services:
+            return NoSuchRole(f"no {role or name} runs here", hint="it may be starting", retry=True)
+        return NoSuchMethod(f"there is no method {name}", hint="the other node may be of another version")

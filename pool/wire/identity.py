@@ -1,0 +1,105 @@
+"""Who is on the other side, and what that allows.
+
+An identity comes from the kernel (peer credentials of a unix socket), from a certificate of the pool's own
+authority, or from a user's token; never from what the other side says about itself. Every method names the
+one right it needs. Whose jobs a user may touch is the schedd's business, not decided here.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+
+class Right(StrEnum):
+    """What a method can ask of its caller."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    ADVERTISE = "advertise"
+    NEGOTIATE = "negotiate"
+    EXECUTE = "execute"
+    ADMINISTER = "administer"
+
+
+ALL_RIGHTS = frozenset(Right)
+USER_RIGHTS = frozenset({Right.READ, Right.SUBMIT})
+NO_RIGHTS: frozenset[Right] = frozenset()
+
+#: What a node may ask of the others, by its roles. A schedd submits: it claims slots.
+ROLE_RIGHTS: dict[str, frozenset[Right]] = {
+    "collector": frozenset({Right.READ, Right.ADVERTISE}),
+    "negotiator": frozenset({Right.READ, Right.ADVERTISE, Right.NEGOTIATE}),
+    "schedd": frozenset({Right.READ, Right.ADVERTISE, Right.SUBMIT}),
+    "startd": frozenset({Right.READ, Right.ADVERTISE, Right.EXECUTE}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The other side of a connection.
+
+    Attributes:
+        kind: "node", "user", or "anonymous" (a stranger, who may only ask to join).
+        name: the node's name or the user's.
+        node: the node's name; empty for users and strangers, so that nobody passes for a node.
+        uid: the user id the kernel vouches for, on this machine only.
+    """
+
+    kind: Literal["node", "user", "anonymous"]
+    name: str
+    node: str = ""
+    uid: int | None = None
+    rights: frozenset[Right] = NO_RIGHTS
+    roles: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" if self.name else self.kind
+
+
+ANONYMOUS = Identity("anonymous", "")
+
+
+def node_identity(name: str, roles: Iterable[str], *, uid: int | None = None) -> Identity:
+    """A node with the rights of its roles; a role that is not known here gives none."""
+    roles = frozenset(roles)
+    rights = frozenset({Right.READ}).union(*(ROLE_RIGHTS.get(role, NO_RIGHTS) for role in roles))
+    return Identity("node", name, name, uid, rights, roles)
+
+
+def own_identity(name: str, roles: Iterable[str] = ()) -> Identity:
+    """A node as it sees itself: what its roles ask of each other within the process needs no leave."""
+    return Identity("node", name, name, os.getuid(), ALL_RIGHTS, frozenset(roles))
+
+
+def user_identity(name: str, *, administer: bool = False) -> Identity:
+    """A user who was vouched for by a token."""
+    rights = USER_RIGHTS | {Right.ADMINISTER} if administer else USER_RIGHTS
+    return Identity("user", name, "", None, rights)
+
+
+def peer_identity(uid: int, own_uid: int, node: str = "") -> Identity:
+    """Who the kernel says is at the other end of a unix socket.
+
+    Root and the user the node runs as may do everything, for they could anyway; and a process of theirs may
+    say that it is a node. Everybody else of this machine may read and submit, in their own name.
+
+    Args:
+        node: the node that the other side says it is; empty for a user's tool.
+    """
+    trusted = uid in (0, own_uid)
+    if node and trusted:
+        return Identity("node", node, node, uid, ALL_RIGHTS, frozenset(ROLE_RIGHTS))
+    return Identity("user", user_name(uid), "", uid, ALL_RIGHTS if trusted else USER_RIGHTS)
+
+
+def user_name(uid: int) -> str:
+    """The name of a user id; the number itself where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,334 @@
+"""How nodes reach each other: TCP with TLS, unix sockets, and themselves.
+
+    tcp://HOST:PORT     TLS 1.3 with certificates of the pool on both sides; users may bring a token instead
+    unix:///PATH        people of this machine, by the kernel's word
+    local:              this node
+
+`Network` is what everything else depends on; `pool.testing` has one in memory. A silent peer is found by the
+kernel: keepalive and a limit on unacknowledged data end a TCP connection after `SILENT_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import stat
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from pool import __version__
+from pool.errors import PoolError
+from pool.wire.addresses import parse_address, tcp_address
+from pool.wire.connection import GREETING_SECONDS, Connection, WireConnection
+from pool.wire.dispatch import Dispatcher
+from pool.wire.errors import CannotConnect
+from pool.wire.identity import ANONYMOUS, Identity, own_identity, peer_identity
+from pool.wire.local import LocalConnection
+
+CONNECT_SECONDS = 10.0
+SILENT_SECONDS = 60
+MOST_UNKNOWN = 256  # connections at a time of whom it is not known who they are
+
+Users: TypeAlias = Callable[[str], Identity]
+
+
+class CannotListen(PoolError):
+    """The address cannot be listened on."""
+
+
+class Listening(Protocol):
+    """A server. `address` is the one to connect to, with the port that was taken."""
+
+    @property
+    def address(self) -> str: ...
+    async def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """How to reach others and be reached."""
+
+    async def connect(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
+        """Connect; `dispatcher` serves what the other side calls on the connection.
+
+        Raises:
+            CannotConnect: nobody answers there, or the other side would not have us.
+        """
+        ...
+
+    async def listen(self, address: str, dispatcher: Dispatcher) -> Listening:
+        """Serve at `address`.
+
+        Raises:
+            CannotListen: it is taken, or is none of this machine's.
+        """
+        ...
+
+
+class TlsCredentials(Protocol):
+    """What TLS needs; see `pool.wire.credentials`."""
+
+    token: str | None
+
+    def client_context(self) -> ssl.SSLContext: ...
+    def server_context(self) -> ssl.SSLContext: ...
+    def identify(self, certificate: Mapping[str, Any]) -> Identity: ...
+
+
+class Server:
+    """Accepts connections until it is closed; then its connections are closed too."""
+
+    def __init__(self, address: str, dispatcher: Dispatcher) -> None:
+        self.address = address
+        self.dispatcher = dispatcher
+        self.connections: set[WireConnection] = set()
+        self._unknown = 0
+        self._listener: asyncio.AbstractServer | None = None
+
+    def listening(self, listener: asyncio.AbstractServer, address: str) -> None:
+        self._listener = listener
+        self.address = address
+
+    def made(self, connection: WireConnection) -> bool:
+        """A connection has come; False turns it away."""
+        if self._unknown >= MOST_UNKNOWN:
+            return False
+        self._unknown += 1
+        self.connections.add(connection)
+        known = False
+
+        def opened(future: asyncio.Future[None]) -> None:
+            nonlocal known
+            if (
+                not future.cancelled()
+                and future.exception() is None
+                and connection.identity.kind != "anonymous"
+            ):
+                known = True
+                self._unknown -= 1
+
+        def closed(_: object) -> None:
+            self.connections.discard(connection)
+            if not known:
+                self._unknown -= 1
+
+        connection.opened.add_done_callback(opened)
+        connection.closed.add_done_callback(closed)
+        return True
+
+    async def close(self) -> None:
+        """Stop listening and close what was accepted."""
+        if self._listener is not None:
+            self._listener.close()
+        await asyncio.gather(*(connection.close() for connection in list(self.connections)))
+
+
+class RealNetwork:
+    """The network of a node, or of a user's tool.
+
+    Args:
+        dispatcher: what `local:` reaches.
+        identity: who this is: a node, or None for a user's tool.
+        credentials: for TCP; without them it is refused.
+        users: finds the user that a token stands for, or raises PoolError; without it tokens are refused.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher | None = None,
+        identity: Identity | None = None,
+        credentials: TlsCredentials | None = None,
+        users: Users | None = None,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._identity = identity
+        self._credentials = credentials
+        self._users = users
+        self._hello: dict[str, Any] = {"software": f"poolnode {__version__}"}
+        if identity is not None and identity.kind == "node":
+            self._hello["node"] = identity.name
+
+    async def connect(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
+        scheme, place, port = parse_address(address)
+        if scheme == "local":
+            return LocalConnection(
+                self._dispatcher or Dispatcher(), self._identity or own_identity(""), address
+            )
+        loop = asyncio.get_running_loop()
+        hello = self._hello
+        if scheme == "tcp" and self._credentials is not None and self._credentials.token is not None:
+            hello = {**hello, "token": self._credentials.token}
+        connection = WireConnection(
+            opener=True,
+            dispatcher=dispatcher,
+            identify=self._identify_unix if scheme == "unix" else self._identify_server,
+            hello=hello,
+            address=address,
+        )
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                if scheme == "unix":
+                    await loop.create_unix_connection(lambda: connection, place)
+                else:
+                    transport, _ = await loop.create_connection(
+                        lambda: connection,
+                        place,
+                        port,
+                        ssl=self._tls(address).client_context(),
+                        ssl_handshake_timeout=CONNECT_SECONDS,
+                        ssl_shutdown_timeout=1.0,
+                    )
+                    _keep_alive(transport)
+                await connection.opened
+        except BaseException as error:
+            connection.drop()
+            if isinstance(error, OSError | TimeoutError):
+                raise _explained(address, error) from error
+            raise
+        return connection
+
+    async def listen(self, address: str, dispatcher: Dispatcher) -> Server:
+        scheme, place, port = parse_address(address)
+        if scheme == "local":
+            raise CannotListen("cannot listen on local:", hint="it needs no server")
+        loop = asyncio.get_running_loop()
+        server = Server(address, dispatcher)
+        if scheme == "unix":
+            await _clear_socket(place)
+            try:
+                listener = await loop.create_unix_server(
+                    lambda: self._accept(server, self._identify_unix, "a local user"), place, backlog=1024
+                )
+                os.chmod(
+                    place, 0o666
+                )  # who it is is known; who may is decided by the directory and by rights
+            except OSError as error:
+                raise CannotListen(f"cannot listen on {address}: {error.strerror or error}") from error
+            server.listening(listener, address)
+            return server
+        context = self._tls(address).server_context()
+        try:
+            listener = await loop.create_server(
+                lambda: self._accept(server, self._identify_client, "a node"),
+                place,
+                port,
+                backlog=1024,
+                ssl=context,
+                ssl_handshake_timeout=GREETING_SECONDS,
+                ssl_shutdown_timeout=1.0,
+            )
+        except OSError as error:
+            raise CannotListen(
+                f"cannot listen on {address}: {error.strerror or error}",
+                hint="choose another port or stop who has it",
+            ) from error
+        server.listening(listener, tcp_address(place, listener.sockets[0].getsockname()[1]))
+        return server
+
+    # -- who is there ----------------------------------------------------------------------------------------
+
+    def _accept(self, server: Server, identify: Any, name: str) -> WireConnection:
+        return WireConnection(
+            opener=False,
+            dispatcher=server.dispatcher,
+            identify=identify,
+            hello=self._hello,
+            address=f"{name} at {server.address}",
+            made=server.made,
+        )
+
+    def _identify_unix(self, hello: Mapping[str, Any], transport: asyncio.BaseTransport) -> Identity:
+        node = hello.get("node")
+        return peer_identity(_peer_uid(transport), os.geteuid(), node if isinstance(node, str) else "")
+
+    def _identify_server(self, hello: Mapping[str, Any], transport: asyncio.BaseTransport) -> Identity:
+        certificate = transport.get_extra_info("peercert")
+        if not certificate or self._credentials is None:
+            raise CannotConnect("the other side has no certificate", hint="is it a poolnode?")
+        return self._credentials.identify(certificate)
+
+    def _identify_client(self, hello: Mapping[str, Any], transport: asyncio.BaseTransport) -> Identity:
+        _keep_alive(transport)
+        certificate = transport.get_extra_info("peercert")
+        if certificate and self._credentials is not None:
+            return self._credentials.identify(certificate)
+        token = hello.get("token")
+        if token is None:
+            return ANONYMOUS
+        if self._users is None or not isinstance(token, str):
+            raise CannotConnect("this node takes no tokens of users", hint="ask the node that made the token")
+        return self._users(token)
+
+    def _tls(self, address: str) -> TlsCredentials:
+        if self._credentials is None:
+            raise CannotConnect(
+                f"cannot use {address}: there are no credentials of a pool here",
+                hint="join the pool with a token from `poolnode token`",
+            )
+        return self._credentials
+
+
+def _peer_uid(transport: asyncio.BaseTransport) -> int:
+    peer = transport.get_extra_info("socket")
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, uid, _ = struct.unpack("3i", credentials)
+    return int(uid)
+
+
+def _keep_alive(transport: asyncio.BaseTransport) -> None:
+    peer = transport.get_extra_info("socket")
+    try:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_SECONDS // 2)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT_SECONDS // 6)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
+    except OSError:
+        pass  # the connection is gone already, which its end will tell
+
+
+async def _clear_socket(path: str) -> None:
+    """Remove a socket that a node left behind.
+
+    Raises:
+        CannotListen: a node answers on it, or the path is something else.
+    """
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise CannotListen(f"cannot listen on {path}: it is there and is no socket")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {path}: {error.strerror}") from error
+    try:
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(asyncio.Protocol, path)
+    except OSError:
+        os.unlink(path)
+    else:
+        transport.abort()
+        raise CannotListen(f"cannot listen on {path}: another node does already", hint="stop that one first")
+
+
+def _explained(address: str, error: OSError | TimeoutError) -> CannotConnect:
+    said = f"cannot connect to {address}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if "expired" in error.verify_message or "not yet valid" in error.verify_message:
+            return CannotConnect(
+                f"{said}: {error.verify_message}", hint="compare the clocks of both machines"
+            )
+        return CannotConnect(
+            f"{said}: it is not of this pool ({error.verify_message})",
+            hint="check the address, or join that pool with a token",
+            retry=False,
+        )
+    if isinstance(error, ssl.SSLError):
+        return CannotConnect(f"{said}: TLS failed ({error.reason or error})", hint="is it a poolnode?")
+    if isinstance(error, FileNotFoundError):
+        return CannotConnect(f"{said}: there is no such socket", hint="no node runs there")
+    if isinstance(error, ConnectionRefusedError):
+        return CannotConnect(f"{said}: nobody listens there", hint="is the node running?")
+    if isinstance(error, TimeoutError):
+        return CannotConnect(f"{said}: no answer within {CONNECT_SECONDS:g} s")
+    return CannotConnect(f"{said}: {(error.strerror or str(error) or type(error).__name__).lower()}")
