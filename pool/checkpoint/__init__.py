@@ -1,7 +1,7 @@
 """The keeper: a small native program that looks after one job each. Here only where to find it.
 
-Its sources lie beside this file; `python -m pool.checkpoint.build` compiles them in a checkout, the package's own build
-does it for an installation. Pool code reaches keepers through `pool.starter.keeper`.
+Its sources lie beside this file; `python -m pool.checkpoint.build` compiles them in a checkout, the package's
+own build does it for an installation. Pool code reaches keepers through `pool.starter.keeper`.
 """
 
 from __future__ import annotations

@@ -1,20 +1,30 @@
-"""Compiles the keeper: `python -m pool.checkpoint.build [--sanitize] [--output PATH]`; the package's build calls `build`.
+"""Compiles the keeper: `python -m pool.checkpoint.build [--sanitize] [--output PATH]`; the package's build
+calls `build`.
 
-Imports nothing of the package, so that the build can load this file by its path before anything is installed. The
-program is linked statically: a wheel that was built here runs where there is no compiler and another C library.
+Imports nothing of the package, so that the build can load this file by its path before anything is installed.
+The
+program is linked statically: a wheel that was built here runs where there is no compiler and another C
+    library.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g", "-O1")
+SANITIZERS = (
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+    "-g",
+    "-O1",
+)
 
 
 class CannotBuild(Exception):
@@ -37,17 +47,30 @@ def build(output: Path = HERE / "keeper", *, sanitize: bool = False) -> Path:
     """Compile the keeper to `output`, which is replaced in one step, also while the old one runs.
 
     Args:
-        sanitize: a variant for tests, dynamically linked, that stops at the first error in memory or arithmetic.
+        sanitize: a variant for tests, dynamically linked, that stops at the first error in memory or
+            arithmetic.
 
     Raises:
         CannotBuild: no compiler, no static C library, or it does not compile.
     """
     sources = sorted(str(path) for path in HERE.glob("*.c"))
     if not sources:
-        raise CannotBuild(f"the keeper's C sources are not in {HERE}: build from a checkout or a source distribution")
+        raise CannotBuild(
+            f"the keeper's C sources are not in {HERE}: build from a checkout or a source distribution"
+        )
     aside = output.with_name(f".{output.name}.{os.getpid()}")
     flags = SANITIZERS if sanitize else ("-O2", "-static", "-s")
-    command = [*compiler().split(), "-std=c11", *flags, "-Wall", "-Wextra", "-Werror", "-o", str(aside), *sources]
+    command = [
+        *compiler().split(),
+        "-std=c11",
+        *flags,
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        str(aside),
+        *sources,
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -59,16 +82,20 @@ def build(output: Path = HERE / "keeper", *, sanitize: bool = False) -> Path:
 
 
 def _explain(stderr: str) -> str:
-    if "cannot find -lc" in stderr or "stdio.h: No such file" in stderr or "linux/" in stderr and "No such file" in stderr:
-        return "poolnode's keeper needs the C library's files: install them (Debian: apt install libc6-dev linux-libc-dev)"
-    lines = [line for line in stderr.splitlines() if "error" in line.lower()] or stderr.splitlines() or ["no message"]
-    return f"poolnode's keeper does not compile: {lines[0].strip()}"
+    if "cannot find -lc" in stderr or re.search(r"(stdio|errno|linux/\w+)\.h: No such file", stderr):
+        return "poolnode's keeper needs the C library's files: install them (Debian: apt install libc6-dev)"
+    lines = [line for line in stderr.splitlines() if "error" in line.lower()] or stderr.splitlines()
+    return f"poolnode's keeper does not compile: {lines[0].strip() if lines else 'no message'}"
 
 
 def main() -> int:
     """Build as the command line says; 0 when it is built."""
-    parser = argparse.ArgumentParser(prog="python -m pool.checkpoint.build", description="Compile the keeper.")
-    parser.add_argument("--sanitize", action="store_true", help="with address and undefined behaviour sanitizers")
+    parser = argparse.ArgumentParser(
+        prog="python -m pool.checkpoint.build", description="Compile the keeper."
+    )
+    parser.add_argument(
+        "--sanitize", action="store_true", help="with address and undefined behaviour sanitizers"
+    )
     parser.add_argument("--output", type=Path, default=HERE / "keeper", help="where to put the program")
     given = parser.parse_args()
     try:

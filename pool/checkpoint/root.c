@@ -120,6 +120,10 @@ static int fill(struct failure *f)
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
         if (show(devices[i], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, f))
             return -1;
+    /* A job's own /proc is mounted over the host's: in a user namespace the kernel allows a new one only where one that
+     * hides nothing is in sight already (mount_too_revealing in fs/namespace.c). */
+    if (mount("/proc", "proc", NULL, MS_BIND | MS_REC, NULL) < 0)
+        return fail(f, "bind", "/proc");
     /* Terminals of the jobs' own: the host's would let a job write into its owner's. */
     if (mount("devpts", "dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620") < 0)
         return fail(f, "mount", "devpts");
@@ -129,11 +133,11 @@ static int fill(struct failure *f)
 static int build(struct failure *f)
 {
     int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || fchdir(DIRECTORY) < 0 ||
-        mount("tmpfs", ".", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=4m") < 0)
+    const char *here = settings.directory; /* by its name: DIRECTORY lies in the namespace that was left */
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("tmpfs", here, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=4m") < 0)
         return fail(f, "mount", "tmpfs");
-    char here[4096];
-    if (!getcwd(here, sizeof here) || chdir(here) < 0) /* from under the mount to its top */
+    if (chdir(here) < 0)
         return fail(f, "chdir", "tmpfs");
     if (fill(f))
         return -1;

@@ -145,7 +145,8 @@ uint32_t space_open(char *lines, size_t size)
     }
     if (settings.able & ABLE_MOUNT && enter_mount() < 0)
         _exit(1);
-    if (settings.able & ABLE_MOUNT && !(settings.without & ABLE_ROOT)) {
+    /* Without a /proc of its own a job of `full` would have the host's, and with it more than it is to see. */
+    if (settings.able & ABLE_PROC && !(settings.without & ABLE_ROOT)) {
         if (root_build(&f) == 0) {
             settings.able |= ABLE_ROOT;
         } else {

@@ -1,7 +1,7 @@
 """The keepers' directory as a node reads it: which cells are free, running, ended, and which keeper is dead.
 
-A cell is a file (struct cell in pool/checkpoint/wire.h). A keeper holds a lock on its cell until no process of its job
-is left; this module looks at locks but takes none for longer than the look.
+A cell is a file (struct cell in pool/checkpoint/wire.h). A keeper holds a lock on its cell until no process
+of its job is left; this module looks at locks but takes none for longer than the look.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Directory:
 
 
 def same_process(pid: int, born_us: int) -> bool:
-    """Whether a process id still means the one that was born then (time since boot), give or take a second."""
+    """Whether a process id still means the one born then (since boot), give or take a second."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         with open(f"/proc/{pid}/stat", "rb") as file:
             after_name = file.read().rpartition(b")")[2].split()

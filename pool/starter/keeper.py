@@ -1,8 +1,8 @@
 """Keepers: the processes that look after one running job each, as the starter sees them.
 
-`Keepers` and `Keeper` are what roles are given; `NativeKeepers` is the real thing (a C program, pool/checkpoint), and
-`pool.testing` has one that only behaves so. Policy never lives here: a keeper starts, signals, stops and reports what
-it is told to, and by itself only ends a job whose lease ran out.
+`Keepers` and `Keeper` are what roles are given; `NativeKeepers` is the real thing (a C program,
+pool/checkpoint), and `pool.testing` has one that only behaves so. Policy never lives here: a keeper starts,
+signals, stops and reports what it is told to, and by itself only ends a job whose lease ran out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from pool.starter.native import NativeKeeper, NativeKeepers
+from pool.starter.handle import NativeKeeper
+from pool.starter.native import NativeKeepers
 from pool.starter.spec import (
     Abilities,
     Cause,

@@ -1,6 +1,7 @@
 """The messages between the node and its keepers, as bytes: the counterpart of pool/checkpoint/wire.h.
 
-Packs and unpacks only. Host byte order, one machine, one version: a keeper of another version is refused by it.
+Packs and unpacks only. Host byte order, one machine, one version: a keeper of another version is refused by
+it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import json
 import os
 import struct
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from typing import NamedTuple
 
 from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, StartFailed, Usage
 
@@ -80,7 +82,12 @@ class State(IntEnum):
 
 
 CAUSES = {1: Cause.EXIT, 2: Cause.SIGNAL, 3: Cause.LEASE, 4: Cause.KILLED, 5: Cause.VACATED, 6: Cause.START}
-_FULL, _APPEND, _PRIVATE_TMP, _GROUPS = int(Flag.FULL), int(Flag.APPEND), int(Flag.PRIVATE_TMP), int(Flag.GROUPS)
+_FULL, _APPEND, _PRIVATE_TMP, _GROUPS = (
+    int(Flag.FULL),
+    int(Flag.APPEND),
+    int(Flag.PRIVATE_TMP),
+    int(Flag.GROUPS),
+)
 _START_VERB = int(Verb.START)
 
 
@@ -158,9 +165,25 @@ def unpack_start(data: bytes) -> KeeperSpec:
     """
     if len(data) < _START.size:
         raise ValueError("cut off")
-    (magic, version, verb, _, _, size, uid, gid, ngroups, argc, envc, nice, flags, soft, nhidden, _, *numbers) = (
-        _START.unpack_from(data)
-    )
+    (
+        magic,
+        version,
+        verb,
+        _,
+        _,
+        size,
+        uid,
+        gid,
+        ngroups,
+        argc,
+        envc,
+        nice,
+        flags,
+        soft,
+        nhidden,
+        _,
+        *numbers,
+    ) = _START.unpack_from(data)
     if (magic, version, verb) != (MAGIC, VERSION, _START_VERB) or size > len(data):
         raise ValueError("not a start message of this version")
     groups = struct.unpack_from(f"={ngroups}I", data, _START.size)
@@ -211,8 +234,7 @@ def pack_ping(number: int) -> bytes:
     return _HEAD.pack(MAGIC, VERSION, Verb.PING, number, 0, _HEAD.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """Any message to the node; fields that a verb does not use are 0. Times in microseconds."""
 
     verb: int
@@ -250,7 +272,8 @@ def unpack_report(data: bytes) -> Report:
     if (magic, version) != (MAGIC, VERSION) or size > len(data):
         raise ValueError("not a report of this version")
     text = data[_REPORT.size : size].decode("utf-8", "replace") if size > _REPORT.size else ""
-    return Report(verb, number, cell, *numbers, call.rstrip(b"\0").decode("ascii", "replace"), text)
+    name = call.rstrip(b"\0").decode("ascii", "replace")
+    return Report._make((verb, number, cell, *numbers, name, text))
 
 
 def end_report(report: Report) -> EndReport:
@@ -292,11 +315,25 @@ _HINTS = {
     "clone": "a limit on processes or namespaces of this machine may be too low",
 }
 #: Steps that fail for the machine's sake, not the job's: another start may succeed.
-_MACHINE = ("clone", "fork", "lock", "write", "open_tree", "mount", "mount tmpfs", "pipe", "socket", "bind", "malloc")
+_MACHINE = (
+    "clone",
+    "fork",
+    "lock",
+    "write",
+    "open_tree",
+    "mount",
+    "mount tmpfs",
+    "pipe",
+    "socket",
+    "bind",
+    "malloc",
+)
 
 
 def start_failed(id: str, report: Report) -> StartFailed:
-    """A start that failed, in words: the step, the thing, the kernel's reason, and more where the keeper knows more."""
+    """A start that failed, in words: the step, the thing, the kernel's reason, and more where the keeper
+    knows more.
+    """
     path, _, note = report.text.partition("\n")
     reason = note or os.strerror(report.err).lower()
     thing = f"{report.call} {path}".strip()
@@ -345,18 +382,18 @@ def unpack_cell(data: bytes) -> Cell | None:
 #: (ability, line) for each that a machine may lack.
 _LINES = {
     Able.USER: "no user namespaces: jobs are not closed off from this machine's files and processes",
-    Able.PID: "no process namespaces: a job's processes are followed by their parents instead, which a hostile one could evade",
+    Able.PID: "no process namespaces: a job's processes are followed from parent to child",
     Able.MOUNT: "no mount namespaces: jobs see this machine's files with the rights of the user they run as",
     Able.IPC: "no ipc namespaces: System V shared memory that a job leaves behind stays",
     Able.PROC: "no /proc of their own for jobs: they see the process numbers of this machine",
     Able.ROOT: "jobs with transferred files see this machine's files too",
-    Able.GROUP: "no cgroup may be made here: a job's memory is measured every two seconds instead of limited by the kernel",
-    Able.MEMORY: "no memory cgroup may be made here: a job's memory is measured every two seconds instead of limited by the kernel",
+    Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",
+    Able.MEMORY: "no memory cgroups: a job's memory is measured every two seconds, not limited by the kernel",
 }
 
 
 def abilities_of(report: Report) -> Abilities:
-    """What a nursery's first message says, in words; where one lack explains another only the first is said."""
+    """What a nursery's first message says, in words; what another lack explains is left out."""
     able = Able(report.code)
     why = dict(line.partition(": ")[::2] for line in report.text.splitlines())
     reasons = {
@@ -395,5 +432,4 @@ def abilities_of(report: Report) -> Abilities:
     )
 
 
-assert _REPORT.size == 144 and _START.size == 120 and _CELL.size == 40
-assert len(fields(Report)) == 21
+assert (_REPORT.size, _START.size, _CELL.size) == (144, 120, 40)

@@ -3,10 +3,11 @@
     node --START--> nursery --fork--> keeper --STARTED, ENDED--> node      (one socket pair for all)
     node --SUSPEND, VACATE, RENEW, ...--> keeper                           (the socket of its cell)
 
-The nursery is a small process that this module starts and, should it die, starts again; running keepers do not notice,
-since each has the pair's other end itself. What a keeper must not lose lies in its cell (pool.starter.cells); messages
-are hints. Nothing here is per job but two small objects: no thread, no child process, no descriptor. Only a keeper whose
-parent is not this node's nursery, found again or left by one that died, is watched by a descriptor of its own (pidfd).
+The nursery is a small process that this module starts and, should it die, starts again; running keepers do
+not notice, since each has the pair's other end itself. What a keeper must not lose lies in its cell
+(pool.starter.cells); messages are hints. Nothing here is per job but two small objects: no thread, no child
+process, no descriptor. Only a keeper whose parent is not this node's nursery, found again or left by one that
+died, is watched by a descriptor of its own (pidfd).
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
+from typing import Any
 
 from pool.checkpoint import program as installed_program
 from pool.starter.cells import Directory, same_process
+from pool.starter.handle import NativeKeeper
 from pool.starter.messages import (
     TOO_BIG,
     Report,
@@ -37,8 +40,8 @@ from pool.starter.messages import (
 )
 from pool.starter.spec import Abilities, Cause, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
 
-#: Seconds: for a nursery to say hello, for a keeper to answer, for a dying one to be gone.
-HELLO_TIME, ANSWER_TIME, GONE_TIME = 10.0, 5.0, 10.0
+#: Seconds: for a nursery to say hello, for a dying keeper to be gone.
+HELLO_TIME, GONE_TIME = 10.0, 10.0
 #: Messages read before others get a turn on the loop.
 BATCH = 64
 SOCKET_ROOM = 1 << 20
@@ -49,78 +52,6 @@ _STARTED, _FAILED, _ENDED, _USED, _HELLO = (
 )
 
 
-class NativeKeeper:
-    """One job and its keeper; see `pool.starter.keeper.Keeper`."""
-
-    __slots__ = ("cell", "ended", "generation", "id", "number", "pid", "spec", "starting", "unwanted", "_keepers")
-
-    def __init__(self, keepers: NativeKeepers, spec: KeeperSpec, number: int, cell: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.id = spec.id
-        self.spec = spec
-        self.pid = 0
-        self.number = number
-        self.cell = cell
-        self.ended: asyncio.Future[EndReport] = loop.create_future()
-        self.starting: asyncio.Future[None] = loop.create_future()
-        self.unwanted = False
-        self.generation = keepers.generation
-        self._keepers = keepers
-
-    def __repr__(self) -> str:
-        return f"<keeper {self.pid} of {self.id}>"
-
-    async def suspend(self) -> None:
-        """Stop all its processes."""
-        self._keepers.tell(self, Verb.SUSPEND)
-
-    async def resume(self) -> None:
-        """Let them go on."""
-        self._keepers.tell(self, Verb.RESUME)
-
-    async def signal(self, number: int) -> None:
-        """Send a signal to the job's first process."""
-        self._keepers.tell(self, Verb.SIGNAL, number)
-
-    async def vacate(self) -> None:
-        """Resume, send the soft signal, and after the grace kill all."""
-        self._keepers.tell(self, Verb.VACATE, int(self.spec.grace * 1e6))
-
-    async def kill(self) -> None:
-        """Kill all its processes at once."""
-        self._keepers.tell(self, Verb.KILL)
-
-    def renew(self, seconds: float) -> None:
-        """The lease now ends so many seconds from now."""
-        self._keepers.tell(self, Verb.RENEW, max(int(seconds * 1e6), 0))
-
-    async def usage(self) -> Usage:
-        """What it has used so far, or in all when it has ended.
-
-        Raises:
-            KeeperError: the keeper does not answer.
-        """
-        answer = self._keepers.ask(self)
-        try:
-            await asyncio.wait({answer, self.ended}, timeout=ANSWER_TIME, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                return answer.result()
-            if self.ended.done():
-                end = self.ended.result()
-                return Usage(end.user_cpu, end.system_cpu, end.max_rss, wall=end.wall)
-            raise KeeperError(f"cannot read the usage of {self.id}: its keeper does not answer", retry=True)
-        finally:
-            answer.cancel()
-
-    async def forget(self) -> None:
-        """The end was taken note of: drop the report.
-
-        Raises:
-            KeeperError: it has not ended, or the disk refuses.
-        """
-        self._keepers.release(self)
-
-
 class NativeKeepers:
     """The keepers of one node; see `pool.starter.keeper.Keepers`.
 
@@ -128,11 +59,17 @@ class NativeKeepers:
         directory: where their cells lie; outlives the node.
         native: the keeper program; the installed one by default.
         show: host paths that isolation 'full' shows read-only beside the system's directories.
-        without: abilities not to use though the machine has them (`pool.starter.messages.Able`), for trying what is left.
+        without: abilities not to use though the machine has them (`pool.starter.messages.Able`), for trying
+            what is left.
     """
 
     def __init__(
-        self, directory: Path | str, native: Path | str | None = None, *, show: Iterable[str] = (), without: int = 0
+        self,
+        directory: Path | str,
+        native: Path | str | None = None,
+        *,
+        show: Iterable[str] = (),
+        without: int = 0,
     ) -> None:
         self.abilities = Abilities()
         self.generation = 0
@@ -151,6 +88,7 @@ class NativeKeepers:
         self._nursery_fd = -1
         self._restarts = 0
         self._closing = False
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the node's side ---------------------------------------------------------------------------------
 
@@ -158,7 +96,8 @@ class NativeKeepers:
         """Begin, and find those of an earlier node.
 
         Raises:
-            KeeperError: the directory is in use or not writable, or the program is missing or cannot run here.
+            KeeperError: the directory is in use or not writable, or the program is missing or cannot run
+            here.
         """
         self._loop = asyncio.get_running_loop()
         self._directory.open()
@@ -215,7 +154,9 @@ class NativeKeepers:
         return keeper
 
     async def close(self, *, kill: bool) -> None:
-        """End the node's part. With `kill` the jobs end first; their reports stay until an `open` and `forget`."""
+        """End the node's part. With `kill` the jobs end first; their reports stay until an `open` and
+        `forget`.
+        """
         if kill:
             live = list(self._live.values())
             for keeper in live:
@@ -236,14 +177,14 @@ class NativeKeepers:
             self._loop.remove_reader(self._nursery_fd)
             if not await self._exits(self._nursery_fd):
                 os.kill(self.nursery, signal.SIGKILL)
-            os.waitpid(self.nursery, 0)
-            os.close(self._nursery_fd)
-            self._nursery_fd = -1
+            self._bury()
         self._directory.close()
 
     # -- what a keeper's handle needs --------------------------------------------------------------------
 
-    def tell(self, keeper: NativeKeeper, verb: Verb, value: int = 0, sequence: int = 0, fds: tuple[int, ...] = ()) -> None:
+    def tell(
+        self, keeper: NativeKeeper, verb: Verb, value: int = 0, sequence: int = 0, fds: tuple[int, ...] = ()
+    ) -> None:
         """Send a keeper a message; when its socket is full, a little later."""
         if keeper.ended.done() or self._closing:
             return
@@ -281,7 +222,8 @@ class NativeKeepers:
             self._directory.free(keeper.cell)
         except OSError as error:
             raise KeeperError(
-                f"cannot forget {keeper.id}: {self._directory.path}: {os.strerror(error.errno or 0).lower()}", retry=True
+                f"cannot forget {keeper.id}: {self._directory.path}: {os.strerror(error.errno or 0).lower()}",
+                retry=True,
             ) from error
         self._free.append(keeper.cell)
         keeper.cell = -1
@@ -306,7 +248,7 @@ class NativeKeepers:
     async def _send_start_later(self, message: bytes) -> None:
         while not self._send_start(message):
             writable: asyncio.Future[None] = self._loop.create_future()
-            self._loop.add_writer(self._ours.fileno(), lambda: writable.done() or writable.set_result(None))
+            self._loop.add_writer(self._ours.fileno(), _resolve, writable)
             try:
                 await writable
             finally:
@@ -409,17 +351,22 @@ class NativeKeepers:
         self._nursery_fd = os.pidfd_open(self.nursery)
         self._loop.add_reader(self._nursery_fd, self._nursery_gone)
 
-    def _nursery_gone(self) -> None:
-        """It died: another takes its place. Its keepers now answer to nobody's wait but ours."""
-        self._loop.remove_reader(self._nursery_fd)
+    def _bury(self) -> int:
+        """The exit code of the nursery, which has ended."""
         os.close(self._nursery_fd)
         self._nursery_fd = -1
         _, status = os.waitpid(self.nursery, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def _nursery_gone(self) -> None:
+        """It died: another takes its place. Its keepers now answer to nobody's wait but ours."""
+        self._loop.remove_reader(self._nursery_fd)
+        code = self._bury()
         self._readable()
         assert self._hello is not None
         if not self._hello.done() and self.generation == 1:
             self._hello.set_exception(
-                KeeperError(f"cannot start keepers: {self._native} ended at once with status {os.waitstatus_to_exitcode(status)}")
+                KeeperError(f"cannot start keepers: {self._native} ended at once with status {code}")
             )
             return
         self._restarts += 1
@@ -441,7 +388,7 @@ class NativeKeepers:
             else:  # it may have died with this start in hand; a cell takes the same start only once
                 message = pack_start(keeper.spec, keeper.number, keeper.cell)
                 if not self._send_start(message):
-                    self._loop.create_task(self._send_start_later(message))
+                    self._spawn(self._send_start_later(message))
 
     # -- keepers that are not the nursery's --------------------------------------------------------------
 
@@ -483,7 +430,7 @@ class NativeKeepers:
         await self._settle(keeper)
 
     async def _settle(self, keeper: NativeKeeper) -> None:
-        """The end of a keeper that has none to tell it: when its process is gone, and by what its cell says."""
+        """The end of a keeper that nobody tells of: when its process is gone, by what its cell says."""
         cell = self._directory.read(keeper.cell)
         if cell is not None and cell.report is None and cell.pid and same_process(cell.pid, cell.born_us):
             # Its lock goes a moment before the last of its job's processes does.
@@ -505,11 +452,11 @@ class NativeKeepers:
         try:
             pidfd = os.pidfd_open(keeper.pid)
         except OSError:
-            self._loop.create_task(self._settle(keeper))
+            self._spawn(self._settle(keeper))
             return
         if not self._directory.locked(keeper.cell):  # the id may be another's by now
             os.close(pidfd)
-            self._loop.create_task(self._settle(keeper))
+            self._spawn(self._settle(keeper))
             return
         self._watched[keeper.number] = pidfd
         self._loop.add_reader(pidfd, self._keeper_gone, keeper)
@@ -520,12 +467,17 @@ class NativeKeepers:
         os.close(pidfd)
         self._readable()
         if keeper.number in self._live:
-            self._loop.create_task(self._settle(keeper))
+            self._spawn(self._settle(keeper))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _exits(self, pidfd: int) -> bool:
         """Whether a process ends in time."""
         gone: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_reader(pidfd, lambda: gone.done() or gone.set_result(None))
+        self._loop.add_reader(pidfd, _resolve, gone)
         try:
             await asyncio.wait_for(gone, GONE_TIME)
             return True
@@ -533,6 +485,11 @@ class NativeKeepers:
             return False
         finally:
             self._loop.remove_reader(pidfd)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _lost(why: str) -> EndReport:

@@ -1,4 +1,6 @@
-"""What a keeper is told of a job, and what it tells of its end. Plain data; nothing here starts or reads anything."""
+"""What a keeper is told of a job, and what it tells of its end. Plain data; nothing here starts or reads
+anything.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from pool.errors import PoolError
 
 
 class KeeperError(PoolError):
-    """The keepers of this machine cannot be used: the program is missing, the directory is in use, a disk is full."""
+    """The keepers of this machine cannot be used: the program is missing, the directory is in use, a disk is
+    full.
+    """
 
 
 class StartFailed(PoolError):
@@ -23,7 +27,14 @@ class StartFailed(PoolError):
     """
 
     def __init__(
-        self, message: str, *, hint: str = "", retry: bool = False, call: str = "", path: str = "", errno: int = 0
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        retry: bool = False,
+        call: str = "",
+        path: str = "",
+        errno: int = 0,
     ) -> None:
         super().__init__(message, hint=hint, retry=retry)
         self.call = call
@@ -48,18 +59,21 @@ class KeeperSpec:
 
     Attributes:
         id: unique among the keepers of the directory, e.g. '12.0.3' for cluster 12, process 0, third run.
-        argv: the program and its arguments. A program without a slash is looked for in `cwd`, then along PATH in `env`.
+        argv: the program and its arguments. A program without a slash is looked for in `cwd`, then along PATH
+            in `env`.
         env: the whole environment; nothing is inherited from the node.
-        cwd, stdin, stdout, stderr: paths as the job sees them, opened with the job's rights; '' is / or /dev/null.
-            stdout and stderr may be one file; they are emptied unless `append_output`.
-        uid, gid, groups: whom it runs as; groups None leaves the node's. Another uid than the node's needs root.
+        cwd, stdin, stdout, stderr: paths as the job sees them, opened with the job's rights; '' is / or
+            /dev/null. stdout and stderr may be one file; they are emptied unless `append_output`.
+        uid, gid, groups: whom it runs as; groups None leaves the node's. Another uid than the node's needs
+            root.
         scratch: host path of its own directory, under the same name inside; '' for none.
-        isolation: 'full' sees the system read-only, its scratch and a /tmp of its own; 'shared' sees the host but for
-            `hidden`. Both have process numbers, /proc and System V objects of their own where the machine allows it.
+        isolation: 'full' sees the system read-only, its scratch and a /tmp of its own; 'shared' sees the host
+            but for `hidden`. Both have process numbers, /proc and System V objects of their own where the
+            machine allows it.
         hidden: host directories it may not look into (the node's state).
         private_tmp: a /tmp of its own in 'shared' too.
-        memory: bytes the whole job may use; /tmp counts. cpu: seconds for each process. core, fsize: bytes. nofile:
-            descriptors. None leaves what the node has.
+        memory: bytes the whole job may use. cpu: seconds for each process. core, fsize: bytes.
+            nofile: descriptors. None leaves what the node has.
         lease_seconds: it is killed when not renewed for so long, the node alive or not; 0 for no lease.
         nice: added to the node's niceness.
         soft_signal, grace: what `vacate` sends first, and seconds until everything is killed.
@@ -97,10 +111,11 @@ class KeeperSpec:
 
 @dataclass(frozen=True, slots=True)
 class EndReport:
-    """How a job ended. Times in seconds, `max_rss` (of its largest process) in KiB, started and ended in wall time.
+    """How a job ended. Times in seconds, `max_rss` (of its largest process) in KiB, started and ended in wall
+    time.
 
-    `code` is None unless its first process exited, `signal` None unless it was killed by one. `cause` is a `Cause`.
-    `error` is one line, empty where the cause says all.
+    `code` is None unless its first process exited, `signal` None unless it was killed by one. `cause` is a
+    `Cause`. `error` is one line, empty where the cause says all.
     """
 
     code: int | None
@@ -118,7 +133,7 @@ class EndReport:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a running job has used so far: seconds of all its processes, living and gone; KiB now and at most."""
+    """What a running job has used so far: seconds of all its processes, gone ones too; KiB."""
 
     user_cpu: float
     system_cpu: float

@@ -1,0 +1,50 @@
+"""The package's build hook: compiles the keeper into the wheel, and in place for an editable installation.
+
+The keeper is a static program and no extension module, so one wheel serves every Python 3: its tag is
+py3-none with the platform of this machine. What goes wrong is one line, not a trace.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Builds pool/checkpoint/keeper."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile before the files are gathered; `version` is 'standard' or 'editable'."""
+        if self.target_name != "wheel":
+            return
+        builder = _builder(Path(self.root))
+        try:
+            program = builder.build()
+        except builder.CannotBuild as error:
+            print(f"\nerror: {error}\n", file=sys.stderr, flush=True)
+            sys.exit(1)
+        if version != "editable":
+            build_data["force_include"][str(program)] = "pool/checkpoint/keeper"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{_platform()}"
+
+
+def _platform() -> str:
+    """linux_x86_64 and the like: the machine that the compiler makes programs for is taken to be this one."""
+    return f"linux_{os.uname().machine}"
+
+
+def _builder(root: Path) -> ModuleType:
+    """pool/checkpoint/build.py, by its path: the package's own dependencies are not here during a build."""
+    spec = importlib.util.spec_from_file_location("keeper_build", root / "pool" / "checkpoint" / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,99 @@
+"""The handle of one native keeper: what the starter holds while its job runs. `native` does the sending."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pool.starter.messages import Verb
+from pool.starter.spec import EndReport, KeeperError, KeeperSpec, Usage
+
+if TYPE_CHECKING:
+    from pool.starter.native import NativeKeepers
+
+#: Seconds for a keeper to answer.
+ANSWER_TIME = 5.0
+
+
+class NativeKeeper:
+    """One job and its keeper; see `pool.starter.keeper.Keeper`."""
+
+    __slots__ = (
+        "_keepers",
+        "cell",
+        "ended",
+        "generation",
+        "id",
+        "number",
+        "pid",
+        "spec",
+        "starting",
+        "unwanted",
+    )
+
+    def __init__(self, keepers: NativeKeepers, spec: KeeperSpec, number: int, cell: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.id = spec.id
+        self.spec = spec
+        self.pid = 0
+        self.number = number
+        self.cell = cell
+        self.ended: asyncio.Future[EndReport] = loop.create_future()
+        self.starting: asyncio.Future[None] = loop.create_future()
+        self.unwanted = False
+        self.generation = keepers.generation
+        self._keepers = keepers
+
+    def __repr__(self) -> str:
+        return f"<keeper {self.pid} of {self.id}>"
+
+    async def suspend(self) -> None:
+        """Stop all its processes."""
+        self._keepers.tell(self, Verb.SUSPEND)
+
+    async def resume(self) -> None:
+        """Let them go on."""
+        self._keepers.tell(self, Verb.RESUME)
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the job's first process."""
+        self._keepers.tell(self, Verb.SIGNAL, number)
+
+    async def vacate(self) -> None:
+        """Resume, send the soft signal, and after the grace kill all."""
+        self._keepers.tell(self, Verb.VACATE, int(self.spec.grace * 1e6))
+
+    async def kill(self) -> None:
+        """Kill all its processes at once."""
+        self._keepers.tell(self, Verb.KILL)
+
+    def renew(self, seconds: float) -> None:
+        """The lease now ends so many seconds from now."""
+        self._keepers.tell(self, Verb.RENEW, max(int(seconds * 1e6), 0))
+
+    async def usage(self) -> Usage:
+        """What it has used so far, or in all when it has ended.
+
+        Raises:
+            KeeperError: the keeper does not answer.
+        """
+        answer = self._keepers.ask(self)
+        either: set[asyncio.Future[Any]] = {answer, self.ended}
+        try:
+            await asyncio.wait(either, timeout=ANSWER_TIME, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            if self.ended.done():
+                end = self.ended.result()
+                return Usage(end.user_cpu, end.system_cpu, end.max_rss, wall=end.wall)
+            raise KeeperError(f"cannot read the usage of {self.id}: its keeper does not answer", retry=True)
+        finally:
+            answer.cancel()
+
+    async def forget(self) -> None:
+        """The end was taken note of: drop the report.
+
+        Raises:
+            KeeperError: it has not ended, or the disk refuses.
+        """
+        self._keepers.release(self)
