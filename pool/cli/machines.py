@@ -50,7 +50,7 @@ def _load(ad: WireAd) -> str:
 
 MACHINES: tuple[Column, ...] = (
     Column(
-        "Name", _text("Name"), short=lambda ad: formats.cut(without_domain(formats.text(ad.get("Name"))), 18)
+        "Name", _text("Name"), short=lambda ad: formats.cut(without_domain(formats.text(ad.get("Name"))), 16)
     ),
     Column("Run", _count("Run"), right=True),
     Column("Tot", _count("Tot"), right=True),

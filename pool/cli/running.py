@@ -72,19 +72,17 @@ def _log(state: Path) -> Iterator[None]:
 
 def _known(description: Description, clusters: list[int]) -> dict[tuple[int, int], int]:
     """The jobs that were submitted and the state each begins in (idle, or held at submission)."""
-    jobs = {}
+    jobs: dict[tuple[int, int], int] = {}
     for cluster, draft in zip(clusters, description.clusters, strict=True):
-        state = draft.ad.value("JobStatus", 1)
-        for proc in range(draft.count):
-            jobs[cluster, proc] = state if isinstance(state, int) else 1
+        state = 5 if draft.attributes.get("JobStatus") == 5 else 1
+        jobs |= dict.fromkeys(((cluster, proc) for proc in range(draft.count)), state)
     return jobs
 
 
 def _releases_itself(description: Description) -> bool:
     """Whether a held job may come back without anybody's doing."""
     for draft in description.clusters:
-        release = draft.ad.get("PeriodicRelease")
-        if release is not None and release.text.strip().lower() not in ("false", "0"):
+        if str(draft.attributes.get("PeriodicRelease", False)).strip("[]'").lower() not in ("false", "0"):
             return True
     return False
 

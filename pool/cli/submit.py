@@ -6,7 +6,7 @@ Checking and the dry run need no pool: they read the file with this machine's fa
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,13 +144,14 @@ def jobs_of(description: Description) -> Iterator[tuple[int, dict[str, str]]]:
 
     Clusters are numbered from 1, as in a pool that never had a job.
     """
+    from pool.jobs.description import bind_cluster
+
     for cluster, draft in enumerate(description.clusters, 1):
-        shared = {name: formats.long_value(value) for name, value in draft.ad.to_wire().items()}
+        shared = {name: formats.long_value(v) for name, v in bind_cluster(draft.attributes, cluster).items()}
         spelled = {name.lower(): name for name in shared}
-        deltas: Iterable[Mapping[str, Any] | None] = [None] * draft.count if draft.uniform else draft.deltas()
-        for proc, delta in enumerate(deltas):
+        for proc, delta in enumerate(draft.deltas()):
             job = shared | {"ClusterId": str(cluster), "ProcId": str(proc)}
-            for name, value in (delta or {}).items():
+            for name, value in bind_cluster(delta, cluster).items():
                 job[spelled.get(name.lower(), name)] = formats.long_value(value)
             yield cluster, dict(sorted(job.items(), key=lambda pair: pair[0].lower()))
 
@@ -182,6 +183,7 @@ def _check(description: Description, name: str, as_json: bool) -> int:
 _SUMMARY = (
     ("executable", "Cmd", ()),
     ("arguments", "Arguments", ("",)),
+    ("arguments", "Args", ("",)),
     ("directory", "Iwd", ()),
     ("input", "In", ("/dev/null",)),
     ("output", "Out", ("/dev/null",)),
@@ -209,20 +211,20 @@ _SUMMARY = (
 
 def _facts(draft: ClusterDraft) -> dict[str, str]:
     """What a person reads of a cluster: the first job's values, and how many there are of what varies."""
-    ad = draft.ad.to_wire()
-    folded = {name.lower(): value for name, value in ad.items()}
+    unnumbered = str(draft.cluster)
+    folded = {name.lower(): value for name, value in draft.attributes.items()}
     varied: dict[str, list[Any]] = {}
     if not draft.uniform:
         for proc, delta in enumerate(draft.deltas()):
-            for name, value in (delta or {}).items():
+            for name, value in delta.items():
                 varied.setdefault(name.lower(), [folded.get(name.lower())] * (proc > 0)).append(value)
     facts = {}
     for label, attribute, dull in _SUMMARY:
         key = attribute.lower()
-        value = varied[key][0] if key in varied else folded.get(key)
+        value: Any = varied[key][0] if key in varied else folded.get(key)
         if value is None:
             continue
-        text = formats.one_line(formats.text(value) if value != "" else "")
+        text = formats.one_line(formats.text(value) if value != "" else "").replace(unnumbered, "$(Cluster)")
         several = len({str(one) for one in varied.get(key, ())})
         if text in dull and several < 2:
             continue

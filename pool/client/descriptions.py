@@ -129,15 +129,40 @@ def domain_here() -> str:
 
 def local_facts(outside: Outside | None = None) -> SubmitFacts:
     """What a description takes from the machine it is submitted on."""
+    import time
+
     from pool.jobs.description import SubmitFacts
     from pool.outside import Outside
 
     system = os.uname()
-    host = domain_here()
+    name, version = distribution()
+    major, _, minor = version.partition(".")
+    now = (outside or Outside()).wall()
     return SubmitFacts(
-        filesystem_domain=host,
-        uid_domain=host,
-        arch=system.machine.upper() if system.machine == "x86_64" else system.machine,
+        filesystem_domain=domain_here(),
+        uid_domain=domain_here(),
+        arch="X86_64" if system.machine == "x86_64" else system.machine,
         opsys=system.sysname.upper(),
-        now=int((outside or Outside()).wall()),
+        opsys_version=f"{major}{int(minor or 0):02d}" if (minor or "0").isdigit() else major,
+        opsys_major=major,
+        opsys_and_version=f"{name}{major}",
+        now=now,
+        zone=time.localtime(now).tm_gmtoff,
+        allow_commands=True,  # the user's own file, read with the user's own rights
     )
+
+
+# As batch systems have spelled them in OpSysAndVer for years; others get a capital letter.
+_SPELLED = {"rhel": "RedHat", "centos": "CentOS", "almalinux": "AlmaLinux", "opensuse-leap": "openSUSE"}
+
+
+def distribution() -> tuple[str, str]:
+    """Name and version of this Linux (`Debian`, `12`); `Linux` and nothing where it does not say."""
+    import platform
+
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return "Linux", ""
+    name = release.get("ID", "linux")
+    return _SPELLED.get(name, name.capitalize()), release.get("VERSION_ID", "")

@@ -150,7 +150,7 @@ class Job(_Chosen):
 
     async def wait(self, timeout: float | None = None) -> Result:
         """Waits until the job has left the queue. TimeoutError after `timeout` seconds."""
-        return (await wait_for(self.pool, self._ids, [(self.cluster, self.proc)], timeout))[0]
+        return (await wait_for(self.pool, self._ids, None, timeout))[0]
 
     async def tail(self, file: str = "out", *, offset: int = 0, follow: bool = True) -> AsyncIterator[bytes]:
         """The job's output as it grows, until the job has ended. `file` is out or err."""

@@ -212,16 +212,20 @@ class Pool:
     async def _submit(self, description: Description) -> list[Cluster]:
         from pool.client.descriptions import domain_here
         from pool.client.handles import Cluster
+        from pool.jobs.description import bind_cluster
 
         domain = (await self.info()).get("filesystem_domain")
         clusters = []
         for draft in description.clusters:
-            ad = draft.ad.to_wire()
+            ad, deltas = draft.attributes, draft.wire_deltas()
+            params: dict[str, Any] = {"count": draft.count}
+            if draft.uses_cluster:
+                number = params["cluster"] = (await self.call("schedd.reserve"))["cluster"]
+                ad = bind_cluster(ad, number)
+                deltas = deltas and [delta and bind_cluster(delta, number) for delta in deltas]
             if domain and ad.get("FileSystemDomain") == domain_here():
-                ad["FileSystemDomain"] = domain  # what the node knows better than this process
-            deltas = None if draft.uniform else list(draft.deltas())
-            params = {"ad": ad, "count": draft.count, "deltas": deltas}
-            answer = await self.call("schedd.submit", params, timeout=120.0)
+                ad = ad | {"FileSystemDomain": domain}  # the node knows this better than this process
+            answer = await self.call("schedd.submit", params | {"ad": ad, "deltas": deltas}, timeout=120.0)
             clusters.append(Cluster(self, int(answer["cluster"]), int(answer["count"])))
         return clusters
 

@@ -169,7 +169,7 @@ def test_a_narrow_terminal_leaves_out_domains_and_long_names() -> None:
         tables.choose(machines.MACHINES, 80), [slot("slot1_12@a-rather-long-name.some.domain", "a")], 80
     )
     assert heading.endswith("OpSys")
-    assert row.startswith("slot1_12@a-rather… ")
+    assert row.startswith("slot1_12@a-rath… ")
     assert row.endswith("SUNOS41")
 
 

@@ -46,7 +46,7 @@ class FakeSchedd(Service):
             "JobPrio": 0,
             "ImageSize": 1740,
             "Cmd": "/home/p/sim",
-            "Arguments": f"--seed {proc}",
+            "Args": f"--seed {proc}",
             "Requirements": ['TARGET.Arch == "SPARC" && TARGET.OpSys == "SUNOS41"'],
             "Out": f"out.{proc}",
             "Iwd": "/home/p",

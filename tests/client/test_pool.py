@@ -29,8 +29,8 @@ async def test_a_dict_is_submitted_as_a_cluster(fakes: Fakes, tmp_path: Path) ->
         sent = fakes.schedd.submitted[0]
         assert sent["ad"]["Cmd"] == "/bin/true"
         assert len(sent["deltas"]) == 3
-        ads = await cluster.ads(["Arguments", "ClusterId", "ProcId"])
-        assert [ad.value("Arguments") for ad in ads] == ["0", "1", "2"]
+        ads = await cluster.ads(["Args", "Arguments", "ClusterId", "ProcId"])
+        assert [ad.value("Args", ad.value("Arguments")) for ad in ads] == ["0", "1", "2"]
 
 
 async def test_equal_jobs_are_sent_once(fakes: Fakes, tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""Checking and the dry run, which need no pool (VS 6.3.2)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pool.cli import main
+
+SWEEP = """\
+executable = /bin/echo
+arguments = --seed $(Process)
+output = out.$(Cluster).$(Process)
+request_memory = 64
+queue 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("POOLNODE_STATE", str(tmp_path / "no-pool-here"))
+    monkeypatch.setenv("POOLNODE_ADDRESS", "unix:///no/pool/here")
+    monkeypatch.chdir(tmp_path)
+
+
+def description(text: str) -> str:
+    Path("a.sub").write_text(text)
+    return "a.sub"
+
+
+def test_a_dry_run_prints_each_job_as_json_of_expressions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.status(["submit", "--dry-run", "--json", description(SWEEP)]) == 0
+    jobs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [job["ProcId"] for job in jobs] == ["0", "1", "2"]
+    assert [job.get("Arguments") or job["Args"] for job in jobs] == [f'"--seed {n}"' for n in range(3)]
+    assert [job["Out"].rpartition("out")[2] for job in jobs] == [f'.1.{n}"' for n in range(3)]
+    assert {job["ClusterId"] for job in jobs} == {"1"}
+    assert jobs[0]["RequestMemory"] == "64"
+    assert jobs[0]["Cmd"] == '"/bin/echo"'
+    assert "TARGET.Memory" in jobs[0]["Requirements"]
+    assert list(jobs[0]) == sorted(jobs[0], key=str.lower)
+
+
+def test_a_dry_run_in_the_long_form(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.status(["submit", "--dry-run", description(SWEEP)]) == 0
+    jobs = capsys.readouterr().out.split("\n\n")
+    assert [job for job in jobs if 'rgs = "--seed 1"' in job or 'Arguments = "--seed 1"' in job]
+
+
+def test_a_check_says_what_was_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.status(["submit", "--check", description(SWEEP)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "3 jobs"
+    facts = dict(line.strip().split("  ", 1) for line in lines[1:] if line.startswith("  "))
+    assert facts["executable"].strip() == "/bin/echo"
+    assert facts["arguments"].strip() == "--seed 0   ... 3 different"
+    assert facts["output"].strip().endswith("out.$(Cluster).0   ... 3 different")
+    assert "rank" not in facts, "what says nothing is left out"
+    assert lines[-1] == "a.sub: understood, 3 jobs; nothing was queued"
+
+
+def test_a_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.status(["submit", "--check", "--json", description(SWEEP)]) == 0
+    (only,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (only["cluster"], only["jobs"], only["memory, MB"]) == (1, 3, "64")
+
+
+def test_every_mistake_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "executable = /no/such/program\nrequest_memory = lots of\nqueue\n"
+    for command in (["submit", "--check"], ["submit", "--dry-run"], ["submit"], ["run"]):
+        assert main.status([*command, description(text)]) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        errors = captured.err.splitlines()
+        assert all(line.startswith("poolnode: a.sub") for line in errors)
+        assert any("/no/such/program" in line for line in errors)
+
+
+def test_an_unknown_command_is_a_warning_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "executable = /bin/true\nargumnets = 5\nqueue\n"
+    assert main.status(["submit", "--check", description(text)]) == 0
+    captured = capsys.readouterr()
+    assert "arguments" in captured.err.replace("argumnets", "")
+    assert "a.sub:2" in captured.err
+    assert captured.out.splitlines()[-1] == "a.sub: understood, 1 job, 1 warning; nothing was queued"
+
+
+def test_commands_can_be_added_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "executable = /bin/true\nqueue\n"
+    assert main.status(["submit", "--dry-run", "--json", description(text), "priority=7"]) == 0
+    assert json.loads(capsys.readouterr().out)["JobPrio"] == "7"
+
+
+def test_a_description_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import io
+
+    monkeypatch.setattr("sys.stdin", io.StringIO(SWEEP))
+    assert main.status(["submit", "--check", "-"]) == 0
+    assert "standard input: understood, 3 jobs" in capsys.readouterr().out
