@@ -1,0 +1,464 @@
+"""A network in memory with everything that goes wrong on a real one.
+
+    network = MemoryNetwork(random.Random(7))
+    server = await network.host("a", roles=["collector"]).listen("mem://a", dispatcher)
+    connection = await network.host("b", roles=["startd"]).connect("mem://a")
+    network.partition({"a"}, {"b"})
+
+Connections speak the real protocol; only the transport is made up. Bytes of one direction arrive in order,
+each piece after a delay drawn from the given chance. What can be done to a link between two hosts:
+
+    cut       connections break (each side notices after a delay of its own) and new ones are refused
+    silence   nothing arrives and nobody is told; what was sent arrives if the link heals before `keepalive`
+              seconds are over, after that the connection breaks
+    loss      each piece that is written breaks its connection with that probability (TCP loses no less)
+
+Who a host is is given when it is made and is what the others see; there is no TLS to fool. The same chance
+gives the same order of all things on a `VirtualLoop`; `fingerprint` sums up everything that was delivered,
+and when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import zlib
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from pool.wire import (
+    CannotConnect,
+    CannotListen,
+    Connection,
+    Dispatcher,
+    Identity,
+    LocalConnection,
+    WireConnection,
+    node_identity,
+    own_identity,
+    user_identity,
+)
+
+HIGH_WATER = 1024 * 1024
+CONNECT_SECONDS = 10.0
+
+
+class MemoryNetwork:
+    """The wires between hosts.
+
+    Args:
+        chance: where delays and losses are drawn from.
+        delay: shortest and longest time in seconds that a piece takes from one host to another.
+        loss: probability, for each piece that is written, that its connection breaks.
+        keepalive: seconds after which a silent connection breaks; None for never.
+    """
+
+    def __init__(
+        self,
+        chance: random.Random,
+        *,
+        delay: tuple[float, float] = (0.0002, 0.002),
+        loss: float = 0.0,
+        keepalive: float | None = 60.0,
+    ) -> None:
+        self.delay = delay
+        self.loss = loss
+        self.keepalive = keepalive
+        self.delivered = 0
+        self._chance = chance
+        self._fingerprint = 0
+        self._listeners: dict[str, MemoryServer] = {}
+        self._wires: dict[_Wire, None] = {}
+        self._cut: set[frozenset[str]] = set()
+        self._silent: set[frozenset[str]] = set()
+        self._down: set[str] = set()
+
+    # -- hosts -----------------------------------------------------------------------------------------------
+
+    def host(
+        self,
+        name: str,
+        *,
+        roles: Iterable[str] = (),
+        identity: Identity | None = None,
+        dispatcher: Dispatcher | None = None,
+    ) -> MemoryHost:
+        """A host as a `Network`. The others see it as `identity`, by default a node with these roles."""
+        roles = frozenset(roles)
+        seen = identity or node_identity(name, roles)
+        return MemoryHost(self, name, seen, own_identity(name, roles), dispatcher)
+
+    async def user(self, name: str, at: str, *, administer: bool = False) -> Connection:
+        """A connection of a user's tool to the node on its own host.
+
+        Raises:
+            CannotConnect: no node listens at `mem://{at}`.
+        """
+        identity = user_identity(name, administer=administer)
+        return await MemoryHost(self, at, identity, identity, None).connect(f"mem://{at}")
+
+    # -- trouble ---------------------------------------------------------------------------------------------
+
+    def cut(self, one: str, other: str) -> None:
+        """Break every connection between two hosts, and let none come about until it heals."""
+        self._cut.add(frozenset((one, other)))
+        for wire in self._between(one, other):
+            wire.break_()
+
+    def silence(self, one: str, other: str) -> None:
+        """Let nothing through between two hosts, and tell nobody."""
+        self._silent.add(frozenset((one, other)))
+        for wire in self._between(one, other):
+            wire.fall_silent()
+
+    def partition(self, *groups: Collection[str], silent: bool = False) -> None:
+        """Part the hosts into groups that do not reach each other; who is in none stays with everybody."""
+        for number, group in enumerate(groups):
+            for other_group in groups[number + 1 :]:
+                for one in sorted(group):
+                    for other in sorted(other_group):
+                        (self.silence if silent else self.cut)(one, other)
+
+    def heal(self, one: str | None = None, other: str | None = None) -> None:
+        """Undo cuts, silences and partitions: between two hosts, of one host, or all."""
+        wanted = {name for name in (one, other) if name is not None}
+        for links in (self._cut, self._silent):
+            links -= {link for link in links if wanted <= link}
+        for wire in list(self._wires):
+            wire.speak_again()
+
+    def crash(self, name: str, *, silent: bool = False) -> None:
+        """End a host: it listens no more and sends no more. `silent` is a power failure, else its kernel
+        tells."""
+        self._down.add(name)
+        for address in [address for address, server in self._listeners.items() if server.host == name]:
+            del self._listeners[address]
+        for wire in [wire for wire in self._wires if name in wire.hosts]:
+            wire.lose_host(name, silent=silent)
+
+    def restart(self, name: str) -> None:
+        """Let a crashed host connect again; listening there does it too. What it was before stays dead."""
+        for wire in [wire for wire in self._wires if name in wire.hosts]:
+            wire.break_()
+        self._down.discard(name)
+
+    # -- for checks ------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes that were sent and have not arrived; 0 when all is said."""
+        return sum(end.flying for wire in self._wires for end in wire.ends)
+
+    @property
+    def connections(self) -> int:
+        return len(self._wires)
+
+    @property
+    def fingerprint(self) -> int:
+        """A sum of who got what from whom and when: equal in two runs that went the same way."""
+        return self._fingerprint
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _between(self, one: str, other: str) -> list[_Wire]:
+        pair = frozenset((one, other))
+        return [wire for wire in self._wires if wire.hosts == pair]
+
+    def latency(self) -> float:
+        return self._chance.uniform(*self.delay)
+
+    def lost(self) -> bool:
+        return self.loss > 0 and self._chance.random() < self.loss
+
+    def is_cut(self, hosts: frozenset[str]) -> bool:
+        return hosts in self._cut
+
+    def is_silent(self, hosts: frozenset[str]) -> bool:
+        return hosts in self._silent or any(name in self._down for name in hosts)
+
+    def arrived(self, source: str, target: str, data: bytes, now: float) -> None:
+        self.delivered += 1
+        head = f"{source}>{target}@{now:.9f}".encode()
+        self._fingerprint = zlib.crc32(data, zlib.crc32(head, self._fingerprint))
+
+    def forget(self, wire: _Wire) -> None:
+        self._wires.pop(wire, None)
+
+    async def connect(self, host: MemoryHost, address: str, dispatcher: Dispatcher | None) -> Connection:
+        if host.name in self._down:
+            raise CannotConnect(f"cannot connect to {address}: {host.name} is down")
+        await asyncio.sleep(self.latency())
+        server = self._listeners.get(address)
+        target = server.host if server is not None else address.removeprefix("mem://").partition(":")[0]
+        hosts = frozenset((host.name, target))
+        if self.is_silent(hosts):
+            await asyncio.sleep(CONNECT_SECONDS)
+            raise CannotConnect(f"cannot connect to {address}: no answer within {CONNECT_SECONDS:g} s")
+        if server is None or self.is_cut(hosts):
+            raise CannotConnect(f"cannot connect to {address}: nobody listens there")
+        seen, sees = host.identity, server.identity
+        here = WireConnection(
+            opener=True,
+            dispatcher=dispatcher,
+            identify=lambda *_: sees,
+            hello={"node": host.name},
+            address=address,
+        )
+        there = WireConnection(
+            opener=False,
+            dispatcher=server.dispatcher,
+            identify=lambda *_: seen,
+            hello={"node": target},
+            address=f"{host.name} at {address}",
+        )
+        server.accepted(there)
+        wire = _Wire(self, host.name, target)
+        self._wires[wire] = None
+        wire.join(here, there)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await here.opened
+        except BaseException as error:
+            here.drop()
+            if isinstance(error, TimeoutError):
+                raise CannotConnect(f"cannot connect to {address}: no answer in time") from None
+            raise
+        return here
+
+    def listen(self, host: MemoryHost, address: str, dispatcher: Dispatcher) -> MemoryServer:
+        if address in self._listeners:
+            raise CannotListen(f"cannot listen on {address}: another node does already")
+        if host.name in self._down:
+            self.restart(host.name)
+        server = self._listeners[address] = MemoryServer(self, host, address, dispatcher)
+        return server
+
+    def unlisten(self, address: str, server: MemoryServer) -> None:
+        if self._listeners.get(address) is server:
+            del self._listeners[address]
+
+
+class MemoryHost:
+    """One host's `Network`."""
+
+    def __init__(
+        self,
+        network: MemoryNetwork,
+        name: str,
+        identity: Identity,
+        own: Identity,
+        dispatcher: Dispatcher | None,
+    ) -> None:
+        self.network = network
+        self.name = name
+        self.identity = identity
+        self._own = own
+        self._dispatcher = dispatcher
+
+    async def connect(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
+        if address == "local:":
+            return LocalConnection(self._dispatcher or dispatcher or Dispatcher(), self._own)
+        return await self.network.connect(self, address, dispatcher)
+
+    async def listen(self, address: str, dispatcher: Dispatcher) -> MemoryServer:
+        if self._dispatcher is None:
+            self._dispatcher = dispatcher
+        return self.network.listen(self, address, dispatcher)
+
+
+class MemoryServer:
+    """A host that listens."""
+
+    def __init__(
+        self, network: MemoryNetwork, host: MemoryHost, address: str, dispatcher: Dispatcher
+    ) -> None:
+        self.address = address
+        self.host = host.name
+        self.identity = host.identity
+        self.dispatcher = dispatcher
+        self._network = network
+        self._connections: dict[WireConnection, None] = {}
+
+    def accepted(self, connection: WireConnection) -> None:
+        self._connections[connection] = None
+        connection.closed.add_done_callback(lambda _: self._connections.pop(connection, None))
+
+    async def close(self) -> None:
+        self._network.unlisten(self.address, self)
+        await asyncio.gather(*(connection.close() for connection in list(self._connections)))
+
+
+class _Wire:
+    """A connection between two hosts, both of its ends."""
+
+    def __init__(self, network: MemoryNetwork, one: str, other: str) -> None:
+        self.network = network
+        self.hosts = frozenset((one, other))
+        self.loop = asyncio.get_running_loop()
+        self.ends = (_End(self, one), _End(self, other))
+        self.ends[0].other, self.ends[1].other = self.ends[1], self.ends[0]
+        self._patience: asyncio.TimerHandle | None = None
+
+    @property
+    def silent(self) -> bool:
+        return self.network.is_silent(self.hosts)
+
+    def join(self, here: asyncio.Protocol, there: asyncio.Protocol) -> None:
+        for end, protocol in zip(self.ends, (here, there), strict=True):
+            end.set_protocol(protocol)
+        for end in reversed(self.ends):  # who accepts is ready before who connected speaks
+            end.protocol.connection_made(end)
+
+    def break_(self) -> None:
+        """Both sides notice, each in its own time."""
+        for end in self.ends:
+            self.loop.call_later(self.network.latency(), end.lose, ConnectionResetError("connection reset"))
+
+    def lose_host(self, name: str, *, silent: bool) -> None:
+        """One end is gone, with what it had not sent."""
+        for end in self.ends:
+            if end.host == name:
+                end.cut_off()
+            elif not silent:
+                self.loop.call_later(
+                    self.network.latency(), end.lose, ConnectionResetError("connection reset")
+                )
+        if silent:
+            self.fall_silent()
+
+    def fall_silent(self) -> None:
+        if self._patience is None and self.network.keepalive is not None:
+            self._patience = self.loop.call_later(self.network.keepalive, self._out_of_patience)
+
+    def _out_of_patience(self) -> None:
+        self._patience = None
+        if self.silent:
+            for end in self.ends:
+                end.lose(TimeoutError("connection timed out"))
+
+    def speak_again(self) -> None:
+        if self.silent:
+            return
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        for end in self.ends:
+            end.send_held()
+
+    def ended(self) -> None:
+        if all(end.dead for end in self.ends):
+            if self._patience is not None:
+                self._patience.cancel()
+            self.network.forget(self)
+
+
+class _End(asyncio.Transport):
+    """One end: the transport of the protocol on that host."""
+
+    other: _End
+    protocol: asyncio.Protocol
+
+    def __init__(self, wire: _Wire, host: str) -> None:
+        super().__init__()
+        self.wire = wire
+        self.host = host
+        self.flying = 0  # bytes sent from here that have not arrived
+        self.dead = False
+        self._closing = False
+        self._paused = False
+        self._last = 0.0  # when the piece sent last arrives
+        self._held: deque[bytes | None] = deque()  # what arrived at a silent link; None is the end
+
+    # asyncio.Transport
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self.protocol = protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The limit is the network's."""
+
+    def get_write_buffer_size(self) -> int:
+        return self.flying
+
+    def is_closing(self) -> bool:
+        return self._closing or self.dead
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closing or self.dead:
+            return
+        if self.wire.network.lost():
+            self.wire.break_()
+            return
+        self.flying += len(data)
+        self._launch(bytes(data))
+        if self.flying > HIGH_WATER and not self._paused:
+            self._paused = True
+            self.protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        if not self._closing and not self.dead:
+            self._closing = True
+            self._launch(None)
+            self.wire.loop.call_soon(self.lose, None)
+
+    def abort(self) -> None:
+        if not self.dead:
+            self._closing = True
+            self._launch(None)
+            self.wire.loop.call_soon(self.lose, None)
+
+    def cut_off(self) -> None:
+        """Nothing leaves from here any more."""
+        self._closing = True
+        self.wire.loop.call_soon(self.lose, ConnectionResetError("the host crashed"))
+
+    # the way over
+
+    def _launch(self, data: bytes | None) -> None:
+        loop, network = self.wire.loop, self.wire.network
+        self._last = max(self._last, loop.time() + network.latency())
+        loop.call_at(self._last, self._arrive, data)
+
+    def _arrive(self, data: bytes | None) -> None:
+        if self._held or self.wire.silent:
+            self._held.append(data)
+            self.wire.fall_silent()
+        else:
+            self._deliver(data)
+
+    def send_held(self) -> None:
+        held, self._held = self._held, deque()
+        for data in held:
+            self._launch(data)
+
+    def _deliver(self, data: bytes | None) -> None:
+        if data is not None and not self.dead:
+            self.flying -= len(data)
+        other = self.other
+        if other.dead:
+            return
+        if data is None:
+            other.lose(None)
+            return
+        self.wire.network.arrived(self.host, other.host, data, self.wire.loop.time())
+        other.protocol.data_received(data)
+        if self._paused and self.flying < HIGH_WATER // 2 and not self.dead:
+            self._paused = False
+            self.protocol.resume_writing()
+
+    def lose(self, error: Exception | None) -> None:
+        """The connection is over for this side."""
+        if self.dead:
+            return
+        self.dead = True
+        self.flying = 0
+        self.protocol.connection_lost(error)
+        self.wire.ended()
