@@ -1,0 +1,192 @@
+"""What the submit side sends the execute side to start a job: everything the starter needs, and nothing else.
+
+Made by the shadow from the job's ad and the slot's; pure data on both sides. The user id the job runs under is not
+among it: the execute side derives that from the authenticated owner (EV 2.9.1, second hazard).
+
+A job runs in one of two *modes*: `shared`, where the execute machine has the submit machine's file system (the
+same FileSystemDomain) and files are opened where they are, and `transfer`, where inputs are copied into the job's
+scratch directory first and outputs come home at the end (B4).
+"""
+
+from __future__ import annotations
+
+import os.path
+import signal
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from pool.classad import ClassAd
+from pool.errors import PoolError
+from pool.jobs.arguments import arguments_of
+from pool.jobs.environment import environment_of
+
+NOTHING = "/dev/null"
+
+
+class Mode(StrEnum):
+    """How a job gets at its files."""
+
+    SHARED = "shared"
+    TRANSFER = "transfer"
+
+
+class CannotStart(PoolError):
+    """The job's ad describes something that can never be started; the job is held with this reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """One start of one job.
+
+    Attributes:
+        run: how often the job has been started, this time included; (job, run) is never used twice.
+        executable: path on the submit machine; `digest` names its stored copy (A12) in transfer mode.
+        argv, env: complete; argv[0] is what the program sees as its name.
+        stdin, stdout, stderr: paths, relative ones are meant against `iwd`.
+        inputs: paths to copy into the scratch directory before the start (transfer mode).
+        outputs: names in the scratch directory to bring home; None brings home what is new or changed.
+        remaps: output name to the path it gets at home.
+        soft_signal, grace: what asks the job to end, and seconds until it is killed.
+        on_failure_too: bring outputs home also when the job is evicted (ON_EXIT_OR_EVICT).
+    """
+
+    job: tuple[int, int]
+    run: int
+    owner: str
+    mode: Mode
+    executable: str
+    digest: str | None
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    iwd: str
+    stdin: str = NOTHING
+    stdout: str = NOTHING
+    stderr: str = NOTHING
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] | None = None
+    remaps: dict[str, str] = field(default_factory=dict)
+    soft_signal: int = signal.SIGTERM
+    grace: float = 600.0
+    core_limit: int | None = None
+    memory_limit: int | None = None
+    nice: int = 0
+    on_failure_too: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.job[0]}.{self.job[1]}"
+
+    def to_wire(self) -> dict[str, Any]:
+        wire = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        wire["mode"] = str(self.mode)
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> Activation:
+        known = {entry.name for entry in fields(cls)}
+        values = {name: value for name, value in wire.items() if name in known}
+        values["job"] = (int(wire["job"][0]), int(wire["job"][1]))
+        values["mode"] = Mode(wire["mode"])
+        for name in ("argv", "inputs"):
+            values[name] = tuple(values[name])
+        if values.get("outputs") is not None:
+            values["outputs"] = tuple(values["outputs"])
+        return cls(**values)
+
+
+def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
+    """Whether the job's files are reached directly or copied (B2 and B4 decided for the whole job).
+
+    Raises:
+        CannotStart: the job forbids copying and the machine does not share the file system.
+    """
+    wish = str(job.value("ShouldTransferFiles", "IF_NEEDED")).upper()
+    same = job.value("FileSystemDomain", "") == slot.value("FileSystemDomain", None)
+    if wish == "YES" or (wish != "NO" and not same):
+        return Mode.TRANSFER
+    if not same:
+        raise CannotStart(
+            "should_transfer_files = NO, but the machine does not share the submit machine's file system",
+            hint="set should_transfer_files = IF_NEEDED",
+        )
+    return Mode.SHARED
+
+
+def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None) -> Activation:
+    """The start of a job on a slot.
+
+    Raises:
+        CannotStart: arguments or environment that cannot be read, or files that cannot be reached.
+    """
+    mode = mode_for(job, slot)
+    executable = _text(job, "Cmd")
+    if not executable:
+        raise CannotStart("the job has no executable", hint="set executable in the description file")
+    try:
+        arguments = arguments_of(_plain(job, "Arguments", "Args"))
+        env = environment_of(_plain(job, "Environment", "Env", "EnvDelim"))
+    except PoolError as error:
+        raise CannotStart(error.message, hint=error.hint) from error
+    iwd = _text(job, "Iwd") or "/"
+    transfer = mode is Mode.TRANSFER
+    outputs = _text(job, "TransferOutput")
+    has_outputs = job.get("TransferOutput") is not None
+    return Activation(
+        job=(int(job.value("ClusterId", 0)), int(job.value("ProcId", 0))),
+        run=run,
+        owner=_text(job, "Owner"),
+        mode=mode,
+        executable=executable if os.path.isabs(executable) else os.path.join(iwd, executable),
+        digest=digest if transfer and job.value("TransferExecutable", True) else None,
+        argv=(executable, *arguments),
+        env=env,
+        iwd=iwd,
+        stdin=_path(job, "In"),
+        stdout=_path(job, "Out"),
+        stderr=_path(job, "Err"),
+        inputs=_list(_text(job, "TransferInput")) if transfer else (),
+        outputs=_list(outputs) if transfer and has_outputs else None,
+        remaps=_remaps(_text(job, "TransferOutputRemaps")) if transfer else {},
+        soft_signal=_signal(job.value("KillSig", "SIGTERM")),
+        grace=float(_number(job, "JobMaxVacateTime", _number(job, "KillSigTimeout", 600))),
+        core_limit=int(job.value("CoreSize", -1)) if job.get("CoreSize") is not None else None,
+        nice=10 if job.value("NiceUser", False) is True else 0,
+        on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
+    )
+
+
+def _plain(ad: ClassAd, *names: str) -> dict[str, object]:
+    return {name: ad.value(name) for name in names if ad.get(name) is not None}
+
+
+def _text(ad: ClassAd, name: str) -> str:
+    value = ad.value(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def _number(ad: ClassAd, name: str, otherwise: float) -> float:
+    value = ad.value(name, otherwise)
+    return value if isinstance(value, (int, float)) else otherwise
+
+
+def _path(ad: ClassAd, name: str) -> str:
+    return _text(ad, name) or NOTHING
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _remaps(text: str) -> dict[str, str]:
+    pairs = (part.split("=", 1) for part in text.split(";") if "=" in part)
+    return {name.strip(): path.strip() for name, path in pairs}
+
+
+def _signal(value: Any) -> int:
+    if isinstance(value, int):
+        return value
+    try:
+        return int(signal.Signals[str(value).upper()])
+    except KeyError:
+        return int(signal.SIGTERM)

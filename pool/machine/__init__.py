@@ -1,0 +1,5 @@
+"""What a machine is, how busy it is, and whether its owner is at it (A4, A5)."""
+
+from pool.machine.sensors import LinuxSensors, Sensors
+
+__all__ = ["LinuxSensors", "Sensors"]

@@ -1,0 +1,411 @@
+"""One process of the pool: reads its settings, listens, starts roles and restarts those that fail (A1).
+
+    run_node   in the foreground until SIGTERM or SIGINT; SIGHUP reads the configuration again
+    personal   everything embedded, for `poolnode run` and for tests with real processes
+
+A node listens on one unix socket in its state directory, for the people of this machine, and on one TCP port when it
+is part of a pool of several nodes. SIGTERM hands over: roles end cleanly and jobs run on in their keepers until the
+node is there again or their leases end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pwd
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pool import __version__
+from pool.config import Settings
+from pool.errors import PoolError
+from pool.log import set_up_logging
+from pool.mail import send_mail
+from pool.membership import Membership
+from pool.outside import Outside
+from pool.policy.restarts import Restarts
+from pool.roles.base import Role, Surroundings
+from pool.roles.links import Links
+from pool.roles.startd.running import PRIVATE
+from pool.wire import Call, Dispatcher, Network, Right, Service, method
+
+ROLES = ("collector", "negotiator", "schedd", "startd")
+SOCKET = "node.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """What the command line says about a node.
+
+    Attributes:
+        roles: which roles to run; none given means those the configuration names.
+        sets: settings that override every file.
+        join: a token of the pool to join.
+    """
+
+    roles: tuple[str, ...] = ()
+    config: Path | None = None
+    state_dir: Path | None = None
+    join: str | None = None
+    sets: dict[str, str] = field(default_factory=dict)
+    log_json: bool = False
+
+
+class CannotRun(PoolError):
+    """The node cannot be started."""
+
+
+class Node:
+    """A running node.
+
+    Args:
+        roles: the names of its roles.
+        settings: as read.
+        state: the directory for everything that must survive.
+        outside: time, chance and secrets.
+        reread: reads the settings again, for SIGHUP and `node.reload`.
+    """
+
+    def __init__(
+        self,
+        roles: Iterable[str],
+        settings: Settings,
+        state: Path,
+        outside: Outside,
+        reread: Callable[[], Settings],
+        *,
+        personal: bool,
+    ) -> None:
+        self.roles = tuple(roles)
+        self.settings = settings
+        self.state = state
+        self.outside = outside
+        self.log = logging.getLogger("pool")
+        self.running: dict[str, Role] = {}
+        self.given_up: dict[str, str] = {}
+        self.stopping = asyncio.Event()
+        self.failed = asyncio.Event()
+        self.address = ""
+        self._reread = reread
+        self._personal = personal
+        self._tasks: list[asyncio.Task[None]] = []
+        self._servers: list[Any] = []
+        self._ready: dict[str, asyncio.Event] = {}
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def start(self, join: str | None = None) -> None:
+        """Listen and start every role; returns when all have started once.
+
+        Raises:
+            CannotRun: the state directory cannot be used, the address is taken, a role cannot start at all.
+        """
+        from pool.wire import RealNetwork
+
+        self.name = self.settings.text("NODE_NAME") or socket.gethostname()
+        _private_directory(self.state)
+        for name in PRIVATE:
+            _private_directory(self.state / name)
+        self.membership = await Membership.open(
+            self.state, self.name, self.roles, self.settings, self.outside, join
+        )
+        self.dispatcher = Dispatcher()
+        network: Network = RealNetwork(self.dispatcher, self.membership.identity, self.membership.credentials)
+        self.links = Links(network, self.dispatcher)
+        self.dispatcher.add("node", NodeService(self))
+        unix = f"unix://{self.state / SOCKET}"
+        try:
+            self._servers.append(await network.listen(unix, self.dispatcher))
+            self.address = unix
+            listen = self.settings.text("LISTEN")
+            if listen and self.membership.credentials is not None:
+                server = await network.listen(f"tcp://{listen}", self.dispatcher)
+                self._servers.append(server)
+                self.address = self.membership.public_address(server.address)
+        except OSError as error:
+            raise CannotRun(f"cannot listen: {error.strerror or error}", hint="set LISTEN to a free port") from error
+        self.links.own(frozenset({unix, self.address}))
+        collector = self.settings.text("COLLECTOR") or self.membership.collector
+        given = self._surroundings(collector or self.address)
+        for name in self.roles:
+            self._ready[name] = asyncio.Event()
+            self._tasks.append(asyncio.create_task(self._keep(name, given), name=f"role {name}"))
+        for name in self.roles:
+            await self._ready[name].wait()
+            if name in self.given_up:
+                raise CannotRun(f"the {name} cannot start: {self.given_up[name]}")
+        self.log.info("ready", extra={"node": self.name, "roles": ",".join(self.roles), "address": self.address})
+
+    async def stop(self, *, handover: bool) -> None:
+        """End every role; with `handover` jobs run on in their keepers."""
+        self.stopping.set()
+        for name in ("schedd", "startd", "negotiator", "collector"):
+            role = self.running.get(name)
+            if role is not None:
+                self.dispatcher.remove(name)
+                with contextlib.suppress(Exception):
+                    await role.stop(handover=handover)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.links.close()
+        for server in self._servers:
+            await server.close()
+        with contextlib.suppress(FileNotFoundError):
+            (self.state / SOCKET).unlink()
+        self.membership.close()
+
+    async def _keep(self, name: str, given: Surroundings) -> None:
+        """Run one role for as long as the node lives, starting it again when it fails (EV 2.4)."""
+        loop = asyncio.get_running_loop()
+        restarts = Restarts(int(self.settings.number("RESTARTS_PER_HOUR")))
+        first = True
+        while not self.stopping.is_set():
+            started = loop.time()
+            role = make_role(name, given)
+            try:
+                await role.start()
+                self.running[name] = role
+                self.dispatcher.add(name, role)
+                self._ready[name].set()
+                await role.run()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                self.dispatcher.remove(name)
+                self.running.pop(name, None)
+                with contextlib.suppress(Exception):
+                    await role.die()
+                if first and not self._ready[name].is_set():
+                    self.given_up[name] = str(error)
+                    self.log.debug("a role cannot start", exc_info=error, extra={"role": name})
+                    self._ready[name].set()
+                    return
+                trace = None if isinstance(error, PoolError) else error
+                self.log.error("a role failed", exc_info=trace, extra={"role": name, "error": str(error)})
+                delay = restarts.failed(loop.time(), started)
+                if delay is None:
+                    self.given_up[name] = str(error)
+                    self._tell_admin(f"the {name} on {self.name} failed too often and is given up: {error}")
+                    if len(self.given_up) == len(self.roles):
+                        self.failed.set()
+                    return
+                self._tell_admin(f"the {name} on {self.name} failed and is started again: {error}")
+                await asyncio.sleep(delay)
+            first = False
+
+    def reload(self) -> list[str]:
+        """Read the configuration again; returns the names of the settings that changed."""
+        settings = self._reread()
+        changed = sorted(settings.differences(self.settings))
+        self.settings = settings
+        for role in self.running.values():
+            role.reload(settings)
+        self.log.info("configuration read again", extra={"changed": ",".join(changed) or "nothing"})
+        return changed
+
+    # -- what roles are given ----------------------------------------------------------------------------
+
+    def _surroundings(self, collector: str) -> Surroundings:
+        from pool.machine import LinuxSensors
+        from pool.shadow.files import OwnedFiles
+        from pool.starter.keeper import NativeKeepers
+        from pool.store import Store
+
+        user = pwd.getpwuid(os.geteuid()).pw_name if self._personal or os.geteuid() != 0 else None
+        return Surroundings(
+            node=self.name,
+            instance=self.membership.instance,
+            address=self.address,
+            collector=collector,
+            outside=self.outside,
+            settings=self.settings,
+            links=self.links,
+            state=self.state,
+            user=user,
+            files=OwnedFiles(user=user),
+            store=lambda: Store.open(str(self.state / "spool" / "queue.db")),
+            sensors=lambda: LinuxSensors(self.state),
+            keepers=lambda: NativeKeepers(self.state / "keepers"),
+            tell_admin=self._tell_admin,
+            mail=self._mail,
+            log=self.log,
+        )
+
+    def _tell_admin(self, text: str) -> None:
+        self.log.critical("for the administrator", extra={"text": text})
+        admin = self.settings.text("ADMIN")
+        if admin:
+            task = asyncio.get_running_loop().create_task(self._mail(admin, "poolnode: a role failed", text + "\n"))
+            task.add_done_callback(lambda done: done.exception() if not done.cancelled() else None)
+
+    async def _mail(self, to: str, subject: str, text: str) -> bool:
+        return await send_mail(self.settings.text("MAIL"), to, subject, text)
+
+
+class NodeService(Service):
+    """The methods that every node answers, whatever its roles."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self._node = node
+
+    @method(Right.READ)
+    async def ping(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Whether the node is there: {} -> {node}"""
+        return {"node": self._node.name}
+
+    @method(Right.READ)
+    async def info(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """What this node is: {} -> {node, version, roles, given_up, address, uptime...}"""
+        node = self._node
+        return {
+            "node": node.name,
+            "version": __version__,
+            "roles": sorted(node.running),
+            "given_up": node.given_up,
+            "address": node.address,
+            "state": str(node.state),
+            "pid": os.getpid(),
+            "identity": call.identity.name,
+            "filesystem_domain": node.settings.text("FILESYSTEM_DOMAIN"),
+            "uid_domain": node.settings.text("UID_DOMAIN"),
+        }
+
+    @method(Right.READ)
+    async def settings(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """Every setting with its value and where that was set: {names?} -> [{name, value, source}]"""
+        return self._node.settings.describe(params.get("names"))
+
+    @method(Right.ADMINISTER)
+    async def token(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A join token: {roles, lifetime, uses} -> {token, expires}"""
+        return await self._node.membership.token(params)
+
+    @method(Right.ADMINISTER)
+    async def reload(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Read the configuration again: {} -> {changed}"""
+        return {"changed": self._node.reload()}
+
+    @method(Right.ADMINISTER)
+    async def stop(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """End the node, handing over: {} -> {}"""
+        self._node.stopping.set()
+        return {}
+
+
+async def run_node(options: NodeOptions) -> int:
+    """Run a node in the foreground; returns the exit status.
+
+    Raises:
+        PoolError: the configuration is wrong, or the node cannot start.
+    """
+    outside = Outside()
+    state = (options.state_dir or _default_state()).absolute()
+    sets = dict(options.sets)
+
+    def read() -> Settings:
+        return Settings.load(options.config, sets=sets, environ=os.environ)
+
+    settings = read()
+    set_up_logging(sys.stderr, as_json=options.log_json, level=settings.text("LOG_LEVEL"))
+    for warning in settings.warnings:
+        logging.getLogger("pool").warning("configuration", extra={"what": str(warning)})
+    roles = options.roles or tuple(part.strip() for part in settings.text("ROLES").split(",") if part.strip())
+    if not roles:
+        raise CannotRun("no roles to run", hint=f"give --roles, any of {','.join(ROLES)}")
+    node = Node(roles, settings, state, outside, read, personal=False)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, _reload, node)
+    try:
+        await node.start(options.join)
+        waits = [asyncio.ensure_future(one.wait()) for one in (stop, node.stopping, node.failed)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        node.log.info("handing over", extra={"node": node.name})
+    finally:
+        await node.stop(handover=True)
+    return 1 if node.failed.is_set() else 0
+
+
+@contextlib.asynccontextmanager
+async def personal(
+    state_dir: Path, slots: int | None = None, sets: dict[str, str] | None = None
+) -> AsyncIterator[str]:
+    """A whole pool in this process, for this user alone; yields the address of its node. Nothing of it stays.
+
+    Args:
+        state_dir: where it keeps its queue; stays if it is not temporary.
+        slots: number of equal slots; None makes one partitionable slot of the machine.
+        sets: settings that override the defaults of a personal pool.
+    """
+    own = {"POLICY": "dedicated", "LISTEN": "", "RUN_AS": "node", **(sets or {})}
+    if slots is not None:
+        own["SLOTS"] = str(slots)
+
+    def read() -> Settings:
+        return Settings.load(None, sets=own, environ={}, files=False)
+
+    node = Node(ROLES, read(), Path(state_dir).absolute(), Outside(), read, personal=True)
+    try:
+        await node.start()
+        yield node.address
+    finally:
+        await node.stop(handover=False)
+
+
+def make_role(name: str, given: Surroundings) -> Role:
+    """A role by its name, not started yet."""
+    if name == "collector":
+        from pool.roles.collector import Collector
+
+        return Collector(given)
+    if name == "negotiator":
+        from pool.roles.negotiator import Negotiator
+
+        return Negotiator(given)
+    if name == "schedd":
+        from pool.roles.schedd import Schedd
+
+        return Schedd(given)
+    if name == "startd":
+        from pool.roles.startd import Startd
+
+        return Startd(given)
+    raise CannotRun(f"there is no role {name}", hint=f"the roles are {', '.join(ROLES)}")
+
+
+def _reload(node: Node) -> None:
+    try:
+        node.reload()
+    except PoolError as error:
+        node.log.error("the configuration was not taken", extra={"error": str(error)})
+
+
+def _private_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = path / ".probe"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise CannotRun(
+            f"cannot use the state directory {path}: {error.strerror or error}", hint="give another with --state"
+        ) from error
+
+
+def _default_state() -> Path:
+    from pool.client.addresses import state_directory
+
+    return state_directory(os.environ, os.getuid())

@@ -1,0 +1,88 @@
+"""What becomes of a job when its program has ended, or when a control expression speaks.
+
+Pure functions over the job's ad: the schedd applies what they answer. The order is the one users know:
+hold before removal at exit; of the periodic expressions hold, then remove for a job in the queue, and release
+for a held one. An expression that is undefined or an error never acts, except that OnExitRemove then counts as
+true: a job is not run again for ever because of a typing error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pool.classad import ClassAd
+
+
+class Verdict(StrEnum):
+    """What to do with a job."""
+
+    STAY = "stay"
+    COMPLETE = "complete"
+    REQUEUE = "requeue"
+    HOLD = "hold"
+    RELEASE = "release"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A verdict and, for hold, release and removal, the reason in words with HTCondor's numeric code."""
+
+    verdict: Verdict
+    reason: str = ""
+    code: int = 0
+    subcode: int = 0
+
+
+STAY = Decision(Verdict.STAY)
+
+
+def truth(ad: ClassAd, name: str, now: float, otherwise: bool) -> bool:
+    """An expression of the ad as a condition; `otherwise` where it is absent, undefined, an error or no number."""
+    value = ad.value(name, None, now=now)
+    if isinstance(value, (bool, int, float)):
+        return bool(value)
+    return otherwise
+
+
+def after_exit(ad: ClassAd, now: float) -> Decision:
+    """What a job whose program has ended by itself does next.
+
+    The ad already holds how it ended (ExitBySignal, ExitCode or ExitSignal, NumJobCompletions counted).
+    """
+    if truth(ad, "OnExitHold", now, False):
+        reason = ad.value("OnExitHoldReason", None, now=now)
+        text = reason if isinstance(reason, str) and reason else "the job's on_exit_hold became true"
+        return Decision(Verdict.HOLD, text, 3, _subcode(ad, "OnExitHoldSubCode", now))
+    if truth(ad, "OnExitRemove", now, True):
+        return Decision(Verdict.COMPLETE)
+    return Decision(Verdict.REQUEUE, "the job's on_exit_remove is false: it runs again")
+
+
+def periodic(ad: ClassAd, held: bool, now: float) -> Decision:
+    """What the job's periodic expressions ask for now (RL 4.1: preemption given at submit)."""
+    if held:
+        if truth(ad, "PeriodicRelease", now, False):
+            return Decision(Verdict.RELEASE, "the job's periodic_release became true")
+    elif truth(ad, "PeriodicHold", now, False):
+        reason = ad.value("PeriodicHoldReason", None, now=now)
+        text = reason if isinstance(reason, str) and reason else "the job's periodic_hold became true"
+        return Decision(Verdict.HOLD, text, 3, _subcode(ad, "PeriodicHoldSubCode", now))
+    if truth(ad, "PeriodicRemove", now, False):
+        return Decision(Verdict.REMOVE, "the job's periodic_remove became true")
+    return STAY
+
+
+def has_periodic(ad: ClassAd) -> bool:
+    """Whether any periodic expression could ever act: most jobs have none and are never looked at."""
+    for name in ("PeriodicHold", "PeriodicRelease", "PeriodicRemove"):
+        expression = ad.get(name)
+        if expression is not None and expression.text.lower() not in ("false", "0"):
+            return True
+    return False
+
+
+def _subcode(ad: ClassAd, name: str, now: float) -> int:
+    value = ad.value(name, 0, now=now)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,312 @@
+"""The job queue as it lies in memory: clusters, their processes, and which idle job comes next.
+
+Plain data and no I/O: the schedd loads it from the store, changes it after each durable write, and asks it for
+the next job. A job keeps only what makes it differ from its cluster, so that an idle job costs a few hundred
+bytes; its full ad is made when somebody asks (EV 3.3's record, with the cluster's part shared).
+
+The order within one owner is the schedd's PRIO expression (EV 2.6, TS 8.2), highest first, then by id. Idle jobs
+stand in *groups*, one for each owner and autocluster; a group is a heap of `(-prio, cluster, proc)` with stale
+entries dropped when they surface.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pool.classad import ClassAd, Expr, evaluate
+from pool.jobs.states import JobStatus
+from pool.policy import autoclusters
+
+IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HELD, JobStatus.SUSPENDED
+REMOVED, COMPLETED = JobStatus.REMOVED, JobStatus.COMPLETED
+ACTIVE = tuple(status for status in JobStatus if status.has_machine)
+
+Wire = dict[str, Any]
+JobId = tuple[int, int]
+
+
+class Cluster:
+    """What the processes of one submit share. `ad` never changes after the submit, except by `edit`."""
+
+    __slots__ = ("ad", "group", "id", "jobs", "names", "owner", "prio", "wire")
+
+    def __init__(self, cluster: int, owner: str, wire: Wire) -> None:
+        self.id = cluster
+        self.owner = owner
+        self.wire = wire
+        self.ad = ClassAd.from_wire(wire)
+        self.jobs: dict[int, Job] = {}
+        self.names: frozenset[str] | None = None
+        self.group: Group | None = None
+        self.prio = 0.0
+
+
+class Job:
+    """One process of a cluster: its status, and what its ad has beyond the cluster's.
+
+    `delta` came with the submit and never changes; `state` is what happened since. Names in `state` that begin
+    with "_" are the schedd's own notes (claim ids among them) and never part of the ad.
+    """
+
+    __slots__ = ("cluster", "delta", "group", "prio", "proc", "run", "state", "status")
+
+    def __init__(self, cluster: Cluster, proc: int, status: int, delta: Wire | None, state: Wire | None) -> None:
+        self.cluster = cluster
+        self.proc = proc
+        self.status = status
+        self.delta = delta
+        self.state = state
+        self.prio = 0.0
+        self.group: Group | None = None
+        self.run: Any = None
+
+    @property
+    def id(self) -> JobId:
+        return (self.cluster.id, self.proc)
+
+    def own(self) -> Wire:
+        """The wire form of what this job adds to its cluster's ad."""
+        wire: Wire = {"ClusterId": self.cluster.id, "ProcId": self.proc, "JobStatus": int(self.status)}
+        if self.delta:
+            wire = {**self.delta, **wire}
+        if self.state:
+            wire.update((name, value) for name, value in self.state.items() if name[0] != "_")
+        return wire
+
+    def ad(self) -> ClassAd:
+        """The whole job ad, made anew: the caller may add to it."""
+        return ClassAd.from_wire(self.own(), parent=self.cluster.ad)
+
+    def wire(self) -> Wire:
+        """The whole job ad in wire form."""
+        return {**self.cluster.wire, **self.own()}
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A literal attribute by its canonical name without making an ad; expressions come as `[text]`."""
+        if self.state and name in self.state:
+            return self.state[name]
+        if self.delta and name in self.delta:
+            return self.delta[name]
+        return self.cluster.wire.get(name, default)
+
+    def update(self, changes: Mapping[str, Any]) -> None:
+        """Set attributes of this job's own state; a value of None takes the attribute away."""
+        state = dict(self.state) if self.state else {}
+        for name, value in changes.items():
+            if value is None:
+                state.pop(name, None)
+            else:
+                state[name] = value
+        self.state = state or None
+
+
+class Group:
+    """The idle jobs of one owner that no expression can tell apart."""
+
+    __slots__ = ("ad", "heap", "id", "idle", "owner", "signature")
+
+    def __init__(self, number: int, owner: str, signature: tuple[str, ...], ad: ClassAd) -> None:
+        self.id = number
+        self.owner = owner
+        self.signature = signature
+        self.ad = ad
+        self.heap: list[tuple[float, int, int]] = []
+        self.idle = 0
+
+
+class Queue:
+    """All jobs of one schedd.
+
+    Args:
+        prio: the PRIO control expression, evaluated against each job's ad.
+        machine_references: names that machines' expressions refer to in a job's ad; see `learn`.
+    """
+
+    def __init__(self, prio: Expr, machine_references: frozenset[str] = frozenset()) -> None:
+        self.clusters: dict[int, Cluster] = {}
+        self.counts: dict[str, dict[int, int]] = {}
+        self._prio = prio
+        self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
+        self._numbers: dict[int, Group] = {}
+        self._next_group = 1
+        self._references = machine_references
+
+    def __len__(self) -> int:
+        return sum(len(cluster.jobs) for cluster in self.clusters.values())
+
+    def jobs(self) -> Iterator[Job]:
+        for cluster in self.clusters.values():
+            yield from cluster.jobs.values()
+
+    def find(self, cluster: int, proc: int) -> Job | None:
+        found = self.clusters.get(cluster)
+        return found.jobs.get(proc) if found else None
+
+    def owners(self) -> list[str]:
+        """Users with jobs in the queue."""
+        return [owner for owner, counts in self.counts.items() if any(counts.values())]
+
+    def count(self, owner: str, *statuses: int) -> int:
+        counts = self.counts.get(owner, {})
+        return sum(counts.get(status, 0) for status in statuses)
+
+    # -- changes -----------------------------------------------------------------------------------------
+
+    def add_cluster(self, cluster: Cluster) -> None:
+        self.clusters[cluster.id] = cluster
+
+    def add(self, job: Job) -> None:
+        """Put a job in, in the status it has."""
+        job.cluster.jobs[job.proc] = job
+        counts = self.counts.setdefault(job.cluster.owner, {})
+        counts[job.status] = counts.get(job.status, 0) + 1
+        if job.status == IDLE:
+            self._enqueue(job)
+
+    def set_status(self, job: Job, status: int) -> None:
+        """Move a job to another status; it enters or leaves the idle order with it."""
+        if job.status == status:
+            return
+        counts = self.counts[job.cluster.owner]
+        counts[job.status] -= 1
+        counts[status] = counts.get(status, 0) + 1
+        was_idle = job.status == IDLE
+        job.status = status
+        if was_idle and job.group is not None:
+            job.group.idle -= 1
+            self._forget_if_empty(job.group)
+            job.group = None
+        if status == IDLE:
+            self._enqueue(job)
+
+    def remove(self, job: Job) -> bool:
+        """Take a job out of the queue; True when it was the last of its cluster, which goes with it."""
+        counts = self.counts[job.cluster.owner]
+        counts[job.status] -= 1
+        if job.group is not None:
+            job.group.idle -= 1
+            self._forget_if_empty(job.group)
+            job.group = None
+        del job.cluster.jobs[job.proc]
+        if not any(counts.values()):
+            del self.counts[job.cluster.owner]
+        if not job.cluster.jobs:
+            del self.clusters[job.cluster.id]
+            return True
+        return False
+
+    def edited(self, job: Job) -> None:
+        """Put an idle job where it belongs after its attributes changed (another priority)."""
+        if job.status == IDLE and job.group is not None:
+            job.group.idle -= 1
+            self._forget_if_empty(job.group)
+            job.group = None
+            self._enqueue(job)
+
+    def learn(self, references: frozenset[str]) -> bool:
+        """Take in which job attributes machines refer to; True when the groups had to be made anew."""
+        if references <= self._references:
+            return False
+        self._references |= references
+        idle = [job for job in self.jobs() if job.status == IDLE]
+        self._groups.clear()
+        self._numbers.clear()
+        for cluster in self.clusters.values():
+            cluster.group = cluster.names = None
+        for job in idle:
+            job.group = None
+        for job in idle:
+            self._enqueue(job)
+        return True
+
+    def reprioritise(self, prio: Expr) -> None:
+        """Another PRIO expression (configuration re-read)."""
+        self._prio = prio
+        for cluster in self.clusters.values():
+            cluster.group = None
+        for job in list(self.jobs()):
+            self.edited(job)
+
+    # -- the idle order ----------------------------------------------------------------------------------
+
+    def groups(self, owner: str) -> list[Group]:
+        """The owner's groups with idle jobs, the one whose first job comes first in front."""
+        heads: list[tuple[tuple[float, int, int], int, Group]] = []
+        for group in self._groups.values():
+            if group.owner == owner and group.idle:
+                head = self._head(group)
+                if head is not None:
+                    heads.append((head, group.id, group))
+        heads.sort()
+        return [group for _, _, group in heads]
+
+    def group(self, number: int) -> Group | None:
+        return self._numbers.get(number)
+
+    def first(self, group: Group) -> Job | None:
+        """The job of the group that comes first, left where it is."""
+        head = self._head(group)
+        return self.find(head[1], head[2]) if head else None
+
+    def _head(self, group: Group) -> tuple[float, int, int] | None:
+        heap = group.heap
+        while heap:
+            prio, cluster, proc = heap[0]
+            job = self.find(cluster, proc)
+            if job is not None and job.group is group and job.status == IDLE and job.prio == -prio:
+                return heap[0]
+            heapq.heappop(heap)
+        return None
+
+    def _enqueue(self, job: Job) -> None:
+        cluster = job.cluster
+        plain = not job.state and (not job.delta or not self._delta_matters(job.delta, cluster))
+        if plain and cluster.group is not None:
+            job.prio = cluster.prio
+            group = self._groups.setdefault((cluster.owner, cluster.group.signature), cluster.group)
+            self._numbers[group.id] = group
+        else:
+            ad = job.ad()
+            job.prio = self._priority(ad)
+            group = self._group_of(cluster.owner, ad)
+            if plain:
+                cluster.group, cluster.prio = group, job.prio
+        job.group = group
+        group.idle += 1
+        heapq.heappush(group.heap, (-job.prio, cluster.id, job.proc))
+
+    def _delta_matters(self, delta: Wire, cluster: Cluster) -> bool:
+        if cluster.names is None:
+            cluster.names = autoclusters.significant(cluster.ad, self._references) | {"jobprio", "qdate"}
+        return any(name.lower() in cluster.names for name in delta)
+
+    def _group_of(self, owner: str, ad: ClassAd) -> Group:
+        names = autoclusters.significant(ad, self._references)
+        signature = autoclusters.signature(ad, names)
+        group = self._groups.get((owner, signature))
+        if group is None:
+            group = Group(self._next_group, owner, signature, ad)
+            self._next_group += 1
+            self._groups[(owner, signature)] = group
+            self._numbers[group.id] = group
+        return group
+
+    def _forget_if_empty(self, group: Group) -> None:
+        if group.idle == 0:
+            self._groups.pop((group.owner, group.signature), None)
+            self._numbers.pop(group.id, None)
+            group.heap.clear()
+
+    def _priority(self, ad: ClassAd) -> float:
+        prio = ad.value("JobPrio", 0)
+        context = ClassAd(
+            {
+                "UserPrio": prio if isinstance(prio, (int, float)) else 0,
+                "Expanded": 1 if ad.value("NumJobStarts", 0) else 0,
+            },
+            parent=ad,
+        )
+        value = evaluate(self._prio, context)
+        return float(value) if isinstance(value, (int, float)) else 0.0

@@ -1,0 +1,148 @@
+"""The collector's memory: ads that expire unless they are renewed (EV 3.4, RL 3.2.2).
+
+Plain state without I/O. Ads come whole or as differences: each advertiser numbers its updates, and a difference
+whose number does not follow on (the collector has restarted, an update was lost) is answered with "resend", upon
+which the whole ad comes again; so the pool is relearned without anybody's help.
+
+A name belongs to whoever holds it: another node cannot take it over while the ad is alive, which keeps two
+schedds of one name apart and a stranger from advertising somebody else's machine (EV 2.9.1, first hazard).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.errors import PoolError
+
+Wire = dict[str, Any]
+Key = tuple[str, str]
+
+#: Longest and shortest time an advertiser may ask its ad to live, seconds.
+LONGEST_LIFE = 24 * 3600.0
+SHORTEST_LIFE = 1.0
+
+
+class NameTaken(PoolError):
+    """Another node advertises under this name."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One ad as it was last told.
+
+    Attributes:
+        key: type ("Machine", "Submitter", "Scheduler", ...) and name.
+        holder: the node that advertises it.
+        incarnation: drawn anew by each start of the advertiser, so that its restart is no gap in numbers.
+        private: what only negotiators are shown (claim ids).
+        expires: monotonic time.
+    """
+
+    key: Key
+    holder: str
+    incarnation: str
+    sequence: int
+    ad: Wire
+    private: Wire
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One advertisement as it comes in.
+
+    Attributes:
+        whole: `ad` is everything; else `ad` holds what changed and `gone` the names that went.
+        lifetime: seconds for which the ad counts without another update.
+    """
+
+    kind: str
+    name: str
+    incarnation: str
+    sequence: int
+    whole: bool
+    ad: Wire
+    gone: tuple[str, ...] = ()
+    private: Wire | None = None
+    lifetime: float = 900.0
+
+
+@dataclass(slots=True)
+class Registry:
+    """All ads of the pool, by type and name."""
+
+    entries: dict[Key, Entry] = field(default_factory=dict)
+    _due: list[tuple[float, Key]] = field(default_factory=list)
+
+    def update(self, update: Update, holder: str, now: float) -> Entry | None:
+        """Take in an advertisement; None asks the advertiser to send the whole ad again.
+
+        Raises:
+            NameTaken: another node holds the name.
+        """
+        key = (update.kind, update.name)
+        entry = self.entries.get(key)
+        if entry is not None and entry.holder != holder:
+            raise NameTaken(
+                f"cannot advertise {update.kind} {update.name}: node {entry.holder} advertises under this name",
+                hint="give one of the two another NODE_NAME; a name is free again when its ad has expired",
+            )
+        life = min(max(update.lifetime, SHORTEST_LIFE), LONGEST_LIFE)
+        if update.whole:
+            entry = Entry(
+                key, holder, update.incarnation, update.sequence, dict(update.ad), dict(update.private or {}), now + life
+            )
+            self.entries[key] = entry
+        elif entry is None or entry.incarnation != update.incarnation or update.sequence != entry.sequence + 1:
+            return None
+        else:
+            for name in update.gone:
+                entry.ad.pop(name, None)
+            entry.ad.update(update.ad)
+            if update.private is not None:
+                entry.private = dict(update.private)
+            entry.sequence = update.sequence
+            entry.expires = now + life
+        heapq.heappush(self._due, (entry.expires, key))
+        return entry
+
+    def invalidate(self, kind: str, name: str, holder: str) -> bool:
+        """Take an ad out at its holder's word; False when it is not there or not the holder's."""
+        entry = self.entries.get((kind, name))
+        if entry is None or entry.holder != holder:
+            return False
+        del self.entries[(kind, name)]
+        return True
+
+    def expire(self, now: float) -> list[Key]:
+        """Drop what has not been renewed in time, and say what."""
+        gone: list[Key] = []
+        while self._due and self._due[0][0] <= now:
+            _, key = heapq.heappop(self._due)
+            entry = self.entries.get(key)
+            if entry is not None and entry.expires <= now:
+                del self.entries[key]
+                gone.append(key)
+        return gone
+
+    def next_expiry(self) -> float | None:
+        """Monotonic time at which `expire` should be called next."""
+        return self._due[0][0] if self._due else None
+
+    def of_kind(self, kind: str) -> Iterator[Entry]:
+        for entry in self.entries.values():
+            if kind in (entry.key[0], "Any"):
+                yield entry
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Wire, tuple[str, ...]]:
+    """What to send so that `old` becomes `new`: changed or new attributes, and the names that went."""
+    changed = {name: value for name, value in new.items() if name not in old or not _same(old[name], value)}
+    return changed, tuple(name for name in old if name not in new)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and one == other

@@ -1,0 +1,182 @@
+"""Telling the collector about this node's ads: at once on a change, as differences, and again before they expire.
+
+The collector keeps soft state only. When the connection to it breaks, or it asks for it because it has restarted,
+everything is sent whole again; nobody else needs to do anything (A2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.outside import Outside
+from pool.policy.registry import difference
+from pool.roles.links import Links
+from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
+
+Wire = dict[str, Any]
+Key = tuple[str, str]
+
+FIRST_RETRY = 0.05
+LONGEST_RETRY = 10.0
+#: Ads sent in one call at the most.
+BATCH = 500
+
+
+@dataclass(slots=True)
+class _Ad:
+    now: Wire
+    private: Wire | None
+    sent: Wire | None = None
+    sent_private: Wire | None = None
+    sequence: int = 0
+
+
+@dataclass(slots=True)
+class Advertiser:
+    """The ads of one role and their way to the collector.
+
+    Args:
+        interval: seconds between two updates of an ad that does not change.
+        lifetime: seconds after which the collector drops an ad that was not renewed.
+        instance: what tells this node from another of the same name, the same after a restart.
+    """
+
+    links: Links
+    collector: str
+    outside: Outside
+    interval: float
+    lifetime: float
+    log: logging.Logger
+    instance: str = ""
+    _ads: dict[Key, _Ad] = field(default_factory=dict)
+    _dirty: dict[Key, None] = field(default_factory=dict)
+    _gone: dict[Key, None] = field(default_factory=dict)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _incarnation: str = ""
+    _refused: dict[Key, str] = field(default_factory=dict)
+
+    def publish(self, kind: str, name: str, ad: Wire, private: Wire | None = None) -> None:
+        """Say what an ad is now; it is sent at once if anything in it changed."""
+        key = (kind, name)
+        known = self._ads.get(key)
+        if known is None:
+            self._ads[key] = _Ad(ad, private)
+            self._gone.pop(key, None)
+        else:
+            if known.now == ad and known.private == private:
+                return
+            known.now, known.private = ad, private
+        self._dirty[key] = None
+        self._wake.set()
+
+    def withdraw(self, kind: str, name: str) -> None:
+        """Take an ad back."""
+        key = (kind, name)
+        if self._ads.pop(key, None) is not None:
+            self._dirty.pop(key, None)
+            self._gone[key] = None
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        loop = asyncio.get_running_loop()
+        retry = FIRST_RETRY
+        renew = loop.time() + self.interval
+        self._start_over()
+        link = None
+        while True:
+            try:
+                if link is None or link.closed.done():
+                    link = await self.links.to(self.collector)
+                    self._start_over()
+                await self._send(link)
+                retry = FIRST_RETRY
+            except (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError) as error:
+                if retry >= LONGEST_RETRY / 8:
+                    self.log.warning("cannot reach the collector", extra={"address": self.collector, "error": str(error)})
+                link = None
+                await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
+                retry = min(retry * 2, LONGEST_RETRY)
+                continue
+            await self._pause(link, max(0.0, renew - loop.time()))
+            if loop.time() >= renew:
+                renew = loop.time() + self.interval
+                self._dirty.update(dict.fromkeys(self._ads))
+
+    async def farewell(self) -> None:
+        """Withdraw everything, as far as the collector can be reached now."""
+        self._gone.update(dict.fromkeys(self._ads))
+        self._ads.clear()
+        self._dirty.clear()
+        try:
+            link = await self.links.to(self.collector)
+            await self._send(link, timeout=1.0)
+        except (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError):
+            return
+
+    def _start_over(self) -> None:
+        self._incarnation = self.outside.secret(8)
+        for ad in self._ads.values():
+            ad.sent = None
+        self._dirty = dict.fromkeys(self._ads)
+
+    async def _pause(self, link: Any, longest: float) -> None:
+        waiter = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait({waiter, link.closed}, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
+
+    async def _send(self, link: Any, timeout: float = 30.0) -> None:
+        while self._dirty or self._gone:
+            self._wake.clear()
+            keys = list(self._dirty)[:BATCH]
+            gone = list(self._gone)
+            updates = []
+            for key in keys:
+                del self._dirty[key]
+                updates.append(self._update(key, self._ads[key]))
+            self._gone.clear()
+            try:
+                answer = await link.call(
+                    "collector.update",
+                    {
+                        "instance": self.instance,
+                        "incarnation": self._incarnation,
+                        "updates": updates,
+                        "gone": [list(key) for key in gone],
+                    },
+                    timeout=timeout,
+                )
+            except BaseException:
+                self._gone.update(dict.fromkeys(gone))
+                raise
+            for kind, name in answer.get("resend", ()):
+                ad = self._ads.get((kind, name))
+                if ad is not None:
+                    ad.sent = None
+                    self._dirty[(kind, name)] = None
+            self._tell_refusals(answer.get("refused", ()))
+        self._wake.clear()
+
+    def _update(self, key: Key, ad: _Ad) -> Wire:
+        ad.sequence += 1
+        update: Wire = {"kind": key[0], "name": key[1], "sequence": ad.sequence, "lifetime": self.lifetime}
+        if ad.sent is None:
+            update |= {"whole": True, "ad": ad.now, "private": ad.private}
+        else:
+            changed, gone = difference(ad.sent, ad.now)
+            update |= {"whole": False, "ad": changed, "gone": list(gone)}
+            if ad.private != ad.sent_private:
+                update["private"] = ad.private or {}
+        ad.sent, ad.sent_private = ad.now, ad.private
+        return update
+
+    def _tell_refusals(self, refused: list[list[str]]) -> None:
+        for kind, name, why in refused:
+            if self._refused.get((kind, name)) != why:
+                self._refused[(kind, name)] = why
+                self.log.error("the collector refuses an ad", extra={"ad": f"{kind} {name}", "why": why})

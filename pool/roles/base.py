@@ -1,0 +1,117 @@
+"""What every role is given and what a node asks of it.
+
+A role is a service (its RPC methods) with a life: `start` makes it ready, `run` lasts as long as it works and
+raises when it fails, `stop` ends it. The node restarts a role that failed; a role therefore keeps everything that
+must survive outside itself (store, keepers' directories, other roles).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pool.config import Settings
+from pool.machine import Sensors
+from pool.outside import Outside
+from pool.roles.links import Links
+from pool.shadow.files import FilesOf
+from pool.starter.keeper import Keepers
+from pool.store import Store
+from pool.wire import Service
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """Everything a role takes from its node.
+
+    Attributes:
+        node: this node's name, unique in the pool.
+        instance: drawn at the node's first start and kept, so that two nodes of one name are told apart.
+        address: where other nodes reach it.
+        collector: the address of the pool's collector.
+        state: directory for what must survive; None keeps nothing (simulation).
+        user: whom this node runs as; None when it may act for several users.
+        files: submit-side file access by user name.
+        store: opens the schedd's queue.
+        sensors, keepers: made for a startd at its start.
+        tell_admin: leaves a message for the administrator (log, and mail where configured).
+        mail: sends a notice to a user; returns False where there is no mail here.
+    """
+
+    node: str
+    instance: str
+    address: str
+    collector: str
+    outside: Outside
+    settings: Settings
+    links: Links
+    state: Path | None
+    user: str | None
+    files: FilesOf
+    store: Callable[[], Store]
+    sensors: Callable[[], Sensors]
+    keepers: Callable[[], Keepers]
+    tell_admin: Callable[[str], None]
+    mail: Callable[[str, str, str], Coroutine[Any, Any, bool]]
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
+
+
+class Role(Service):
+    """A role of a node."""
+
+    name: ClassVar[str]
+
+    def __init__(self, given: Surroundings) -> None:
+        super().__init__()
+        self.given = given
+        self.settings = given.settings
+        self.outside = given.outside
+        self.log = given.log.getChild(self.name)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._failed: asyncio.Future[None] | None = None
+
+    async def start(self) -> None:
+        """Make ready; afterwards calls are served."""
+
+    async def run(self) -> None:
+        """Last until the role is stopped; raise what a background task of the role raised."""
+        self._failed = asyncio.get_running_loop().create_future()
+        await self._failed
+
+    async def stop(self, *, handover: bool) -> None:
+        """End the role. With `handover` running jobs go on in their keepers, to be found again."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def die(self) -> None:
+        """Stop without a word to anybody, as if the process had been killed: for the node's failures and tests."""
+        await Role.stop(self, handover=True)
+
+    def reload(self, settings: Settings) -> None:
+        """Take in settings that were read again; running jobs are not touched."""
+        self.settings = settings
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run something in the background of the role; if it raises, the role fails (and is restarted)."""
+        task = asyncio.get_running_loop().create_task(work, name=f"{self.name}.{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            return
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+        else:
+            self.log.error("background work failed", exc_info=error, extra={"task": task.get_name()})

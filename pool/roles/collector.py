@@ -1,0 +1,150 @@
+"""The collector: what the pool knows about itself, in soft state only (A2, EV 3.4, RL 3.2.2).
+
+Takes advertisements in, answers queries, and pushes every change to whoever watches (the negotiator does). It never
+decides anything. Claim ids are kept apart from the ads and are shown to watchers with the right to negotiate only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from pool.classad import ClassAd, evaluate, parse_expr
+from pool.errors import PoolError
+from pool.policy.registry import Entry, NameTaken, Registry, Update
+from pool.roles.base import Role
+from pool.wire import Call, Right, Stream, method, streaming
+
+BATCH = 500
+#: A watcher that has this many changes waiting is too slow; it is cut off and starts over from a fresh picture.
+MOST_WAITING = 200_000
+
+
+class _Watcher:
+    """One subscriber: the changes it has not been sent yet, the last word on each ad only."""
+
+    def __init__(self, kinds: frozenset[str], private: bool) -> None:
+        self.kinds = kinds
+        self.private = private
+        self.changes: dict[tuple[str, str], Entry | None] = {}
+        self.wake = asyncio.Event()
+
+    def tell(self, key: tuple[str, str], entry: Entry | None) -> None:
+        if key[0] in self.kinds or "Any" in self.kinds:
+            self.changes[key] = entry
+            self.wake.set()
+
+
+class Collector(Role):
+    """The collector role."""
+
+    name: ClassVar[str] = "collector"
+
+    async def start(self) -> None:
+        self._registry = Registry()
+        self._watchers: set[_Watcher] = set()
+        self.spawn(self._expire(), "expire")
+
+    @method(Right.ADVERTISE)
+    async def update(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Take in ads. {incarnation, updates: [...], gone: [[kind, name]]} -> {resend: [...], refused: [...]}"""
+        now = asyncio.get_running_loop().time()
+        resend: list[list[str]] = []
+        refused: list[list[str]] = []
+        node = call.identity.name
+        holder = f"{node}#{params.get('instance', '')}"
+        incarnation = str(params["incarnation"])
+        for item in params["updates"]:
+            kind, name = str(item["kind"]), str(item["name"])
+            update = Update(
+                kind,
+                name,
+                incarnation,
+                int(item["sequence"]),
+                bool(item["whole"]),
+                item["ad"],
+                tuple(item.get("gone") or ()),
+                item.get("private"),
+                float(item["lifetime"]),
+            )
+            if kind == "Machine" and name != node and not name.endswith(f"@{node}"):
+                refused.append([kind, name, f"a machine ad of node {node} must be named SLOT@{holder}"])
+                continue
+            try:
+                entry = self._registry.update(update, holder, now)
+            except NameTaken as error:
+                refused.append([kind, name, str(error)])
+                continue
+            if entry is None:
+                resend.append([kind, name])
+                continue
+            self._tell((kind, name), entry)
+        for kind, name in params.get("gone", ()):
+            if self._registry.invalidate(kind, name, holder):
+                self._tell((kind, name), None)
+        return {"resend": resend, "refused": refused}
+
+    @streaming(Right.READ)
+    async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Ads of one type, in batches: {type, constraint, attributes, limit}."""
+        kind = str(params.get("type") or "Any")
+        constraint = parse_expr(params["constraint"]) if params.get("constraint") else None
+        wanted = params.get("attributes")
+        left = int(params.get("limit") or 0) or None
+        now = self.outside.wall()
+        batch: list[dict[str, Any]] = []
+        for entry in list(self._registry.of_kind(kind)):
+            if constraint is not None:
+                value = evaluate(constraint, ClassAd.from_wire(entry.ad), None, now)
+                if value is not True and not (isinstance(value, (int, float)) and value):
+                    continue
+            batch.append({name: entry.ad[name] for name in wanted if name in entry.ad} if wanted else entry.ad)
+            if left is not None:
+                left -= 1
+                if not left:
+                    break
+            if len(batch) >= BATCH:
+                await stream.send(batch)
+                batch = []
+        if batch:
+            await stream.send(batch)
+        await stream.finish()
+
+    @streaming(Right.READ)
+    async def watch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Every ad now, then each change: items are lists of [kind, name, ad or None, private or None]."""
+        private = bool(params.get("private"))
+        if private and Right.NEGOTIATE not in call.identity.rights:
+            raise PoolError(f"{call.identity.name} may not see claim ids", hint="only a negotiator's node may")
+        watcher = _Watcher(frozenset(params.get("types") or ["Any"]), private)
+        for entry in self._registry.entries.values():
+            watcher.tell(entry.key, entry)
+        self._watchers.add(watcher)
+        watcher.wake.set()
+        try:
+            while True:
+                await watcher.wake.wait()
+                watcher.wake.clear()
+                changes, watcher.changes = watcher.changes, {}
+                items = [
+                    [kind, name, entry.ad if entry else None, entry.private if entry and private else None]
+                    for (kind, name), entry in changes.items()
+                ]
+                for start in range(0, max(len(items), 1), BATCH):
+                    await stream.send(items[start : start + BATCH])
+        finally:
+            self._watchers.discard(watcher)
+
+    def _tell(self, key: tuple[str, str], entry: Entry | None) -> None:
+        for watcher in list(self._watchers):
+            watcher.tell(key, entry)
+
+    async def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = self._registry.next_expiry()
+            pause = 30.0 if due is None else min(max(due - loop.time(), 0.05), 30.0)
+            await asyncio.sleep(pause)
+            for key in self._registry.expire(loop.time()):
+                self.log.info("an ad expired", extra={"ad": f"{key[0]} {key[1]}"})
+                self._tell(key, None)

@@ -1,0 +1,215 @@
+"""What people, and the expressions they gave at submit, do to jobs: remove, hold, release, vacate, prioritise.
+
+An idle or held job is changed on the spot. A running one is first stopped: the wish is written down with the job,
+the startd is asked, and when the end is reported (or the machine is known to be lost) the wish is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from pool.classad import evaluate, parse_expr
+from pool.errors import PoolError
+from pool.jobs.events import EventKind
+from pool.jobs.states import Happening
+from pool.outside import Outside
+from pool.policy.exits import Verdict, has_periodic, periodic
+from pool.policy.queue import ACTIVE, HELD, Cluster, Job
+from pool.roles.schedd.ledger import Ledger, Step
+from pool.roles.schedd.placement import Placement, hold_step
+
+ACTIONS = ("remove", "hold", "release", "vacate", "prio")
+#: Jobs changed in one durable step; between steps other work gets its turn.
+BATCH = 1000
+PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
+
+
+class Acts:
+    """Changes to jobs by their users."""
+
+    def __init__(self, ledger: Ledger, placement: Placement, outside: Outside) -> None:
+        self._ledger = ledger
+        self._queue = ledger.queue
+        self._placement = placement
+        self._outside = outside
+        self._periodic: set[int] | None = None
+
+    async def act(self, params: dict[str, Any], only_owner: str | None) -> dict[str, Any]:
+        """Do something to the jobs chosen.
+
+        Args:
+            params: {action, ids | constraint | owner | all, reason, value, force}.
+            only_owner: whose jobs may be touched; None for an administrator.
+
+        Returns:
+            {done: count, jobs: [[c, p]...] (at most 1000 named), refused: [{id, why}], owners: [...]}.
+        """
+        action = str(params.get("action"))
+        if action not in ACTIONS:
+            raise PoolError(f"cannot {action} jobs", hint=f"possible are {', '.join(ACTIONS)}")
+        if action == "prio" and not isinstance(params.get("value"), int):
+            raise PoolError("prio needs a whole number")
+        done: list[Job] = []
+        refused: list[dict[str, Any]] = []
+        owners: set[str] = set()
+        steps: list[Step] = []
+        stops: list[tuple[Job, dict[str, Any]]] = []
+        reason = str(params.get("reason") or "")
+        for job in self.chosen(params, refused):
+            if only_owner is not None and job.cluster.owner != only_owner:
+                refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
+                continue
+            why_not = self._do(action, job, params, reason or f"by {only_owner or 'an administrator'}", steps, stops)
+            if why_not:
+                refused.append({"id": list(job.id), "why": why_not})
+                continue
+            done.append(job)
+            owners.add(job.cluster.owner)
+            if len(steps) >= BATCH:
+                await self._ledger.commit(*steps)
+                steps = []
+        if steps:
+            await self._ledger.commit(*steps)
+        graceful = not params.get("force")
+        await asyncio.gather(*(self._placement.stop(job, wish, graceful) for job, wish in stops))
+        return {
+            "done": len(done),
+            "jobs": [list(job.id) for job in done[:1000]],
+            "refused": refused[:1000],
+            "owners": sorted(owners),
+        }
+
+    def chosen(self, params: dict[str, Any], missing: list[dict[str, Any]]) -> list[Job]:
+        """The jobs that ids, a constraint, an owner or `all` name; ids that are not there go to `missing`."""
+        queue = self._queue
+        if params.get("ids"):
+            found: dict[tuple[int, int], Job] = {}
+            for number in params["ids"]:
+                if len(number) == 1:
+                    cluster = queue.clusters.get(int(number[0]))
+                    jobs: Iterable[Job] = cluster.jobs.values() if cluster else ()
+                else:
+                    one = queue.find(int(number[0]), int(number[1]))
+                    jobs = [one] if one else ()
+                for job in jobs:
+                    found[job.id] = job
+                if not jobs:
+                    missing.append({"id": list(number), "why": "there is no such job in the queue"})
+            return list(found.values())
+        jobs = queue.jobs()
+        if params.get("owner"):
+            jobs = (job for job in jobs if job.cluster.owner == params["owner"])
+        elif not params.get("constraint") and not params.get("all"):
+            raise PoolError("no jobs named", hint="name job ids, a user, a constraint, or all")
+        if params.get("constraint"):
+            expression = parse_expr(str(params["constraint"]), syntax="old")
+            now = self._outside.wall()
+            jobs = (job for job in jobs if _true(evaluate(expression, job.ad(), None, now)))
+        return list(jobs)
+
+    def _do(
+        self,
+        action: str,
+        job: Job,
+        params: dict[str, Any],
+        reason: str,
+        steps: list[Step],
+        stops: list[tuple[Job, dict[str, Any]]],
+    ) -> str | None:
+        active = job.status in ACTIVE
+        if action == "remove":
+            if active:
+                stops.append((job, {"what": "remove", "why": reason, "graceful": not params.get("force")}))
+            else:
+                steps.append(Step(job, Happening.REMOVE, {"RemoveReason": reason}, EventKind.ABORTED, {"why": reason}))
+        elif action == "hold":
+            if job.status == HELD:
+                return "it is held already"
+            code = int(params.get("code", 1))
+            if active:
+                stops.append((job, {"what": "hold", "why": reason, "code": code, "graceful": True}))
+            else:
+                steps.append(hold_step(job, reason, code))
+        elif action == "release":
+            if job.status != HELD:
+                return "it is not held"
+            steps.append(release_step(job, reason))
+        elif action == "vacate":
+            if not active:
+                return "it is not running"
+            stops.append((job, {"what": "vacate", "why": reason, "graceful": not params.get("force")}))
+        elif action == "prio":
+            value = int(params["value"])
+            if not PRIO_LOW <= value <= PRIO_HIGH:
+                return "a priority has 32 bits"
+            steps.append(Step(job, None, {"JobPrio": value}))
+            job.update({"JobPrio": value})
+            self._queue.edited(job)
+        return None
+
+    # -- periodic expressions ----------------------------------------------------------------------------
+
+    def added(self, cluster: Cluster) -> None:
+        """A cluster came in: note whether its jobs have periodic expressions to look at."""
+        if self._periodic is not None and self._has_any(cluster):
+            self._periodic.add(cluster.id)
+
+    async def watch_expressions(self, interval: float) -> None:
+        """Evaluate periodic expressions of the jobs that have any, until cancelled (RL 4.1)."""
+        self._periodic = {number for number, cluster in self._queue.clusters.items() if self._has_any(cluster)}
+        while True:
+            await asyncio.sleep(interval)
+            for number in list(self._periodic):
+                cluster = self._queue.clusters.get(number)
+                if cluster is None:
+                    self._periodic.discard(number)
+                    continue
+                await self._look_at(cluster)
+
+    @staticmethod
+    def _has_any(cluster: Cluster) -> bool:
+        return has_periodic(cluster.ad) or any(
+            job.delta and any(name.lower().startswith("periodic") for name in job.delta)
+            for job in cluster.jobs.values()
+        )
+
+    async def _look_at(self, cluster: Cluster) -> None:
+        now = self._outside.wall()
+        steps: list[Step] = []
+        for job in list(cluster.jobs.values()):
+            decision = periodic(job.ad(), job.status == HELD, now)
+            if decision.verdict is Verdict.STAY or (job.state or {}).get("_wish"):
+                continue
+            wish = {"why": decision.reason, "code": decision.code, "subcode": decision.subcode, "graceful": True}
+            if decision.verdict is Verdict.RELEASE:
+                steps.append(release_step(job, decision.reason))
+            elif job.status in ACTIVE:
+                wish["what"] = "hold" if decision.verdict is Verdict.HOLD else "remove"
+                await self._placement.stop(job, wish, True)
+            elif decision.verdict is Verdict.HOLD:
+                steps.append(hold_step(job, decision.reason, decision.code, None, decision.subcode))
+            else:
+                why = decision.reason
+                steps.append(Step(job, Happening.REMOVE, {"RemoveReason": why}, EventKind.ABORTED, {"why": why}))
+        if steps:
+            await self._ledger.commit(*steps)
+            self._placement.offer(cluster.owner)
+
+
+def release_step(job: Job, reason: str) -> Step:
+    """The step that makes a held job idle again; why it was held stays to be read as the last reason."""
+    changes = {
+        "LastHoldReason": job.get("HoldReason"),
+        "HoldReason": None,
+        "HoldReasonCode": None,
+        "HoldReasonSubCode": None,
+        "ReleaseReason": reason,
+        "_failed_starts": None,
+    }
+    return Step(job, Happening.RELEASE, changes, EventKind.RELEASED, {"why": reason})
+
+
+def _true(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) and bool(value)

@@ -1,0 +1,233 @@
+"""The queue, its store and its events, kept in step.
+
+Every change of a job goes through `commit`: memory first, so that the next decision sees it; then the store; and
+only when the store has it for good do events go out and the caller goes on to act on it or to acknowledge it. Where
+the disk refuses (full, read-only), nothing is acknowledged and nothing is lost: the write is tried again, with what
+the jobs are by then, until it goes through (start contract, rules 1 and 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.states import Happening, JobStatus, move
+from pool.outside import Outside
+from pool.policy.queue import IDLE, Cluster, Job, Queue, Wire
+from pool.store import (
+    WHOLE_CLUSTER,
+    AddEvent,
+    Change,
+    EndProc,
+    Loaded,
+    NewCluster,
+    RemoveCluster,
+    SetProc,
+    Store,
+    StoreError,
+)
+
+RETRY = 1.0
+
+
+@dataclass(slots=True)
+class Step:
+    """One change of one job.
+
+    Attributes:
+        happening: what moves the job to another state by the table of `pool.jobs.states`; None leaves it.
+        changes: attributes to set; None as a value removes one.
+        event: what to tell about it, with its data.
+        status: the state it led to, once it has been noted.
+    """
+
+    job: Job
+    happening: Happening | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
+    event: EventKind | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    noted: bool = False
+    status: JobStatus | None = None
+
+
+class Ledger:
+    """The one place through which the queue changes."""
+
+    def __init__(self, store: Store, queue: Queue, outside: Outside, log: logging.Logger) -> None:
+        self.store = store
+        self.queue = queue
+        self.next_cluster = 1
+        self.last_event = 0
+        self._outside = outside
+        self._log = log
+        self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
+        self._reserved: dict[int, str] = {}
+
+    # -- start -------------------------------------------------------------------------------------------
+
+    def load(self) -> list[Job]:
+        """Fill the queue from the store; returns the jobs that were running."""
+        loaded: Loaded = self.store.load()
+        self.next_cluster = loaded.next_cluster
+        self.last_event = loaded.next_event - 1
+        active: list[Job] = []
+        for row in loaded.clusters:
+            cluster = Cluster(row.cluster, row.owner, msgpack.unpackb(row.ad))
+            self.queue.add_cluster(cluster)
+            for proc in range(row.count):
+                if proc in row.ended:
+                    continue
+                packed = row.deltas[proc] if row.deltas else None
+                delta = msgpack.unpackb(packed) if packed else None
+                known = row.procs.get(proc)
+                state = msgpack.unpackb(known.state) if known and known.state else None
+                job = Job(cluster, proc, known.status if known else IDLE, delta, state)
+                self.queue.add(job)
+                if state and "_run" in state:
+                    active.append(job)
+        return active
+
+    # -- submit ------------------------------------------------------------------------------------------
+
+    def reserve(self, owner: str) -> int:
+        """An id for a cluster that will be submitted; lost with a restart, never given twice."""
+        cluster = self.next_cluster
+        self.next_cluster += 1
+        self._reserved[cluster] = owner
+        return cluster
+
+    def take_reserved(self, cluster: int, owner: str) -> bool:
+        """Whether the id was reserved for this owner; it can be used once."""
+        if self._reserved.get(cluster) != owner:
+            return False
+        del self._reserved[cluster]
+        return True
+
+    async def submit(
+        self, number: int, owner: str, wire: Wire, count: int, deltas: Sequence[Wire | None] | None, status: int
+    ) -> Cluster:
+        """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be."""
+        now = self._outside.wall()
+        packed = None if deltas is None else [msgpack.packb(delta) if delta else None for delta in deltas]
+        changes: list[Change] = [NewCluster(number, owner, msgpack.packb(wire), count, packed, now)]
+        if status != IDLE:
+            changes += [SetProc(number, proc, status, b"") for proc in range(count)]
+        changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, msgpack.packb({"count": count})))
+        results = await self.store.write(*changes)
+        cluster = Cluster(number, owner, wire)
+        self.queue.add_cluster(cluster)
+        for proc in range(count):
+            self.queue.add(Job(cluster, proc, status, (deltas[proc] or None) if deltas else None, None))
+        self._publish([JobEvent(results[-1], number, WHOLE_CLUSTER, EventKind.SUBMIT, now, {"count": count})])
+        return cluster
+
+    # -- change ------------------------------------------------------------------------------------------
+
+    def note(self, step: Step) -> None:
+        """Apply a step in memory, for decisions that follow before it is durable; `commit` must come after it.
+
+        Raises:
+            JobStateError: this cannot happen to the job in its state.
+        """
+        if step.noted:
+            return
+        step.noted = True
+        if step.happening is not None:
+            step.status = move(JobStatus(step.job.status), step.happening).next
+            step.changes.setdefault("EnteredCurrentStatus", int(self._outside.wall()))
+        step.job.update(step.changes)
+        if step.status is not None:
+            self.queue.set_status(step.job, step.status)
+
+    async def commit(self, *steps: Step) -> None:
+        """Apply steps; returns when they are durable. Jobs that reach an end leave the queue for the history."""
+        now = self._outside.wall()
+        events: list[tuple[Step, float]] = []
+        ended: list[tuple[Job, Wire, int]] = []
+        emptied: set[int] = set()
+        for step in steps:
+            job = step.job
+            self.note(step)
+            if step.event is not None:
+                events.append((step, now))
+            if JobStatus(job.status).final:
+                ended.append((job, job.wire(), job.status))
+                if self.queue.remove(job):
+                    emptied.add(job.cluster.id)
+        ended_ids = {job.id for job, _, _ in ended}
+        alive = [step.job for step in steps if step.job.id not in ended_ids]
+
+        def changes() -> list[Change]:
+            made: list[Change] = []
+            for job in dict.fromkeys(alive):
+                if job.cluster.jobs.get(job.proc) is job:
+                    made.append(SetProc(*job.id, job.status, msgpack.packb(job.state) if job.state else b""))
+            for job, wire, status in ended:
+                made.append(
+                    EndProc(
+                        *job.id,
+                        status,
+                        msgpack.packb(wire),
+                        now,
+                        _seconds(wire, "LocalUserCpu") + _seconds(wire, "LocalSysCpu"),
+                        _seconds(wire, "RemoteUserCpu") + _seconds(wire, "RemoteSysCpu"),
+                    )
+                )
+            made += [RemoveCluster(number) for number in emptied]
+            made += [
+                AddEvent(*step.job.id, str(step.event), when, msgpack.packb(step.data)) for step, when in events
+            ]
+            return made
+
+        results = await self._write(changes)
+        if events:
+            numbers = results[len(results) - len(events) :]
+            self._publish(
+                [
+                    JobEvent(number, *step.job.id, _kind(step), when, step.data)
+                    for number, (step, when) in zip(numbers, events, strict=True)
+                ]
+            )
+
+    async def _write(self, changes: Callable[[], list[Change]]) -> list[Any]:
+        told = False
+        while True:
+            try:
+                return list(await self.store.write(*changes()))
+            except StoreError as error:
+                if not error.retry:
+                    raise
+                if not told:
+                    self._log.error("the queue cannot be written; trying again", extra={"error": str(error)})
+                    told = True
+                await asyncio.sleep(RETRY)
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    def listen(self, listener: Callable[[Sequence[JobEvent]], None]) -> Callable[[], None]:
+        """Be told of events once they are durable; returns what ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _publish(self, events: Sequence[JobEvent]) -> None:
+        if events and events[-1].number is not None:
+            self.last_event = max(self.last_event, events[-1].number)
+        for listener in list(self._listeners):
+            listener(events)
+
+
+def _kind(step: Step) -> EventKind:
+    assert step.event is not None
+    return step.event
+
+
+def _seconds(wire: Wire, name: str) -> float:
+    value = wire.get(name, 0)
+    return float(value) if isinstance(value, (int, float)) else 0.0
+

@@ -1,0 +1,255 @@
+"""What the schedd shows: the queue, the history, the accounts, the events and a job's output.
+
+Reads only. Long listings go out in batches with the loop free in between; nothing here keeps a copy of anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgpack
+
+from pool.classad import ClassAd, Expr, evaluate, parse_expr
+from pool.errors import PoolError
+from pool.jobs.events import EventKind, JobEvent
+from pool.outside import Outside
+from pool.policy.queue import ACTIVE, Job, Wire
+from pool.roles.links import Links
+from pool.roles.schedd.ledger import Ledger
+from pool.roles.schedd.placement import Claim, Placement
+from pool.shadow.files import FilesOf
+from pool.store import WHOLE_CLUSTER
+from pool.wire import Stream
+
+BATCH = 500
+#: A watcher with this many events waiting is too slow and is cut off; it asks again from where it was.
+MOST_WAITING = 100_000
+#: Seconds between two looks at a growing output file on this machine.
+LOOK = 0.2
+CHUNK = 64 * 1024
+
+
+class Listings:
+    """The read side of a schedd."""
+
+    def __init__(
+        self, ledger: Ledger, outside: Outside, placement: Placement, files: FilesOf, links: Links
+    ) -> None:
+        self._ledger = ledger
+        self._queue = ledger.queue
+        self._outside = outside
+        self._placement = placement
+        self._files = files
+        self._links = links
+
+    async def query(self, params: dict[str, Any], stream: Stream) -> None:
+        """Jobs in the queue: {constraint, ids, owner, attributes, limit} -> batches of ads."""
+        constraint = _parsed(params.get("constraint"))
+        wanted = params.get("attributes")
+        left = int(params.get("limit") or 0) or -1
+        now = self._outside.wall()
+        batch: list[Wire] = []
+        for job in list(self._select(params)):
+            if constraint is not None and not _true(evaluate(constraint, job.ad(), None, now)):
+                continue
+            batch.append(_project(job, wanted) if wanted else job.wire())
+            left -= 1
+            if left == 0:
+                break
+            if len(batch) >= BATCH:
+                await stream.send(batch)
+                batch = []
+        if batch:
+            await stream.send(batch)
+        await stream.finish()
+
+    async def history(self, params: dict[str, Any], stream: Stream) -> None:
+        """Ended jobs, newest first: the same parameters as `query`."""
+        constraint = _parsed(params.get("constraint"))
+        wanted = params.get("attributes")
+        left = int(params.get("limit") or 0) or -1
+        now = self._outside.wall()
+        ids = params.get("ids")
+        jobs = [(int(one[0]), int(one[1]) if len(one) > 1 else None) for one in ids] if ids else None
+        async for rows in self._ledger.store.history(
+            jobs=jobs, owner=params.get("owner"), limit=None if constraint or left < 0 else left
+        ):
+            batch: list[Wire] = []
+            for row in rows:
+                wire: Wire = msgpack.unpackb(row.ad)
+                if constraint is not None and not _true(evaluate(constraint, ClassAd.from_wire(wire), None, now)):
+                    continue
+                batch.append({name: wire[name] for name in wanted if name in wire} if wanted else wire)
+                left -= 1
+                if left == 0:
+                    break
+            if batch:
+                await stream.send(batch)
+            if left == 0:
+                break
+        await stream.finish()
+
+    async def summary(self) -> list[dict[str, Any]]:
+        """Per user: jobs, local and remote processor seconds, leverage (EV 2.8)."""
+        rows = await self._ledger.store.usage()
+        return [
+            {
+                "owner": row.owner,
+                "jobs": row.jobs,
+                "local_cpu": row.local_cpu,
+                "remote_cpu": row.remote_cpu,
+                "leverage": row.remote_cpu / row.local_cpu if row.local_cpu else None,
+            }
+            for row in rows
+        ]
+
+    def _select(self, params: dict[str, Any]) -> Iterable[Job]:
+        ids, owner = params.get("ids"), params.get("owner")
+        if ids:
+            jobs: list[Job] = []
+            for one in ids:
+                cluster = self._queue.clusters.get(int(one[0]))
+                if cluster is None:
+                    continue
+                if len(one) == 1:
+                    jobs += cluster.jobs.values()
+                elif int(one[1]) in cluster.jobs:
+                    jobs.append(cluster.jobs[int(one[1])])
+            return jobs
+        if owner:
+            return (job for job in self._queue.jobs() if job.cluster.owner == owner)
+        return self._queue.jobs()
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    async def watch(self, params: dict[str, Any], stream: Stream) -> None:
+        """Events, oldest first, then live: {cluster?, ids?, after} -> lists of events."""
+        cluster = int(params["cluster"]) if params.get("cluster") is not None else None
+        ids = {(int(one[0]), int(one[1]) if len(one) > 1 else -2) for one in params.get("ids") or ()}
+        after = int(params.get("after") or 0)
+        waiting: list[JobEvent] = []
+        wake = asyncio.Event()
+
+        def wanted(event: JobEvent) -> bool:
+            if cluster is not None and event.cluster != cluster:
+                return False
+            if not ids:
+                return True
+            return (
+                (event.cluster, event.proc) in ids
+                or (event.cluster, -2) in ids
+                or (event.proc == WHOLE_CLUSTER and any(one[0] == event.cluster for one in ids))
+            )
+
+        def listener(events: Sequence[JobEvent]) -> None:
+            waiting.extend(event for event in events if wanted(event))
+            if waiting:
+                wake.set()
+
+        stop = self._ledger.listen(listener)
+        try:
+            last = after
+            if params.get("after") is None or after < self._ledger.last_event:
+                async for rows in self._ledger.store.events(cluster, after=after):
+                    old = [
+                        JobEvent(
+                            row.number, row.cluster, row.proc, EventKind(row.kind), row.time, msgpack.unpackb(row.data)
+                        )
+                        for row in rows
+                    ]
+                    last = rows[-1].number
+                    chosen = [event.to_wire() for event in old if wanted(event)]
+                    if chosen:
+                        await stream.send(chosen)
+            await stream.send([])
+            while True:
+                await wake.wait()
+                wake.clear()
+                if len(waiting) > MOST_WAITING:
+                    raise PoolError("too slow a reader of events", hint="watch again from the last number seen", retry=True)
+                fresh, waiting[:] = [event for event in waiting if (event.number or 0) > last], []
+                for start in range(0, len(fresh), BATCH):
+                    await stream.send([event.to_wire() for event in fresh[start : start + BATCH]])
+        finally:
+            stop()
+
+    # -- output ------------------------------------------------------------------------------------------
+
+    async def tail(self, params: dict[str, Any], stream: Stream, only_owner: str | None) -> None:
+        """A job's output: {id, file: out|err, offset, follow} -> bytes; ends when all of an ended job is sent."""
+        number = (int(params["id"][0]), int(params["id"][1]))
+        which = "err" if params.get("file") == "err" else "out"
+        follow = bool(params.get("follow"))
+        offset = int(params.get("offset") or 0)
+        while True:
+            job = self._queue.find(*number)
+            ad = job.wire() if job is not None else await self._ended_ad(number)
+            owner = str(ad.get("Owner"))
+            if only_owner is not None and owner != only_owner:
+                raise PoolError(f"job {number[0]}.{number[1]} belongs to {owner}")
+            path = str(ad.get("Out" if which == "out" else "Err") or "/dev/null")
+            if path == "/dev/null":
+                raise PoolError(
+                    f"job {number[0]}.{number[1]} keeps no {'output' if which == 'out' else 'error'} file",
+                    hint=f"set {'output' if which == 'out' else 'error'} in the description file",
+                )
+            running = job is not None and job.status in ACTIVE
+            claim: Claim | None = job.run if job is not None else None
+            if running and claim is not None and claim.start is not None and claim.start.mode == "transfer":
+                offset = await self._tail_remote(claim, which, offset, stream)
+            else:
+                offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream)
+            if not follow or job is None:
+                if follow or job is None or not running:
+                    offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream)
+                break
+            await asyncio.sleep(LOOK)
+        await stream.finish()
+
+    async def _ended_ad(self, number: tuple[int, int]) -> Wire:
+        async for rows in self._ledger.store.history(jobs=[number], limit=1):
+            wire: Wire = msgpack.unpackb(rows[0].ad)
+            return wire
+        raise PoolError(f"there is no job {number[0]}.{number[1]}", hint="`poolnode q` and `poolnode history` list jobs")
+
+    async def _tail_here(self, owner: str, iwd: str, path: str, offset: int, stream: Stream) -> int:
+        files = self._files(owner)
+        full = path if path.startswith("/") else f"{iwd}/{path}"
+        try:
+            async for chunk in files.read(full, offset=offset):
+                await stream.send(chunk)
+                offset += len(chunk)
+        except PoolError as error:
+            if "no such file" not in str(error).lower():
+                raise
+        return offset
+
+    async def _tail_remote(self, claim: Claim, which: str, offset: int, stream: Stream) -> int:
+        link = await self._links.to(claim.startd)
+        remote = await link.stream("startd.tail", {"claim": claim.id, "file": which, "offset": offset})
+        async for chunk in remote:
+            await stream.send(chunk)
+            offset += len(chunk)
+        return offset
+
+
+def _project(job: Job, wanted: Sequence[str]) -> Wire:
+    own = job.own()
+    shared = job.cluster.wire
+    found: Wire = {}
+    for name in wanted:
+        if name in own:
+            found[name] = own[name]
+        elif name in shared:
+            found[name] = shared[name]
+    return found
+
+
+def _parsed(text: Any) -> Expr | None:
+    return parse_expr(str(text), syntax="old") if text else None
+
+
+def _true(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) and bool(value)

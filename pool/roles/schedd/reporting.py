@@ -1,0 +1,121 @@
+"""What the user is told without asking: the job's log file, and a notice at the end (A10, VS 6.3.3).
+
+Follows the events as they become durable. Log lines are appended with the rights of the job's owner; a log file
+that cannot be written is said once in the node's log and never stops a job. A notice goes by mail where there is a
+mail system, and into the event log always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from pool.classad import ClassAd
+from pool.errors import PoolError
+from pool.jobs.events import JobEvent
+from pool.jobs.notice import notice, should_notify
+from pool.jobs.userlog import render
+from pool.policy.queue import Cluster, Wire
+from pool.roles.base import Surroundings
+from pool.roles.schedd.ledger import Ledger
+from pool.store import WHOLE_CLUSTER
+
+
+class Reporting:
+    """Writes user logs and sends notices, in the order things happened."""
+
+    def __init__(self, ledger: Ledger, given: Surroundings, log: logging.Logger) -> None:
+        self._ledger = ledger
+        self._given = given
+        self._log = log
+        self._waiting: dict[tuple[str, str], list[str]] = {}
+        self._notices: list[Wire] = []
+        self._wake = asyncio.Event()
+        self._told: set[str] = set()
+        self._paths: dict[tuple[int, int], tuple[str, str] | None] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def begin(self) -> None:
+        """Listen to the ledger from now on."""
+        self._ledger.listen(self._hear)
+
+    def finished(self, ad: Wire) -> None:
+        """A job has ended for good; its owner may want a notice."""
+        if ad.get("JobNotification", 0):
+            self._notices.append(ad)
+            self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._idle.clear()
+            self._wake.clear()
+            await self.flush()
+            self._idle.set()
+
+    async def flush(self) -> None:
+        """Write and send everything that is waiting."""
+        waiting, self._waiting = self._waiting, {}
+        for (owner, path), lines in waiting.items():
+            try:
+                await self._given.files(owner).append(path, "".join(lines).encode())
+            except PoolError as error:
+                if path not in self._told:
+                    self._told.add(path)
+                    self._log.warning("a job log cannot be written", extra={"path": path, "error": str(error)})
+        notices, self._notices = self._notices, []
+        for wire in notices:
+            await self._notify(wire)
+
+    def _hear(self, events: Sequence[JobEvent]) -> None:
+        for event in events:
+            if event.proc == WHOLE_CLUSTER:
+                cluster = self._ledger.queue.clusters.get(event.cluster)
+                if cluster is not None and self._any_log(cluster):
+                    for proc in list(cluster.jobs):
+                        self._line(event.for_proc(proc), cluster, proc)
+                continue
+            cluster = self._ledger.queue.clusters.get(event.cluster)
+            self._line(event, cluster, event.proc)
+            if event.kind.ends:
+                self._paths.pop((event.cluster, event.proc), None)
+        if self._waiting:
+            self._wake.set()
+
+    @staticmethod
+    def _any_log(cluster: Cluster) -> bool:
+        if cluster.wire.get("UserLog"):
+            return True
+        return any(job.delta and "UserLog" in job.delta for job in cluster.jobs.values())
+
+    def _line(self, event: JobEvent, cluster: Cluster | None, proc: int) -> None:
+        key = (event.cluster, proc)
+        if key not in self._paths:
+            job = cluster.jobs.get(proc) if cluster is not None else None
+            if cluster is None or (job is None and not cluster.wire.get("UserLog")):
+                return
+            path = job.get("UserLog") if job is not None else cluster.wire.get("UserLog")
+            if not isinstance(path, str) or not path:
+                return
+            iwd = str((job.get("Iwd") if job else cluster.wire.get("Iwd")) or "/")
+            self._paths[key] = (cluster.owner, path if path.startswith("/") else f"{iwd}/{path}")
+        target = self._paths[key]
+        if target is not None:
+            self._waiting.setdefault(target, []).append(render(event, host=self._given.node))
+
+    async def _notify(self, wire: Wire) -> None:
+        ad = ClassAd.from_wire(wire)
+        if not should_notify(ad):
+            return
+        to = wire.get("NotifyUser")
+        user = to if isinstance(to, str) and to else str(wire.get("Owner"))
+        subject = f"poolnode job {wire.get('ClusterId')}.{wire.get('ProcId')}"
+        try:
+            if not await self._given.mail(user, subject, notice(ad)):
+                self._log.info("no mail system here; the notice is in the event log", extra={"user": user})
+        except PoolError as error:
+            self._log.warning("a notice could not be mailed", extra={"user": user, "error": str(error)})
+
+

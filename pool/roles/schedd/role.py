@@ -1,0 +1,351 @@
+"""The schedd's methods: what users and other roles may ask of it.
+
+Thin: the queue changes through `Ledger`, running jobs are `Placement`'s, listings `Listings`', what people do to
+jobs is `Acts`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pool.classad import ParseError, parse_expr
+from pool.errors import PoolError
+from pool.jobs.events import JobEvent
+from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
+from pool.roles.advertise import Advertiser
+from pool.roles.base import Role
+from pool.roles.schedd.acts import Acts
+from pool.roles.schedd.ledger import Ledger
+from pool.roles.schedd.listings import Listings
+from pool.roles.schedd.placement import Placement
+from pool.roles.schedd.reporting import Reporting
+from pool.shadow.executables import Executables
+from pool.shadow.shadow import Shadow
+from pool.store import Trim
+from pool.wire import Call, Right, Stream, method, streaming
+
+#: Jobs in one submit; more are refused, in words.
+MOST_JOBS = 1_000_000
+#: Seconds between two advertisements of an owner's numbers: when new work came, and otherwise.
+SOON, LATER = 0.02, 0.25
+#: The longest a claim stays idle in the hope of another job of its owner, seconds.
+LINGER = 1.0
+#: What expressions of submit files rely on, where the client did not measure it. Sizes in MB and KiB.
+UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
+
+
+class Submitters:
+    """Tells the pool how many jobs each user wants to run; bursts become one advertisement."""
+
+    def __init__(self, schedd: Schedd, advertiser: Advertiser) -> None:
+        self._schedd = schedd
+        self._advertiser = advertiser
+        self._dirty: dict[str, bool] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._sent = -1e9
+        self._demand: dict[str, int] = {}
+
+    def changed(self, owner: str, more: bool) -> None:
+        """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
+        loop = asyncio.get_running_loop()
+        self._dirty[owner] = self._dirty.get(owner, False) or more
+        due = max(loop.time(), self._sent + (SOON if more else LATER))
+        if self._timer is not None:
+            if due >= self._due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = loop.call_at(due, self._publish)
+
+    def _publish(self) -> None:
+        self._timer = None
+        self._sent = asyncio.get_running_loop().time()
+        dirty, self._dirty = self._dirty, {}
+        queue, given = self._schedd.queue, self._schedd.given
+        for owner, more in dirty.items():
+            name = f"{owner}@{given.node}"
+            idle = queue.count(owner, IDLE)
+            running = queue.count(owner, RUNNING, SUSPENDED)
+            if more:
+                self._demand[owner] = self._demand.get(owner, 0) + 1
+            if not idle and not running and not queue.count(owner, HELD):
+                self._advertiser.withdraw("Submitter", name)
+                self._demand.pop(owner, None)
+                continue
+            self._advertiser.publish(
+                "Submitter",
+                name,
+                {
+                    "MyType": "Submitter",
+                    "Name": name,
+                    "Owner": owner,
+                    "Node": given.node,
+                    "ScheddName": given.node,
+                    "ScheddAddress": given.address,
+                    "IdleJobs": idle,
+                    "RunningJobs": running,
+                    "HeldJobs": queue.count(owner, HELD),
+                    "Demand": self._demand.get(owner, 0),
+                },
+            )
+        self._advertiser.publish("Scheduler", given.node, self._schedd.own_ad())
+
+
+class Schedd(Role):
+    """The schedd role."""
+
+    name: ClassVar[str] = "schedd"
+
+    async def start(self) -> None:
+        given = self.given
+        self.store = given.store()
+        self.queue = Queue(self._prio())
+        self.ledger = Ledger(self.store, self.queue, self.outside, self.log)
+        self.advertiser = Advertiser(
+            given.links,
+            given.collector,
+            self.outside,
+            self.settings.number("UPDATE_INTERVAL"),
+            self.settings.number("AD_LIFETIME"),
+            self.log,
+            given.instance,
+        )
+        self.submitters = Submitters(self, self.advertiser)
+        self.executables = Executables(given.state / "spool" / "executables" if given.state else None, given.files)
+        self.placement = Placement(
+            self.ledger,
+            given.links,
+            self.outside,
+            self.log,
+            name=given.node,
+            executables=self.executables,
+            spawn=self.spawn,
+            changed=self.submitters.changed,
+            finished=self._finished,
+            life=self.settings.number("CLAIM_LIFE"),
+            lease=self.settings.number("CLAIM_LEASE"),
+            linger=LINGER,
+        )
+        self.shadow = Shadow(self.placement, self.executables, given.files)
+        self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links)
+        self.acts = Acts(self.ledger, self.placement, self.outside)
+        self.reporting = Reporting(self.ledger, given, self.log)
+        running = self.ledger.load()
+        self.reporting.begin()
+        for job in running:
+            self.placement.adopt(job)
+        self.spawn(self.advertiser.run(), "advertise")
+        self.spawn(self.reporting.run(), "reporting")
+        self.spawn(self.acts.watch_expressions(self.settings.number("PERIODIC_INTERVAL")), "periodic")
+        self.spawn(self._forget_old(), "history")
+        for owner in self.queue.owners():
+            self.submitters.changed(owner, True)
+        self.advertiser.publish("Scheduler", given.node, self.own_ad())
+        if running:
+            self.log.info("taking up running jobs", extra={"jobs": len(running)})
+
+    async def stop(self, *, handover: bool) -> None:
+        idle = self.placement.release_all()
+        try:
+            async with asyncio.timeout(2.0):
+                for address, claim in idle:
+                    await self.given.links.call(address, "startd.release", {"claims": [claim]}, timeout=1.0)
+                await self.advertiser.farewell()
+        except (PoolError, OSError, TimeoutError):
+            pass
+        await self.reporting.flush()
+        await super().stop(handover=handover)
+        await self.store.close()
+
+    async def die(self) -> None:
+        await super().die()
+        await self.store.close()
+
+    def reload(self, settings: Any) -> None:
+        super().reload(settings)
+        self.queue.reprioritise(self._prio())
+        self.placement.life = settings.number("CLAIM_LIFE")
+        self.placement.lease = settings.number("CLAIM_LEASE")
+        self.advertiser.interval = settings.number("UPDATE_INTERVAL")
+        self.advertiser.lifetime = settings.number("AD_LIFETIME")
+
+    # -- users -------------------------------------------------------------------------------------------
+
+    @method(Right.SUBMIT)
+    async def reserve(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """An id for a cluster whose description mentions $(Cluster): {} -> {cluster}"""
+        return {"cluster": self.ledger.reserve(owner_of(call, params))}
+
+    @method(Right.SUBMIT)
+    async def submit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Accept a cluster: {ad, count, deltas, cluster?} -> {cluster, count}. Durable when answered."""
+        owner = owner_of(call, params)
+        count, deltas = int(params["count"]), params.get("deltas")
+        if not 1 <= count <= MOST_JOBS:
+            raise PoolError(f"cannot queue {count} jobs at once", hint=f"between 1 and {MOST_JOBS} are possible")
+        if deltas is not None and len(deltas) != count:
+            raise PoolError(f"cannot queue {count} jobs with {len(deltas)} differences", hint="one for each job")
+        number = params.get("cluster")
+        if number is None:
+            number = self.ledger.next_cluster
+            self.ledger.next_cluster += 1
+        elif not self.ledger.take_reserved(int(number), owner):
+            raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
+        ad = self._accept(params["ad"], owner)
+        held = ad.get("JobStatus") == HELD
+        ad.pop("JobStatus", None)
+        cluster = await self.ledger.submit(int(number), owner, ad, count, deltas, HELD if held else IDLE)
+        self.acts.added(cluster)
+        self.executables.keep_soon(cluster)
+        if not held:
+            self.placement.offer(owner)
+            self.submitters.changed(owner, True)
+        return {"cluster": cluster.id, "count": count}
+
+    def _accept(self, ad: Any, owner: str) -> Wire:
+        if not isinstance(ad, dict):
+            raise PoolError("cannot queue: the job ad is no mapping")
+        accepted: Wire = {str(name): value for name, value in ad.items() if not str(name).startswith("_")}
+        for name in ("Requirements", "Rank", "OnExitHold", "OnExitRemove", "PeriodicHold", "PeriodicRemove"):
+            value = accepted.get(name)
+            if isinstance(value, list):
+                try:
+                    parse_expr(str(value[0]), syntax="old")
+                except ParseError as error:
+                    raise PoolError(f"cannot queue: {name} is no expression: {error}") from error
+        for name, value in UNLESS_SAID.items():
+            accepted.setdefault(name, value)
+        accepted |= {
+            "Owner": owner,
+            "User": f"{owner}@{self.settings.text('UID_DOMAIN')}",
+            "QDate": int(self.outside.wall()),
+        }
+        return accepted
+
+    @method(Right.SUBMIT)
+    async def act(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Remove, hold, release, vacate jobs or change their priority: see `Acts.act`."""
+        everybody = Right.ADMINISTER in call.identity.rights
+        done = await self.acts.act(params, None if everybody else owner_of(call, {}))
+        for owner in done.pop("owners"):
+            self.placement.offer(owner)
+            self.submitters.changed(owner, True)
+        return done
+
+    @streaming(Right.READ)
+    async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Jobs in the queue, in batches of ads."""
+        await self.listings.query(params, stream)
+
+    @streaming(Right.READ)
+    async def history(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Jobs that have left the queue, newest first."""
+        await self.listings.history(params, stream)
+
+    @method(Right.READ)
+    async def summary(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """What each user's ended jobs have used (EV 2.8)."""
+        return await self.listings.summary()
+
+    @streaming(Right.READ)
+    async def watch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Events of jobs: those since `after`, then each as it happens."""
+        await self.listings.watch(params, stream)
+
+    @streaming(Right.SUBMIT)
+    async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A job's output as it grows."""
+        everybody = Right.ADMINISTER in call.identity.rights
+        await self.listings.tail(params, stream, None if everybody else owner_of(call, {}))
+
+    # -- negotiator --------------------------------------------------------------------------------------
+
+    @method(Right.NEGOTIATE)
+    async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """What a submitter's idle jobs ask for: {submitter, limit, references} -> {requests}"""
+        self.queue.learn(frozenset(str(name) for name in params.get("references", ())))
+        return {"requests": self.placement.requests(self._owner(params["submitter"]), int(params["limit"]))}
+
+    @method(Right.NEGOTIATE)
+    async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Matches made for this schedd's submitters."""
+        for match in params["matches"]:
+            self.placement.matched(match, self._owner(match["submitter"]))
+        return {}
+
+    # -- startds -----------------------------------------------------------------------------------------
+
+    @method(Right.EXECUTE)
+    async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A startd asks for its leases to be renewed: {claims} -> {gone}"""
+        return {"gone": self.placement.renew([str(claim) for claim in params["claims"]])}
+
+    @method(Right.EXECUTE)
+    async def told(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Something happened to a running job."""
+        await self.placement.told(str(params["claim"]), int(params["run"]), str(params["kind"]), params["data"])
+        return {}
+
+    @method(Right.EXECUTE)
+    async def ended(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A running job has ended: {claim, job, run, report} -> {next, keep}"""
+        job = (int(params["job"][0]), int(params["job"][1]))
+        return await self.placement.ended(str(params["claim"]), job, int(params["run"]), params["report"])
+
+    @streaming(Right.EXECUTE)
+    async def fetch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A job's input files, for its scratch directory."""
+        await self.shadow.fetch(params, stream)
+
+    @streaming(Right.EXECUTE)
+    async def bring(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A job's output files, to be put in place at home."""
+        await self.shadow.bring(params, stream)
+
+    # -- own ---------------------------------------------------------------------------------------------
+
+    def own_ad(self) -> Wire:
+        counts: dict[int, int] = {}
+        for own in self.queue.counts.values():
+            for status, number in own.items():
+                counts[status] = counts.get(status, 0) + number
+        return {
+            "MyType": "Scheduler",
+            "Name": self.given.node,
+            "ScheddAddress": self.given.address,
+            "TotalIdleJobs": counts.get(IDLE, 0),
+            "TotalRunningJobs": counts.get(RUNNING, 0) + counts.get(SUSPENDED, 0),
+            "TotalHeldJobs": counts.get(HELD, 0),
+            "Users": len(self.queue.owners()),
+        }
+
+    def _prio(self) -> Any:
+        return parse_expr(self.settings.text("PRIO"), syntax="old")
+
+    def _owner(self, submitter: str) -> str:
+        return submitter.rsplit("@", 1)[0]
+
+    def _finished(self, ad: Wire) -> None:
+        self.reporting.finished(ad)
+
+    async def _forget_old(self) -> None:
+        while True:
+            await asyncio.sleep(3600.0)
+            before = self.outside.wall() - 86400.0 * self.settings.number("HISTORY_DAYS")
+            while any(await self.store.write(Trim(before))):
+                await asyncio.sleep(0.1)
+
+
+def owner_of(call: Call, params: dict[str, Any]) -> str:
+    """The user a call acts for: the authenticated one; an administrator may name another."""
+    wish = params.get("owner")
+    if wish and wish != call.identity.name:
+        if Right.ADMINISTER not in call.identity.rights:
+            raise PoolError(f"{call.identity.name} may not act for {wish}")
+        return str(wish)
+    return call.identity.name
+
+

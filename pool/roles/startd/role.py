@@ -1,0 +1,508 @@
+"""The startd's methods and timers, around the slots and the owner's policy.
+
+    matched (negotiator)  ->  claim (schedd)  ->  activate (schedd)  ->  ended (to the schedd)  ->  ... -> release
+
+What protects the owner and the pool: a claim needs a grant and its secret, both checked here, and the ads are matched
+again at claim and at each activation (RL 3.2.2). A claim is a lease that this side asks to have renewed and counts
+from when it asked; when it is over the job is killed, by its keeper if this node is gone (start contract, rule 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pool.classad import ClassAd, requirements_accept
+from pool.errors import PoolError
+from pool.jobs.activation import Activation
+from pool.machine import Sensors
+from pool.policy import carve
+from pool.policy.slots import Activity, SlotState
+from pool.roles.advertise import Advertiser
+from pool.roles.base import Role
+from pool.roles.startd.owner import OwnerWatch
+from pool.roles.startd.running import Running
+from pool.roles.startd.slots import Claim, Grant, Slot, Wire, slot_wire
+from pool.starter.keeper import Keeper, Keepers
+from pool.wire import Call, Right, Stream, method, streaming
+
+#: A match that is not claimed within this many seconds lapses.
+MATCH_LIFE = 30.0
+#: Changes of slots that nobody waits for are told to the collector after this many seconds, together.
+GATHER = 0.05
+#: A lease is renewed this many times within its length.
+RENEWALS = 3
+
+
+class Refused(PoolError):
+    """The startd does not do what was asked, for a reason that it says."""
+
+
+class Startd(Role):
+    """The startd role."""
+
+    name: ClassVar[str] = "startd"
+
+    async def start(self) -> None:
+        given = self.given
+        self.sensors: Sensors = given.sensors()
+        await self.sensors.start()
+        self.keepers: Keepers = given.keepers()
+        self.slots: dict[str, Slot] = {}
+        self.claims: dict[str, Slot] = {}
+        self._dirty: set[str] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.execute = Path(self.settings.text("EXECUTE_DIR") or (given.state or Path("/nowhere")) / "execute")
+        self.advertiser = Advertiser(
+            given.links,
+            given.collector,
+            self.outside,
+            self.settings.number("UPDATE_INTERVAL"),
+            self.settings.number("AD_LIFETIME"),
+            self.log,
+            given.instance,
+        )
+        self.owner = OwnerWatch(self)
+        self.machine: Wire = self.owner.facts()
+        self._lay_out()
+        for keeper in await self.keepers.open():
+            self._find(keeper)
+        for line in self.keepers.abilities.reduced:
+            self.log.warning("reduced", extra={"what": line})
+        self.owner.evaluate()
+        self.publish_all()
+        self.spawn(self.advertiser.run(), "advertise")
+        self.spawn(self.owner.run(), "owner")
+        self.spawn(self._renew_leases(), "leases")
+
+    async def stop(self, *, handover: bool) -> None:
+        if not handover:
+            for slot in list(self.claims.values()):
+                if slot.claim is not None and slot.claim.running is not None:
+                    await slot.claim.running.kill("the node was stopped")
+        try:
+            async with asyncio.timeout(2.0):
+                await self.advertiser.farewell()
+        except (PoolError, OSError, TimeoutError):
+            pass
+        await super().stop(handover=handover)
+        await self.keepers.close(kill=not handover)
+        await self.sensors.stop()
+
+    async def die(self) -> None:
+        await super().die()
+        await self.keepers.close(kill=False)
+        await self.sensors.stop()
+
+    def reload(self, settings: Any) -> None:
+        super().reload(settings)
+        self.owner.reload()
+        self.advertiser.interval = settings.number("UPDATE_INTERVAL")
+        self.advertiser.lifetime = settings.number("AD_LIFETIME")
+        self.owner.evaluate()
+        self.publish_all()
+
+    # -- negotiator --------------------------------------------------------------------------------------
+
+    @method(Right.NEGOTIATE)
+    async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Matches made for this machine's slots: {grants} -> {accepted: positions in grants}"""
+        now = asyncio.get_running_loop().time()
+        accepted: list[int] = []
+        for place, grant in enumerate(params["grants"]):
+            slot = self._slot(str(grant["slot"]))
+            if slot is None or slot.claim is not None or not _same(slot.key, grant.get("claim")):
+                continue
+            if slot.state not in (SlotState.UNCLAIMED, SlotState.MATCHED):
+                continue
+            slot.grants.append(Grant(str(grant["submitter"]), str(grant["node"]), int(grant["count"]), now + MATCH_LIFE))
+            if slot.kind != "partitionable":
+                slot.moved(SlotState.MATCHED, Activity.IDLE, self.outside.wall())
+            asyncio.get_running_loop().call_later(MATCH_LIFE, self._lapse, slot)
+            self.touch(slot)
+            accepted.append(place)
+        return {"accepted": accepted}
+
+    def _lapse(self, slot: Slot) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.slots.get(slot.name) is not slot:
+            return
+        before = len(slot.grants)
+        slot.grants = [grant for grant in slot.grants if grant.expires > now and grant.count > 0]
+        if before and not slot.grants and slot.claim is None:
+            self._new_key(slot)
+
+    # -- schedd ------------------------------------------------------------------------------------------
+
+    @method(Right.SUBMIT)
+    async def claim(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Claim a slot: {slot, claim, submitter, owner, lease, ad, count} -> {claims: [{claim, slot, ad}], refused}"""
+        slot = self._slot(str(params["slot"]))
+        if slot is None or not _same(slot.key, params.get("claim")):
+            raise Refused(f"slot {params['slot']}: this match is not valid any more", retry=True)
+        grant = next(
+            (
+                grant
+                for grant in slot.grants
+                if grant.submitter == params.get("submitter") and grant.node == call.identity.node and grant.count > 0
+            ),
+            None,
+        )
+        if grant is None:
+            self.log.warning("a claim without a grant", extra={"slot": slot.name, "from": call.identity.node})
+            raise Refused(f"slot {slot.name} was not matched to {params.get('submitter')} of {call.identity.node}")
+        job = ClassAd.from_wire(params["ad"])
+        made: list[Slot] = []
+        refused: str | None = None
+        for _ in range(min(int(params.get("count", 1)), grant.count)):
+            taken = self._take(slot, job)
+            if isinstance(taken, str):
+                refused = taken
+                break
+            made.append(taken)
+            self._make_claim(taken, call, grant.submitter, params, job)
+        grant.count -= len(made)
+        if refused or not grant.count:
+            slot.grants.remove(grant)
+        if slot.kind == "partitionable" and not slot.grants:
+            self._new_key(slot)
+        elif not made:
+            self._to_owner_or_unclaimed(slot)
+        for one in made:
+            self.touch(one)
+        return {
+            "claims": [
+                {"claim": one.claim.id, "slot": f"{one.name}@{self.given.node}", "ad": self.wire_of(one)}
+                for one in made
+                if one.claim is not None
+            ],
+            "refused": refused,
+        }
+
+    def _take(self, slot: Slot, job: ClassAd) -> Slot | str:
+        """The slot to claim for a job (a fresh dynamic one of a partitionable slot), or why not."""
+        if slot.state not in (SlotState.UNCLAIMED, SlotState.MATCHED):
+            return f"slot {slot.name} is in state {slot.state}"
+        ad = ClassAd.from_wire(self.wire_of(slot))
+        now = self.outside.wall()
+        if not requirements_accept(ad, job, now):
+            return f"slot {slot.name} does not accept the job"
+        if not requirements_accept(job, ad, now):
+            return f"the job does not accept slot {slot.name}"
+        if slot.kind != "partitionable":
+            return slot
+        carved = carve.carve(slot.resources, carve.demand(ad, job))
+        if isinstance(carved, carve.Refusal):
+            return carved.text
+        resources, left = carved
+        slot.resources = left
+        number = next(n for n in range(1, 10**6) if f"{slot.name}_{n}" not in self.slots)
+        wall = self.outside.wall()
+        dynamic = Slot(f"{slot.name}_{number}", "dynamic", resources, "", wall, parent=slot, since_activity=wall)
+        slot.children += 1
+        self.slots[dynamic.name] = dynamic
+        return dynamic
+
+    def _make_claim(self, slot: Slot, call: Call, submitter: str, params: dict[str, Any], job: ClassAd) -> None:
+        now = asyncio.get_running_loop().time()
+        slot.claim = Claim(
+            id=f"{slot.name}@{self.given.node}#{self.outside.secret(16)}",
+            owner=submitter.rsplit("@", 1)[0],
+            submitter=submitter,
+            node=call.identity.node,
+            lease=min(max(float(params["lease"]), 1.0), self.settings.number("CLAIM_LEASE_MAX")),
+            asked=now,
+            born=now,
+            link=call.connection,
+            ad=job,
+        )
+        self.claims[slot.claim.id] = slot
+        slot.key = ""
+        slot.moved(SlotState.CLAIMED, Activity.IDLE, self.outside.wall())
+
+    @method(Right.SUBMIT)
+    async def activate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Start a job on a claim: {claim, start, ad}. Asked again for the same start, it does nothing more."""
+        slot, claim = self._claimed(call, params)
+        self.begin(slot, claim, Activation.from_wire(params["start"]), params["ad"])
+        return {}
+
+    def begin(self, slot: Slot, claim: Claim, start: Activation, ad: Wire) -> None:
+        """Start a job on a claim.
+
+        Raises:
+            Refused: another job runs there, or job and slot do not match any more.
+        """
+        running: Running | None = claim.running
+        if running is not None:
+            if running.start.job == start.job and running.start.run == start.run:
+                return
+            raise Refused(f"slot {slot.name} is busy with job {running.name}", retry=True)
+        job = ClassAd.from_wire(ad)
+        slot_ad = ClassAd.from_wire(self.wire_of(slot))
+        if claim.retiring or slot.state is not SlotState.CLAIMED:
+            raise Refused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
+        if not requirements_accept(slot_ad, job, self.outside.wall()):
+            raise Refused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
+        claim.ad = job
+        claim.running = Running(self, slot, claim, start)
+        slot.moved(SlotState.CLAIMED, Activity.BUSY, self.outside.wall())
+        self.touch(slot)
+        self.spawn(claim.running.run(), f"job {start.name}")
+
+    @method(Right.SUBMIT)
+    async def deactivate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Stop the job of a claim, softly or at once: {claim, run, graceful}. Its end is reported as ever."""
+        _, claim = self._claimed(call, params)
+        running: Running | None = claim.running
+        if running is not None and running.start.run == int(params.get("run", running.start.run)):
+            await running.stop(bool(params.get("graceful", True)), "the schedd asked for it")
+        return {}
+
+    @method(Right.SUBMIT)
+    async def release(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Give claims back: {claims}. A job that still runs there is killed first, without a report."""
+        for number in params["claims"]:
+            slot = self.claims.get(str(number))
+            if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
+                continue
+            running: Running | None = slot.claim.running
+            if running is not None:
+                await running.abandon()
+            self.drop(slot)
+        return {}
+
+    @method(Right.SUBMIT)
+    async def resume(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A schedd is back: {claim, job, run} -> {state: unknown | idle | running | ending}"""
+        slot = self.claims.get(str(params.get("claim")))
+        if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
+            return {"state": "unknown"}
+        claim = slot.claim
+        claim.link = call.connection
+        claim.reconnected.set()
+        claim.reconnected = asyncio.Event()
+        running: Running | None = claim.running
+        self.spawn(self._renew(call.connection, [slot]), "renew")
+        if running is None:
+            return {"state": "idle"}
+        wanted = params.get("job")
+        same = wanted is not None and tuple(wanted) == running.start.job and int(params["run"]) == running.start.run
+        return {"state": "ending" if running.ended or not same else "running"}
+
+    @streaming(Right.SUBMIT)
+    async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """What a running job has written so far: {claim, file, offset} -> bytes"""
+        _, claim = self._claimed(call, params)
+        running: Running | None = claim.running
+        if running is not None:
+            async for chunk in running.output(str(params.get("file")), int(params.get("offset") or 0)):
+                await stream.send(chunk)
+        await stream.finish()
+
+    # -- the owner ---------------------------------------------------------------------------------------
+
+    @method(Right.SUBMIT)
+    async def vacate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Give the machine back: {slot?, graceful} -> {slots}. For an administrator, and for this machine's user."""
+        if Right.ADMINISTER not in call.identity.rights:
+            raise Refused(f"{call.identity.name} may not vacate this machine", hint="ask its administrator")
+        wish = str(params.get("slot") or "").split("@")[0]
+        done: list[str] = []
+        for slot in list(self.slots.values()):
+            if slot.claim is None or (wish and wish not in (slot.name, slot.parent.name if slot.parent else "")):
+                continue
+            await self.evict(slot, bool(params.get("graceful", True)), "its owner took the machine back")
+            done.append(slot.name)
+        if wish and not done and self._slot(wish) is None:
+            raise Refused(f"this machine has no slot {wish}", hint="`poolnode status` lists slots")
+        return {"slots": done}
+
+    async def evict(self, slot: Slot, graceful: bool, why: str) -> None:
+        """End the claim on a slot: its job is stopped (softly or at once) and reported as evicted."""
+        claim = slot.claim
+        if claim is None:
+            return
+        claim.retiring = True
+        running: Running | None = claim.running
+        if running is None:
+            self.drop(slot)
+            return
+        slot.moved(
+            SlotState.PREEMPTING, Activity.VACATING if graceful else Activity.KILLING, self.outside.wall()
+        )
+        self.touch(slot)
+        await running.stop(graceful, why)
+
+    # -- claims ------------------------------------------------------------------------------------------
+
+    def _claimed(self, call: Call, params: dict[str, Any]) -> tuple[Slot, Claim]:
+        slot = self.claims.get(str(params.get("claim")))
+        if slot is None or slot.claim is None:
+            raise Refused("there is no such claim on this machine", retry=True)
+        if slot.claim.node != call.identity.node:
+            self.log.warning("a claim used by a stranger", extra={"slot": slot.name, "from": call.identity.node})
+            raise Refused("there is no such claim on this machine", retry=True)
+        slot.claim.link = call.connection
+        return slot, slot.claim
+
+    def drop(self, slot: Slot) -> None:
+        """The claim on a slot is over."""
+        claim = slot.claim
+        if claim is None:
+            return
+        self.claims.pop(claim.id, None)
+        slot.claim = None
+        claim.reconnected.set()
+        if slot.kind == "dynamic" and slot.parent is not None:
+            parent = slot.parent
+            del self.slots[slot.name]
+            self._dirty.discard(slot.name)
+            self.advertiser.withdraw("Machine", f"{slot.name}@{self.given.node}")
+            parent.resources = carve.give_back(parent.resources, slot.resources)
+            parent.children -= 1
+            self._to_owner_or_unclaimed(parent)
+        else:
+            self._to_owner_or_unclaimed(slot)
+
+    def _to_owner_or_unclaimed(self, slot: Slot) -> None:
+        slot.grants.clear()
+        self._new_key(slot)
+        self.owner.settle(slot)
+        self.touch(slot, now=True)
+
+    def _new_key(self, slot: Slot) -> None:
+        slot.key = self.outside.secret(16)
+        if slot.state is SlotState.MATCHED:
+            slot.moved(SlotState.UNCLAIMED, Activity.IDLE, self.outside.wall())
+        self.touch(slot, now=True)
+
+    async def _renew_leases(self) -> None:
+        while True:
+            shortest = min((slot.claim.lease for slot in self.claims.values() if slot.claim), default=60.0)
+            await asyncio.sleep(max(shortest / RENEWALS, 0.2))
+            by_link: dict[Any, list[Slot]] = defaultdict(list)
+            now = asyncio.get_running_loop().time()
+            for slot in list(self.claims.values()):
+                claim = slot.claim
+                if claim is None:
+                    continue
+                if now >= claim.until:
+                    await self._lease_over(slot)
+                elif claim.link is not None and not claim.link.closed.done():
+                    by_link[claim.link].append(slot)
+            for link, slots in by_link.items():
+                self.spawn(self._renew(link, slots), "renew")
+
+    async def _renew(self, link: Any, slots: list[Slot]) -> None:
+        asked = asyncio.get_running_loop().time()
+        claims = {slot.claim.id: slot for slot in slots if slot.claim is not None}
+        shortest = min((slot.claim.lease for slot in slots if slot.claim is not None), default=1.0)
+        try:
+            answer = await link.call("schedd.renew", {"claims": list(claims)}, timeout=max(shortest / RENEWALS, 1.0))
+        except (PoolError, OSError, TimeoutError):
+            return
+        gone = set(answer["gone"])
+        for number, slot in claims.items():
+            claim = slot.claim
+            if claim is None or claim.id != number:
+                continue
+            running: Running | None = claim.running
+            if number in gone:
+                if running is not None:
+                    await running.abandon()
+                self.drop(slot)
+                continue
+            claim.asked = max(claim.asked, asked)
+            if running is not None:
+                running.renew(claim.until - asyncio.get_running_loop().time())
+
+    async def _lease_over(self, slot: Slot) -> None:
+        claim = slot.claim
+        assert claim is not None
+        self.log.warning("a lease has ended: the schedd was not heard of", extra={"slot": slot.name, "of": claim.node})
+        running: Running | None = claim.running
+        if running is not None:
+            await running.abandon()
+        self.drop(slot)
+
+    # -- slots and ads -----------------------------------------------------------------------------------
+
+    def _slot(self, name: str) -> Slot | None:
+        return self.slots.get(name.split("@")[0])
+
+    def _lay_out(self) -> None:
+        wall = self.outside.wall()
+        for name, kind, resources in carve.layout(self.settings.text("SLOTS"), self.machine):
+            self.slots[name] = Slot(name, kind, resources, self.outside.secret(16), wall, since_activity=wall)
+
+    def _find(self, keeper: Keeper) -> None:
+        """Take up a job whose keeper outlived an earlier run of this node."""
+        note = keeper.spec.claim
+        slot = self._slot(str(note["slot"]))
+        parent = self._slot(str(note.get("parent") or ""))
+        wall = self.outside.wall()
+        if slot is None and parent is not None:
+            slot = Slot(str(note["slot"]), "dynamic", dict(note["resources"]), "", wall, parent=parent)
+            parent.resources = carve.take_away(parent.resources, slot.resources)
+            parent.children += 1
+            self.slots[slot.name] = slot
+        if slot is None or slot.claim is not None:
+            self.log.error("a job was found for which there is no slot", extra={"keeper": keeper.id})
+            self.spawn(Running.discard(keeper), "discard")
+            return
+        now = asyncio.get_running_loop().time()
+        claim = Claim(
+            id=str(note["claim"]),
+            owner=str(note["owner"]),
+            submitter=str(note["submitter"]),
+            node=str(note["node"]),
+            lease=float(note["lease"]),
+            asked=now,
+            born=now,
+            link=None,
+            ad=ClassAd.from_wire(note["ad"]),
+        )
+        slot.claim = claim
+        slot.key = ""
+        self.claims[claim.id] = slot
+        slot.moved(SlotState.CLAIMED, Activity.BUSY, wall)
+        claim.running = Running.found(self, slot, claim, Activation.from_wire(note["start"]), keeper)
+        self.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
+        self.spawn(claim.running.go_on(), f"job {claim.running.name}")
+
+    def wire_of(self, slot: Slot) -> Wire:
+        """A slot's present ad."""
+        return slot_wire(slot, self.machine, self.given.node, self.given.address, self.owner.policy_wire)
+
+    def touch(self, slot: Slot, *, now: bool = False) -> None:
+        """A slot has changed: tell the collector, at once or gathered with other changes."""
+        if self.slots.get(slot.name) is not slot:
+            return
+        self._dirty.add(slot.name)
+        if now:
+            self._publish_dirty()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(GATHER, self._publish_dirty)
+
+    def publish_all(self) -> None:
+        self._dirty.update(self.slots)
+        self._publish_dirty()
+
+    def _publish_dirty(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        dirty, self._dirty = self._dirty, set()
+        for name in dirty:
+            slot = self.slots.get(name)
+            if slot is not None:
+                private = {"ClaimId": slot.key} if slot.claim is None and slot.key else None
+                self.advertiser.publish("Machine", f"{name}@{self.given.node}", self.wire_of(slot), private)
+
+
+def _same(secret: str, shown: Any) -> bool:
+    return bool(secret) and isinstance(shown, str) and hmac.compare_digest(secret.encode(), shown.encode())

@@ -1,0 +1,322 @@
+"""One job on one claim: its starter, and the reports that go home about it.
+
+An end is reported until the schedd has acknowledged it or the lease is over; only then are the keeper and the
+scratch directory forgotten. The acknowledgement may carry the claim's next job, which then starts at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from pool.errors import PoolError
+from pool.jobs.activation import Activation
+from pool.roles.startd.slots import Claim, Slot
+from pool.starter.accounts import NoAccount, account_for
+from pool.starter.keeper import Keeper
+from pool.starter.spec import EndReport
+from pool.starter.starter import Account, Place, Starter, StartRefused
+from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
+
+if TYPE_CHECKING:
+    from pool.roles.startd.role import Startd
+
+TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
+#: A start is told this long after it; a job that ends sooner has its start told with its end, in one message.
+TELL_AFTER = 0.05
+#: Seconds between two reports of what a running job uses.
+USAGE_EVERY = 60.0
+CHUNK = 64 * 1024
+#: Directories of the node's state that no job may look into.
+PRIVATE = ("spool", "keepers", "trust")
+
+
+class HomeLink:
+    """The starter's way to its shadow: streams over the claim's connection."""
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+
+    async def fetch(self, activation: Activation, executable_wanted: bool) -> Any:
+        return await self._claim.link.stream(
+            "schedd.fetch", {"claim": self._claim.id, "run": activation.run, "executable": executable_wanted}
+        )
+
+    async def store(self, activation: Activation) -> Any:
+        return await self._claim.link.stream("schedd.bring", {"claim": self._claim.id, "run": activation.run})
+
+
+class Running:
+    """A job from its activation until its end is acknowledged."""
+
+    def __init__(self, startd: Startd, slot: Slot, claim: Claim, start: Activation) -> None:
+        self.startd = startd
+        self.slot = slot
+        self.claim = claim
+        self.start = start
+        self.starter: Starter | None = None
+        self.ended = False
+        self.why = ""
+        self._told_start = False
+        self._abandoned = False
+        self._began = startd.outside.wall()
+
+    @property
+    def name(self) -> str:
+        return self.start.name
+
+    @classmethod
+    def found(cls, startd: Startd, slot: Slot, claim: Claim, start: Activation, keeper: Keeper) -> Running:
+        """A job whose keeper outlived the node."""
+        running = cls(startd, slot, claim, start)
+        running._told_start = True
+        account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
+        running.starter = Starter.found(keeper, start, account, running._place(), startd.keepers, HomeLink(claim))
+        return running
+
+    @staticmethod
+    async def discard(keeper: Keeper) -> None:
+        """End a job that nobody has a claim for."""
+        await keeper.kill()
+        await keeper.ended
+        await keeper.forget()
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Start the job, wait for its end, report it."""
+        loop = asyncio.get_running_loop()
+        try:
+            self.starter = self._starter()
+            await self.starter.start(self.claim.until - loop.time(), self._note())
+        except (StartRefused, NoAccount, *TROUBLE, RemoteError) as error:
+            self.ended = True
+            if self._abandoned:
+                return
+            where = getattr(error, "where", "input" if isinstance(error, RemoteError) else "start")
+            retry = getattr(error, "retry", True) and where != "input"
+            await self._report({"cause": "start", "where": where, "error": str(error), "retry": retry})
+            return
+        await self.go_on()
+
+    async def go_on(self) -> None:
+        """Wait for the end of a started job and report it."""
+        assert self.starter is not None and self.starter.keeper is not None
+        loop = asyncio.get_running_loop()
+        teller = loop.call_later(TELL_AFTER, self._tell_start)
+        usage = loop.call_later(USAGE_EVERY, self._tell_usage)
+        try:
+            end = await self.starter.wait()
+        finally:
+            teller.cancel()
+            usage.cancel()
+        self.ended = True
+        if self._abandoned:
+            await self.starter.done()
+            return
+        await self._report(self._end(end))
+
+    async def stop(self, graceful: bool, why: str) -> None:
+        """Have the job end, softly or at once; its end is reported as an eviction."""
+        self.why = self.why or why
+        if self.starter is not None:
+            await (self.starter.vacate() if graceful else self.starter.kill())
+
+    async def kill(self, why: str) -> None:
+        await self.stop(False, why)
+
+    async def abandon(self) -> None:
+        """Nobody wants to hear of this job any more: kill it and leave nothing behind."""
+        self._abandoned = True
+        if self.ended:
+            if self.starter is not None:
+                await self.starter.done()
+        else:
+            await self.stop(False, "its claim is over")
+
+    async def suspend(self) -> None:
+        if self.starter is not None:
+            await self.starter.suspend()
+        self._tell("suspended", {})
+
+    async def resume(self) -> None:
+        if self.starter is not None:
+            await self.starter.resume()
+        self._tell("continued", {})
+
+    def renew(self, seconds: float) -> None:
+        """The lease was renewed; the keeper is told how long it may let the job run."""
+        if self.starter is not None and self.starter.keeper is not None and not self.ended:
+            self.starter.keeper.renew(max(seconds, 0.0))
+
+    async def output(self, which: str, offset: int) -> AsyncIterator[bytes]:
+        """What the job has written to its standard output or error so far, from an offset."""
+        if self.starter is None:
+            return
+        path = self.starter.output("err" if which == "err" else "out")
+        loop = asyncio.get_running_loop()
+        try:
+            handle = await loop.run_in_executor(None, path.open, "rb")
+        except OSError:
+            return
+        with handle:
+            handle.seek(offset)
+            while chunk := await loop.run_in_executor(None, handle.read, CHUNK):
+                yield chunk
+
+    # -- reports -----------------------------------------------------------------------------------------
+
+    def _end(self, end: EndReport) -> dict[str, Any]:
+        report: dict[str, Any] = {
+            "cause": end.cause,
+            "code": end.code,
+            "signal": end.signal,
+            "core": end.core,
+            "user_cpu": end.user_cpu,
+            "system_cpu": end.system_cpu,
+            "wall": end.wall,
+            "max_rss": end.max_rss,
+            "started": end.started,
+        }
+        if not self._told_start:
+            report["started_event"] = True
+            self._told_start = True
+        if end.cause == "start":
+            report |= {"where": "start", "error": end.error, "retry": False}
+        elif self.why and end.cause in ("exit", "signal"):
+            # It ended while it was being stopped: an eviction, whatever it answered the signal with.
+            report["cause"] = "vacated"
+        if self.why:
+            report["why"] = self.why
+        if self.claim.retiring:
+            report["released"] = True
+        assert self.starter is not None
+        if self.starter.output_error is not None:
+            report["output_error"] = str(self.starter.output_error)
+        return report
+
+    async def _report(self, report: dict[str, Any]) -> None:
+        answer = await self._acknowledged(report)
+        if self.starter is not None:
+            await self.starter.done()
+        self.claim.running = None
+        slot, claim, startd = self.slot, self.claim, self.startd
+        if slot.claim is not claim:
+            return
+        following = answer.get("next") if answer else None
+        if answer is None or not answer.get("keep") or claim.retiring:
+            startd.drop(slot)
+            return
+        startd.owner.claim_idle(slot)
+        if following is not None:
+            try:
+                startd.begin(slot, claim, Activation.from_wire(following["start"]), following["ad"])
+            except PoolError as error:
+                claim.running = Running(startd, slot, claim, Activation.from_wire(following["start"]))
+                startd.spawn(claim.running.refuse(error), "refuse")
+        else:
+            startd.touch(slot)
+
+    async def refuse(self, error: PoolError) -> None:
+        """Report that this job was not started because the slot does not take it any more."""
+        self.ended = True
+        await self._report({"cause": "start", "where": "machine", "error": str(error), "retry": True})
+
+    async def _acknowledged(self, report: dict[str, Any]) -> dict[str, Any] | None:
+        """The schedd's answer to the end, None when the lease was over first."""
+        loop = asyncio.get_running_loop()
+        claim = self.claim
+        params = {"claim": claim.id, "job": list(self.start.job), "run": self.start.run, "report": report}
+        while True:
+            reconnected = claim.reconnected
+            link = claim.link
+            if link is not None and not link.closed.done():
+                try:
+                    answer: dict[str, Any] = await link.call("schedd.ended", params, timeout=60.0)
+                    return answer
+                except RemoteError as error:
+                    self.startd.log.error("the schedd does not take an end", extra={"job": self.name, "why": str(error)})
+                    if not error.retry:
+                        return None
+                except TROUBLE:
+                    pass
+            if loop.time() >= claim.until or self.slot.claim is not claim:
+                return None
+            try:
+                async with asyncio.timeout(min(max(claim.until - loop.time(), 0.1), 5.0)):
+                    await reconnected.wait()
+            except TimeoutError:
+                continue
+
+    def _tell_start(self) -> None:
+        if not self._told_start:
+            self._told_start = True
+            self._tell("started", {"started": self._began})
+
+    def _tell_usage(self) -> None:
+        self.startd.spawn(self._usage(), "usage")
+
+    async def _usage(self) -> None:
+        if self.ended or self.starter is None or self.starter.keeper is None:
+            return
+        usage = await self.starter.keeper.usage()
+        self._tell(
+            "usage",
+            {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu},
+        )
+        asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
+
+    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+        self.startd.spawn(self._tell_now(kind, data), kind)
+
+    async def _tell_now(self, kind: str, data: dict[str, Any]) -> None:
+        link = self.claim.link
+        if link is None or link.closed.done():
+            return
+        try:
+            await link.call(
+                "schedd.told", {"claim": self.claim.id, "run": self.start.run, "kind": kind, "data": data}, timeout=10.0
+            )
+        except (*TROUBLE, RemoteError):
+            # The end will be reported in any case; this was for the onlookers.
+            return
+
+    # -- start -------------------------------------------------------------------------------------------
+
+    def _starter(self) -> Starter:
+        startd, settings = self.startd, self.startd.settings
+        rule = "node" if startd.given.user is not None else settings.text("RUN_AS")
+        domain = self.claim.ad.value("User", "")
+        uid_domain = str(domain).rsplit("@", 1)[-1]
+        account = account_for(self.claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule)
+        return Starter(self.start, account, self._place(), startd.keepers, HomeLink(self.claim))
+
+    def _place(self) -> Place:
+        startd, resources = self.startd, self.slot.resources
+        startd.execute.mkdir(parents=True, exist_ok=True)
+        memory = int(resources.get("Memory", 0)) * 2**20
+        state = startd.given.state
+        return Place(
+            slot=self.slot.name,
+            execute=startd.execute,
+            executables=startd.execute.parent / "cached-executables",
+            cpus=max(1, int(resources.get("Cpus", 1))),
+            memory=memory if memory and startd.settings.flag("ENFORCE_MEMORY") else None,
+            hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
+        )
+
+    def _note(self) -> dict[str, Any]:
+        claim, slot = self.claim, self.slot
+        return {
+            "claim": claim.id,
+            "owner": claim.owner,
+            "submitter": claim.submitter,
+            "node": claim.node,
+            "lease": claim.lease,
+            "slot": slot.name,
+            "parent": slot.parent.name if slot.parent else None,
+            "resources": slot.resources,
+            "ad": claim.ad.to_wire(),
+            "start": self.start.to_wire(),
+        }

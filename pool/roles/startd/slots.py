@@ -1,0 +1,132 @@
+"""The slots of one machine as the startd keeps them: resources, state, grants and claims.
+
+Records and the ads made of them; no timers and no calls. A *grant* is the negotiator's word that a submitter may
+claim the slot, as often as its count says; a *claim* is a lease held by a schedd. A partitionable slot stays
+unclaimed and is carved: each claim on it makes a dynamic slot with the resources that were asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.classad import ClassAd
+from pool.policy.slots import Activity, SlotState
+
+Wire = dict[str, Any]
+Resources = dict[str, float | int]
+
+
+@dataclass(slots=True)
+class Grant:
+    """A match as the startd heard of it: who may claim, how often, and until when (monotonic)."""
+
+    submitter: str
+    node: str
+    count: int
+    expires: float
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A slot in the hands of a schedd.
+
+    Attributes:
+        id: secret; the bearer, calling from `node`, may use the slot.
+        asked: monotonic time at which the renewal now in force was asked for; the lease counts from there.
+        link: the connection over which the schedd spoke last.
+        ad: the ad of the job that runs, or of the one the claim was made for.
+        running: the job that is here, from its activation until its end is acknowledged.
+    """
+
+    id: str
+    owner: str
+    submitter: str
+    node: str
+    lease: float
+    asked: float
+    born: float
+    link: Any
+    ad: ClassAd
+    running: Any = None
+    reconnected: asyncio.Event = field(default_factory=asyncio.Event)
+    retiring: bool = False
+
+    @property
+    def until(self) -> float:
+        """Monotonic time at which the lease ends."""
+        return self.asked + self.lease
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One slot.
+
+    Attributes:
+        kind: static, partitionable or dynamic.
+        resources: what it has by name (Cpus, Memory in MB, Disk in KiB, GPUs); for a partitionable slot what is left.
+        key: the secret that a grant carries; made anew when it has been used up.
+    """
+
+    name: str
+    kind: str
+    resources: Resources
+    key: str
+    since: float
+    state: SlotState = SlotState.OWNER
+    activity: Activity = Activity.IDLE
+    since_activity: float = 0.0
+    parent: Slot | None = None
+    grants: list[Grant] = field(default_factory=list)
+    claim: Claim | None = None
+    children: int = 0
+    condor_load: float = 0.0
+
+    def moved(self, state: SlotState, activity: Activity, now: float) -> bool:
+        """Enter a state; False when that changes nothing. Times are wall seconds, for the ad."""
+        changed = False
+        if state is not self.state:
+            self.state, self.since, changed = state, now, True
+        if changed or activity is not self.activity:
+            self.activity, self.since_activity, changed = activity, now, True
+        return changed
+
+
+def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) -> Wire:
+    """A slot's ad: the machine's facts, the slot's share, its state, and the owner's expressions."""
+    wire: Wire = {
+        **machine,
+        "MyType": "Machine",
+        "TargetType": "Job",
+        "Name": f"{slot.name}@{node}",
+        "Machine": node,
+        "SlotID": _number(slot.name),
+        "StartdAddress": address,
+        "State": str(slot.state),
+        "Activity": str(slot.activity),
+        "EnteredCurrentState": int(slot.since),
+        "EnteredCurrentActivity": int(slot.since_activity),
+        "SlotType": slot.kind.capitalize(),
+        "CondorLoadAvg": round(slot.condor_load, 2),
+        **slot.resources,
+        **policy,
+    }
+    if slot.kind == "partitionable":
+        wire["PartitionableSlot"] = True
+        wire["NumDynamicSlots"] = slot.children
+    if slot.kind == "dynamic":
+        wire["DynamicSlot"] = True
+    if slot.claim is not None:
+        wire["RemoteOwner"] = slot.claim.owner
+        wire["RemoteUser"] = slot.claim.submitter
+        wire["ClientMachine"] = slot.claim.node
+        running = slot.claim.running
+        if running is not None:
+            wire["JobId"] = running.name
+    return wire
+
+
+def _number(name: str) -> int:
+    digits = name.removeprefix("slot").split("_")[0]
+    return int(digits) if digits.isdigit() else 0

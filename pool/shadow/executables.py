@@ -1,0 +1,108 @@
+"""One stored copy of an executable for all the clusters that use it (A12, EV 2.8).
+
+Copies lie under the SHA-256 of their content, so that the same program submitted a thousand times is kept once and
+sent to an execute machine once. A copy is made at submit, so what runs later is what was submitted, whatever has
+happened to the file since. A file that has not changed (same inode, size and times) is not read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from pool.errors import PoolError
+from pool.policy.queue import Cluster, Job
+from pool.shadow.files import FilesOf
+
+#: Larger executables are not stored; they are read from their own place when a job starts.
+LARGEST = 4 * 2**30
+CHUNK = 2**20
+
+
+class Executables:
+    """The store of executables of one schedd.
+
+    Args:
+        directory: where copies lie; None keeps none (simulation).
+        files: access to users' files.
+    """
+
+    def __init__(self, directory: Path | None, files: FilesOf) -> None:
+        self._directory = directory
+        self._files = files
+        self._known: dict[tuple[Any, ...], str] = {}
+        self._of_cluster: dict[int, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        if directory is not None:
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def path(self, digest: str) -> Path | None:
+        """Where a stored copy lies, None if there is none."""
+        if self._directory is None:
+            return None
+        path = self._directory / digest
+        return path if path.exists() else None
+
+    def digest_of(self, job: Job) -> str | None:
+        """The digest of the stored executable of a job's cluster, None where none is stored (yet)."""
+        return self._of_cluster.get(job.cluster.id)
+
+    def keep_soon(self, cluster: Cluster) -> None:
+        """Store a cluster's executable in the background, unless the cluster never copies files."""
+        wire = cluster.wire
+        wish = wire.get("ShouldTransferFiles", "IF_NEEDED")
+        if self._directory is None or wish == "NO" or wire.get("TransferExecutable") is False:
+            return
+        path = wire.get("Cmd")
+        if not isinstance(path, str) or not os.path.isabs(path):
+            return
+        task = asyncio.get_running_loop().create_task(self._keep(cluster.id, cluster.owner, path))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def forget(self, cluster: int) -> None:
+        """The cluster has left the queue."""
+        self._of_cluster.pop(cluster, None)
+
+    async def _keep(self, cluster: int, owner: str, path: str) -> None:
+        try:
+            digest = await self.keep(owner, path)
+        except (PoolError, OSError):
+            # Said, with its reason, when the job is started and the file is really needed.
+            return
+        if digest is not None:
+            self._of_cluster[cluster] = digest
+
+    async def keep(self, owner: str, path: str) -> str | None:
+        """Store a file and return its digest; None for one that is too large."""
+        assert self._directory is not None
+        files = self._files(owner)
+        status = await files.stat(path)
+        mark = (owner, path, status.size, status.mtime_ns, status.inode)
+        known = self._known.get(mark)
+        if known is not None and (self._directory / known).exists():
+            return known
+        if status.size > LARGEST:
+            return None
+        aside = self._directory / f".{os.getpid()}.{len(self._known)}.{short_name(path)}"
+        digest = hashlib.sha256()
+        try:
+            with aside.open("wb") as handle:
+                async for chunk in files.read(path):
+                    digest.update(chunk)
+                    handle.write(chunk)
+            aside.chmod(0o755)
+            name = digest.hexdigest()
+            os.replace(aside, self._directory / name)
+        finally:
+            aside.unlink(missing_ok=True)
+        self._known[mark] = name
+        return name
+
+
+def short_name(path: str) -> str:
+    """A short file name made from a path, for the copy in the making."""
+    return os.path.basename(path)[:40]

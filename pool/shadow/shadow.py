@@ -1,0 +1,155 @@
+"""The shadow: a running job's agent at home (EV 2.4, 3.6). It hands out the job's inputs and puts its outputs in place.
+
+Everything it touches it touches with the rights of the job's owner (B5). It answers only for the start (claim and
+run) that the job is in: a starter that was given up, or somebody else, gets nothing. Outputs are written beside
+their place and renamed when all of them have come, so that a job is never reported with half an output.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from typing import Any, Protocol
+
+from pool.errors import PoolError
+from pool.jobs.activation import NOTHING, Activation
+from pool.policy.queue import Job
+from pool.shadow.executables import Executables
+from pool.shadow.files import FilesOf, UserFiles
+from pool.wire import Stream
+
+CHUNK = 256 * 1024
+
+
+class ClaimedJob(Protocol):
+    """What the shadow needs to know of a claim."""
+
+    job: Job | None
+    run: int
+    start: Activation | None
+    owner: str
+
+
+class Claims(Protocol):
+    """Where claims are found by their id."""
+
+    @property
+    def claims(self) -> dict[str, Any]: ...
+
+
+class NotThisRun(PoolError):
+    """The caller's start of the job is not the present one."""
+
+
+class Shadow:
+    """Serves the starters of all running jobs of one schedd."""
+
+    def __init__(self, claims: Claims, executables: Executables, files: FilesOf) -> None:
+        self._claims = claims
+        self._executables = executables
+        self._files = files
+
+    async def fetch(self, params: dict[str, Any], stream: Stream) -> None:
+        """Send a job's inputs: {claim, run, executable: whether it is wanted}; see `pool.starter.staging`."""
+        start, files = self._running(params)
+        if params.get("executable"):
+            await self._send_executable(start, files, stream)
+        for path in self._inputs(start):
+            await self._send(path, files, stream)
+        await stream.send(["done"])
+        await stream.finish()
+
+    async def bring(self, params: dict[str, Any], stream: Stream) -> None:
+        """Take a job's outputs: {claim, run}; answers ["ok", bytes] once everything is in place."""
+        start, files = self._running(params)
+        writers: list[Any] = []
+        total = 0
+        left = 0
+        try:
+            async for item in stream:
+                if isinstance(item, bytes):
+                    if not writers or len(item) > left:
+                        raise PoolError("more of an output came than was announced")
+                    await writers[-1].write(item)
+                    left -= len(item)
+                    total += len(item)
+                elif item[0] == "done":
+                    break
+                else:
+                    path, mode, left = self._target(start, item)
+                    writers.append(await files.create(path, mode=mode))
+            else:
+                raise PoolError("the transfer of the outputs ended in the middle", retry=True)
+            self._running(params)
+            for writer in writers:
+                await writer.commit()
+        except BaseException:
+            for writer in writers:
+                await writer.abandon()
+            raise
+        await stream.send(["ok", total])
+        await stream.finish()
+
+    def _running(self, params: dict[str, Any]) -> tuple[Activation, UserFiles]:
+        claim: ClaimedJob | None = self._claims.claims.get(str(params.get("claim")))
+        if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
+            raise NotThisRun("this start of the job is not the present one any more")
+        return claim.start, self._files(claim.owner)
+
+    async def _send_executable(self, start: Activation, files: UserFiles, stream: Stream) -> None:
+        name = os.path.basename(start.executable)
+        stored = self._executables.path(start.digest) if start.digest else None
+        if stored is None:
+            await self._send(start.executable, files, stream, mode=0o755)
+            return
+        size = stored.stat().st_size
+        await stream.send(["file", name, 0o755, size])
+        with stored.open("rb") as handle:
+            while chunk := handle.read(CHUNK):
+                await stream.send(chunk)
+
+    def _inputs(self, start: Activation) -> list[str]:
+        paths = [self._full(start, path) for path in start.inputs]
+        if start.stdin != NOTHING:
+            paths.append(self._full(start, start.stdin))
+        return list(dict.fromkeys(paths))
+
+    @staticmethod
+    def _full(start: Activation, path: str) -> str:
+        return path if path.startswith("/") else posixpath.join(start.iwd, path)
+
+    async def _send(
+        self, path: str, files: UserFiles, stream: Stream, *, mode: int | None = None, under: str = ""
+    ) -> None:
+        contents_only = path.endswith("/")
+        path = path.rstrip("/") or "/"
+        status = await files.stat(path)
+        name = posixpath.join(under, posixpath.basename(path))
+        if status.is_dir:
+            inner = under if contents_only else name
+            if not contents_only:
+                await stream.send(["dir", name, status.mode])
+            for entry in await files.listdir(path):
+                await self._send(posixpath.join(path, entry), files, stream, under=inner)
+            return
+        await stream.send(["file", name, mode if mode is not None else status.mode, status.size])
+        left = status.size
+        async for chunk in files.read(path):
+            piece = chunk[:left]
+            left -= len(piece)
+            if piece:
+                await stream.send(piece)
+            if not left:
+                break
+        if left:
+            raise PoolError(f"{path} became shorter while it was sent", retry=True)
+
+    def _target(self, start: Activation, item: list[Any]) -> tuple[str, int, int]:
+        if item[0] == "stdout":
+            return self._full(start, start.stdout), 0o644, int(item[1])
+        if item[0] == "stderr":
+            return self._full(start, start.stderr), 0o644, int(item[1])
+        name = str(item[1])
+        if posixpath.isabs(name) or ".." in name.split("/"):
+            raise PoolError(f"refused to write outside the job's directory: {name!r}")
+        return self._full(start, start.remaps.get(name, name)), int(item[2]), int(item[3])

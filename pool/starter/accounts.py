@@ -1,0 +1,68 @@
+"""Whom a job runs as on this machine (A13: the caller never chooses the user id; EV 2.9.1, second hazard).
+
+The owner's name has been authenticated by the submit side's node; this machine maps it by its own rule RUN_AS:
+
+    node     the user this node runs as; the rule of a personal pool, and the only one without root
+    owner    the local account of the owner's name, where both machines share user names (UID_DOMAIN); else nobody
+    nobody   a powerless account, whoever the owner is
+    refuse   only what `owner` can map, nobody else gets in
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+
+from pool.errors import PoolError
+from pool.starter.starter import Account
+
+#: Accounts below this number belong to the system and never run jobs.
+LOWEST_UID = 1000
+NOBODY = "nobody"
+
+
+class NoAccount(PoolError):
+    """This machine runs no jobs of that owner."""
+
+
+def account_for(owner: str, uid_domain: str, own_domain: str, rule: str) -> Account:
+    """The account for an owner's jobs.
+
+    Raises:
+        NoAccount: the rule refuses the owner.
+    """
+    me = os.geteuid()
+    if rule == "node" or me != 0:
+        return _own()
+    if rule in ("owner", "refuse") and uid_domain == own_domain:
+        try:
+            entry = pwd.getpwnam(owner)
+        except KeyError:
+            entry = None
+        if entry is not None and entry.pw_uid >= LOWEST_UID:
+            groups = tuple(os.getgrouplist(owner, entry.pw_gid))
+            return Account(entry.pw_uid, entry.pw_gid, groups, owner, entry.pw_dir, True)
+    if rule == "refuse":
+        raise NoAccount(f"this machine has no account for {owner}", hint="RUN_AS = refuse lets nobody else in")
+    return _nobody()
+
+
+def _own() -> Account:
+    entry = _entry(os.geteuid())
+    name, home = (entry.pw_name, entry.pw_dir) if entry else (str(os.geteuid()), "/")
+    return Account(os.geteuid(), os.getegid(), None, name, home, False)
+
+
+def _nobody() -> Account:
+    try:
+        entry = pwd.getpwnam(NOBODY)
+    except KeyError as error:
+        raise NoAccount("this machine has no account named nobody", hint="set RUN_AS = owner") from error
+    return Account(entry.pw_uid, entry.pw_gid, (), NOBODY, "/", True)
+
+
+def _entry(uid: int) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwuid(uid)
+    except KeyError:
+        return None

@@ -1,0 +1,178 @@
+"""Carrying files between a job's home and its scratch directory: the execute side of B4.
+
+The items on a staging stream are, in both directions, lists with a kind first and raw bytes in between:
+
+    ["file", name, mode, size]   followed by its bytes in chunks
+    ["dir", name, mode]          a directory to make
+    ["stdout", size], ["stderr", size]   followed by bytes; outward only
+    ["done"]                     nothing more follows
+
+Names are relative to the scratch directory. What would leave it is refused here whatever the other side says, and
+links are never followed out of it. Blocking file work runs in the loop's thread pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+from pool.errors import PoolError
+
+CHUNK = 256 * 1024
+
+
+class StagingError(PoolError):
+    """A file of the job could not be carried."""
+
+
+class ItemStream(Protocol):
+    """The part of a wire stream that staging uses."""
+
+    async def send(self, item: Any) -> None: ...
+    def __aiter__(self) -> AsyncIterator[Any]: ...
+
+
+def inside(scratch: Path, name: str) -> Path:
+    """The path of a name in the scratch directory.
+
+    Raises:
+        StagingError: the name is absolute or climbs out.
+    """
+    pure = PurePosixPath(name)
+    if pure.is_absolute() or not pure.parts or ".." in pure.parts:
+        raise StagingError(f"refused to write outside the job's scratch directory: {name!r}")
+    return scratch.joinpath(*pure.parts)
+
+
+async def receive(stream: ItemStream, scratch: Path, owner: tuple[int, int] | None) -> int:
+    """Write what a stream brings into the scratch directory; returns the bytes received.
+
+    Args:
+        owner: uid and gid the files get, None for the node's own.
+
+    Raises:
+        StagingError: a name outside the scratch directory, or the disk refuses.
+    """
+    total = 0
+    open_file: Any = None
+    left = 0
+    try:
+        async for item in stream:
+            if isinstance(item, bytes):
+                if open_file is None or len(item) > left:
+                    raise StagingError("the submit side sent more of a file than it had announced")
+                await _in_thread(open_file.write, item)
+                left -= len(item)
+                total += len(item)
+                if not left:
+                    open_file.close()
+                    open_file = None
+            elif item[0] == "dir":
+                await _in_thread(_make_directory, inside(scratch, item[1]), int(item[2]), owner)
+            elif item[0] == "file":
+                path = inside(scratch, item[1])
+                left = int(item[3])
+                open_file = await _in_thread(_create, path, int(item[2]), owner)
+                if not left:
+                    open_file.close()
+                    open_file = None
+            elif item[0] == "done":
+                return total
+    except OSError as error:
+        raise StagingError(
+            f"cannot write the job's input on the execute machine: {error.strerror or error}", retry=True
+        ) from error
+    finally:
+        if open_file is not None:
+            open_file.close()
+    raise StagingError("the submit side ended the transfer in the middle", retry=True)
+
+
+async def send_file(stream: ItemStream, head: list[Any], path: Path, size: int) -> int:
+    """Send one file behind its head item; a file that shrank meanwhile is an error, growth is cut."""
+    await stream.send(head)
+    left = size
+    with await _in_thread(_open, path) as handle:
+        while left:
+            chunk = await _in_thread(handle.read, min(CHUNK, left))
+            if not chunk:
+                raise StagingError(f"{path.name} became shorter while it was sent home", retry=True)
+            left -= len(chunk)
+            await stream.send(chunk)
+    return size
+
+
+def inventory(scratch: Path) -> dict[str, tuple[int, int]]:
+    """Each regular file below the scratch directory with its size and change time (ns), links left out."""
+    found: dict[str, tuple[int, int]] = {}
+    for path, status in _walk(scratch):
+        if stat.S_ISREG(status.st_mode):
+            found[path.relative_to(scratch).as_posix()] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+def outputs(scratch: Path, before: dict[str, tuple[int, int]], asked: tuple[str, ...] | None) -> list[str]:
+    """What goes home: the names asked for, or every top-level file that is new or changed since the start.
+
+    Raises:
+        StagingError: an output that was asked for does not exist.
+    """
+    if asked is None:
+        now = inventory(scratch)
+        return sorted(name for name, mark in now.items() if "/" not in name and before.get(name) != mark)
+    found: list[str] = []
+    for name in asked:
+        path = inside(scratch, name)
+        if not path.exists() or path.is_symlink():
+            raise StagingError(
+                f"the job did not leave its output file {name}",
+                hint="correct transfer_output_files, or let the job create it",
+            )
+        if path.is_dir():
+            base = path.relative_to(scratch).as_posix()
+            found += sorted(f"{base}/{inner}" for inner in inventory(path))
+        else:
+            found.append(name)
+    return found
+
+
+def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    with os.scandir(top) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            path = Path(entry.path)
+            yield path, status
+            if stat.S_ISDIR(status.st_mode):
+                yield from _walk(path)
+
+
+def _open(path: Path) -> Any:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StagingError(f"{path.name} is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _create(path: Path, mode: int, owner: tuple[int, int] | None) -> Any:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    if owner is not None:
+        os.fchown(descriptor, *owner)
+    os.fchmod(descriptor, mode & 0o777)
+    return os.fdopen(descriptor, "wb")
+
+
+def _make_directory(path: Path, mode: int, owner: tuple[int, int] | None) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod((mode & 0o777) | 0o700)
+    if owner is not None:
+        os.chown(path, *owner)
+
+
+async def _in_thread(function: Any, *arguments: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)

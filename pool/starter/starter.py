@@ -1,0 +1,308 @@
+"""The starter: looks after one job on the execute side, from the empty scratch directory to the reported end.
+
+    prepare -> stage in -> start (keeper) -> wait -> stage out -> done
+
+One coroutine for each running job. What the owner of the machine wants of the job (suspend, continue, vacate, kill)
+comes through here to the keeper. The starter knows nothing of claims or policy; it reaches home through a `Home`.
+After a restart of the node it is made again around a keeper that was found (`Starter.found`) and goes on waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pool.errors import PoolError
+from pool.jobs.activation import NOTHING, Activation, Mode
+from pool.starter import staging
+from pool.starter.keeper import Keeper, Keepers
+from pool.starter.spec import EndReport, KeeperSpec, StartFailed
+
+#: Names in a scratch directory that are the starter's own and never go home.
+STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
+#: How an end by itself is told from one that was forced on the job.
+BY_ITSELF = ("exit", "signal")
+
+
+class Home(Protocol):
+    """How a starter reaches its job's shadow."""
+
+    async def fetch(self, activation: Activation, executable_wanted: bool) -> Any: ...
+    async def store(self, activation: Activation) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whom a job runs as on this machine: derived here, never taken from the request (A13)."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] | None
+    name: str
+    home: str
+    switch: bool
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        return (self.uid, self.gid) if self.switch else None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job runs: the slot's share of the machine and the node's directories."""
+
+    slot: str
+    execute: Path
+    executables: Path
+    cpus: int
+    memory: int | None
+    hidden: tuple[str, ...] = ()
+
+
+class StartRefused(PoolError):
+    """The job could not be started on this machine. `where` is input, start or account."""
+
+    def __init__(self, message: str, *, where: str, hint: str = "", retry: bool = False) -> None:
+        super().__init__(message, hint=hint, retry=retry)
+        self.where = where
+
+
+class Starter:
+    """One job on this machine."""
+
+    def __init__(self, activation: Activation, account: Account, place: Place, keepers: Keepers, home: Home) -> None:
+        self.activation = activation
+        self.account = account
+        self.place = place
+        self.keeper: Keeper | None = None
+        self.output_error: PoolError | None = None
+        self._keepers = keepers
+        self._home = home
+        self._before: dict[str, tuple[int, int]] = {}
+        self._stop: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.activation.name}.{self.activation.run}"
+
+    @property
+    def scratch(self) -> Path:
+        return self.place.execute / self.id
+
+    @classmethod
+    def found(
+        cls, keeper: Keeper, activation: Activation, account: Account, place: Place, keepers: Keepers, home: Home
+    ) -> Starter:
+        """The starter of a job whose keeper outlived the node."""
+        starter = cls(activation, account, place, keepers, home)
+        starter.keeper = keeper
+        return starter
+
+    async def start(self, lease: float, claim: dict[str, Any]) -> None:
+        """Prepare and start the job.
+
+        Args:
+            lease: seconds the keeper lets the job run without being renewed.
+            claim: kept with the keeper, to find again after a restart of the node.
+
+        Raises:
+            StartRefused: with the part that failed; nothing is left behind.
+        """
+        try:
+            self._prepare()
+            if self.activation.mode is Mode.TRANSFER:
+                await self._stage_in()
+            if self._stop:
+                raise StartRefused("the job was stopped before it started", where="start", retry=True)
+            self.keeper = await self._keepers.start(self._spec(lease, claim))
+        except StartFailed as error:
+            self.clean()
+            raise StartRefused(error.message, where="start", hint=error.hint, retry=error.retry) from error
+        except OSError as error:
+            self.clean()
+            raise StartRefused(
+                f"cannot prepare the job's scratch directory: {error.strerror or error}", where="machine", retry=True
+            ) from error
+        except BaseException:
+            self.clean()
+            raise
+
+    async def wait(self) -> EndReport:
+        """Until the job has ended and its outputs are home; `output_error` says where they are not."""
+        assert self.keeper is not None
+        report = await asyncio.shield(self.keeper.ended)
+        brings = report.cause in BY_ITSELF or self.activation.on_failure_too
+        if self.activation.mode is Mode.TRANSFER and brings:
+            try:
+                await self._stage_out()
+            except staging.StagingError as error:
+                self.output_error = error
+        return report
+
+    async def vacate(self) -> None:
+        """Ask the job to end softly; the keeper kills it after its grace."""
+        self._stop = "vacate"
+        if self.keeper is not None:
+            await self.keeper.vacate()
+
+    async def kill(self) -> None:
+        self._stop = "kill"
+        if self.keeper is not None:
+            await self.keeper.kill()
+
+    async def suspend(self) -> None:
+        if self.keeper is not None:
+            await self.keeper.suspend()
+
+    async def resume(self) -> None:
+        if self.keeper is not None:
+            await self.keeper.resume()
+
+    async def done(self) -> None:
+        """The end has been reported: forget the keeper and leave nothing behind (A14)."""
+        if self.keeper is not None:
+            await self.keeper.forget()
+        self.clean()
+
+    def clean(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                os.rmdir(self.scratch)
+            except OSError:
+                shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def output(self, which: str) -> Path:
+        """Where the job's standard output or error lies on this machine while it runs."""
+        if self.activation.mode is Mode.TRANSFER:
+            return self.scratch / (STDOUT if which == "out" else STDERR)
+        path = self.activation.stdout if which == "out" else self.activation.stderr
+        return Path(self.activation.iwd, path)
+
+    # -- steps -------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        try:
+            os.mkdir(self.scratch, 0o700)
+        except FileExistsError:
+            shutil.rmtree(self.scratch)
+            os.mkdir(self.scratch, 0o700)
+        if self.account.switch:
+            os.chown(self.scratch, self.account.uid, self.account.gid)
+
+    async def _stage_in(self) -> None:
+        activation = self.activation
+        stored = self.place.executables / activation.digest if activation.digest else None
+        wanted = stored is None or not stored.exists()
+        try:
+            stream = await self._home.fetch(activation, wanted)
+            await staging.receive(stream, self.scratch, self.account.owner)
+            program = self.scratch / os.path.basename(activation.executable)
+            if stored is not None and wanted and program.exists():
+                await asyncio.get_running_loop().run_in_executor(None, _keep, program, stored)
+            elif stored is not None and not wanted:
+                await asyncio.get_running_loop().run_in_executor(
+                    None, _place, stored, program, self.account.owner
+                )
+        except staging.StagingError as error:
+            raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
+        self._before = staging.inventory(self.scratch)
+
+    def _spec(self, lease: float, claim: dict[str, Any]) -> KeeperSpec:
+        activation, account, place = self.activation, self.account, self.place
+        transfer = activation.mode is Mode.TRANSFER
+        program = activation.executable
+        if transfer and (activation.digest or not os.path.isabs(program)):
+            program = str(self.scratch / os.path.basename(program))
+        scratch = str(self.scratch)
+        stdin = activation.stdin
+        if transfer and stdin != NOTHING:
+            stdin = str(self.scratch / os.path.basename(stdin))
+        env = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": scratch if transfer else account.home,
+            "USER": account.name,
+            "LOGNAME": account.name,
+            "TMPDIR": scratch,
+            "OMP_NUM_THREADS": str(place.cpus),
+            **activation.env,
+            "_CONDOR_SCRATCH_DIR": scratch,
+            "_CONDOR_SLOT": place.slot,
+            "POOLNODE_JOB": activation.name,
+        }
+        return KeeperSpec(
+            id=self.id,
+            argv=(program, *activation.argv[1:]),
+            env=env,
+            cwd=scratch if transfer else activation.iwd,
+            stdin=stdin if os.path.isabs(stdin) else os.path.join(activation.iwd, stdin),
+            stdout=self._output_path(activation.stdout, STDOUT, transfer),
+            stderr=self._output_path(activation.stderr, STDERR, transfer),
+            uid=account.uid,
+            gid=account.gid,
+            groups=account.groups,
+            scratch=scratch,
+            isolation="full" if transfer else "shared",
+            memory=place.memory,
+            core=activation.core_limit,
+            lease_seconds=lease,
+            nice=activation.nice,
+            soft_signal=activation.soft_signal,
+            grace=activation.grace,
+            hidden=place.hidden,
+            claim=claim,
+        )
+
+    def _output_path(self, path: str, name: str, transfer: bool) -> str:
+        if path == NOTHING:
+            return path
+        if transfer:
+            return str(self.scratch / name)
+        return path if os.path.isabs(path) else os.path.join(self.activation.iwd, path)
+
+    async def _stage_out(self) -> None:
+        activation = self.activation
+        program = os.path.basename(activation.executable)
+        own = {STDOUT, STDERR, program, *self._before_stage()}
+        names = [
+            name
+            for name in staging.outputs(self.scratch, self._before, activation.outputs)
+            if activation.outputs is not None or name not in own
+        ]
+        stream = await self._home.store(activation)
+        for kind, name, path in (("stdout", STDOUT, activation.stdout), ("stderr", STDERR, activation.stderr)):
+            local = self.scratch / name
+            if path != NOTHING and local.exists():
+                size = local.stat().st_size
+                await staging.send_file(stream, [kind, size], local, size)
+        for name in names:
+            local = staging.inside(self.scratch, name)
+            status = local.lstat()
+            await staging.send_file(stream, ["file", name, status.st_mode & 0o777, status.st_size], local, status.st_size)
+        await stream.send(["done"])
+        await stream.finish()
+        async for item in stream:
+            if item and item[0] == "ok":
+                return
+        raise staging.StagingError("the submit side did not confirm the outputs", retry=True)
+
+    def _before_stage(self) -> set[str]:
+        return {os.path.basename(self.activation.stdin)} if self.activation.stdin != NOTHING else set()
+
+
+def _keep(program: Path, stored: Path) -> None:
+    stored.parent.mkdir(parents=True, exist_ok=True)
+    aside = stored.with_name(f"{stored.name}.{os.getpid()}.{program.parent.name}")
+    shutil.copyfile(program, aside)
+    os.replace(aside, stored)
+
+
+def _place(stored: Path, program: Path, owner: tuple[int, int] | None) -> None:
+    shutil.copyfile(stored, program)
+    program.chmod(0o755)
+    if owner is not None:
+        os.chown(program, *owner)

@@ -1,0 +1,188 @@
+"""Keepers of jobs that do not exist, on a machine that does not exist.
+
+They behave as the real ones do: they outlive the node, enforce the lease by themselves, keep an end until it is
+forgotten, and can be killed. A `Witness` sees every start and end in the whole test and refuses to see two copies
+of a job running at the same time, which is the start contract's second rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pool.starter.spec import Abilities, EndReport, KeeperSpec, Usage
+
+
+@dataclass(slots=True)
+class Witness:
+    """What really ran: for tests to look at.
+
+    Attributes:
+        running: jobs that run right now, with the machine.
+        starts, ends: each start and each end by itself or by force, in order, as (job, machine, time).
+        doubles: jobs that ever ran twice at a time; a test expects this to stay empty.
+    """
+
+    running: dict[str, str] = field(default_factory=dict)
+    starts: list[tuple[str, str, float]] = field(default_factory=list)
+    ends: list[tuple[str, str, float]] = field(default_factory=list)
+    doubles: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def started(self, job: str, machine: str, now: float) -> None:
+        other = self.running.get(job)
+        if other is not None:
+            self.doubles.append((job, other, machine))
+        self.running[job] = machine
+        self.starts.append((job, machine, now))
+
+    def ended(self, job: str, machine: str, now: float) -> None:
+        if self.running.get(job) == machine:
+            del self.running[job]
+        self.ends.append((job, machine, now))
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What a program does: runs so many seconds, then exits with a code; `stubborn` ones ignore the soft signal."""
+
+    seconds: float = 10.0
+    code: int = 0
+    stubborn: bool = False
+    rss: int = 1024
+
+
+class FakeKeeper:
+    """One running program that does not exist."""
+
+    def __init__(self, machine: FakeMachine, spec: KeeperSpec, behaviour: Behaviour) -> None:
+        loop = asyncio.get_running_loop()
+        self.id = spec.id
+        self.spec = spec
+        self.pid = 1000 + len(machine.keepers)
+        self.ended: asyncio.Future[EndReport] = loop.create_future()
+        self._machine = machine
+        self._behaviour = behaviour
+        self._began = loop.time()
+        self._left = behaviour.seconds
+        self._since: float | None = loop.time()
+        self._timer = loop.call_later(behaviour.seconds, self._end, "exit", behaviour.code, None)
+        self._lease = loop.call_later(spec.lease_seconds, self._end, "lease", None, int(signal.SIGKILL))
+        self.suspended = False
+
+    async def suspend(self) -> None:
+        if self._since is None or self.ended.done():
+            return
+        loop = asyncio.get_running_loop()
+        self._left -= loop.time() - self._since
+        self._since, self.suspended = None, True
+        self._timer.cancel()
+
+    async def resume(self) -> None:
+        if self._since is not None or self.ended.done():
+            return
+        loop = asyncio.get_running_loop()
+        self._since, self.suspended = loop.time(), False
+        self._timer = loop.call_later(self._left, self._end, "exit", self._behaviour.code, None)
+
+    async def signal(self, number: int) -> None:
+        self._end("signal", None, number)
+
+    async def vacate(self) -> None:
+        if self._behaviour.stubborn:
+            asyncio.get_running_loop().call_later(self.spec.grace, self._end, "killed", None, int(signal.SIGKILL))
+        else:
+            self._end("vacated", None, int(signal.SIGTERM))
+
+    async def kill(self) -> None:
+        self._end("killed", None, int(signal.SIGKILL))
+
+    def renew(self, seconds: float) -> None:
+        if not self.ended.done():
+            self._lease.cancel()
+            self._lease = asyncio.get_running_loop().call_later(seconds, self._end, "lease", None, int(signal.SIGKILL))
+
+    async def usage(self) -> Usage:
+        return Usage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
+
+    async def forget(self) -> None:
+        self._machine.keepers.pop(self.id, None)
+
+    def _used(self) -> float:
+        loop = asyncio.get_running_loop()
+        running = loop.time() - self._since if self._since is not None else 0.0
+        return self._behaviour.seconds - self._left + running
+
+    def _end(self, cause: str, code: int | None, by: int | None) -> None:
+        if self.ended.done():
+            return
+        used = self._used()
+        self._timer.cancel()
+        self._lease.cancel()
+        now = asyncio.get_running_loop().time()
+        self._machine.witness.ended(self._machine.job_of(self.spec), self._machine.name, now)
+        self.ended.set_result(
+            EndReport(
+                code=code,
+                signal=by,
+                core=False,
+                user_cpu=used,
+                system_cpu=0.0,
+                wall=now - self._began,
+                max_rss=self._behaviour.rss,
+                cause=cause,
+                error="",
+                started=self._began,
+                ended=now,
+            )
+        )
+
+
+class FakeMachine:
+    """A machine that outlives its node: what runs on it goes on when the node is gone.
+
+    Args:
+        behave: what the program of a spec does; the default runs ten seconds and exits with 0.
+    """
+
+    def __init__(
+        self, name: str, witness: Witness, behave: Callable[[KeeperSpec], Behaviour] = lambda spec: Behaviour()
+    ) -> None:
+        self.name = name
+        self.witness = witness
+        self.behave = behave
+        self.keepers: dict[str, FakeKeeper] = {}
+
+    @staticmethod
+    def job_of(spec: KeeperSpec) -> str:
+        """cluster.proc of a keeper's id, which has the number of the run behind it."""
+        return ".".join(spec.id.split(".")[:2])
+
+    def crash(self) -> None:
+        """The power goes: every program on it is gone without a report."""
+        for keeper in self.keepers.values():
+            keeper._end("killed", None, int(signal.SIGKILL))
+        self.keepers.clear()
+
+
+class FakeKeepers:
+    """The keepers of one node on a fake machine."""
+
+    def __init__(self, machine: FakeMachine) -> None:
+        self.machine = machine
+        self.abilities = Abilities()
+
+    async def open(self) -> list[FakeKeeper]:
+        return list(self.machine.keepers.values())
+
+    async def start(self, spec: KeeperSpec) -> FakeKeeper:
+        keeper = FakeKeeper(self.machine, spec, self.machine.behave(spec))
+        self.machine.keepers[spec.id] = keeper
+        self.machine.witness.started(self.machine.job_of(spec), self.machine.name, asyncio.get_running_loop().time())
+        return keeper
+
+    async def close(self, *, kill: bool) -> None:
+        if kill:
+            for keeper in list(self.machine.keepers.values()):
+                await keeper.kill()

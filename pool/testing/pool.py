@@ -1,0 +1,281 @@
+"""A pool that does not exist, of the roles that do: real collector, negotiator, schedds and startds in one process.
+
+    async with SimPool(seed=1) as pool:
+        await pool.add("head", "collector,negotiator,schedd")
+        await pool.add("m1", "startd")
+        cluster = await pool.submit("head", count=10)
+        await pool.until(lambda: pool.done("head") == 10)
+
+Run it on a `VirtualLoop`: a day passes in a second, and every run with the same seed is the same run. `kill` ends a
+node as kill -9 would; `crash` takes the machine with it; `restart` brings the node back to what it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import msgpack
+
+from pool.config import Settings
+from pool.node import make_role
+from pool.outside import Outside
+from pool.roles.base import Role, Surroundings
+from pool.roles.links import Links
+from pool.shadow.files import files_of
+from pool.starter.spec import KeeperSpec
+from pool.store import Store
+from pool.testing.faults import Phase, Trap, TrappedDispatcher, Traps
+from pool.testing.keepers import Behaviour, FakeKeepers, FakeMachine, Witness
+from pool.testing.network import MemoryNetwork
+from pool.testing.sensors import FakeSensors
+from pool.wire import Dispatcher
+
+#: Wall time at which every simulation begins: 2026-01-01 00:00 UTC.
+BEGINNING = 1767225600.0
+
+
+@dataclass(slots=True)
+class SimNode:
+    """One node of a simulated pool, alive or not."""
+
+    name: str
+    roles: tuple[str, ...]
+    settings: dict[str, str]
+    machine: FakeMachine
+    sensors: FakeSensors
+    store: Path | None
+    running: dict[str, Role] = field(default_factory=dict)
+    dispatcher: Dispatcher | None = None
+    links: Links | None = None
+    server: Any = None
+    watchers: list[asyncio.Task[None]] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+
+
+class SimPool:
+    """A pool of real roles on machines and a network that do not exist.
+
+    Args:
+        seed: everything that happens follows from it.
+        collector: the name of the node that will have the collector.
+        settings: for every node; see `pool.config`.
+        directory: where schedds keep their queues, so that they can be restarted; None keeps them in memory.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        collector: str = "head",
+        settings: dict[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self.chance = random.Random(seed)
+        self.network = MemoryNetwork(random.Random(seed + 1))
+        self.witness = Witness()
+        self.nodes: dict[str, SimNode] = {}
+        self.traps = Traps()
+        self.wall_shift = 0.0
+        self._collector = collector
+        self._settings = {"POLICY": "dedicated", "SLOTS": "1", **(settings or {})}
+        self._directory = directory
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for name in list(self.nodes):
+            await self.kill(name)
+
+    def wall(self) -> float:
+        """The pool's wall clock; `wall_shift` makes it jump."""
+        return BEGINNING + asyncio.get_running_loop().time() + self.wall_shift
+
+    async def add(
+        self,
+        name: str,
+        roles: str,
+        *,
+        behave: Callable[[KeeperSpec], Behaviour] = lambda spec: Behaviour(),
+        settings: dict[str, str] | None = None,
+    ) -> SimNode:
+        """A new node, started."""
+        store = self._directory / f"{name}.db" if self._directory is not None else None
+        node = SimNode(
+            name,
+            tuple(roles.split(",")),
+            {**self._settings, **(settings or {})},
+            FakeMachine(name, self.witness, behave),
+            FakeSensors(name),
+            store,
+        )
+        self.nodes[name] = node
+        await self._start(node)
+        return node
+
+    async def kill(self, name: str) -> None:
+        """End a node as kill -9 does: no goodbyes, connections broken; what its machine runs goes on."""
+        node = self.nodes[name]
+        if not node.running:
+            return
+        if isinstance(node.dispatcher, TrappedDispatcher):
+            node.dispatcher.dead = True
+        self.network.crash(name)
+        for watcher in node.watchers:
+            watcher.cancel()
+        await asyncio.gather(*node.watchers, return_exceptions=True)
+        node.watchers.clear()
+        for role in node.running.values():
+            await role.die()
+        node.running.clear()
+        if node.links is not None:
+            await node.links.close()
+        if node.server is not None:
+            await node.server.close()
+
+    def trap(self, method: str, phase: Phase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:
+        """Have a node killed at a certain call; see `pool.testing.faults`."""
+
+        async def spring() -> None:
+            await (self.crash(victim) if machine_too else self.kill(victim))
+
+        trap = Trap(method, phase, spring, count)
+        self.traps.waiting.append(trap)
+        return trap
+
+    async def crash(self, name: str) -> None:
+        """The machine fails: the node and every job on it are gone."""
+        await self.kill(name)
+        self.nodes[name].machine.crash()
+
+    async def restart(self, name: str) -> SimNode:
+        """Start a killed node again."""
+        node = self.nodes[name]
+        await self._start(node)
+        return node
+
+    async def _start(self, node: SimNode) -> None:
+        address = f"mem://{node.name}"
+        sets = {"NODE_NAME": node.name, **node.settings}
+        settings = Settings.load(None, sets=sets, environ={}, files=False)
+        node.dispatcher = TrappedDispatcher(self.traps)
+        network = self.network.host(node.name, roles=frozenset(node.roles))
+        node.links = Links(network, node.dispatcher, frozenset({address}))
+        node.server = await network.listen(address, node.dispatcher)
+        seed = self.chance.getrandbits(64)
+        chance = random.Random(seed)
+        given = Surroundings(
+            node=node.name,
+            instance=node.name,
+            address=address,
+            collector=f"mem://{self._collector}",
+            outside=Outside(
+                wall=self.wall,
+                chance=chance,
+                secret=lambda size: chance.randbytes(size).hex(),
+                cpu=lambda: 0.0,
+            ),
+            settings=settings,
+            links=node.links,
+            state=None,
+            user="user",
+            files=files_of("user"),
+            store=lambda: Store.open(str(node.store) if node.store else ":memory:", inline=True),
+            sensors=lambda: node.sensors,
+            keepers=lambda: FakeKeepers(node.machine),
+            tell_admin=lambda text: None,
+            mail=_no_mail,
+        )
+        for name in node.roles:
+            role = make_role(name, given)
+            await role.start()
+            node.running[name] = role
+            node.dispatcher.add(name, role)
+            node.watchers.append(asyncio.create_task(self._watch(node, role)))
+
+    async def _watch(self, node: SimNode, role: Role) -> None:
+        try:
+            await role.run()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            node.failures.append(error)
+
+    # -- what tests ask ----------------------------------------------------------------------------------
+
+    async def submit(
+        self, name: str, *, count: int = 1, owner: str = "alice", ad: dict[str, Any] | None = None
+    ) -> int:
+        """Queue jobs at a node's schedd; returns the cluster's number."""
+        wire: dict[str, Any] = {
+            "MyType": "Job",
+            "Cmd": "/bin/true",
+            "Iwd": "/",
+            "Requirements": ["true"],
+            "Rank": 0.0,
+            "RequestCpus": 1,
+            "RequestMemory": 1,
+            "RequestDisk": 1,
+            "ShouldTransferFiles": "IF_NEEDED",
+            "FileSystemDomain": "simulation",
+            **(ad or {}),
+        }
+        link = await self.network.user(owner, name)
+        try:
+            answer = await link.call("schedd.submit", {"ad": wire, "count": count, "deltas": None})
+        finally:
+            await link.close()
+        return int(answer["cluster"])
+
+    async def act(self, name: str, owner: str, **params: Any) -> dict[str, Any]:
+        """`schedd.act` as a user."""
+        link = await self.network.user(owner, name)
+        try:
+            answer: dict[str, Any] = await link.call("schedd.act", params)
+            return answer
+        finally:
+            await link.close()
+
+    def role(self, name: str, role: str) -> Any:
+        """A running role of a node."""
+        return self.nodes[name].running[role]
+
+    async def ended(self, name: str) -> list[dict[str, Any]]:
+        """The ads of a schedd's jobs that have left the queue."""
+        found: list[dict[str, Any]] = []
+        async for rows in self.role(name, "schedd").store.history():
+            found += [msgpack.unpackb(row.ad) for row in rows]
+        return found
+
+    def queued(self, name: str) -> int:
+        """How many jobs a schedd has in its queue."""
+        return len(self.role(name, "schedd").queue)
+
+    async def until(self, condition: Callable[[], bool], within: float = 86400.0, step: float = 0.05) -> None:
+        """Let virtual time pass until the condition holds.
+
+        Raises:
+            TimeoutError: it does not within so many (virtual) seconds.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + within
+        while not condition():
+            if loop.time() > end:
+                raise TimeoutError("the condition did not come about")
+            await asyncio.sleep(step)
+            step = min(step * 1.2, 5.0)
+
+    def sound(self, names: Iterable[str] | None = None) -> None:
+        """Assert that no role failed and no job ever ran twice at a time."""
+        for name in names or self.nodes:
+            assert not self.nodes[name].failures, self.nodes[name].failures
+        assert not self.witness.doubles, self.witness.doubles
+
+
+async def _no_mail(to: str, subject: str, text: str) -> bool:
+    return False

@@ -1,0 +1,48 @@
+"""What becomes of a job at its end, and what periodic expressions ask for."""
+
+import pytest
+
+from pool.classad import ClassAd
+from pool.policy.exits import Verdict, after_exit, has_periodic, periodic
+
+
+def ad(**attributes: object) -> ClassAd:
+    wire = {name: [value] if isinstance(value, str) else value for name, value in attributes.items()}
+    return ClassAd.from_wire(wire)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "verdict"),
+    [
+        ({}, Verdict.COMPLETE),
+        ({"OnExitRemove": "ExitCode == 0", "ExitCode": 0}, Verdict.COMPLETE),
+        ({"OnExitRemove": "ExitCode == 0", "ExitCode": 1}, Verdict.REQUEUE),
+        ({"OnExitRemove": "NoSuchThing"}, Verdict.COMPLETE),
+        ({"OnExitRemove": "1 / 0"}, Verdict.COMPLETE),
+        ({"OnExitHold": "ExitCode =!= 0", "ExitCode": 3}, Verdict.HOLD),
+        ({"OnExitHold": "NoSuchThing"}, Verdict.COMPLETE),
+        ({"OnExitHold": True, "OnExitRemove": False}, Verdict.HOLD),
+    ],
+)
+def test_after_exit(attributes: dict[str, object], verdict: Verdict) -> None:
+    assert after_exit(ad(**attributes), 0.0).verdict is verdict
+
+
+def test_the_users_own_reason_is_shown() -> None:
+    decision = after_exit(ad(OnExitHold=True, OnExitHoldReason='"out of luck"', OnExitHoldSubCode=7), 0.0)
+    assert (decision.reason, decision.code, decision.subcode) == ("out of luck", 3, 7)
+
+
+def test_periodic_expressions_act_by_state() -> None:
+    job = ad(PeriodicHold=True, PeriodicRelease=True)
+    assert periodic(job, False, 0.0).verdict is Verdict.HOLD
+    assert periodic(job, True, 0.0).verdict is Verdict.RELEASE
+    assert periodic(ad(PeriodicRemove="JobStatus == 5", JobStatus=5), True, 0.0).verdict is Verdict.REMOVE
+    assert periodic(ad(PeriodicRemove="time() > 100"), False, 50.0).verdict is Verdict.STAY
+    assert periodic(ad(PeriodicRemove="time() > 100"), False, 150.0).verdict is Verdict.REMOVE
+
+
+def test_most_jobs_have_nothing_periodic() -> None:
+    assert not has_periodic(ad())
+    assert not has_periodic(ad(PeriodicHold=False, PeriodicRemove="false"))
+    assert has_periodic(ad(PeriodicHold="ImageSize > 10"))

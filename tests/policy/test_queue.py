@@ -1,0 +1,119 @@
+"""The queue in memory: order, groups, and how they follow what happens to jobs."""
+
+from pool.classad import parse_expr
+from pool.policy.queue import HELD, IDLE, RUNNING, Cluster, Job, Queue
+
+PRIO = parse_expr("(UserPrio * 10) + Expanded - (QDate / 1000000000.0)", syntax="old")
+
+
+def queue() -> Queue:
+    return Queue(PRIO)
+
+
+def add(
+    to: Queue, number: int, count: int = 1, owner: str = "alice", deltas: list[dict[str, object] | None] | None = None, **ad: object
+) -> Cluster:
+    wire = {"Requirements": ["TARGET.Memory >= RequestMemory"], "RequestMemory": 100, "QDate": number, **ad}
+    cluster = Cluster(number, owner, wire)
+    to.add_cluster(cluster)
+    for proc in range(count):
+        to.add(Job(cluster, proc, IDLE, deltas[proc] if deltas else None, None))
+    return cluster
+
+
+def order(of: Queue, owner: str = "alice") -> list[tuple[int, int]]:
+    found = []
+    while groups := of.groups(owner):
+        job = of.first(groups[0])
+        assert job is not None
+        found.append(job.id)
+        of.set_status(job, RUNNING)
+    return found
+
+
+def test_first_come_first_served() -> None:
+    jobs = queue()
+    add(jobs, 1, 3)
+    add(jobs, 2, 2)
+    assert order(jobs) == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
+
+
+def test_user_priority_comes_before_age() -> None:
+    jobs = queue()
+    add(jobs, 1)
+    add(jobs, 2, JobPrio=1)
+    assert order(jobs) == [(2, 0), (1, 0)]
+
+
+def test_an_expanded_job_comes_before_a_fresh_one() -> None:
+    jobs = queue()
+    add(jobs, 1)
+    cluster = add(jobs, 2, 2)
+    jobs.set_status(cluster.jobs[1], RUNNING)
+    cluster.jobs[1].update({"NumJobStarts": 1})
+    jobs.set_status(cluster.jobs[1], IDLE)
+    assert order(jobs)[0] == (2, 1)
+
+
+def test_jobs_that_match_alike_are_one_group() -> None:
+    jobs = queue()
+    add(jobs, 1, 1000)
+    add(jobs, 2, 3, Cmd="/bin/other")
+    add(jobs, 3, 2, RequestMemory=5000)
+    groups = jobs.groups("alice")
+    assert [group.idle for group in groups] == [1003, 2]
+
+
+def test_a_delta_that_matters_makes_another_group() -> None:
+    jobs = queue()
+    add(jobs, 1, 3, deltas=[None, {"Arguments": "x"}, {"RequestMemory": 9}])
+    assert sorted(group.idle for group in jobs.groups("alice")) == [1, 2]
+
+
+def test_what_machines_refer_to_matters_once_it_is_known() -> None:
+    jobs = queue()
+    add(jobs, 1, 2, deltas=[{"Project": "a"}, {"Project": "b"}])
+    assert len(jobs.groups("alice")) == 1
+    assert jobs.learn(frozenset({"project"}))
+    assert len(jobs.groups("alice")) == 2
+    assert not jobs.learn(frozenset({"project"}))
+
+
+def test_counts_follow_every_change() -> None:
+    jobs = queue()
+    cluster = add(jobs, 1, 3)
+    jobs.set_status(cluster.jobs[0], HELD)
+    jobs.set_status(cluster.jobs[1], RUNNING)
+    assert (jobs.count("alice", IDLE), jobs.count("alice", HELD), jobs.count("alice", RUNNING)) == (1, 1, 1)
+    assert not jobs.remove(cluster.jobs[0])
+    assert not jobs.remove(cluster.jobs[1])
+    assert jobs.remove(cluster.jobs[2])
+    assert jobs.owners() == []
+    assert jobs.groups("alice") == []
+
+
+def test_a_group_that_emptied_and_filled_again_is_whole() -> None:
+    jobs = queue()
+    cluster = add(jobs, 1, 2)
+    assert order(jobs) == [(1, 0), (1, 1)]
+    for job in cluster.jobs.values():
+        jobs.set_status(job, IDLE)
+    add(jobs, 2)
+    assert len(jobs.groups("alice")) == 1
+    assert sorted(order(jobs)) == [(1, 0), (1, 1), (2, 0)]
+
+
+def test_edited_moves_a_job_in_the_order() -> None:
+    jobs = queue()
+    cluster = add(jobs, 1, 3)
+    cluster.jobs[2].update({"JobPrio": 5})
+    jobs.edited(cluster.jobs[2])
+    assert order(jobs) == [(1, 2), (1, 0), (1, 1)]
+
+
+def test_the_schedds_notes_are_no_part_of_the_ad() -> None:
+    cluster = add(queue(), 1)
+    cluster.jobs[0].update({"_run": {"claim": "secret"}, "RemoteHost": "slot1"})
+    wire = cluster.jobs[0].wire()
+    assert wire["RemoteHost"] == "slot1"
+    assert "_run" not in wire

@@ -1,0 +1,105 @@
+"""Files between home and scratch directory: nothing leaves it, nothing arrives by half."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.starter.staging import StagingError, inside, inventory, outputs, receive, send_file
+
+
+class Items:
+    """A stream that is a list."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = list(items)
+        self.sent: list[Any] = []
+
+    async def send(self, item: Any) -> None:
+        self.sent.append(item)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for item in self.items:
+            yield item
+
+
+async def test_files_and_directories_arrive(tmp_path: Path) -> None:
+    stream = Items(["dir", "d", 0o755], ["file", "d/x", 0o600, 5], b"he", b"llo", ["file", "empty", 0o755, 0], ["done"])
+    assert await receive(stream, tmp_path, None) == 5
+    assert (tmp_path / "d/x").read_bytes() == b"hello"
+    assert (tmp_path / "d/x").stat().st_mode & 0o777 == 0o600
+    assert os.access(tmp_path / "empty", os.X_OK)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ""])
+async def test_nothing_is_written_outside(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StagingError, match="outside"):
+        await receive(Items(["file", name, 0o644, 0], ["done"]), tmp_path, None)
+
+
+async def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+    scratch, victim = tmp_path / "s", tmp_path / "victim"
+    scratch.mkdir()
+    victim.write_text("safe")
+    (scratch / "x").symlink_to(victim)
+    with pytest.raises(StagingError, match="cannot write"):
+        await receive(Items(["file", "x", 0o644, 1], b"!", ["done"]), scratch, None)
+    assert victim.read_text() == "safe"
+
+
+async def test_an_end_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StagingError, match="in the middle") as caught:
+        await receive(Items(["file", "x", 0o644, 9], b"half"), tmp_path, None)
+    assert caught.value.retry
+
+
+async def test_more_than_announced_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StagingError, match="more of a file"):
+        await receive(Items(["file", "x", 0o644, 2], b"long", ["done"]), tmp_path, None)
+
+
+async def test_sending_a_file_that_shrank_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abc")
+    with pytest.raises(StagingError, match="shorter"):
+        await send_file(Items(), ["file", "x", 0o644, 10], tmp_path / "x", 10)
+
+
+async def test_what_grew_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abcdef")
+    stream = Items()
+    await send_file(stream, ["file", "x", 0o644, 3], tmp_path / "x", 3)
+    assert stream.sent == [["file", "x", 0o644, 3], b"abc"]
+
+
+async def test_a_pipe_as_output_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x")
+    with pytest.raises(StagingError, match="not a regular file"):
+        await send_file(Items(), ["file", "x", 0o644, 3], tmp_path / "x", 3)
+
+
+def test_new_and_changed_files_go_home(tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("1")
+    (tmp_path / "edited").write_text("1")
+    before = inventory(tmp_path)
+    (tmp_path / "edited").write_text("22")
+    (tmp_path / "made").write_text("3")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/deep").write_text("4")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    assert outputs(tmp_path, before, None) == ["edited", "made"]
+
+
+def test_outputs_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/deep").write_text("4")
+    assert outputs(tmp_path, {}, ("sub",)) == ["sub/deep"]
+    with pytest.raises(StagingError, match="did not leave its output file nothing"):
+        outputs(tmp_path, {}, ("nothing",))
+    with pytest.raises(StagingError, match="outside"):
+        outputs(tmp_path, {}, ("../x",))
+
+
+def test_inside(tmp_path: Path) -> None:
+    assert inside(tmp_path, "a/b") == tmp_path / "a" / "b"
