@@ -26,13 +26,22 @@ static uint32_t crc32(const void *data, size_t size)
 
 static void cell_name(char name[32], uint32_t cell, const char *suffix) { snprintf(name, 32, "cell.%u%s", cell, suffix); }
 
-/* A cell that is in use: by this very run, when a start message was sent again after a nursery died (1), or by another. */
-static int in_use(const struct cell *c, uint64_t number, bool locked, const char *name, struct failure *f)
+/* Whether this run may have the cell. A start is sent again when a nursery dies with it in hand, and may come when the
+ * run has begun, ended, been forgotten, or been followed by another in the same cell: numbers only grow. 0: it may; 1: it
+ * had its turn. */
+static int its_turn(const struct cell *c, uint64_t number, bool locked, const char *name, struct failure *f)
 {
-    if (c->number == number && (locked || c->state == CELL_ENDED))
+    if (c->magic == MAGIC && (c->number > number || (c->number == number && (locked || c->state != CELL_RUNNING))))
         return 1;
-    errno = c->number == number ? ECHILD : EBUSY;
-    return fail(f, c->number == number ? "fork" : "lock", c->number == number ? "its keeper died at once" : name);
+    if (c->magic == MAGIC && c->number == number) {
+        errno = ECHILD;
+        return fail(f, "fork", "its keeper died at once");
+    }
+    if (locked || (c->magic == MAGIC && c->state != CELL_FREE)) {
+        errno = EBUSY;
+        return fail(f, "lock", name);
+    }
+    return 0;
 }
 
 static int fill(int fd, const void *spec, size_t size, const char *name, struct failure *f)
@@ -65,10 +74,10 @@ int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
     if (fd < 0)
         return fail(f, "open", name);
     bool locked = flock(fd, LOCK_EX | LOCK_NB) < 0;
-    bool known = pread(fd, &c, sizeof c, 0) == (ssize_t)sizeof c && c.magic == MAGIC && c.state != CELL_FREE;
-    if (known || locked)
-        taken = in_use(&c, ((const struct head *)spec)->number, locked, name, f);
-    else
+    if (pread(fd, &c, sizeof c, 0) != (ssize_t)sizeof c)
+        c.magic = 0;
+    taken = its_turn(&c, ((const struct head *)spec)->number, locked, name, f);
+    if (taken == 0)
         taken = fill(fd, spec, size, name, f);
     if (taken == 0)
         return fd;

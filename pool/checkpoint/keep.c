@@ -374,7 +374,7 @@ _Noreturn void keep(struct job *job, int socket, int cell)
     setsid();
     if (!(settings.able & ABLE_PID))
         prctl(PR_SET_CHILD_SUBREAPER, 1);
-    k.own = pid_outside();
+    settings.keeper = k.own = pid_outside();
     if (dup3(cell, CELL, O_CLOEXEC) < 0 || dup3(socket, SOCKET, O_CLOEXEC) < 0 || cell_pid(CELL, k.own) < 0) {
         fail(&f, "prepare", "the keeper's descriptors");
         give_up(&f);

@@ -29,6 +29,7 @@ struct job {
 struct settings { /* of one nursery */
     uint32_t able;
     uint32_t without; /* abilities not to be used, for trying what is left without them */
+    pid_t keeper;      /* in a keeper: its own id in the /proc of the node */
     char directory[4096]; /* of the cells: no job may look into it */
     char *const *show; /* directories that isolation `full` shows beside the system's */
     size_t shows;

@@ -70,10 +70,10 @@ static size_t read_all(struct process **all)
     return count;
 }
 
-/* Marks what descends from this process. Each round takes one more generation. */
+/* Marks what descends from the keeper. Each round takes one more generation. */
 static void mark(struct process *all, size_t count)
 {
-    pid_t self = getpid();
+    pid_t self = settings.keeper;
     bool more = true;
     while (more) {
         more = false;
@@ -87,7 +87,7 @@ static void mark(struct process *all, size_t count)
 static size_t descendants(struct process **all)
 {
     size_t count = read_all(all);
-    if (settings.able & ABLE_PID) {
+    if (settings.able & ABLE_PROC) {
         for (size_t i = 0; i < count; i++)
             (*all)[i].ours = (*all)[i].pid != 1;
     } else {
@@ -142,8 +142,6 @@ void tree_usage(struct report *r)
     r->user_us = (uint64_t)gone.ru_utime.tv_sec * 1000000 + (uint64_t)gone.ru_utime.tv_usec;
     r->system_us = (uint64_t)gone.ru_stime.tv_sec * 1000000 + (uint64_t)gone.ru_stime.tv_usec;
     r->max_rss_kib = (uint64_t)gone.ru_maxrss;
-    if (settings.able & ABLE_PID && !(settings.able & ABLE_PROC))
-        return; /* the only /proc in sight is the host's, with other numbers */
     struct process *all;
     size_t count = descendants(&all);
     for (size_t i = 0; i < count; i++) {

@@ -12,6 +12,7 @@ died, is watched by a descriptor of its own (pidfd).
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import itertools
@@ -157,6 +158,8 @@ class NativeKeepers:
         """End the node's part. With `kill` the jobs end first; their reports stay until an `open` and
         `forget`.
         """
+        if self._closing:
+            return
         if kill:
             live = list(self._live.values())
             for keeper in live:
@@ -192,7 +195,8 @@ class NativeKeepers:
         name = self._directory.socket(keeper.cell)
         try:
             if fds:
-                socket.send_fds(self._control, [message], list(fds), 0, name)
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
+                self._control.sendmsg([message], [rights], 0, name)
             else:
                 self._control.sendto(message, name)
         except BlockingIOError:
@@ -317,7 +321,8 @@ class NativeKeepers:
             os.close(pidfd)
         if not keeper.starting.done():
             keeper.starting.set_result(None)
-        keeper.ended.set_result(end)
+        if not keeper.ended.done():  # whoever waited without a shield may have cancelled it
+            keeper.ended.set_result(end)
         if keeper.unwanted:
             self._drop_unwanted(keeper)
 

@@ -1,0 +1,49 @@
+"""One compiled keeper for all tests of the room, and a directory each that must be empty of processes afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pool.starter.keeper import NativeKeepers
+from tests.starter.support import native, opened, related
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return native(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A directory with keepers/ and scratch/ in it; no process may be left that has to do with it."""
+    (tmp_path / "scratch").mkdir()
+    yield tmp_path
+    left = related(tmp_path)
+    _, left = psutil.wait_procs(left, timeout=2)
+    for process in left:
+        process.kill()
+    assert left == []
+
+
+@pytest.fixture
+def scratch(place: Path) -> Path:
+    return place / "scratch"
+
+
+@pytest.fixture(params=["all", "none", "pid only"])
+async def keepers(request: pytest.FixtureRequest, place: Path, program: Path) -> AsyncIterator[NativeKeepers]:
+    """On a machine that allows all, on one that allows nothing, and on one that allows only half."""
+    without = {"all": 0, "none": 1, "pid only": 4}[request.param]
+    async with opened(place, program, without=without) as keepers:
+        yield keepers
+
+
+@pytest.fixture
+async def best(place: Path, program: Path) -> AsyncIterator[NativeKeepers]:
+    """With all that this machine allows."""
+    async with opened(place, program) as keepers:
+        yield keepers

@@ -1,0 +1,249 @@
+"""What dies, what does not, and what is found again: nodes, nurseries, keepers and jobs killed at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pool.starter.keeper import KeeperError, NativeKeepers
+from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
+
+FORKS = "i=0; while [ $i -lt 40 ]; do (setsid sh -c 'while :; do sleep 0.01; done' &) ; i=$((i+1)); done"
+
+
+async def test_a_keeper_that_is_killed_takes_its_job_along(keepers: NativeKeepers, scratch: Path) -> None:
+    keeper = await keepers.start(shell(scratch, "(setsid sleep 61 &); sleep 60 & sleep 60"))
+    await until(lambda: len(alive(family(keeper.pid))) >= 5)
+    processes = family(keeper.pid)
+    hard_kill(keeper.pid)
+    end = await soon(keeper.ended)
+    assert end.cause == "killed"
+    assert "keeper was killed by signal 9" in end.error
+    await until(lambda: not alive(processes))
+    await keeper.forget()
+    assert (await to_end(keepers, spec(scratch, "/bin/true"))).code == 0
+
+
+async def test_a_daemon_does_not_escape(keepers: NativeKeepers, scratch: Path) -> None:
+    script = (
+        "(setsid sh -c 'sleep 60; :' >/dev/null 2>&1 &); (setsid nohup sleep 60 &); echo ready; sleep 0.2"
+    )
+    keeper = await keepers.start(shell(scratch, script))
+    await until(lambda: len(alive(family(keeper.pid))) >= 5)
+    processes = family(keeper.pid)
+    end = await soon(keeper.ended)
+    assert (end.code, end.cause) == (0, "exit")
+    assert [p for p in alive(processes) if p.pid != keeper.pid] == []
+
+
+async def test_a_storm_of_forks_is_killed_whole(keepers: NativeKeepers, scratch: Path) -> None:
+    keeper = await keepers.start(shell(scratch, f"while :; do {FORKS}; sleep 5; done"))
+    await until(lambda: len(family(keeper.pid)) > 40)
+    processes = family(keeper.pid)
+    await keeper.kill()
+    assert (await soon(keeper.ended)).cause == "killed"
+    await until(lambda: not alive(processes))
+
+
+async def test_a_nursery_that_dies_is_replaced(keepers: NativeKeepers, scratch: Path) -> None:
+    keeper = await keepers.start(spec(scratch, "/bin/sleep", "60"))
+    first = keepers.nursery
+    hard_kill(first)
+    await until(lambda: keepers.nursery != first)
+    assert (await to_end(keepers, shell(scratch, "exit 4", id="2.0.0"))).code == 4
+    assert not keeper.ended.done()
+    await keeper.suspend()
+    await keeper.resume()
+    assert (await keeper.usage()).processes == 1
+    hard_kill(keeper.pid)  # it has no parent any more that would tell
+    end = await soon(keeper.ended)
+    assert end.cause == "killed"
+
+
+async def test_a_start_lost_with_the_nursery_is_made_again_once(
+    keepers: NativeKeepers, scratch: Path
+) -> None:
+    os.kill(keepers.nursery, signal.SIGSTOP)
+    starts = [
+        asyncio.ensure_future(keepers.start(shell(scratch, "echo ran >> ran", id=f"{n}.0"))) for n in range(5)
+    ]
+    await asyncio.sleep(0.02)
+    hard_kill(keepers.nursery)
+    for started in await soon(asyncio.gather(*starts)):
+        await soon(started.ended)
+    assert (scratch / "ran").read_text() == "ran\n" * 5
+
+
+async def test_a_nursery_killed_under_load_loses_and_doubles_nothing(
+    best: NativeKeepers, scratch: Path
+) -> None:
+    async def one(n: int) -> None:
+        keeper = await best.start(shell(scratch, f"echo {n} >> ran{n}", id=f"{n}.0"))
+        assert (await keeper.ended).cause == "exit"
+        await keeper.forget()
+
+    work = asyncio.gather(*(one(n) for n in range(100)))
+    for _ in range(4):
+        await asyncio.sleep(0.03)
+        hard_kill(best.nursery)
+        dead = best.nursery
+        await until(lambda dead=dead: best.nursery != dead)  # type: ignore[misc]
+    await soon(work, 10)
+    assert all((scratch / f"ran{n}").read_text() == f"{n}\n" for n in range(100))
+
+
+async def test_jobs_go_on_without_their_node_and_are_found(place: Path, program: Path, scratch: Path) -> None:
+    async with opened(place, program) as first:
+        running = await first.start(
+            shell(scratch, "sleep 60", id="1.0.0", claim={"slot": "slot1", "n": [1, None]})
+        )
+        ending = await first.start(
+            shell(scratch, "sleep 0.1; exit 6", id="2.0.0", stdout="", append_output=True)
+        )
+        done = await first.start(shell(scratch, "exit 5", id="3.0.0", stdout=""))
+        await soon(done.ended)
+        forgotten = await first.start(shell(scratch, "exit 5", id="4.0.0", stdout=""))
+        await soon(forgotten.ended)
+        await forgotten.forget()
+        await first.close(kill=False)
+        await until(lambda: not alive(family(ending.pid)))
+
+        second = NativeKeepers(place / "keepers", program)
+        found = {keeper.id: keeper for keeper in await second.open()}
+        assert sorted(found) == ["1.0.0", "2.0.0", "3.0.0"]
+        assert found["1.0.0"].spec == running.spec
+        assert found["1.0.0"].pid == running.pid
+        assert (await soon(found["2.0.0"].ended)).code == 6
+        assert (await soon(found["3.0.0"].ended)).code == 5
+        assert (await found["1.0.0"].usage()).processes == 2
+        another = await second.start(spec(scratch, "/bin/true", id="5.0.0"))  # in none of the cells in use
+        assert (await soon(another.ended)).code == 0
+        await found["1.0.0"].vacate()
+        assert (await soon(found["1.0.0"].ended)).cause == "vacated"
+        for keeper in [*found.values(), another]:
+            await keeper.forget()
+        await second.close(kill=True)
+
+        third = NativeKeepers(place / "keepers", program)
+        assert await third.open() == []
+        await third.close(kill=True)
+
+
+async def test_a_keeper_that_died_without_its_node_is_told_as_lost(
+    place: Path, program: Path, scratch: Path
+) -> None:
+    async with opened(place, program) as first:
+        keeper = await first.start(spec(scratch, "/bin/sleep", "60"))
+        await first.close(kill=False)
+        hard_kill(keeper.pid)
+        second = NativeKeepers(place / "keepers", program)
+        (found,) = await second.open()
+        end = await soon(found.ended)
+        assert end.cause == "killed"
+        assert end.error
+        await found.forget()
+        await second.close(kill=True)
+
+
+async def test_the_lease_holds_without_a_node(place: Path, program: Path, scratch: Path) -> None:
+    async with opened(place, program) as first:
+        keeper = await first.start(spec(scratch, "/bin/sleep", "60", lease_seconds=0.3))
+        processes = family(keeper.pid)
+        await first.close(kill=False)
+        await until(lambda: not alive(processes))
+        second = NativeKeepers(place / "keepers", program)
+        (found,) = await second.open()
+        assert (await soon(found.ended)).cause == "lease"
+        await second.close(kill=True)
+
+
+NODE = """
+import asyncio, sys
+from pool.starter.keeper import KeeperSpec, NativeKeepers
+async def main():
+    keepers = NativeKeepers(sys.argv[1], sys.argv[2])
+    await keepers.open()
+    keeper = await keepers.start(KeeperSpec(id="1.0.0", argv=("/bin/sleep", "60"), env={}, cwd=sys.argv[3], scratch=sys.argv[3],
+        uid=%d, gid=%d, lease_seconds=60))
+    print(keepers.nursery, keeper.pid, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("nursery_too", [False, True])
+async def test_a_node_that_is_killed_leaves_its_jobs(
+    place: Path, program: Path, scratch: Path, repository: Path, nursery_too: bool
+) -> None:
+    code = NODE % (os.getuid(), os.getgid())
+    node = subprocess.Popen(
+        [sys.executable, "-c", code, str(place / "keepers"), str(program), str(scratch)],
+        cwd=repository,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert node.stdout is not None
+    line = await asyncio.get_running_loop().run_in_executor(None, node.stdout.readline)
+    nursery, pid = map(int, line.split())
+    if nursery_too:
+        hard_kill(nursery)
+    node.kill()
+    node.wait()
+    node.stdout.close()
+    async with opened(place, program) as keepers:
+        await until(lambda: not alive([p for p in family(nursery) if p.pid == nursery]))
+        (keeper,) = keepers._live.values()
+        assert keeper.pid == pid
+        assert (await keeper.usage()).processes == 1
+        await keeper.kill()
+        assert (await soon(keeper.ended)).cause == "killed"
+
+
+async def test_two_nodes_cannot_have_one_directory(best: NativeKeepers, place: Path, program: Path) -> None:
+    with pytest.raises(KeeperError, match="another node is using it"):
+        await NativeKeepers(place / "keepers", program).open()
+
+
+async def test_a_missing_program_is_named(place: Path) -> None:
+    with pytest.raises(KeeperError, match=r"no such file.*pool\.checkpoint\.build"):
+        await NativeKeepers(place / "keepers", place / "keeper").open()
+
+
+async def test_a_program_that_is_no_keeper_is_named(place: Path) -> None:
+    with pytest.raises(KeeperError, match="ended at once with status 1"):
+        await NativeKeepers(place / "keepers", "/bin/false").open()
+
+
+async def test_a_damaged_cell_is_not_believed(place: Path, program: Path, scratch: Path) -> None:
+    async with opened(place, program) as first:
+        keeper = await first.start(shell(scratch, "exit 0"))
+        await soon(keeper.ended)
+        await first.close(kill=True)
+        cell = place / "keepers" / "cell.0"
+        content = bytearray(cell.read_bytes())
+        content[100] ^= 0xFF
+        cell.write_bytes(content)
+        (place / "keepers" / "cell.7").write_bytes(b"garbage")
+        (place / "keepers" / "cell.8").write_bytes(b"")
+        second = NativeKeepers(place / "keepers", program)
+        (found,) = await second.open()
+        assert (await soon(found.ended)).cause == "killed"
+        await found.forget()
+        assert (await to_end(second, spec(scratch, "/bin/true"))).code == 0
+        await second.close(kill=True)
+
+
+async def test_closing_with_kill_leaves_nothing(place: Path, program: Path, scratch: Path) -> None:
+    keepers = NativeKeepers(place / "keepers", program)
+    await keepers.open()
+    started = [await keepers.start(spec(scratch, "/bin/sleep", "60", id=f"{n}.0")) for n in range(4)]
+    processes = [process for keeper in started for process in family(keeper.pid)]
+    nursery = keepers.nursery
+    await keepers.close(kill=True)
+    await until(lambda: not alive(processes) and not alive(family(nursery)))
