@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from pool.cli.light import lighten
 from pool.errors import PoolError
 
 # Section -> command -> (module, function, one line of help).
@@ -80,8 +81,16 @@ def _load(name: str) -> Any:
 
     module, function, help_line = HOMES[name]
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command(name, short_help=help_line)(getattr(import_module(module), function))
+    one.command(name, short_help=help_line, cls=Command)(getattr(import_module(module), function))
     return typer.main.get_command(one)
+
+
+class Command(TyperCommand):
+    """One subcommand."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        lighten(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
 
 class Program(TyperGroup):
@@ -90,6 +99,10 @@ class Program(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Lazy()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        lighten(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, section in COMMANDS.items():

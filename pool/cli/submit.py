@@ -221,10 +221,10 @@ def _facts(draft: ClusterDraft) -> dict[str, str]:
     facts = {}
     for label, attribute, dull in _SUMMARY:
         key = attribute.lower()
-        value: Any = varied[key][0] if key in varied else folded.get(key)
-        if value is None:
+        first: Any = varied[key][0] if key in varied else folded.get(key)
+        if first is None:
             continue
-        text = formats.one_line(formats.text(value) if value != "" else "").replace(unnumbered, "$(Cluster)")
+        text = formats.one_line(formats.text(first) if first != "" else "").replace(unnumbered, "$(Cluster)")
         several = len({str(one) for one in varied.get(key, ())})
         if text in dull and several < 2:
             continue

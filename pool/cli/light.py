@@ -1,0 +1,49 @@
+"""Keeps a command's start light: what is plain text, or not given, needs no library to be understood.
+
+Typer (from 0.20 on) has every value looked at by pydantic, whose import takes a tenth of a second: more than
+most commands need for everything else. Here what needs no conversion goes past it; what does, a number or a
+path that was given, goes typer's own way. With another typer, whose parameters look different, nothing is
+changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+class _Light:
+    """Stands in for typer's coercion of one parameter until that is needed."""
+
+    def __init__(self, annotation: Any, whole: Callable[[], Any]) -> None:
+        self._annotation = annotation
+        self._whole = whole
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        several = param.multiple or param.nargs == -1
+        if value is None:
+            return () if several else None
+        if several:
+            plain = self._annotation == list[str] and isinstance(value, list | tuple)
+            if plain and all(type(item) is str for item in value):
+                return value
+        elif type(value) is self._annotation and isinstance(value, str | bool | int):
+            return value
+        return self._whole().coerce(value, param=param, ctx=ctx)
+
+
+def lighten(parameters: Iterable[Any]) -> None:
+    """Makes the parameters of one command light, where they are typer's and of the kind known here."""
+    for parameter in parameters:
+        descriptor = getattr(parameter, "type_descriptor", None)
+        if descriptor is None or getattr(parameter, "_runtime_param", 0) is not None:
+            continue
+        parameter._runtime_param = _Light(descriptor.annotation, _whole_of(parameter))
+
+
+def _whole_of(parameter: Any) -> Callable[[], Any]:
+    def whole() -> Any:
+        parameter._runtime_param = None
+        return parameter.get_runtime_param()
+
+    return whole
