@@ -7,7 +7,7 @@ has moved before its event is told).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from pool.errors import PoolError
@@ -33,6 +33,7 @@ class FakeSchedd(Service):
         self.runs: int | None = None
         self.users: list[dict[str, Any]] = []
         self.clusters = 0
+        self.acting: Callable[[Call, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
 
     # ---- what happens ----
 
@@ -154,6 +155,8 @@ class FakeSchedd(Service):
     @method(Right.SUBMIT)
     async def act(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         self.acted.append(params)
+        if self.acting is not None:
+            return await self.acting(call, params)
         refused = [
             {"id": list(job), "why": "it belongs to bob"}
             for job in self.jobs
