@@ -1,0 +1,307 @@
+"""Plain, blocking access to files: the part that runs wherever the right user is.
+
+`pool.shadow.files` calls it in the node itself where the node is that user, `pool.shadow.served` in a process
+that became that user. An `Access` keeps open files under small numbers. Errors are OSError; `problem` turns
+one into the line that people read.
+
+Results are written aside and appear under their name only when they are whole, by one rename. Where the file
+system can hold a file without a name (O_TMPFILE) nothing is left behind even by a crash.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat as modes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pool.errors import PoolError
+
+CHUNK = 256 * 1024
+
+_HINTS = {
+    errno.ENOENT: "check the name; relative names begin at the job's initial directory",
+    errno.ENOTDIR: "a part of the path is a file, not a directory",
+    errno.EISDIR: "it is a directory",
+    errno.EACCES: "check the rights of the file and of the directories above it",
+    errno.EPERM: "check the rights of the file and of the directories above it",
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "remove some files: the quota is used up",
+    errno.EROFS: "choose a place that may be written",
+    errno.ENXIO: "a named pipe needs a reader first",
+    errno.EAGAIN: "it is a named pipe or a terminal: give a file",
+    errno.EINVAL: "the name holds a character no file name can have",
+    errno.EFBIG: "make it smaller",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "its symbolic links lead in a circle",
+}
+_HEALS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EHOSTDOWN,
+}
+
+
+class FileProblem(PoolError):
+    """A file could not be used. `errno` is the system's number, for a hold's subcode."""
+
+    def __init__(self, operation: str, path: str, number: int) -> None:
+        reason = os.strerror(number)
+        super().__init__(
+            f"cannot {operation} {path}: {reason[:1].lower()}{reason[1:]}",
+            hint=_HINTS.get(number, ""),
+            retry=number in _HEALS,
+        )
+        self.operation = operation
+        self.path = path
+        self.errno = number
+
+
+class FileStatus(NamedTuple):
+    """What `stat` tells. Sizes in bytes, times in nanoseconds."""
+
+    size: int
+    mode: int
+    mtime_ns: int
+    inode: int
+    device: int
+    is_dir: bool
+    is_file: bool
+
+
+@dataclass(slots=True)
+class _Open:
+    fd: int
+    path: str
+    aside: str | None = None  # the name it has until it is renamed into place
+    nameless: bool = False
+
+
+class Access:
+    """The operations. Paths are absolute; what a symbolic link leads to is what is used."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, _Open] = {}
+        self._numbers = itertools.count(1)
+
+    def stat(self, path: str) -> tuple[Any, ...]:
+        """The fields of a FileStatus."""
+        found = os.stat(path)
+        mode = found.st_mode
+        return (
+            found.st_size,
+            modes.S_IMODE(mode),
+            found.st_mtime_ns,
+            found.st_ino,
+            found.st_dev,
+            modes.S_ISDIR(mode),
+            modes.S_ISREG(mode),
+        )
+
+    def listdir(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+        return sorted(os.listdir(path))
+
+    def open(self, path: str, offset: int) -> tuple[bytes, int]:
+        """The first chunk from `offset` on, and a number to read on with; 0 when that was all."""
+        # Never to wait for whoever is at the other end of a named pipe or terminal: that is an error instead.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            if modes.S_ISDIR(os.fstat(fd).st_mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if offset:
+                os.lseek(fd, offset, os.SEEK_SET)
+            data = os.read(fd, CHUNK)
+        except BaseException:
+            os.close(fd)
+            raise
+        if len(data) < CHUNK:
+            os.close(fd)
+            return data, 0
+        return data, self._keep(_Open(fd, path))
+
+    def read(self, number: int) -> bytes:
+        """The next chunk; empty at the end."""
+        return os.read(self._files[number].fd, CHUNK)
+
+    def close(self, number: int) -> None:
+        """Let go of a file; what was not committed is dropped."""
+        file = self._files.pop(number, None)
+        if file is None:
+            return
+        os.close(file.fd)
+        if file.aside is not None and not file.nameless:
+            try:
+                os.unlink(file.aside)
+            except OSError:
+                pass
+
+    def create(self, path: str, mode: int) -> int:
+        """Begin a file that will be at `path` once committed. A file that is there keeps its own mode.
+
+        Devices and named pipes are written directly, and so is a file that may be written in a directory that
+        may not: for these there is no 'aside'.
+        """
+        target = os.path.realpath(path) if os.path.islink(path) else path
+        try:
+            there = os.stat(target)
+        except FileNotFoundError:
+            there = None
+        if there is not None and not modes.S_ISREG(there.st_mode):
+            fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+            return self._keep(_Open(fd, target))
+        try:
+            file = self._aside(target, mode)
+        except PermissionError:
+            if there is None:
+                raise
+            fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_TRUNC)
+            return self._keep(_Open(fd, target))
+        if there is not None:
+            os.fchmod(file.fd, modes.S_IMODE(there.st_mode) & 0o777)
+        return self._keep(file)
+
+    def write(self, number: int, data: bytes) -> None:
+        """Append to a file begun with `create`."""
+        _write_all(self._files[number].fd, data)
+
+    def commit(self, number: int, sync: bool) -> None:
+        """Put the file in its place; with `sync` it is on disk there when this returns."""
+        file = self._files[number]
+        try:
+            if sync:
+                os.fsync(file.fd)
+            if file.aside is not None:
+                if file.nameless:
+                    # Only with a directory descriptor does Python follow the link, as this needs.
+                    os.link(f"/proc/self/fd/{file.fd}", file.aside, src_dir_fd=file.fd, follow_symlinks=True)
+                    file.nameless = False
+                os.replace(file.aside, file.path)
+                file.aside = None
+                if sync:
+                    _sync_directory(os.path.dirname(file.path))
+        finally:
+            self.close(number)
+
+    def append(self, path: str, data: bytes, sync: bool) -> None:
+        """Add to the end of a file, making it where it is missing: all of the data or, on an error, none."""
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o644)
+        try:
+            size = os.fstat(fd).st_size
+            written = 0
+            try:
+                while written < len(data):
+                    written += os.write(fd, data[written:] if written else data)
+            except OSError:
+                # A reader must not meet half an event; but only if nobody else has written since.
+                if written and os.fstat(fd).st_size == size + written:
+                    os.ftruncate(fd, size)
+                raise
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def makedirs(self, path: str, mode: int) -> None:
+        """Make a directory and those above it, where missing."""
+        os.makedirs(path, mode, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; that it is not there is no error."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def check(self, path: str, want: str) -> None:
+        """Raise what using the file would raise.
+
+        `want` is 'read', 'execute', 'enter' (a directory), or 'write': an existing file that may be
+        written, or a new one in a directory that may.
+        """
+        if want == "write" and not os.path.lexists(path):
+            directory = os.path.dirname(path) or "/"
+            self.check(directory, "enter")
+            _allowed(directory, os.W_OK | os.X_OK)
+            return
+        mode = os.stat(path).st_mode
+        if want == "enter":
+            if not modes.S_ISDIR(mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            _allowed(path, os.X_OK)
+            return
+        if modes.S_ISDIR(mode) and want != "read":
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        _allowed(path, {"read": os.R_OK, "write": os.W_OK, "execute": os.X_OK}[want])
+
+    def _keep(self, file: _Open) -> int:
+        number = next(self._numbers)
+        self._files[number] = file
+        return number
+
+    def _aside(self, target: str, mode: int) -> _Open:
+        directory, name = os.path.split(target)
+        aside = f"{directory}/.{name[:100]}.{os.getpid()}.{next(self._numbers)}.part"
+        try:
+            fd = os.open(directory or "/", os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, mode)
+            return _Open(fd, target, aside, nameless=True)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        return _Open(fd, target, aside)
+
+
+# What each operation is called in an error, and which argument is the path.
+OPERATIONS: dict[str, str] = {
+    "stat": "find",
+    "listdir": "list",
+    "open": "read",
+    "read": "read",
+    "close": "close",
+    "create": "write",
+    "write": "write",
+    "commit": "write",
+    "append": "append to",
+    "makedirs": "make directory",
+    "remove": "remove",
+    "check": "use",
+}
+
+
+def operation_of(access: Access, name: str) -> Callable[..., Any]:
+    """The operation by its name; KeyError for anything that is not one."""
+    OPERATIONS[name]
+    found: Callable[..., Any] = getattr(access, name)
+    return found
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _allowed(path: str, mode: int) -> None:
+    if not os.access(path, mode, effective_ids=True):
+        # Asked again through open-like calls the kernel would say why; access() only says that.
+        number = errno.EACCES
+        if mode & os.W_OK and os.statvfs(path).f_flag & os.ST_RDONLY:
+            number = errno.EROFS
+        raise OSError(number, os.strerror(number))
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,280 @@
+"""All access of the submit side to users' files: with the rights of the one user they belong to (B5, EV 2.2).
+
+`UserFiles` is what the shadow, the executables' store and the user log work with. `LocalFiles` is for a node
+that runs as that user; `ServedFiles` asks a process that became the user, for a node that runs as root.
+`OwnedFiles` chooses. What the operations do is in `pool.shadow.access`.
+
+On a file system of this machine an operation takes microseconds and is done at once; on any other (NFS and
+its kind can hang for minutes), and where it waits for the disk or moves much, it is done in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import pwd
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol
+
+from pool.errors import PoolError
+from pool.shadow.access import (
+    CHUNK,
+    OPERATIONS,
+    Access,
+    FileProblem,
+    FileStatus,
+    operation_of,
+)
+from pool.shadow.mounts import Mounts
+
+__all__ = [
+    "CHUNK",
+    "FileProblem",
+    "FileStatus",
+    "FileWriter",
+    "FilesOf",
+    "LocalFiles",
+    "OwnedFiles",
+    "UserFiles",
+]
+
+_AT_ONCE = 1024 * 1024  # bytes that may be moved on the loop
+
+
+class FileWriter:
+    """A file in the making: not seen under its name before `commit`, gone without it."""
+
+    def __init__(self, files: UserFiles, path: str, number: int) -> None:
+        self._files = files
+        self._path = path
+        self._number = number
+
+    async def write(self, data: bytes) -> None:
+        """Add to it. Raises FileProblem."""
+        for start in range(0, len(data), _AT_ONCE):
+            piece = data[start : start + _AT_ONCE] if len(data) > _AT_ONCE else data
+            await self._files._call("write", self._path, self._number, piece, size=len(piece))
+
+    async def commit(self, *, sync: bool = False) -> None:
+        """Put it in its place; with `sync` it survives a power cut from here on. Raises FileProblem."""
+        number, self._number = self._number, 0
+        if number:
+            await self._files._call("commit", self._path, number, sync, slow=sync)
+            self._files._released()
+
+    async def abandon(self) -> None:
+        """Drop it; after `commit` this does nothing."""
+        number, self._number = self._number, 0
+        if number:
+            self._files._let_go(number)
+
+
+class UserFiles:
+    """One user's files. Paths are absolute. Every method raises FileProblem."""
+
+    async def stat(self, path: str) -> FileStatus:
+        """What is there, following symbolic links."""
+        return FileStatus(*await self._call("stat", path, path))
+
+    async def listdir(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+        names: list[str] = await self._call("listdir", path, path)
+        return names
+
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
+        """The content from `offset` on, at most `length` bytes, in chunks of at most 256 KiB."""
+        left = length
+        data, number = await self._call("open", path, path, offset)
+        try:
+            if number:
+                self._held()
+            while data:
+                if left is not None:
+                    data = data[:left]
+                    left -= len(data)
+                if data:
+                    yield data
+                if not number or left == 0:
+                    return
+                data = await self._call("read", path, number)
+        finally:
+            if number:
+                self._let_go(number)
+
+    async def read_all(self, path: str, *, most: int = 16 * CHUNK) -> bytes:
+        """A small file as a whole; larger than `most` bytes is a FileProblem (EFBIG)."""
+        pieces = bytearray()
+        async for piece in self.read(path, length=most + 1):
+            pieces += piece
+        if len(pieces) > most:
+            raise FileProblem("read", path, errno.EFBIG)
+        return bytes(pieces)
+
+    async def create(self, path: str, *, mode: int = 0o644) -> FileWriter:
+        """Begin a new file, or a new content of an old one."""
+        number = await self._call("create", path, path, mode)
+        self._held()
+        return FileWriter(self, path, number)
+
+    async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Add to the end, all or nothing; makes the file where it is missing."""
+        await self._call("append", path, path, data, sync, size=len(data), slow=sync)
+
+    async def makedirs(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a directory and those above it, where missing."""
+        await self._call("makedirs", path, path, mode)
+
+    async def remove(self, path: str) -> None:
+        """Remove a file; that it is not there is no error."""
+        await self._call("remove", path, path)
+
+    async def check(self, path: str, want: str = "read") -> None:
+        """Raise what 'read', 'write', 'execute' or 'enter' would meet there; changes nothing."""
+        await self._call("check", path, path, want)
+
+    async def close(self) -> None:
+        """End what works for it; it begins again when used again."""
+
+    async def _call(self, name: str, path: str, *arguments: Any, size: int = 0, slow: bool = False) -> Any:
+        raise NotImplementedError
+
+    def _let_go(self, number: int) -> None:
+        raise NotImplementedError
+
+    def _held(self) -> None:
+        """A file stays open from here on."""
+
+    def _released(self) -> None:
+        """One fewer."""
+
+
+class FilesOf(Protocol):
+    """Users' files by user name. Raises PoolError where this node may not touch that user's."""
+
+    def __call__(self, owner: str, /) -> UserFiles: ...
+
+
+class LocalFiles(UserFiles):
+    """The files of the user this node runs as.
+
+    Args:
+        inline: do everything at once, never in a thread: for loops whose clock is virtual.
+        threads: at most that many operations wait at a time.
+    """
+
+    def __init__(self, *, inline: bool = False, threads: int = 4) -> None:
+        self._access = Access()
+        self._inline = inline
+        self._mounts = Mounts()
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+            self._pool = None
+
+    async def _call(self, name: str, path: str, *arguments: Any, size: int = 0, slow: bool = False) -> Any:
+        operation = operation_of(self._access, name)
+        loop = asyncio.get_running_loop()
+        try:
+            if self._inline or not (slow or size > _AT_ONCE or self._mounts.may_hang(path, loop.time())):
+                return operation(*arguments)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="files")
+            running = loop.run_in_executor(self._pool, operation, *arguments)
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                running.add_done_callback(partial(self._given_up, name))
+                raise
+        except OSError as error:
+            raise FileProblem(named(name, arguments), path, error.errno or errno.EIO) from error
+        except ValueError as error:
+            raise FileProblem(named(name, arguments), path, errno.EINVAL) from error
+
+    def _given_up(self, name: str, running: asyncio.Future[Any]) -> None:
+        """Nobody waits for this operation any more: close what it opened."""
+        if running.cancelled() or running.exception() is not None:
+            return
+        number = opened(name, running.result())
+        if number:
+            self._access.close(number)
+
+    def _let_go(self, number: int) -> None:
+        self._access.close(number)
+
+
+class OwnedFiles:
+    """Chooses how each user's files are reached from this node: a FilesOf.
+
+    Args:
+        user: the name this node's own user goes by; None looks it up.
+        idle: seconds after which a user's file server that has nothing to do is ended.
+    """
+
+    def __init__(self, *, user: str | None = None, idle: float = 60.0) -> None:
+        self._uid = os.geteuid()
+        self._user = user if user is not None else _name_of(self._uid)
+        self._idle = idle
+        self._own = LocalFiles()
+        self._served: dict[str, UserFiles] = {}
+
+    def __call__(self, owner: str, /) -> UserFiles:
+        if owner == self._user:
+            return self._own
+        found = self._served.get(owner)
+        if found is not None:
+            return found
+        if self._uid != 0:
+            raise PoolError(
+                f"cannot use the files of {owner}: this node runs as {self._user}",
+                hint="submit as that user, or run the schedd as root to serve several users",
+            )
+        try:
+            entry = pwd.getpwnam(owner)
+        except KeyError:
+            raise PoolError(
+                f"cannot use the files of {owner}: there is no such user on this machine",
+                hint="submit from a machine where that user exists",
+            ) from None
+        from pool.shadow.serving import ServedFiles
+
+        made: UserFiles
+        if entry.pw_uid == self._uid:
+            made = self._own
+        else:
+            groups = os.getgrouplist(owner, entry.pw_gid)
+            made = ServedFiles(owner, entry.pw_uid, entry.pw_gid, groups, idle=self._idle)
+        self._served[owner] = made
+        return made
+
+    async def close(self) -> None:
+        """End every file server."""
+        for files in (self._own, *self._served.values()):
+            await files.close()
+        self._served.clear()
+
+
+def opened(name: str, result: Any) -> int:
+    """The number of the file an operation left open; 0 for none."""
+    if name == "create":
+        return int(result)
+    return int(result[1]) if name == "open" else 0
+
+
+def named(name: str, arguments: tuple[Any, ...]) -> str:
+    """What an operation is called in an error."""
+    if name == "check":
+        return {"write": "write", "execute": "execute", "enter": "enter"}.get(str(arguments[-1]), "read")
+    return OPERATIONS[name]
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid{uid}"

@@ -1,0 +1,91 @@
+"""The file server: a process that became one user and does file operations for the schedd of a root node.
+
+Started by `pool.shadow.files.ServedFiles` with a socket on descriptor 3 and the identity on its command line.
+It gives up root for good before it reads the first request, so that nothing a request can say reaches beyond
+the rights of that user. It ends when the socket does. One request is done at a time.
+
+Frames: four bytes of length, most significant first, then msgpack: [number, operation, arguments] one way,
+[number, true, result], [number, false, errno] or [number, null, text of a defect] the other.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import sys
+from typing import Any
+
+import msgpack
+
+from pool.shadow.access import Access, operation_of
+
+SOCKET = 3
+LARGEST = 16 * 1024 * 1024
+
+
+def become(uid: int, gid: int, groups: list[int]) -> None:
+    """Turn into the user, irrevocably. Raises RuntimeError where that did not hold."""
+    if os.geteuid() == 0 and uid != 0:
+        os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    if set(os.getresuid()) != {uid}:
+        raise RuntimeError(f"this process runs as {os.getresuid()}, not as {uid}")
+    if uid != 0:
+        try:
+            os.setresuid(0, 0, 0)
+        except PermissionError:
+            return
+        raise RuntimeError("root could be regained")
+
+
+def _receive(size: int) -> bytes:
+    pieces = bytearray()
+    while len(pieces) < size:
+        piece = os.read(SOCKET, size - len(pieces))
+        if not piece:
+            raise EOFError
+        pieces += piece
+    return bytes(pieces)
+
+
+def _send(message: list[Any]) -> None:
+    body = msgpack.packb(message, unicode_errors="surrogateescape")
+    view = memoryview(struct.pack(">I", len(body)) + body)
+    while view:
+        view = view[os.write(SOCKET, view) :]
+
+
+def answer(access: Access, request: list[Any]) -> list[Any]:
+    """Do one request."""
+    number, name, arguments = request
+    try:
+        return [number, True, operation_of(access, name)(*arguments)]
+    except OSError as error:
+        return [number, False, error.errno or 5]
+    except ValueError:
+        return [number, False, errno.EINVAL]
+    except Exception as defect:
+        return [number, None, f"{type(defect).__name__}: {defect}"]
+
+
+def main() -> None:
+    """Serve until the socket ends."""
+    uid, gid, *groups = (int(word) for word in sys.argv[1:])
+    become(uid, gid, groups)
+    os.chdir("/")
+    os.umask(0o022)
+    access = Access()
+    try:
+        while True:
+            (size,) = struct.unpack(">I", _receive(4))
+            if size > LARGEST:
+                return
+            _send(answer(access, msgpack.unpackb(_receive(size), unicode_errors="surrogateescape")))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass
+
+
+if __name__ == "__main__":
+    main()
