@@ -66,14 +66,21 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(work)
 
 
-def ask(address: str | None, question: Callable[[Pool], Coroutine[Any, Any, T]]) -> T:
-    """Connects, asks, disconnects."""
+def ask(
+    address: str | None,
+    question: Callable[[Pool], Coroutine[Any, Any, T]],
+    *,
+    working: str = "asking the pool",
+) -> T:
+    """Connects, asks, disconnects; a terminal is told after a second what goes on, unless `working` is empty."""
 
     async def whole() -> T:
+        from pool.cli.progress import Working
         from pool.client.pool import Pool
 
-        async with await Pool.connect(address) as pool:
-            return await question(pool)
+        with Working(working):
+            async with await Pool.connect(address) as pool:
+                return await question(pool)
 
     return run(whole())
 

@@ -60,7 +60,7 @@ def wait(
             board.close()
 
     try:
-        results = ask(address, question)
+        results = ask(address, question, working="")
     except TimeoutError:
         raise PoolError(f"{', '.join(jobs)}: not ended after {timeout}", hint="the jobs go on") from None
     if as_json:
@@ -98,7 +98,7 @@ def tail(
         cluster, proc = await _which(pool, chosen)
         await _tail(pool, cluster, proc, "err" if error else "out", None if whole else lines, follow)
 
-    ask(address, question)
+    ask(address, question, working="")
     return 0
 
 

@@ -166,7 +166,7 @@ class Working:
         self._turn = 0
 
     def __enter__(self) -> Self:
-        if on_terminal(self._stream):
+        if self._what and on_terminal(self._stream):
             self._timer = asyncio.get_running_loop().call_later(self._after, self._spin)
         return self
 

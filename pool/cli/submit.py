@@ -81,7 +81,7 @@ def submit(
             report(cluster.cluster, cluster.count or 0, quiet=quiet, as_json=as_json)
         return [(cluster.cluster, cluster.count or 0) for cluster in clusters]
 
-    queued = ask(address, question)
+    queued = ask(address, question, working="")
     if wait:
         from pool.cli.follow import wait as wait_for
 
