@@ -258,6 +258,24 @@ static int hide_all(const struct job *job, struct failure *f)
     return hide(settings.directory, f);
 }
 
+/* What is shown below /tmp is put back over the job's own /tmp. */
+static int tmp_with_shown(const struct job *job, struct failure *f)
+{
+    int trees[16];
+    size_t shows = settings.shows < 16 ? settings.shows : 16;
+    for (size_t i = 0; i < shows; i++) {
+        trees[i] = below(settings.show[i], "/tmp") && access(settings.show[i], F_OK) == 0 ? take(settings.show[i], f) : -2;
+        if (trees[i] == -1)
+            return -1;
+    }
+    if (private_tmp(job, f))
+        return -1;
+    for (size_t i = 0; i < shows; i++)
+        if (trees[i] >= 0 && (make_path(AT_FDCWD, settings.show[i], true, f) || put(trees[i], settings.show[i], f)))
+            return -1;
+    return 0;
+}
+
 static int enter_full(const struct job *job, struct failure *f)
 {
     int tree = -1;
@@ -265,7 +283,7 @@ static int enter_full(const struct job *job, struct failure *f)
         return -1;
     if (setns(ROOT, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0)
         return fail(f, "setns", "the file tree of full isolation");
-    if (private_tmp(job, f) || (settings.shows && hide_all(job, f)))
+    if (tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
         return -1;
     return tree < 0 ? 0 : place_scratch(tree, job->scratch, f);
 }

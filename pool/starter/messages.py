@@ -311,6 +311,7 @@ _HINTS = {
     "open stdout": "the output's directory must exist and be writable by the job's owner",
     "open stderr": "the error file's directory must exist and be writable by the job's owner",
     "setuid": "only a node that runs as root can run jobs as other users",
+    "setgroups": "only a node that runs as root can run jobs with other groups",
     "setgid": "only a node that runs as root can run jobs with other groups",
     "clone": "a limit on processes or namespaces of this machine may be too low",
 }

@@ -1,4 +1,4 @@
-"""One compiled keeper for all tests of the room, and a directory each that must be empty of processes afterwards."""
+"""One compiled keeper for all tests of the room, and directories that no process may be left in."""
 
 from __future__ import annotations
 

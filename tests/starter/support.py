@@ -1,4 +1,4 @@
-"""What the tests of real keepers share: a program to run, a directory that leaves no process behind, specs."""
+"""What the tests of real keepers share: a program, specs, ways to wait, a look at processes."""
 
 from __future__ import annotations
 

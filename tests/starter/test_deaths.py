@@ -1,4 +1,7 @@
-"""What dies, what does not, and what is found again: nodes, nurseries, keepers and jobs killed at any moment."""
+"""What dies, what does not, and what is found again: nodes, nurseries, keepers and jobs killed."""
+
+# A test has the loop to itself: it may block.
+# ruff: noqa: ASYNC220
 
 from __future__ import annotations
 
@@ -169,8 +172,8 @@ from pool.starter.keeper import KeeperSpec, NativeKeepers
 async def main():
     keepers = NativeKeepers(sys.argv[1], sys.argv[2])
     await keepers.open()
-    keeper = await keepers.start(KeeperSpec(id="1.0.0", argv=("/bin/sleep", "60"), env={}, cwd=sys.argv[3], scratch=sys.argv[3],
-        uid=%d, gid=%d, lease_seconds=60))
+    keeper = await keepers.start(KeeperSpec(id="1.0.0", argv=("/bin/sleep", "60"), env={}, cwd=sys.argv[3],
+        scratch=sys.argv[3], uid=%d, gid=%d, lease_seconds=60))
     print(keepers.nursery, keeper.pid, flush=True)
     await asyncio.sleep(60)
 asyncio.run(main())

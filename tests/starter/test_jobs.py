@@ -1,5 +1,8 @@
 """Real jobs under real keepers: what they are given, how they end, what is told of it."""
 
+# A test has the loop to itself: it may block.
+# ruff: noqa: ASYNC240
+
 from __future__ import annotations
 
 import asyncio
