@@ -1,8 +1,8 @@
 """The negotiation cycle as a pure function: submitters' requests and machines in, matches out.
 
-This is EV 3.5's RESCHEDULE with users of equal priority: submitters take turns, each turn is an equal share of the
-slots that are free, and what one leaves over goes to the others. Within a submitter requests come in the order the
-schedd gave them (its PRIO), so that whoever came first is served first. FIND SERVER's two walks through the machines
+This is EV 3.5's RESCHEDULE with users of equal priority: the next slot goes to the submitter that has the fewest, those
+it runs on already counted, and between equals to the one whose oldest job has waited longest. Within a submitter
+requests come in the order the schedd gave them (its PRIO), so that whoever came first is served first. FIND SERVER's two walks through the machines
 (with preferences, then without) become one sort by the job's Rank, as RL 3.2 has it.
 
 A partitionable slot can answer several requests in one cycle: its free resources are lessened by each match, so
@@ -11,6 +11,7 @@ that one match may carry a *count* of jobs to be carved out of the slot.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -83,31 +84,30 @@ def machine_references(machines: Sequence[ClassAd]) -> frozenset[str]:
 
 
 def cycle(
-    requests: Mapping[str, Sequence[Request]], machines: Sequence[Machine], now: float
+    requests: Mapping[str, Sequence[Request]],
+    machines: Sequence[Machine],
+    running: Mapping[str, int],
+    now: float,
 ) -> Outcome:
     """Match submitters' requests with machines.
 
     Args:
         requests: for each submitter its requests in its own order.
         machines: the slots that are free; changed in place (`taken`, `ad`).
+        running: how many slots each submitter has already; none where it is not named.
         now: wall time in seconds, for expressions that ask for it.
     """
     outcome = Outcome()
-    waiting = {name: _Submitter(name, list(own)) for name, own in requests.items() if own}
-    order = sorted(waiting.values(), key=lambda submitter: (submitter.oldest, submitter.name))
-    capacity = sum(_capacity(machine) for machine in machines)
-    while order and capacity > 0:
-        share = max(1, capacity // len(order))
-        still: list[_Submitter] = []
-        used = 0
-        for submitter in order:
-            got = submitter.take(share, machines, outcome, now)
-            used += got
-            if got and submitter.wants:
-                still.append(submitter)
-        capacity -= used
-        order = still
-    for submitter in waiting.values():
+    submitters = [_Submitter(name, list(own), running.get(name, 0)) for name, own in requests.items() if own]
+    turns = [submitter.turn for submitter in submitters]
+    heapq.heapify(turns)
+    by_name = {submitter.name: submitter for submitter in submitters}
+    while turns:
+        submitter = by_name[heapq.heappop(turns)[2]]
+        ahead = turns[0][0] - submitter.has if turns else MOST_FOR_ONE_SLOT
+        if submitter.take(max(1, ahead), machines, outcome, now) and submitter.wants:
+            heapq.heappush(turns, submitter.turn)
+    for submitter in submitters:
         if submitter.left:
             outcome.unmatched[submitter.name] = dict(submitter.left)
     return outcome
@@ -116,34 +116,40 @@ def cycle(
 class _Submitter:
     """One submitter within a cycle: what it still wants, and what was found not to fit anywhere."""
 
-    __slots__ = ("left", "name", "oldest", "requests")
+    __slots__ = ("has", "left", "name", "oldest", "requests")
 
-    def __init__(self, name: str, requests: list[Request]) -> None:
+    def __init__(self, name: str, requests: list[Request], has: int) -> None:
         self.name = name
+        self.has = has
         self.requests = requests
         self.left = {request.number: request.count for request in requests if request.count > 0}
         self.oldest = min(request.oldest for request in requests)
 
     @property
+    def turn(self) -> tuple[int, float, str]:
+        """Where it stands in the order of turns."""
+        return (self.has, self.oldest, self.name)
+
+    @property
     def wants(self) -> bool:
         return any(self.left.get(request.number) for request in self.requests)
 
-    def take(self, share: int, machines: Sequence[Machine], outcome: Outcome, now: float) -> int:
-        got = 0
-        for request in list(self.requests):
-            while got < share and self.left.get(request.number, 0) > 0:
-                match = find_server(self.name, request, min(share - got, self.left[request.number]), machines, now)
-                if match is None:
-                    self.requests.remove(request)
-                    break
-                outcome.matches.append(match)
-                got += match.count
-                self.left[request.number] -= match.count
-                if not self.left[request.number]:
-                    del self.left[request.number]
-            if got >= share:
-                break
-        return got
+    def take(self, most: int, machines: Sequence[Machine], outcome: Outcome, now: float) -> int:
+        """Match at most so many jobs of the first request that fits anywhere; returns how many."""
+        while self.requests:
+            request = self.requests[0]
+            wanted = min(most, self.left.get(request.number, 0))
+            match = find_server(self.name, request, wanted, machines, now) if wanted else None
+            if match is None:
+                self.requests.pop(0)
+                continue
+            outcome.matches.append(match)
+            self.has += match.count
+            self.left[request.number] -= match.count
+            if not self.left[request.number]:
+                del self.left[request.number]
+            return match.count
+        return 0
 
 
 def find_server(
@@ -178,16 +184,6 @@ def _consume(machine: Machine, request: ClassAd, most: int, now: float) -> int:
         count += 1
         if not requirements_accept(request, machine.ad, now):
             break
-    if not _capacity(machine):
+    if not fits(machine.ad, {"Cpus": 1}):
         machine.taken = True
     return max(count, 1)
-
-
-def _capacity(machine: Machine) -> int:
-    """How many jobs a slot can take at the most, counting one processor for each."""
-    if machine.taken:
-        return 0
-    if not machine.partitionable:
-        return 1
-    cpus = machine.ad.value("Cpus", 1)
-    return max(0, int(cpus)) if isinstance(cpus, (int, float)) else 0

@@ -111,20 +111,22 @@ class Negotiator(Role):
         references = sorted(machine_references(free))
         wanting = {name: ad for name, ad in self._submitters.items() if self._idle(ad)}
         answers = await asyncio.gather(*(self._ask(name, ad, references) for name, ad in wanting.items()))
-        requests = dict(zip(wanting, answers, strict=True))
+        requests = {name: found for name, (found, _) in zip(wanting, answers, strict=True)}
+        running = {name: count for name, (_, count) in zip(wanting, answers, strict=True)}
         machines = [
             Machine(name, self._slots[name], bool(self._slots[name].value("PartitionableSlot", False)))
             for name in sorted(self._free)
             if name in self._slots
         ]
-        outcome = cycle(requests, machines, now)
+        outcome = cycle(requests, machines, running, now)
         if outcome.matches:
             await self._tell(outcome.matches, wanting)
         self.log.debug(
             "cycle", extra={"number": self._cycles, "matches": len(outcome.matches), "slots": len(machines)}
         )
 
-    async def _ask(self, submitter: str, ad: ClassAd, references: list[str]) -> list[Request]:
+    async def _ask(self, submitter: str, ad: ClassAd, references: list[str]) -> tuple[list[Request], int]:
+        """What a submitter wants now, and how many slots it has."""
         address = ad.value("ScheddAddress", "")
         try:
             link = await self._reach(str(address))
@@ -135,11 +137,12 @@ class Negotiator(Role):
             )
         except TROUBLE as error:
             self.log.warning("a schedd does not answer", extra={"submitter": submitter, "error": str(error)})
-            return []
-        return [
+            return [], 0
+        requests = [
             Request(int(item["number"]), ClassAd.from_wire(item["ad"]), int(item["count"]), float(item["oldest"]))
             for item in answer["requests"]
         ]
+        return requests, int(answer["running"])
 
     async def _reach(self, address: str) -> Connection:
         async with asyncio.timeout(PATIENCE):

@@ -80,7 +80,6 @@ class Starter:
         self.account = account
         self.place = place
         self.keeper: Keeper | None = None
-        self.output_error: PoolError | None = None
         self._keepers = keepers
         self._home = home
         self._before: dict[str, tuple[int, int]] = {}
@@ -133,16 +132,23 @@ class Starter:
             raise
 
     async def wait(self) -> EndReport:
-        """Until the job has ended and its outputs are home; `output_error` says where they are not."""
+        """Until no process of the job is left."""
         assert self.keeper is not None
-        report = await asyncio.shield(self.keeper.ended)
+        return await asyncio.shield(self.keeper.ended)
+
+    def has_outputs(self, report: EndReport) -> bool:
+        """Whether files have to go home after this end."""
         brings = report.cause in BY_ITSELF or self.activation.on_failure_too
-        if self.activation.mode is Mode.TRANSFER and brings:
-            try:
-                await self._stage_out()
-            except staging.StagingError as error:
-                self.output_error = error
-        return report
+        return self.activation.mode is Mode.TRANSFER and brings
+
+    async def bring_home(self) -> None:
+        """Carry the outputs home; may be called again after a lost connection.
+
+        Raises:
+            StagingError: an output is missing or cannot be read.
+            WireError: home cannot be reached, or refused.
+        """
+        await self._stage_out()
 
     async def vacate(self) -> None:
         """Ask the job to end softly; the keeper kills it after its grace."""
@@ -199,8 +205,8 @@ class Starter:
         stored = self.place.executables / activation.digest if activation.digest else None
         wanted = stored is None or not stored.exists()
         try:
-            stream = await self._home.fetch(activation, wanted)
-            await staging.receive(stream, self.scratch, self.account.owner)
+            async with await self._home.fetch(activation, wanted) as stream:
+                await staging.receive(stream, self.scratch, self.account.owner)
             program = self.scratch / os.path.basename(activation.executable)
             if stored is not None and wanted and program.exists():
                 await asyncio.get_running_loop().run_in_executor(None, _keep, program, stored)
@@ -273,7 +279,11 @@ class Starter:
             for name in staging.outputs(self.scratch, self._before, activation.outputs)
             if activation.outputs is not None or name not in own
         ]
-        stream = await self._home.store(activation)
+        async with await self._home.store(activation) as stream:
+            await self._send_outputs(stream, names)
+
+    async def _send_outputs(self, stream: Any, names: list[str]) -> None:
+        activation = self.activation
         for kind, name, path in (("stdout", STDOUT, activation.stdout), ("stderr", STDERR, activation.stderr)):
             local = self.scratch / name
             if path != NOTHING and local.exists():

@@ -26,7 +26,7 @@ from pool.node import make_role
 from pool.outside import Outside
 from pool.roles.base import Role, Surroundings
 from pool.roles.links import Links
-from pool.shadow.files import files_of
+from pool.shadow.files import LocalFiles
 from pool.starter.spec import KeeperSpec
 from pool.store import Store
 from pool.testing.faults import Phase, Trap, TrappedDispatcher, Traps
@@ -82,7 +82,7 @@ class SimPool:
         self.traps = Traps()
         self.wall_shift = 0.0
         self._collector = collector
-        self._settings = {"POLICY": "dedicated", "SLOTS": "1", **(settings or {})}
+        self._settings = {"POLICY": "dedicated", "SLOTS": "1", "FILESYSTEM_DOMAIN": "simulation", **(settings or {})}
         self._directory = directory
 
     async def __aenter__(self) -> Self:
@@ -164,7 +164,8 @@ class SimPool:
         sets = {"NODE_NAME": node.name, **node.settings}
         settings = Settings.load(None, sets=sets, environ={}, files=False)
         node.dispatcher = TrappedDispatcher(self.traps)
-        network = self.network.host(node.name, roles=frozenset(node.roles))
+        self.network.restart(node.name)
+        network = self.network.host(node.name, roles=node.roles, dispatcher=node.dispatcher)
         node.links = Links(network, node.dispatcher, frozenset({address}))
         node.server = await network.listen(address, node.dispatcher)
         seed = self.chance.getrandbits(64)
@@ -184,7 +185,7 @@ class SimPool:
             links=node.links,
             state=None,
             user="user",
-            files=files_of("user"),
+            files=lambda owner: LocalFiles(inline=True),
             store=lambda: Store.open(str(node.store) if node.store else ":memory:", inline=True),
             sensors=lambda: node.sensors,
             keepers=lambda: FakeKeepers(node.machine),

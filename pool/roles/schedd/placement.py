@@ -149,6 +149,10 @@ class Placement:
             )
         return found
 
+    def holds(self, owner: str) -> int:
+        """How many slots an owner has, those on the way included."""
+        return self.queue.count(owner, RUNNING, SUSPENDED) + self._asked.get(owner, 0)
+
     def matched(self, match: dict[str, Any], owner: str) -> None:
         """Take up a match: claim the slot in the background."""
         count = int(match["count"])

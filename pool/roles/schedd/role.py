@@ -265,9 +265,13 @@ class Schedd(Role):
 
     @method(Right.NEGOTIATE)
     async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What a submitter's idle jobs ask for: {submitter, limit, references} -> {requests}"""
+        """What a submitter's idle jobs ask for: {submitter, limit, references} -> {requests, running}"""
         self.queue.learn(frozenset(str(name) for name in params.get("references", ())))
-        return {"requests": self.placement.requests(self._owner(params["submitter"]), int(params["limit"]))}
+        owner = self._owner(params["submitter"])
+        return {
+            "requests": self.placement.requests(owner, int(params["limit"])),
+            "running": self.placement.holds(owner),
+        }
 
     @method(Right.NEGOTIATE)
     async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

@@ -112,10 +112,42 @@ class Running:
             teller.cancel()
             usage.cancel()
         self.ended = True
+        error = await self._bring_home(end) if self.starter.has_outputs(end) else None
         if self._abandoned:
             await self.starter.done()
             return
-        await self._report(self._end(end))
+        await self._report(self._end(end, error))
+
+    async def _bring_home(self, end: EndReport) -> str | None:
+        """Carry the outputs home, again after a lost connection; in words what makes it impossible."""
+        assert self.starter is not None
+        while not self._abandoned:
+            reconnected = self.claim.reconnected
+            link = self.claim.link
+            if link is not None and not link.closed.done():
+                try:
+                    await self.starter.bring_home()
+                    return None
+                except TROUBLE:
+                    pass
+                except PoolError as error:
+                    if not error.retry:
+                        return str(error)
+            if not await self._another_chance(reconnected):
+                return "the submit side could not be reached until the claim's lease had ended"
+        return None
+
+    async def _another_chance(self, reconnected: asyncio.Event) -> bool:
+        """Wait for the schedd to be back, or a while; False once the lease is over."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self.claim.until or self.slot.claim is not self.claim:
+            return False
+        try:
+            async with asyncio.timeout(min(max(self.claim.until - loop.time(), 0.1), 5.0)):
+                await reconnected.wait()
+        except TimeoutError:
+            pass
+        return True
 
     async def stop(self, graceful: bool, why: str) -> None:
         """Have the job end, softly or at once; its end is reported as an eviction."""
@@ -167,7 +199,7 @@ class Running:
 
     # -- reports -----------------------------------------------------------------------------------------
 
-    def _end(self, end: EndReport) -> dict[str, Any]:
+    def _end(self, end: EndReport, output_error: str | None) -> dict[str, Any]:
         report: dict[str, Any] = {
             "cause": end.cause,
             "code": end.code,
@@ -191,9 +223,8 @@ class Running:
             report["why"] = self.why
         if self.claim.retiring:
             report["released"] = True
-        assert self.starter is not None
-        if self.starter.output_error is not None:
-            report["output_error"] = str(self.starter.output_error)
+        if output_error is not None:
+            report["output_error"] = output_error
         return report
 
     async def _report(self, report: dict[str, Any]) -> None:
@@ -225,7 +256,6 @@ class Running:
 
     async def _acknowledged(self, report: dict[str, Any]) -> dict[str, Any] | None:
         """The schedd's answer to the end, None when the lease was over first."""
-        loop = asyncio.get_running_loop()
         claim = self.claim
         params = {"claim": claim.id, "job": list(self.start.job), "run": self.start.run, "report": report}
         while True:
@@ -241,13 +271,8 @@ class Running:
                         return None
                 except TROUBLE:
                     pass
-            if loop.time() >= claim.until or self.slot.claim is not claim:
+            if not await self._another_chance(reconnected):
                 return None
-            try:
-                async with asyncio.timeout(min(max(claim.until - loop.time(), 0.1), 5.0)):
-                    await reconnected.wait()
-            except TimeoutError:
-                continue
 
     def _tell_start(self) -> None:
         if not self._told_start:

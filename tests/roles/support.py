@@ -1,0 +1,13 @@
+"""What the tests of roles share: settings that make trouble come and go quickly, and waiting in virtual time."""
+
+from __future__ import annotations
+
+from pool.testing.keepers import Behaviour
+
+#: Short leases and intervals, so that what takes hours takes minutes; all times are virtual anyway.
+QUICK = {"CLAIM_LEASE": "60", "UPDATE_INTERVAL": "30", "AD_LIFETIME": "100", "NEGOTIATION_INTERVAL": "60"}
+
+
+def lasting(seconds: float, code: int = 0) -> Behaviour:
+    """A program that runs so long and exits with a code."""
+    return Behaviour(seconds, code)

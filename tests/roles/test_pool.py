@@ -1,0 +1,190 @@
+"""The four real roles together, on machines and a network that do not exist."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
+from pool.testing.pool import SimPool
+from tests.roles.support import QUICK
+
+
+def test_a_job_goes_through() -> None:
+    async def work() -> None:
+        async with SimPool(1, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd")
+            cluster = await pool.submit("head")
+            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            (ad,) = await pool.ended("head")
+            assert (ad["ClusterId"], ad["JobStatus"], ad["ExitCode"], ad["NumJobStarts"]) == (cluster, 4, 0, 1)
+            assert ad["LastRemoteHost"] == "slot1@m1"
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_hundred_machines_run_a_thousand_jobs() -> None:
+    async def work() -> None:
+        async with SimPool(2, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            for number in range(100):
+                await pool.add(f"m{number}", "startd")
+            await pool.submit("head", count=600, owner="alice")
+            await pool.submit("head", count=400, owner="bob")
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            assert len(pool.witness.starts) == 1000
+            assert len({machine for _, machine, _ in pool.witness.starts}) == 100
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_claim_serves_job_after_job() -> None:
+    async def work() -> None:
+        async with SimPool(3, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd")
+            await pool.submit("head", count=20)
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            assert pool.traps.called["startd.claim"] == 1
+            assert pool.traps.called["schedd.ended"] == 20
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_partitionable_slot_is_carved() -> None:
+    async def work() -> None:
+        async with SimPool(4, settings={**QUICK, "SLOTS": "partitionable"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            node = await pool.add("m1", "startd")
+            node.sensors.facts["Cpus"] = 8
+            await pool.kill("m1")
+            await pool.restart("m1")
+            await pool.submit("head", count=8, ad={"RequestMemory": 1000})
+            await pool.until(lambda: len(pool.witness.running) == 4, within=60)
+            slots = pool.role("m1", "startd").slots
+            assert slots["slot1"].resources["Memory"] == 96
+            assert len(slots) == 5
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            await pool.until(lambda: len(slots) == 1, within=60)
+            assert slots["slot1"].resources["Memory"] == 4096
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_users_share_equally() -> None:
+    async def work() -> None:
+        async with SimPool(5, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            heavy = await pool.submit("head", count=100, owner="heavy")
+            light = await pool.submit("head", count=100, owner="light")
+            await asyncio.sleep(1.0)  # virtual: both are known to the negotiator
+            for number in range(10):
+                await pool.add(f"m{number}", "startd", behave=lambda spec: Behaviour(1000.0))
+            await pool.until(lambda: len(pool.witness.running) == 10, within=60)
+            mine = [job for job in pool.witness.running if job.startswith(f"{heavy}.")]
+            others = [job for job in pool.witness.running if job.startswith(f"{light}.")]
+            assert (len(mine), len(others)) == (5, 5)
+            await pool.act("head", "heavy", action="remove", all=True, force=True)
+            await pool.act("head", "light", action="remove", all=True, force=True)
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_held_released_and_removed() -> None:
+    async def work() -> None:
+        async with SimPool(6, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(300.0))
+            cluster = await pool.submit("head", count=2)
+            queue = pool.role("head", "schedd").queue
+            await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+            running = next(iter(pool.witness.running))
+            proc = int(running.split(".")[1])
+            done = await pool.act("head", "alice", action="hold", ids=[[cluster, proc]], reason="later")
+            assert done["done"] == 1
+            await pool.until(lambda: queue.find(cluster, proc).status == 5, within=60)
+            assert queue.find(cluster, proc).get("HoldReason") == "later"
+            other = await pool.act("head", "bob", action="release", ids=[[cluster, proc]])
+            assert "belongs to alice" in other["refused"][0]["why"]
+            await pool.act("head", "alice", action="release", ids=[[cluster, proc]])
+            assert queue.find(cluster, proc).status in (1, 2)
+            await pool.act("head", "alice", action="remove", ids=[[cluster]])
+            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            assert {ad["JobStatus"] for ad in await pool.ended("head")} == {3}
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_the_collector_is_relearned_after_a_restart() -> None:
+    async def work() -> None:
+        async with SimPool(7, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("submit", "schedd")
+            await pool.add("m1", "startd")
+            await pool.submit("submit")
+            await pool.until(lambda: pool.queued("submit") == 0, within=60)
+            await pool.kill("head")
+            await pool.submit("submit")
+            await pool.restart("head")
+            await pool.until(lambda: pool.queued("submit") == 0, within=120)
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_dead_central_manager_stops_no_running_job() -> None:
+    async def work() -> None:
+        async with SimPool(8, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("submit", "schedd")
+            await pool.add("m1", "startd")
+            await pool.submit("submit", count=5)
+            await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+            await pool.kill("head")
+            await pool.until(lambda: pool.queued("submit") == 0, within=200)
+            assert len(pool.witness.starts) == 5
+            pool.sound(["submit", "m1"])
+
+    run_virtual(work())
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    async def work(seed: int) -> list[tuple[str, str, float]]:
+        async with SimPool(seed, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            for number in range(5):
+                await pool.add(f"m{number}", "startd")
+            await pool.submit("head", count=30)
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            return pool.witness.starts
+
+    first, again, other = run_virtual(work(9)), run_virtual(work(9)), run_virtual(work(10))
+    assert first == again
+    assert first != other
+
+
+def test_a_schedd_restarts_with_its_queue(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(11, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            first = await pool.submit("head", count=50)
+            await pool.kill("head")
+            await pool.restart("head")
+            assert pool.queued("head") == 50
+            second = await pool.submit("head")
+            assert second > first
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(1.0))
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            assert len(await pool.ended("head")) == 51
+            pool.sound()
+
+    run_virtual(work())
