@@ -81,7 +81,7 @@ class Builder:
                     self._next(varying, static)
             if not varying:
                 break
-        self._retire_live(statement.variables)
+        self._retire_live(statement.variables, rows)
 
     def draft(self) -> ClusterDraft:
         """The cluster as it was written."""
@@ -119,10 +119,11 @@ class Builder:
         self.job.forget_texts()
         self.job.varying = set()
 
-    def _retire_live(self, variables: Sequence[str]) -> None:
+    def _retire_live(self, variables: Sequence[str], rows: Sequence[tuple[int, list[str]]]) -> None:
+        """The variables keep their last values."""
         self.macros.live, self.macros.opaque = {}, frozenset()
-        for variable in variables:
-            self.macros.table[variable.lower()].text = ""
+        for variable, value in zip(variables, rows[-1][1] if rows else (), strict=False):
+            self.macros.table[variable.lower()].text = value
 
     def _place(self, index: int, step: int, values: Sequence[str]) -> None:
         number, row = str(self.count), str(index)

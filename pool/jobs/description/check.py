@@ -11,7 +11,6 @@ from __future__ import annotations
 import fnmatch
 import json
 import os.path
-import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -132,7 +131,6 @@ def _differences(path: Path, expected: dict[str, Any]) -> Iterator[str]:
             files=Fixtures(expected.get("fixtures", {})),
             cluster=1,
             check_files=False,
-            chance=random.Random(1),
         )
     except DescriptionError as trouble:
         if expected["ok"] or expected["exit_code"] == 0:
@@ -165,7 +163,7 @@ def long_form(draft: ClusterDraft, index: int) -> dict[str, str]:
     """Process `index` as attribute to expression text in long form, ClusterId and ProcId included."""
     attributes: dict[str, Wire] = {**draft.attributes, **draft.delta(index)}
     attributes |= {"ClusterId": draft.cluster, "ProcId": index}
-    lines = ClassAd.from_wire(attributes).to_long().splitlines()
+    lines = ClassAd.from_wire(attributes).to_long().split("\n")
     return {name.strip(): text for name, _, text in (line.partition(" = ") for line in lines)}
 
 

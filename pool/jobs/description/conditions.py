@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 _NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_./]*[A-Za-z][A-Za-z0-9_./]*")
 _DEFINED = re.compile(r"defined(?:\s+(.*))?", re.IGNORECASE)
-_VERSION = re.compile(r"version\s*(!?)\s*(>=|<=|==|=|>|<)\s*(.*)", re.IGNORECASE)
+_VERSION = re.compile(r"version\s*(!?)(>=|<=|==|=|>|<)\s*(.*)", re.IGNORECASE)
 _WORDS = {"true": True, "yes": True, "t": True, "false": False, "no": False, "f": False}
 
 
@@ -46,7 +46,7 @@ def _truth(text: str, lookup: Callable[[str], str | None], version: tuple[int, i
         return _WORDS[text.lower()]
     if found := _DEFINED.fullmatch(text):
         return _defined((found[1] or "").strip(), lookup)
-    if found := _VERSION.fullmatch(text):
+    if (found := _VERSION.fullmatch(text)) and (not found[1] or found[2] == "="):
         return _compare(found[2], found[3].strip(), version) != bool(found[1])
     raise ConditionError(
         f"expected true, false, a number, 'defined NAME' or 'version >= x.y.z', not {text!r}"
@@ -59,7 +59,7 @@ def _defined(name: str, lookup: Callable[[str], str | None]) -> bool:
     if _NUMBER.fullmatch(name) or name.lower() in ("true", "false"):
         return True
     if name.lower().startswith("use "):
-        return name[4:].strip().lower().partition(":")[0] in ("template", "strict")
+        return False  # this pool has no templates
     if not _IDENTIFIER.fullmatch(name):
         raise ConditionError(f"expected the name of a macro after 'defined', not {name!r}")
     return bool(lookup(name)) or name.lower() in _WORDS

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pool.classad import ClassAd, ParseError, parse_expr
+from pool.classad import ERROR, UNDEFINED, ClassAd, ParseError, parse_expr
 
 Wire = bool | int | float | str | list[str]
 
@@ -63,6 +63,22 @@ def evaluate_text(text: str) -> bool | int | float | str | None:
         return None
     value = ad.eval("X")
     return value if isinstance(value, bool | int | float | str) else None
+
+
+def unparsed(text: str) -> str:
+    """The value of an expression as text: strings bare, reals in full; the text itself where it is none."""
+    try:
+        ad = ClassAd({"X": parse_expr(text, "old")})
+    except ParseError:
+        return text
+    value = ad.eval("X")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:.15E}"
+    if value is UNDEFINED or value is ERROR:
+        return "undefined" if value is UNDEFINED else "error"
+    return str(value) if isinstance(value, int | str) else text
 
 
 def integer_of(text: str) -> int | None:
@@ -116,7 +132,7 @@ def size_of(text: str, unit: int, *, several: bool = False) -> Size | None:
     thousandths = int(((found["fraction"] or ".")[1:] + "000")[:3])
     factor = _FACTORS[found["unit"].lower()] if found["unit"] else unit
     whole = int(found["whole"]) if found["whole"].strip("+-") else 0
-    amount = int((whole + thousandths / 1000) * factor + unit - 1) // unit
+    amount = int(int((whole + thousandths / 1000) * factor + unit - 1) / unit)
     return Size(amount, found["unit"] is not None, rest if comma else "")
 
 
@@ -128,7 +144,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 def referenced(text: str, own: frozenset[str]) -> tuple[set[str], set[str]]:
     """The attribute names, in lower case, that an expression takes from the job itself and from the machine.
 
-    A name without a scope is the job's when it is in `own`, else the machine's.
+    A name is the job's when it is in `own`, unless TARGET stands before it; any other is the machine's.
     """
     job: set[str] = set()
     machine: set[str] = set()
@@ -141,11 +157,15 @@ def referenced(text: str, own: frozenset[str]) -> tuple[set[str], set[str]]:
         after = tokens[index + 1][1] if index + 1 < len(tokens) else ""
         if before == ".":
             scope = tokens[index - 2][1].lower() if index >= 2 else ""
-            if scope in ("my", "self"):
+            if scope in ("my", "self") and name in own:
                 job.add(name)
-            elif scope in ("target", "other"):
+            elif scope in ("my", "self", "target", "other"):
                 machine.add(name)
-        elif after == "(" or name in _WORDS or (after == "." and name in ("my", "self", "target", "other")):
+        elif (
+            after in ("(", "=")
+            or name in _WORDS
+            or (after == "." and name in ("my", "self", "target", "other"))
+        ):
             continue
         else:
             (job if name in own else machine).add(name)

@@ -2,8 +2,8 @@
 
 `$ENV` reads the submitter's environment, `$Fpdnxbqafuw` takes a file name apart, `$INT`, `$REAL`, `$STRING`
 and `$EVAL` evaluate a ClassAd expression, `$CHOICE`, `$SUBSTR` and the `$RANDOM_...` choose. An argument that
-names a macro stands for its text, any other for itself. A function whose arguments make no sense gives an
-empty text and a warning.
+names a macro stands for its text, any other for itself. A function whose arguments make no sense deserves a
+warning and gives an empty text, or the format that is none, as the reference does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pool.jobs.description.expressions import evaluate_text, integer_of, real_of
+from pool.jobs.description.expressions import evaluate_text, integer_of, real_of, unparsed
 from pool.jobs.description.macros import Reference, Scope, Varies
 
 _INTEGER_FORMAT = re.compile(r"([^%]|%%)*%[-+ #0']*\d*(\.\d+)?(hh|h|ll|l|q|j|z|t|L)?[dioxXu]([^%]|%%)*")
@@ -23,7 +23,11 @@ _LENGTH = re.compile(r"(hh|h|ll|l|q|j|z|t|L)(?=[dioxXueEfFgGaA])")
 
 
 class FunctionError(Exception):
-    """A function that cannot be applied; the message names it."""
+    """A function that cannot be applied; `instead` is the text that it gives all the same."""
+
+    def __init__(self, message: str, instead: str = "") -> None:
+        super().__init__(message)
+        self.instead = instead
 
 
 @dataclass(slots=True)
@@ -55,8 +59,8 @@ class Functions:
                 return _EXPRESSIONS[name](scope, call.body)
             return self._file(name, scope, call.body)
         except FunctionError as trouble:
-            self.report(f"${name}({call.body}) gives nothing: {trouble}")
-            return ""
+            self.report(f"${name}({call.body}) gives {trouble.instead or 'nothing'}: {trouble}")
+            return trouble.instead
 
     def _env(self, call: Reference) -> str:
         value = self.environ.get(call.body)
@@ -82,7 +86,7 @@ class Functions:
         if scope.fixed and self.iwd_varies and "f" in letters:
             raise Varies
         text = scope.find(body)
-        return "" if text is None else file_parts(scope.expand(text), letters, self.iwd)
+        return file_parts(body if text is None else scope.expand(text), letters, self.iwd)
 
 
 def file_parts(path: str, letters: str, iwd: str) -> str:
@@ -175,7 +179,8 @@ def _choice(scope: Scope, body: str) -> str:
 
 
 def _substr(scope: Scope, body: str) -> str:
-    text = _argument(scope, body, 0)
+    name = body.split(",")[0].strip()
+    text = scope.expand(scope.find(name) or "")
     if not text:
         return ""
     numbers = []
@@ -186,11 +191,12 @@ def _substr(scope: Scope, body: str) -> str:
             raise FunctionError(f"expected an integer, not {word!r}")
         numbers.append(number)
     if not numbers:
-        raise FunctionError("expected a length")
-    start = numbers[0] if len(numbers) == 2 else 0
-    start = min(max(start + len(text) if start < 0 else start, 0), len(text))
-    length = numbers[-1]
-    rest = text[start:]
+        raise FunctionError("expected where to begin")
+    start = numbers[0] + len(text) if numbers[0] < 0 else numbers[0]
+    rest = text[min(max(start, 0), len(text)) :]
+    if len(numbers) == 1:
+        return rest
+    length = numbers[1]
     return rest[: max(length + len(rest), 0)] if length < 0 else rest[:length]
 
 
@@ -225,13 +231,7 @@ def _string(scope: Scope, body: str) -> str:
 
 def _eval(scope: Scope, body: str) -> str:
     text = scope.find(body)
-    text = scope.expand(body if text is None else text)
-    value = evaluate_text(text)
-    if value is None:
-        return text
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value if isinstance(value, str) else repr(value)
+    return unparsed(scope.expand(body if text is None else text))
 
 
 def _format(body: str, allowed: re.Pattern[str]) -> str | None:
@@ -239,7 +239,7 @@ def _format(body: str, allowed: re.Pattern[str]) -> str | None:
     if len(items) < 2:
         return None
     if not allowed.fullmatch(items[1]):
-        raise FunctionError(f"{items[1]!r} is no format for it")
+        raise FunctionError(f"{items[1]!r} is no format for it", instead=items[1])
     return _LENGTH.sub("", items[1])
 
 

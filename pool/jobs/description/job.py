@@ -46,6 +46,7 @@ class Job:
         asked_for: the varying attributes that the present section asked for.
         varying: attributes (lower case) that differ by process.
         good_folders: directories that were found writable already.
+        unchecked: the description itself switches file checks off.
         asked: the command whose text is being expanded, for what is said about its macros.
     """
 
@@ -69,6 +70,7 @@ class Job:
     asked_for: set[str] = field(default_factory=set)
     good_folders: set[str] = field(default_factory=set)
     asked: str = ""
+    unchecked: bool = False
     _templates: dict[str, Template | None] = field(default_factory=dict)
 
     # -- what the description says -------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The macros of a description file and how a text that names them is expanded.
 
-Expansion is textual and left to right: the first reference is replaced by the text of its macro, and reading
-goes on at the beginning of the replacement. `$(name:default)` gives the default where the macro is undefined
+Expansion is textual: again and again the first reference is replaced by the text of its macro, so that a name
+may itself be put together from macros. `$(name:default)` gives the default where the macro is undefined
 or empty; `$$(...)` is left for the matched machine; `$(DOLLAR)` becomes `$` at the very end. A macro that
 comes back to itself is an error in words.
 
@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from pool.jobs.description.diagnostics import Where
 
-_REFERENCE = re.compile(r"\$(\$?[A-Za-z0-9_]*)\(")
+_REFERENCE = re.compile(r"\$(\$?[A-Za-z0-9_]*)")
+_OPENING = re.compile(r"(?<!\$)\$[A-Za-z0-9_]*\(")
 _PLAIN_BODY = re.compile(r"([A-Za-z0-9_./]*)(?::((?:[A-Za-z0-9_./$ ,\\:]|\([^)]*\))*))?\)")
 _NAME = re.compile(r"[A-Za-z0-9_./]+")
 FUNCTIONS = frozenset(
@@ -59,8 +60,10 @@ def references(text: str, start: int = 0) -> Iterator[Reference]:
     while found := _REFERENCE.search(text, position):
         word = found[1]
         position = found.end()
+        if text[position : position + 1] != "(":
+            continue
         if word == "" or word == "ENV":
-            body = _PLAIN_BODY.match(text, position)
+            body = _PLAIN_BODY.match(text, position + 1)
             if body is None or (word == "" and body[0].upper() == "DOLLAR)"):
                 continue
             yield Reference(found.start(), body.end(), word, body[1], body[2])
@@ -69,7 +72,7 @@ def references(text: str, start: int = 0) -> Iterator[Reference]:
             close = text.find(")", position)
             if close < 0:
                 continue
-            yield Reference(found.start(), close + 1, word, text[position:close], None)
+            yield Reference(found.start(), close + 1, word, text[position + 1 : close], None)
             position = close + 1
 
 
@@ -188,27 +191,29 @@ class Scope:
     def replace(self, text: str, *, holes: bool = False) -> list[str | int]:
         """Expand a text into parts; with `holes`, opaque live macros are left as their indices."""
         parts: list[str | int] = []
-        within: list[tuple[str, int]] = []  # macros being expanded, with the length of the text behind each
-        position = 0
+        within: list[
+            tuple[str, int, int]
+        ] = []  # macros being expanded: name, begin, length of the text behind
         for _ in range(_LIMIT):
-            found = next(references(text, position), None)
+            found = next(references(text), None)
             if found is None:
                 return [*parts, text]
             name = found.body.lower()
             if holes and not found.function and name in self.macros.opaque:
                 self.macros.lookup(name)
+                if _OPENING.search(text, 0, found.start):
+                    raise Varies  # the value becomes part of a name
                 parts += (text[: found.start], self.macros.live[name])
-                text, position, within = text[found.end :], 0, []
+                text, within = text[found.end :], []
                 continue
-            while within and within[-1][1] >= len(text) - found.start:
+            while within and not within[-1][1] <= found.start < len(text) - within[-1][2]:
                 within.pop()
-            value = self._value(found, within)
-            within.append((name if not found.function else "", len(text) - found.end))
+            value = self._value(found, [entry[0] for entry in within])
+            within.append((name if not found.function else "", found.start, len(text) - found.end))
             text = text[: found.start] + value + text[found.end :]
-            position = found.start
         raise MacroError("the text never ends when its macros are expanded")
 
-    def _value(self, found: Reference, within: Sequence[tuple[str, int]]) -> str:
+    def _value(self, found: Reference, chain: Sequence[str]) -> str:
         if found.function:
             return self.macros.evaluate(self, found)
         value = self.find(found.body)
@@ -216,7 +221,6 @@ class Scope:
             if value is None and found.default is None:
                 self.macros.undefined(found.body)
             return found.default or ""
-        chain = [other for other, _ in within]
         if found.body.lower() in chain:
             circle = [*chain[chain.index(found.body.lower()) :], found.body.lower()]
             steps = " -> ".join(f"$({step})" for step in circle if step)

@@ -18,7 +18,7 @@ from pool.jobs.description.expressions import boolean_of, integer_of
 
 _KEYWORD = re.compile(r"(?<![^\s(])(in|from|matching)(?=[\s(])", re.IGNORECASE)
 _WORD = re.compile(r"[^\s(]+(?=[\s(])")
-_SLICE = re.compile(r"\[([-+]?\d*)(?::([-+]?\d*))?(?::([-+]?\d*))?\]?")
+_SLICE = re.compile(r"\[([-+]?\d*)(?::([-+]?\d*))?(?::([-+]?\d*))?\]")
 _ITEM_BREAK = re.compile(r"[\s,]+")
 _LIMIT = 2**31 - 1
 OLD_SEPARATOR = "\x1f"

@@ -266,7 +266,7 @@ class _Reader:
         if not command:
             return self.files.read_text(name if name.startswith("/") else f"{self.folder}/{name}")
         if not self.facts.allow_commands:
-            raise OSError("commands are not allowed in a job description here")
+            raise OSError("commands are not allowed here")
         return self.files.run(name.removesuffix("|").strip(), self.folder)
 
     # -- queue ---------------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ _COUNTERS = (
 def addition(job: Job, command: str) -> None:
     """`+Attribute = expression` or `MY.Attribute = expression`: anything the owner wants in the job ad."""
     attribute = command[len("MY.") :]
+    if not attribute:
+        raise job.refuse(command, "expected the name of an attribute after '+' or 'MY.'")
     job.set_expression(attribute, job.param(command) or "undefined", command)
 
 
@@ -100,6 +102,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
     Section(policy.periodic, _attributes("Periodic* OnExitHoldReason OnExitHoldSubCode")),
     Section(policy.leave_in_queue, _attributes("LeaveJobInQueue")),
     Section(policy.retries, _attributes("JobMaxRetries JobSuccessExitCode OnExitHold OnExitRemove")),
+    Section(policy.on_evict, _attributes("TransformOnEvict TransformBody_*")),
     Section(policy.signals, _attributes("KillSig RemoveKillSig HoldKillSig KillSigTimeout")),
     Section(universe.container_services, _attributes("ContainerServiceNames")),
     Section(
@@ -121,7 +124,8 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         transfer.transfer,
         _attributes(
             "TransferInput TransferOutput TransferOutputRemaps ShouldTransferFiles WhenToTransferOutput"
-            " CommonInputFiles FileSystemDomain ContainerImage* Cmd TransferExecutable"
+            " CommonInputFiles PublicInputFiles CommonInputCatalogs ImageSize DiskUsage FileSystemDomain"
+            " ContainerImage* Cmd TransferExecutable"
         ),
     ),
     Section(

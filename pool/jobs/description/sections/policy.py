@@ -28,7 +28,7 @@ _PERIODIC = (
     ("on_exit_hold_subcode", "OnExitHoldSubCode"),
 )
 _DEFERRING = ("CronMinute", "CronHour", "CronDayOfMonth", "CronMonth", "CronDayOfWeek", "DeferralTime")
-_RECONNECTING = (5, 8, 10, 11, 13)
+_RECONNECTING = (5, 10, 11, 13)
 _SHORTEST_LEASE = 20
 _LIMIT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INT_MAX = 2**31 - 1
@@ -173,6 +173,21 @@ def _clause(job: Job, text: str, command: str) -> str:
     return in_parentheses_for("||", value[0] if isinstance(value, list) else text)
 
 
+def on_evict(job: Job) -> None:
+    """`on_evict_checks`: names of changes, each in `transform_body_NAME`, made to a job that was evicted."""
+    text = job.param("on_evict_checks", "TransformOnEvict")
+    if not text:
+        return
+    found = []
+    for name in split_list(text):
+        body = job.param(f"transform_body_{name}", f"TransformBody_{name}")
+        if body:
+            found.append(name)
+            lines = [line.strip() for line in body.split("\n")]
+            job.set(f"TransformBody_{name}", "\x1e".join(line for line in lines if line and line[0] != "#"))
+    job.set("TransformOnEvict", " ".join(found))
+
+
 def signals(job: Job) -> None:
     """`kill_sig` and its kin: by which signals the job is asked to end, and how long it has then."""
     for command, attribute, default in (
@@ -230,7 +245,7 @@ def accounting(job: Job) -> None:
     """`accounting_group` and its user: in whose name use is counted."""
     if project := job.param("project_name", "ProjectName"):
         job.set("ProjectName", project)
-    group = job.param("accounting_group", "AcctGroup")
+    group = job.param("accounting_group", "AccountingGroup")
     if job.boolean("nice_user", "NiceUser"):
         group = group or "nice-user"
         job.set("MaxJobRetirementTime", 0)

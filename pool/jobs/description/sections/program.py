@@ -10,7 +10,7 @@ import os
 import re
 import struct
 
-from pool.jobs.arguments import Arguments, QuotingError, read_arguments
+from pool.jobs.arguments import Arguments, QuotingError, is_quoted, read_arguments
 from pool.jobs.description.expressions import boolean_of
 from pool.jobs.description.job import Job
 from pool.jobs.environment import SEPARATOR, Environment, imported, read_environment, written
@@ -30,14 +30,20 @@ def checked(job: Job, name: str) -> bool:
     """Whether a file of that name is to be looked at when the job is submitted."""
     if not job.check_files or name == NULL or is_url(name) or "$$(" in name:
         return False
-    skip = job.param("skip_filechecks")
-    return not (skip and boolean_of(skip))
+    return not job.unchecked
 
 
 def initial_directory(job: Job) -> None:
     """`initialdir`, where relative names of the job's files begin; `rootdir`, the job's root (VS 2.1)."""
     folder = job.param("initialdir", "Iwd") or job.param("initial_dir", "job_iwd")
     job.iwd = job.full_path(folder or job.folder, job.folder)
+    skip = job.param("skip_filechecks") or "false"
+    truth = False if skip.lower() == "warn" else boolean_of(skip)
+    if truth is None:
+        raise job.refuse(
+            "skip_filechecks", f"expected true, false or warn for 'skip_filechecks', not {skip!r}"
+        )
+    job.unchecked = truth
     job.set("Iwd", job.iwd)
     for command, path in (("initialdir", job.iwd), ("rootdir", job.param("rootdir", "RootDir"))):
         if path and job.check_files and job.files.kind(path) != "directory":
@@ -160,10 +166,12 @@ def _words(job: Job, old: tuple[str, str], new: str, written: tuple[str, ...]) -
     text = first if second is None else second
     if text is None:
         return None if any(job.lookup(name) is not None for name in written) else Arguments(())
+    name = old[0] if second is None else new
+    if second is not None and not is_quoted(second):
+        raise job.refuse(new, f"expected the text of '{new}' in double quotes, not {second!r}")
     try:
         return read_arguments(text)
     except QuotingError as trouble:
-        name = old[0] if second is None else new
         raise job.refuse(name, f"'{name}': {trouble.message}", trouble.hint, other=old[1]) from None
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
-from pool.jobs.description.expressions import in_parentheses_for, referenced, size_of
+from pool.jobs.description.expressions import (
+    ExpressionError,
+    in_parentheses_for,
+    referenced,
+    size_of,
+    wire_of,
+)
 from pool.jobs.description.job import Job
 
 MEBIBYTE = 1024 * 1024
@@ -83,13 +89,23 @@ def _retry(job: Job, command: str, attribute: str, unit: int, more: str) -> None
         rest = size.rest.strip()
     if any(b <= a for a, b in zip([0, *numbers], numbers, strict=False)) and len(numbers) > 1:
         raise job.refuse(command, f"expected values that grow for '{command}', not {more!r}")
-    last = rest or (str(numbers.pop()) if numbers else "")
+    last = _shaped(job, command, rest) if rest else str(numbers.pop()) if numbers else ""
     body = _plan(job, attribute, numbers, last, increase, bool(rest), unit)
     code = "102" if attribute == "RequestMemory" else "104"
     job.set(f"TransformBody_{attribute}", f"REQUIREMENTS {_NOT_IN_MEMORY}{code}{_LINE}{body}")
     named = job.text_of("TransformOnEvict").split()
     if attribute not in named:
         job.set("TransformOnEvict", " ".join([*named, attribute]))
+
+
+def _shaped(job: Job, command: str, text: str) -> str:
+    try:
+        value = wire_of(text)
+    except ExpressionError as trouble:
+        raise job.refuse(
+            command, f"expected a size or an expression for '{command}', not {text!r}: {trouble}"
+        ) from None
+    return value[0] if isinstance(value, list) else text
 
 
 def _plan(

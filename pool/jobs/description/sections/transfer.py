@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from pool.jobs.description.diagnostics import nearest
+from pool.jobs.description.expressions import size_of
 from pool.jobs.description.job import Job
-from pool.jobs.description.sections.program import check_readable, checked
+from pool.jobs.description.sections.program import check_readable, checked, is_url
 
 _WHETHER = dict.fromkeys(("yes", "true", "always"), "YES") | dict.fromkeys(("no", "false", "never"), "NO")
 _WHETHER |= dict.fromkeys(("if_needed", "auto"), "IF_NEEDED")
@@ -39,6 +41,7 @@ def transfer(job: Job) -> None:
         given = _image(job, inputs) or given
     if common := job.param("transfer_common_input", "CommonInputFiles"):
         job.set("CommonInputFiles", ",".join(file_list(common)))
+    _docker_credentials(job)
     text = job.param("transfer_output_files", "TransferOutputFiles")
     outputs = None if text is None else file_list(text)
     whether, when = _agree(job, given, outputs is not None)
@@ -58,6 +61,10 @@ def transfer(job: Job) -> None:
         raise job.refuse(
             "transfer_executable", "the executable cannot be sent without file transfer", _CONTRADICTION
         )
+    public = file_list(job.param("public_input_files", "PublicInputFiles") or "")
+    if public and whether != "NO":
+        job.set("PublicInputFiles", ",".join(public))
+    _sizes(job)
     if remaps := job.param("transfer_output_remaps", "TransferOutputRemaps"):
         remaps = remaps.strip()
         bare = remaps[1:-1] if len(remaps) > 1 and remaps[0] == remaps[-1] == '"' else remaps
@@ -66,6 +73,20 @@ def transfer(job: Job) -> None:
 
 
 _CONTRADICTION = "write should_transfer_files = YES, or leave the other command out"
+
+
+def _sizes(job: Job) -> None:
+    """`image_size` and `disk_usage`: what the job is known to need before it ever ran, in KiB."""
+    for command, attribute in (("image_size", "ImageSize"), ("disk_usage", "DiskUsage")):
+        text = job.param(command, attribute)
+        if text is None:
+            continue
+        size = size_of(text, 1024)
+        if size is None or size.amount < 1:
+            raise job.refuse(
+                command, f"expected a positive size for '{command}', not {text!r}", other=attribute
+            )
+        job.set(attribute, size.amount)
 
 
 def _image(job: Job, inputs: list[str]) -> bool:
@@ -80,12 +101,35 @@ def _image(job: Job, inputs: list[str]) -> bool:
         if image.startswith(prefix):
             job.set("ContainerImageSource", prefix[:-3])
             return False
-    inputs.append(image)
+    if job.is_true("ContainerIsCommon"):
+        _share_image(job, image)
+    else:
+        inputs.append(image)
     bare = image.removesuffix("/")
     job.set("ContainerImage", bare[bare.rfind("/") + 1 :])
     job.set("ContainerImageFullPath", image)
     job.set("ContainerImageSource", bare.partition(":")[0] if ":" in bare else "cedar")
     return True
+
+
+def _share_image(job: Job, image: str) -> None:
+    """Name an image so that machines keep it for the next job."""
+    place = image if is_url(image) else job.full_path(image)
+    name = f"container_{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+    job.set(f"_x_catalog_{name}", image)
+    known = [entry for entry in job.text_of("CommonInputCatalogs").split(", ") if entry]
+    if name not in known:
+        job.set("CommonInputCatalogs", ", ".join([*known, name]))
+
+
+def _docker_credentials(job: Job) -> None:
+    if not job.is_true("DockerSendCredentials"):
+        return
+    path = f"{job.environ.get('HOME', '')}/.docker/config.json"
+    if job.files.kind(path) != "file":
+        raise job.refuse(
+            "docker_send_credentials", f"there are no docker credentials in {path}", "run docker login"
+        )
 
 
 def _agree(job: Job, inputs: bool, outputs: bool) -> tuple[str, str]:
@@ -154,9 +198,13 @@ def methods(job: Job) -> None:
     """The schemes of the URLs that the machine must be able to fetch or store, in order."""
     if job.nature.universe not in TRANSFERRING or job.text_of("ShouldTransferFiles") == "NO":
         return
-    urls = [url for url in job.text_of("TransferInput").split(",") if "://" in url]
-    urls.append(job.text_of("OutputDestination"))
-    urls += [remap.partition("=")[2] for remap in job.text_of("TransferOutputRemaps").split(";")]
+    inputs, remaps = job.text_of("TransferInput"), job.text_of("TransferOutputRemaps")
+    urls = [url for url in inputs.split(",") if "://" in url] if "://" in inputs else []
+    urls += [remap.partition("=")[2] for remap in remaps.split(";")] if "://" in remaps else []
+    if destination := job.text_of("OutputDestination"):
+        urls.append(destination)
+    if not urls:
+        return
     provided = re.findall(r"([^;=]+)=", job.text_of("TransferPlugins"))
     known = {name.strip().lower() for names in provided for name in re.split(r"[,\s]+", names)}
     found: dict[str, str] = {}

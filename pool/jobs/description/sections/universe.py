@@ -21,8 +21,7 @@ NUMBERS = {
 }
 _SUPPORTED = frozenset({5, 7, 8, 9, 10, 11, 12})
 _NODE_MARKS = {8: "#MpInOdE#", 11: "#pArAlLeLnOdE#"}
-_GRIDS = {"condor": "condor", "batch": "batch", "arc": "arc"}
-_GRID_BATCH = frozenset({"pbs", "lsf", "nqs", "sge", "slurm", "naregi", "condor", "blah"})
+_GRIDS = frozenset({"condor", "batch", "arc", "pbs", "lsf", "nqs", "sge", "slurm", "naregi", "blah"})
 _GRID_TEXTS = (
     ("arc_rte", "ArcRte"),
     ("arc_resources", "ArcResources"),
@@ -60,12 +59,14 @@ def universe(job: Job) -> None:
     job.set("JobUniverse", nature.universe)
     if job.boolean("WantParallelScheduling"):
         job.set("WantParallelScheduling", True)
+    if remote := job.param("remote_universe", "Remote_JobUniverse"):
+        job.set("Remote_JobUniverse", _number(job, remote, "remote_universe"))
     job.macros.defaults["node"] = _NODE_MARKS.get(nature.universe, "")
     if nature.universe == 9:
         nature.grid_type = _grid_type(job)
 
 
-def _number(job: Job, text: str) -> int:
+def _number(job: Job, text: str, command: str = "universe") -> int:
     digits = re.match(r"\s*\d+", text)
     number = int(digits[0]) if digits and int(digits[0]) else NUMBERS.get(text.strip().lower(), 0)
     if number in _SUPPORTED:
@@ -74,7 +75,7 @@ def _number(job: Job, text: str) -> int:
     meant = nearest(text, known)
     what = "is no universe" if not number else "is a universe that is not supported"
     raise job.refuse(
-        "universe",
+        command,
         f"{text!r} {what}: expected one of {', '.join(known)}",
         f"did you mean {meant}?" if meant else "",
         other="JobUniverse",
@@ -88,10 +89,9 @@ def _grid_type(job: Job) -> str:
     word = text.split()[0].lower()
     if "$$" in word:
         return word
-    kind = "batch" if word in _GRID_BATCH - {"condor"} else _GRIDS.get(word)
-    if kind is None:
+    if word not in _GRIDS:
         raise job.refuse("grid_resource", f"expected a resource of type condor, batch or arc, not {word!r}")
-    return kind
+    return word
 
 
 def grid(job: Job) -> None:

@@ -1,0 +1,100 @@
+"""File checks: what must be there when a job is submitted, and the real file system behind them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pool.jobs.description import DescriptionError, RealFiles, SubmitFacts, read_description
+
+FACTS = SubmitFacts(filesystem_domain="example.org", uid_domain="example.org")
+ELF_FOR_ARM = b"\x7fELF\x02\x01\x01" + b"\0" * 9 + b"\x02\x00\xb7\x00" + b"\0" * 44
+
+
+def complaint(folder: Path, text: str) -> str:
+    try:
+        read_description(text, iwd=str(folder), environ={}, user="alice", facts=FACTS)
+    except DescriptionError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\necho hello\n")
+    script.chmod(0o755)
+    return tmp_path
+
+
+def test_what_is_there_passes(folder: Path) -> None:
+    (folder / "data").write_text("1")
+    assert complaint(folder, "executable = job.sh\ninput = data\noutput = out\nlog = log\nqueue\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("executable = nosuch.sh", "does not exist"),
+        ("executable = .", "is a directory"),
+        ("executable = job.sh\ninput = nosuch", "'input' names"),
+        ("executable = job.sh\noutput = nosuch/out", "the directory"),
+        ("executable = job.sh\noutput = .", "which is a directory"),
+        ("executable = job.sh\ntransfer_input_files = a, b", "'transfer_input_files' names"),
+        ("executable = job.sh\ninitialdir = nosuch", "there is no directory"),
+        ("executable = job.sh\nrootdir = /nosuch", "for 'rootdir'"),
+    ],
+)
+def test_what_is_missing_is_named(folder: Path, line: str, said: str) -> None:
+    assert said in complaint(folder, f"{line}\nqueue\n")
+
+
+def test_executables_that_cannot_run_are_refused(folder: Path) -> None:
+    text = "executable = other\nqueue\n"
+    other = folder / "other"
+    other.write_bytes(b"")
+    other.chmod(0o755)
+    assert "is empty" in complaint(folder, text)
+    other.write_bytes(b"#!/bin/sh\r\n")
+    assert "line ends of DOS" in complaint(folder, text)
+    other.write_bytes(ELF_FOR_ARM)
+    assert "is a program for AARCH64" in complaint(folder, text)
+    assert complaint(folder, 'requirements = Arch == "AARCH64"\n' + text) == ""
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o644)
+    assert "is not executable" in complaint(folder, text)
+
+
+def test_urls_and_later_names_are_not_looked_at(folder: Path) -> None:
+    text = "executable = job.sh\ntransfer_input_files = http://host/x, $$(File)\nqueue\n"
+    assert complaint(folder, text) == ""
+
+
+def test_checks_can_be_switched_off(folder: Path) -> None:
+    text = "executable = nosuch\ninput = nosuch\nqueue\n"
+    assert complaint(folder, "skip_filechecks = true\n" + text) == ""
+    read_description(text, iwd=str(folder), environ={}, user="alice", facts=FACTS, check_files=False)
+
+
+def test_real_files(folder: Path) -> None:
+    files = RealFiles()
+    (folder / "d").mkdir()
+    assert files.kind(str(folder / "d")) == "directory"
+    assert files.kind(str(folder / "job.sh")) == "file"
+    assert files.kind("/dev/null") == "other"
+    assert files.kind(str(folder / "nosuch")) == "missing"
+    assert files.size(str(folder / "job.sh")) == 21
+    assert files.allowed(str(folder / "job.sh"), os.X_OK)
+    assert files.matching(f"{folder}/*") == [f"{folder}/d/", f"{folder}/job.sh"]
+    assert files.run("echo $((1+1))", str(folder)) == "2\n"
+    with pytest.raises(OSError, match="status 3"):
+        files.run("exit 3", str(folder))
+
+
+def test_items_come_from_real_files(folder: Path) -> None:
+    (folder / "items.txt").write_text("a\nb\n")
+    text = "executable = job.sh\narguments = $(x)\nqueue x from items.txt\n"
+    found = read_description(text, iwd=str(folder), environ={}, user="alice", facts=FACTS)
+    assert [draft.count for draft in found.clusters] == [2]
