@@ -72,7 +72,7 @@ def ask(
     *,
     working: str = "asking the pool",
 ) -> T:
-    """Connects, asks, disconnects; a terminal is told after a second what goes on, unless `working` is empty."""
+    """Connects, asks, disconnects; a terminal is told after a second, unless `working` is empty."""
 
     async def whole() -> T:
         from pool.cli.progress import Working

@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from pool.client.addresses import NoPool, find_address
+from pool.client.addresses import NoPool
+from pool.client.calls import as_ads, id_text, open_link, question, where_to
 from pool.errors import PoolError
 from pool.wire import ConnectionLost, DeadlineExceeded
 
@@ -80,12 +81,12 @@ class Pool:
         Raises:
             NoPool: no node was found, or none answers within `timeout` seconds.
         """
-        where = find_address(address) if network is None or address is None else address
+        where = where_to(address) if network is None or address is None else address
         if network is None:
             from pool.client.network import user_network
 
             network = user_network()
-        connection = await _open(network, where, timeout)
+        connection = await open_link(network, where, timeout)
         return cls(connection, network=network, address=where, outside=outside, patience=patience)
 
     async def __aenter__(self) -> Self:
@@ -112,7 +113,7 @@ class Pool:
         async with self._connecting:
             link = self._links.get(address)
             if link is None or link.closed.done():
-                link = self._links[address] = await _open(self._network, address, 10.0)
+                link = self._links[address] = await open_link(self._network, address, 10.0)
             return link
 
     async def call(
@@ -251,7 +252,7 @@ class Pool:
         limit: int | None = None,
     ) -> list[ClassAd]:
         """The ads of queued jobs: all, or those chosen. `ids` are (cluster,) or (cluster, proc)."""
-        return _ads(await self.gather("schedd.query", _question(ids, owner, constraint, attributes, limit)))
+        return as_ads(await self.gather("schedd.query", question(ids, owner, constraint, attributes, limit)))
 
     async def history(
         self,
@@ -263,7 +264,9 @@ class Pool:
         limit: int | None = None,
     ) -> list[ClassAd]:
         """The ads of jobs that have left the queue, newest first."""
-        return _ads(await self.gather("schedd.history", _question(ids, owner, constraint, attributes, limit)))
+        return as_ads(
+            await self.gather("schedd.history", question(ids, owner, constraint, attributes, limit))
+        )
 
     async def find(
         self, ids: Iterable[Sequence[int]], attributes: Sequence[str] | None = None
@@ -272,10 +275,10 @@ class Pool:
 
         The queue is asked first, so that a job that leaves meanwhile is seen; the history has the last word.
         """
-        question = _question(ids, None, None, attributes, None)
+        asked = question(ids, None, None, attributes, None)
         found: dict[tuple[int, int], WireAd] = {}
         for method in ("schedd.query", "schedd.history"):
-            for ad in await self.gather(method, question):
+            for ad in await self.gather(method, asked):
                 found[ad["ClusterId"], ad["ProcId"]] = ad
         return [found[job] for job in sorted(found)]
 
@@ -307,7 +310,7 @@ class Pool:
             params["all"] = True
         answer = await self.call("schedd.act", params, timeout=120.0)
         done = answer.get("done") or 0
-        refused = [(_id_text(item["id"]), str(item["why"])) for item in answer.get("refused") or ()]
+        refused = [(id_text(item["id"]), str(item["why"])) for item in answer.get("refused") or ()]
         return Acted(done if isinstance(done, int) else len(done), tuple(refused))
 
     async def summary(self) -> list[dict[str, Any]]:
@@ -366,7 +369,7 @@ class Pool:
         self, *, constraint: str | None = None, attributes: Sequence[str] | None = None, kind: str = "Machine"
     ) -> list[ClassAd]:
         """The ads of the pool's slots, or of another kind (Scheduler, Submitter, Negotiator, Any)."""
-        return _ads(await self.advertised(kind, constraint=constraint, attributes=attributes))
+        return as_ads(await self.advertised(kind, constraint=constraint, attributes=attributes))
 
     async def advertised(
         self,
@@ -378,7 +381,7 @@ class Pool:
     ) -> list[WireAd]:
         """What the collector knows of one kind, in wire form."""
         params: dict[str, Any] = {"type": kind}
-        params |= _question(None, None, constraint, attributes, limit)
+        params |= question(None, None, constraint, attributes, limit)
         return await self.gather("collector.query", params, at=await self.collector())
 
     async def collector(self) -> str:
@@ -393,53 +396,3 @@ class Pool:
         if self._info is None:
             self._info = dict(await self.call("node.info"))
         return self._info
-
-
-async def _open(network: Network, address: str, timeout: float) -> Connection:
-    try:
-        async with asyncio.timeout(timeout):
-            return await network.connect(address)
-    except TimeoutError as error:
-        raise NoPool(f"the node at {address} did not answer within {timeout:g} s", retry=True) from error
-    except FileNotFoundError as error:
-        raise NoPool(
-            f"no node runs at {address}: there is no such socket", hint="is the node started?"
-        ) from error
-    except ConnectionRefusedError as error:
-        raise NoPool(f"no node answers at {address}", hint="is the node started?", retry=True) from error
-    except ConnectionLost as error:
-        raise NoPool(error.message, hint=error.hint or "is the node started?", retry=True) from error
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise NoPool(f"cannot reach the node at {address}: {why}", retry=True) from error
-
-
-def _question(
-    ids: Iterable[Sequence[int]] | None,
-    owner: str | None,
-    constraint: str | None,
-    attributes: Sequence[str] | None,
-    limit: int | None,
-) -> dict[str, Any]:
-    question: dict[str, Any] = {}
-    if ids is not None:
-        question["ids"] = [list(job) for job in ids]
-    if owner is not None:
-        question["owner"] = owner
-    if constraint is not None:
-        question["constraint"] = constraint
-    if attributes is not None:
-        question["attributes"] = list(attributes)
-    if limit is not None:
-        question["limit"] = limit
-    return question
-
-
-def _ads(found: Iterable[WireAd]) -> list[ClassAd]:
-    from pool.classad import ClassAd
-
-    return [ClassAd.from_wire(ad) for ad in found]
-
-
-def _id_text(job: Any) -> str:
-    return ".".join(map(str, job)) if isinstance(job, list | tuple) else str(job)
