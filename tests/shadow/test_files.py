@@ -45,6 +45,11 @@ async def files(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     await made.close()
 
 
+def status_of(pid: int) -> dict[str, list[str]]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {line.split(":")[0]: line.split()[1:] for line in lines}
+
+
 async def content(files: UserFiles, path: Path, offset: int = 0, length: int | None = None) -> bytes:
     pieces = [piece async for piece in files.read(str(path), offset=offset, length=length)]
     assert all(0 < len(piece) <= CHUNK for piece in pieces)
@@ -122,7 +127,7 @@ async def test_append_makes_the_file_and_adds_to_it(files: UserFiles, tmp_path: 
     log = str(tmp_path / "job.log")
     await files.append(log, b"one\n")
     await files.append(log, b"two\n", sync=True)
-    assert Path(log).read_text() == "one\ntwo\n"
+    assert (tmp_path / "job.log").read_text() == "one\ntwo\n"
 
 
 async def test_makedirs_remove_and_read_all(files: UserFiles, tmp_path: Path) -> None:
@@ -335,8 +340,7 @@ async def test_the_server_is_nobody_else(tmp_path: Path) -> None:
         with pytest.raises(FileProblem, match="permission denied"):
             await files.create(str(tmp_path / "out"))
         assert files._link is not None
-        status = Path(f"/proc/{files._link._pid}/status").read_text().splitlines()
-        ids = {line.split(":")[0]: line.split()[1:] for line in status}
+        ids = status_of(files._link._pid)
         assert set(ids["Uid"]) == {str(NOBODY)}
         assert set(ids["Gid"]) == {str(NOBODY)}
         assert ids["Groups"] == [str(NOBODY)]
