@@ -1,9 +1,9 @@
 """Twelve hundred small descriptions and the job ads expected of them.
 
 The texts are ours; the expected values come from running the reference implementation (25.14.1) on them. The
-first line of `cases.jsonl` holds a plain job, the files beside the description, the environment and texts that
-groups begin with; each further line is [group, text, differences of each process from the plain job, or null
-where the text is refused].
+first line of `cases.jsonl` holds a plain job, the files beside the description, the environment and texts
+that groups begin with; each further line is [group, text, differences of each process from the plain job, or
+null where the text is refused].
 """
 
 from __future__ import annotations
