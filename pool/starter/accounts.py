@@ -10,6 +10,7 @@ The owner's name has been authenticated by the submit side's node; this machine 
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 
@@ -47,6 +48,7 @@ def account_for(owner: str, uid_domain: str, own_domain: str, rule: str) -> Acco
     return _nobody()
 
 
+@functools.cache
 def _own() -> Account:
     entry = _entry(os.geteuid())
     name, home = (entry.pw_name, entry.pw_dir) if entry else (str(os.geteuid()), "/")

@@ -10,7 +10,6 @@ After a restart of the node it is made again around a keeper that was found (`St
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -84,6 +83,7 @@ class Starter:
         self._home = home
         self._before: dict[str, tuple[int, int]] = {}
         self._stop: str | None = None
+        self._scratch = place.execute / place.slot
 
     @property
     def id(self) -> str:
@@ -91,7 +91,8 @@ class Starter:
 
     @property
     def scratch(self) -> Path:
-        return self.place.execute / self.id
+        """The job's own directory: one for each slot, empty when a job begins, gone with the claim."""
+        return self._scratch
 
     @classmethod
     def found(
@@ -176,11 +177,13 @@ class Starter:
         self.clean()
 
     def clean(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                os.rmdir(self.scratch)
-            except OSError:
-                shutil.rmtree(self.scratch, ignore_errors=True)
+        """Leave the scratch directory empty."""
+        try:
+            left = os.listdir(self.scratch)
+        except FileNotFoundError:
+            return
+        if left:
+            remove_scratch(self.scratch)
 
     def output(self, which: str) -> Path:
         """Where the job's standard output or error lies on this machine while it runs."""
@@ -195,8 +198,8 @@ class Starter:
         try:
             os.mkdir(self.scratch, 0o700)
         except FileExistsError:
-            shutil.rmtree(self.scratch)
-            os.mkdir(self.scratch, 0o700)
+            self.clean()
+            self.scratch.mkdir(mode=0o700, exist_ok=True)
         if self.account.switch:
             os.chown(self.scratch, self.account.uid, self.account.gid)
 
@@ -302,6 +305,16 @@ class Starter:
 
     def _before_stage(self) -> set[str]:
         return {os.path.basename(self.activation.stdin)} if self.activation.stdin != NOTHING else set()
+
+
+def remove_scratch(path: Path) -> None:
+    """Remove a scratch directory with whatever is in it."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _keep(program: Path, stored: Path) -> None:

@@ -282,7 +282,6 @@ class Placement:
                 "owner": claim.owner,
                 "lease": claim.lease,
                 "run": start.run,
-                "ad": claim.ad.to_wire(),
             },
         }
         if job.get("JobStartDate") is None:
@@ -509,7 +508,7 @@ class Placement:
             claim = Claim(
                 str(note["claim"]),
                 str(note["slot"]),
-                ClassAd.from_wire(note["ad"]),
+                ClassAd(),
                 str(note["startd"]),
                 str(note["owner"]),
                 float(note["lease"]),
@@ -518,10 +517,6 @@ class Placement:
             )
             self.claims[claim.id] = claim
         claim.job, claim.run, job.run = job, int(note["run"]), claim
-        try:
-            claim.start = activation(job.ad(), claim.ad, claim.run, self._executables.digest_of(job))
-        except PoolError:
-            claim.start = None
         self._lose(claim)
 
     def release_all(self) -> list[tuple[str, str]]:
@@ -602,8 +597,23 @@ class Placement:
                 continue
             claim.lost = False
             self._watch_link(claim, link)
+            self._remember(claim, answer.get("ad"))
             await self._taken_up(claim, str(answer["state"]))
             return
+
+    def _remember(self, claim: Claim, slot: dict[str, Any] | None) -> None:
+        """Know again, after a restart, what the slot is and what had been sent to it."""
+        if slot is None:
+            return
+        claim.ad = ClassAd.from_wire(slot)
+        claim.fits.clear()
+        if claim.job is not None and claim.start is None:
+            try:
+                claim.start = activation(
+                    claim.job.ad(), claim.ad, claim.run, self._executables.digest_of(claim.job)
+                )
+            except PoolError as error:
+                self._log.warning("a start cannot be repeated", extra={"job": claim.job.id, "why": str(error)})
 
     async def _taken_up(self, claim: Claim, state: str) -> None:
         """The startd is there again and says what it knows: unknown, idle, running, ending (it will report)."""

@@ -27,6 +27,7 @@ from pool.roles.startd.owner import OwnerWatch
 from pool.roles.startd.running import Running
 from pool.roles.startd.slots import Claim, Grant, Slot, Wire, slot_wire
 from pool.starter.keeper import Keeper, Keepers
+from pool.starter.starter import remove_scratch
 from pool.wire import Call, Right, Stream, method, streaming
 
 #: A match that is not claimed within this many seconds lapses.
@@ -65,6 +66,8 @@ class Startd(Role):
             self.log,
             given.instance,
         )
+        if given.state is not None:
+            self.execute.mkdir(parents=True, exist_ok=True)
         self.owner = OwnerWatch(self)
         self.machine: Wire = self.owner.facts()
         self._lay_out()
@@ -218,6 +221,7 @@ class Startd(Role):
             born=now,
             link=call.connection,
             ad=job,
+            ad_wire={},
         )
         self.claims[slot.claim.id] = slot
         slot.key = ""
@@ -247,7 +251,7 @@ class Startd(Role):
             raise Refused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
         if not requirements_accept(slot_ad, job, self.outside.wall()):
             raise Refused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
-        claim.ad = job
+        claim.ad, claim.ad_wire = job, ad
         claim.running = Running(self, slot, claim, start)
         slot.moved(SlotState.CLAIMED, Activity.BUSY, self.outside.wall())
         self.touch(slot)
@@ -277,7 +281,7 @@ class Startd(Role):
 
     @method(Right.SUBMIT)
     async def resume(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A schedd is back: {claim, job, run} -> {state: unknown | idle | running | ending}"""
+        """A schedd is back: {claim, job, run} -> {state: unknown | idle | running | ending, ad: the slot's}"""
         slot = self.claims.get(str(params.get("claim")))
         if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
             return {"state": "unknown"}
@@ -287,11 +291,12 @@ class Startd(Role):
         claim.reconnected = asyncio.Event()
         running: Running | None = claim.running
         self.spawn(self._renew(call.connection, [slot]), "renew")
+        ad = self.wire_of(slot)
         if running is None:
-            return {"state": "idle"}
+            return {"state": "idle", "ad": ad}
         wanted = params.get("job")
         same = wanted is not None and tuple(wanted) == running.start.job and int(params["run"]) == running.start.run
-        return {"state": "ending" if running.ended or not same else "running"}
+        return {"state": "ending" if running.ended or not same else "running", "ad": ad}
 
     @streaming(Right.SUBMIT)
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -356,6 +361,7 @@ class Startd(Role):
             return
         self.claims.pop(claim.id, None)
         slot.claim = None
+        remove_scratch(self.execute / slot.name)
         claim.reconnected.set()
         if slot.kind == "dynamic" and slot.parent is not None:
             parent = slot.parent
@@ -465,6 +471,7 @@ class Startd(Role):
             born=now,
             link=None,
             ad=ClassAd.from_wire(note["ad"]),
+            ad_wire=note["ad"],
         )
         slot.claim = claim
         slot.key = ""
@@ -475,7 +482,7 @@ class Startd(Role):
         self.spawn(claim.running.go_on(), f"job {claim.running.name}")
 
     def wire_of(self, slot: Slot) -> Wire:
-        """A slot's present ad."""
+        """A slot's present ad; not to be changed."""
         return slot_wire(slot, self.machine, self.given.node, self.given.address, self.owner.policy_wire)
 
     def touch(self, slot: Slot, *, now: bool = False) -> None:

@@ -319,7 +319,6 @@ class Running:
 
     def _place(self) -> Place:
         startd, resources = self.startd, self.slot.resources
-        startd.execute.mkdir(parents=True, exist_ok=True)
         memory = int(resources.get("Memory", 0)) * 2**20
         state = startd.given.state
         return Place(
@@ -342,6 +341,6 @@ class Running:
             "slot": slot.name,
             "parent": slot.parent.name if slot.parent else None,
             "resources": slot.resources,
-            "ad": claim.ad.to_wire(),
+            "ad": claim.ad_wire,
             "start": self.start.to_wire(),
         }

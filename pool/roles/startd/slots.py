@@ -36,7 +36,7 @@ class Claim:
         id: secret; the bearer, calling from `node`, may use the slot.
         asked: monotonic time at which the renewal now in force was asked for; the lease counts from there.
         link: the connection over which the schedd spoke last.
-        ad: the ad of the job that runs, or of the one the claim was made for.
+        ad, ad_wire: the ad of the job that runs, or of the one the claim was made for.
         running: the job that is here, from its activation until its end is acknowledged.
     """
 
@@ -49,6 +49,7 @@ class Claim:
     born: float
     link: Any
     ad: ClassAd
+    ad_wire: Wire
     running: Any = None
     reconnected: asyncio.Event = field(default_factory=asyncio.Event)
     retiring: bool = False
