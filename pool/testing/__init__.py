@@ -1,5 +1,4 @@
-"""Fakes that behave: time that jumps, a network in memory with faults. Users can test their policies with them.
-
+"""Fakes that behave: time that jumps, a network in memory with faults. Users can test policies with them too.
 
 Nothing in the package imports it.
 """

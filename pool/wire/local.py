@@ -160,7 +160,7 @@ class LocalConnection(Connection):
 
     def copy(self, value: object) -> tuple[Any, int]:
         """The value as it would arrive, and its size in bytes."""
-        if type(value) is bytes:
+        if type(value) is bytes and len(value) < MEMBER.frame:
             return value, len(value)
         _, body = self._encoder.encode(value, MEMBER.frame)
         return decode(body), len(body)

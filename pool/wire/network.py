@@ -70,8 +70,8 @@ class Network(Protocol):
 class TlsCredentials(Protocol):
     """What TLS needs; see `pool.wire.credentials`."""
 
-    token: str | None
-
+    @property
+    def token(self) -> str | None: ...
     def client_context(self) -> ssl.SSLContext: ...
     def server_context(self) -> ssl.SSLContext: ...
     def identify(self, certificate: Mapping[str, Any]) -> Identity: ...
@@ -245,9 +245,8 @@ class RealNetwork:
 
     def _identify_server(self, hello: Mapping[str, Any], transport: asyncio.BaseTransport) -> Identity:
         certificate = transport.get_extra_info("peercert")
-        if not certificate or self._credentials is None:
-            raise CannotConnect("the other side has no certificate", hint="is it a poolnode?")
-        return self._credentials.identify(certificate)
+        assert self._credentials is not None
+        return self._credentials.identify(certificate or {})
 
     def _identify_client(self, hello: Mapping[str, Any], transport: asyncio.BaseTransport) -> Identity:
         _keep_alive(transport)

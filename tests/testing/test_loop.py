@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 
 import pytest
@@ -47,7 +48,7 @@ def test_a_standstill_is_named() -> None:
 
 def test_going_round_in_circles_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     async def spin() -> None:
-        while True:
+        for _ in itertools.count():
             await asyncio.sleep(0)
 
     monkeypatch.setattr("pool.testing.loop.MOST_STEPS", 1000)

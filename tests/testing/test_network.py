@@ -1,4 +1,4 @@
-"""The network in memory: the real protocol, delays, and each kind of trouble; the same seed is the same run."""
+"""The network in memory: the real protocol, delays, each kind of trouble; the same seed is the same run."""
 
 from __future__ import annotations
 

@@ -1,0 +1,145 @@
+"""The pool's certificate authority, and the gate by which new nodes come in (DESIGN 4).
+
+It is made at the first start of the pool's first node and lives in that node's state directory. It remembers
+whom it gave a name to: a name belongs to the first key that asked for it, so that a token for a new machine
+is of no use for becoming an old one. Who may join is the tokens' business (`pool.wire.tokens`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+from pool.outside import Outside
+from pool.wire import certificates
+from pool.wire.dispatch import Call, Service, method
+from pool.wire.errors import WireError
+from pool.wire.keeping import TrustError, keep, keep_map, kept, kept_map
+from pool.wire.tokens import TokenStore
+
+KEY = "authority.key"
+CERTIFICATE = "authority.crt"
+NODES = "nodes.json"
+LONGEST_REQUEST = 8192
+
+
+class NameTaken(WireError):
+    """The name belongs to another node."""
+
+
+class Authority:
+    """Signs the certificates of nodes.
+
+    Attributes:
+        certificate: its own, PEM; everybody may have it.
+        fingerprint: SHA-256 of that, in hexadecimal; what a token carries.
+    """
+
+    def __init__(self, directory: Path, key: str, certificate: str, outside: Outside) -> None:
+        self.certificate = certificate
+        self.fingerprint = certificates.fingerprint(certificate)
+        self._directory = directory
+        self._key = key
+        self._outside = outside
+
+    @classmethod
+    def open(cls, directory: Path, pool: str, outside: Outside) -> Self:
+        """The authority kept in a directory, made there when there is none. `pool` is a name for people.
+
+        Raises:
+            TrustError: one half of it is missing or damaged, or it cannot be written.
+        """
+        key, certificate = directory / KEY, directory / CERTIFICATE
+        if not certificate.exists():
+            if key.exists():
+                raise TrustError(
+                    f"{certificate} is missing", hint="restore it, or remove its key to begin anew"
+                )
+            fresh = certificates.new_key()
+            keep(key, fresh)
+            keep(certificate, certificates.new_authority(fresh, pool, outside.wall()))
+        return cls(directory, kept(key), kept(certificate), outside)
+
+    @staticmethod
+    def exists(directory: Path) -> bool:
+        """Whether an authority is kept there."""
+        return (directory / CERTIFICATE).exists()
+
+    def issue_node(self, request: str, name: str, roles: Iterable[str], *, replace: bool = False) -> str:
+        """A certificate for a node, PEM. Takes milliseconds, the first time more: not for the loop's thread.
+
+        Args:
+            request: a PEM signing request; what it says about names does not count.
+            replace: whether the name may go over from the key that has it now.
+
+        Raises:
+            BadRequest: the request or the name cannot be.
+            NameTaken: another key has the name.
+        """
+        roles = sorted(set(roles))
+        certificate, key = certificates.sign_request(
+            self._key, self.certificate, request, name, roles, self._outside.wall()
+        )
+        nodes = kept_map(self._directory / NODES)
+        known = nodes.get(name)
+        if known is not None and known["key"] != key and not replace:
+            raise NameTaken(
+                f"the pool has a node {name} already",
+                hint="set NODE_NAME to another, or have a token made for that very name",
+            )
+        nodes[name] = {"key": key, "roles": roles, "issued": round(self._outside.wall())}
+        keep_map(self._directory / NODES, nodes)
+        return certificate
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """The nodes that have a certificate: name to {key, roles, issued}."""
+        return kept_map(self._directory / NODES)
+
+    def forget(self, name: str) -> bool:
+        """Let another key have the name; returns whether anybody had it. The old certificate stays valid."""
+        nodes = kept_map(self._directory / NODES)
+        known = nodes.pop(name, None)
+        if known is not None:
+            keep_map(self._directory / NODES, nodes)
+        return known is not None
+
+
+class Gate(Service):
+    """What strangers may call on the node that has the authority: added as `node`, beside the node's own
+    methods."""
+
+    def __init__(self, authority: Authority, tokens: TokenStore) -> None:
+        self._authority = authority
+        self._tokens = tokens
+        self._one_at_a_time = asyncio.Lock()
+
+    @method(None)
+    async def authority(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """The authority's certificate: {} -> {certificate}"""
+        return {"certificate": self._authority.certificate}
+
+    @method(None)
+    async def join(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A certificate for a token: {id, secret, name, request} -> {certificate, name, roles}
+
+        It may be asked again with the same request, in case the answer was lost.
+
+        Raises:
+            WrongToken, ExpiredToken, UsedToken, BadRequest, NameTaken
+        """
+        name, request = params.get("name"), params.get("request")
+        number, secret = params.get("id"), params.get("secret")
+        grant = self._tokens.look(number, secret)
+        certificates.check_name(name, ())
+        if not isinstance(request, str) or len(request) > LONGEST_REQUEST:
+            raise certificates.BadRequest("this is not a request for a certificate")
+        async with self._one_at_a_time:
+            key = await asyncio.to_thread(certificates.key_fingerprint, request)
+            grant = self._tokens.look(number, secret, key=key, node=str(name))
+            certificate = await asyncio.to_thread(
+                self._authority.issue_node, request, str(name), grant.roles, replace=grant.node is not None
+            )
+            self._tokens.use(grant, key)
+        return {"certificate": certificate, "name": name, "roles": list(grant.roles)}
