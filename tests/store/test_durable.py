@@ -324,3 +324,24 @@ async def test_large_and_small_calls_keep_their_order(tmp_path: Path) -> None:
     assert [outcome[0] for outcome in outcomes[2:-1]] == list(range(2, 52))  # type: ignore[index]
     assert isinstance(outcomes[-1], StoreRefused)
     await store.close()
+
+
+async def test_a_busy_loop_does_not_starve_the_writer(tmp_path: Path) -> None:
+    """Long work in slices of two milliseconds goes on all the while; a write is still durable soon."""
+    store = Store.open(str(tmp_path / "q"))
+    await store.write(NewCluster(1, "ann", b"", 1, None, 0.0))
+    loop = asyncio.get_running_loop()
+
+    async def work() -> None:
+        while True:
+            until = loop.time() + 0.002
+            while loop.time() < until:
+                pass
+            await asyncio.sleep(0)
+
+    busy = asyncio.ensure_future(work())
+    async with asyncio.timeout(3):
+        for _ in range(10):
+            await store.write(AddEvent(1, 0, "A", 1.0, b""))
+    busy.cancel()
+    await store.close()
