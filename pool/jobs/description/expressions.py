@@ -27,7 +27,9 @@ _PLAIN_STRING = re.compile(r'"[^"\\]*"')
 _INTEGER = re.compile(r"\s*[-+]?\d+\s*")
 _REAL = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*")
 _BOOLEAN = re.compile(r"(true|1|false|0)\s*", re.IGNORECASE)
-_SIZE = re.compile(r"\s*(?P<whole>[-+]?\d*)(?P<fraction>\.\d*)?\s*(?P<unit>[kKmMgGtT])?(?P<byte>[bB])?\s*")
+_SIZE = re.compile(
+    r"\s*(?P<whole>[-+]?\d{0,15})(?P<fraction>\.\d*)?\s*(?P<unit>[kKmMgGtT])?(?P<byte>[bB])?\s*"
+)
 _FACTORS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
@@ -84,7 +86,7 @@ def unparsed(text: str) -> str:
 def integer_of(text: str) -> int | None:
     """The integer that a text is or evaluates to (reals are cut, true is 1), or None."""
     if _INTEGER.fullmatch(text):
-        return int(text)
+        return int(text) if len(text.strip()) <= 20 and -(2**63) <= int(text) < 2**63 else None
     value = evaluate_text(text)
     if isinstance(value, float):
         return int(value) if abs(value) < 2**63 else None
@@ -133,6 +135,8 @@ def size_of(text: str, unit: int, *, several: bool = False) -> Size | None:
     factor = _FACTORS[found["unit"].lower()] if found["unit"] else unit
     whole = int(found["whole"]) if found["whole"].strip("+-") else 0
     amount = int(int((whole + thousandths / 1000) * factor + unit - 1) / unit)
+    if abs(amount) >= 2**63:
+        return None
     return Size(amount, found["unit"] is not None, rest if comma else "")
 
 

@@ -138,3 +138,9 @@ def test_the_papers_spelling_is_understood() -> None:
 def test_errors_of_many_processes_end_early() -> None:
     error = refusal(EXECUTABLE + "priority = a$(Process)\nqueue 10000\n")
     assert 1 < len(error.diagnostics) < 40
+
+
+@pytest.mark.parametrize("digits", [19, 25, 5000])
+def test_numbers_beyond_64_bits_are_refused(digits: int) -> None:
+    error = refusal(f"{EXECUTABLE}priority = {'9' * digits}\nqueue\n")
+    assert "expected an integer for 'priority'" in error.diagnostics[0].message
