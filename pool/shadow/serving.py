@@ -13,7 +13,7 @@ import signal
 import socket
 import struct
 import sys
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 
@@ -180,9 +180,9 @@ class _Link(asyncio.Protocol):
             raise
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.writelines(self._unsent)
+        # uvloop's transports do not inherit from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.writelines(self._unsent)
         self._unsent.clear()
 
     def data_received(self, data: bytes) -> None:

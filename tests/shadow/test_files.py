@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from pool.errors import PoolError
 from pool.shadow.access import CHUNK, Access, FileProblem
@@ -281,6 +282,17 @@ async def test_a_server_that_dies_fails_what_was_asked_and_is_replaced(tmp_path:
         assert (await files.stat(str(tmp_path / "a"))).size == 1
         assert files._link._pid != first
     await files.close()
+
+
+def test_under_uvloop(tmp_path: Path) -> None:
+    async def use() -> bytes:
+        files = served()
+        await files.append(str(tmp_path / "log"), b"line\n")
+        data = await files.read_all(str(tmp_path / "log"))
+        await files.close()
+        return data
+
+    assert uvloop.run(use()) == b"line\n"
 
 
 async def test_an_idle_server_is_ended_and_comes_back(tmp_path: Path) -> None:
