@@ -8,7 +8,6 @@ command by name.
 
 from __future__ import annotations
 
-import os.path
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -210,4 +209,4 @@ class Job:
 
     def parent_of(self, path: str) -> str:
         """The directory that a path lies in."""
-        return os.path.dirname(path.rstrip("/")) or "/"
+        return path.rstrip("/").rpartition("/")[0] or "/"
