@@ -14,6 +14,7 @@ import asyncio
 import errno
 import os
 import pwd
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -72,7 +73,7 @@ class FileWriter:
             self._files._let_go(number)
 
 
-class UserFiles:
+class UserFiles(ABC):
     """One user's files. Paths are absolute. Every method raises FileProblem."""
 
     async def stat(self, path: str) -> FileStatus:
@@ -135,19 +136,21 @@ class UserFiles:
         """Raise what 'read', 'write', 'execute' or 'enter' would meet there; changes nothing."""
         await self._call("check", path, path, want)
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027
         """End what works for it; it begins again when used again."""
 
+    @abstractmethod
     async def _call(self, name: str, path: str, *arguments: Any, size: int = 0, slow: bool = False) -> Any:
-        raise NotImplementedError
+        """Do an operation of `Access`; `size` bytes are moved, `slow` ones wait for the disk."""
 
+    @abstractmethod
     def _let_go(self, number: int) -> None:
-        raise NotImplementedError
+        """Close an open file without waiting for it."""
 
-    def _held(self) -> None:
+    def _held(self) -> None:  # noqa: B027
         """A file stays open from here on."""
 
-    def _released(self) -> None:
+    def _released(self) -> None:  # noqa: B027
         """One fewer."""
 
 
