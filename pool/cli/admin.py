@@ -117,7 +117,7 @@ def rows(settings: Any) -> list[dict[str, str]]:
     found = [
         {
             "name": str(item["name"]),
-            "value": formats.text(item["value"]),
+            "value": "" if item["value"] is None else str(item["value"]),
             "where": str(item.get("source") or "default"),
         }
         for item in settings

@@ -14,6 +14,7 @@ from pool.errors import PoolError
 if TYPE_CHECKING:
     from pool.client.pool import Pool
     from pool.client.results import Result
+    from pool.client.tally import Tally
 
 
 def wait(
@@ -54,8 +55,17 @@ def wait(
                 raise PoolError(f"{owner} has no jobs in the queue", hint="`poolnode q` lists them")
             ids += [(ad["ClusterId"], ad["ProcId"]) for ad in found]
         board = Board(quiet=quiet or as_json, every=30.0)
+        told = False
+
+        def progress(tally: Tally) -> None:
+            nonlocal told
+            board(tally)
+            if tally.stuck and not told and not held:
+                told = True
+                board.note("all that is left is held: `poolnode q --held` says why, release lets it go on")
+
         try:
-            return await wait_for(pool, ids, timeout=limit, progress=board, until_stuck=held)
+            return await wait_for(pool, ids, timeout=limit, progress=progress, until_stuck=held)
         finally:
             board.close()
 

@@ -129,8 +129,22 @@ def cpu_seconds(ad: WireAd) -> float:
 def command(ad: WireAd) -> str:
     """The job's program (its name alone) with its arguments."""
     program = text(ad.get("Cmd")).rpartition("/")[2]
-    arguments = ad.get("Arguments") or ad.get("Args") or ""
+    arguments = ad.get("Args") or ""
+    if quoted := ad.get("Arguments"):
+        arguments = _unquoted(quoted) if isinstance(quoted, str) and "'" in quoted else quoted
     return one_line(f"{program} {arguments}" if isinstance(arguments, str) and arguments else program)
+
+
+def _unquoted(arguments: str) -> str:
+    """Arguments for reading, without the single quotes of their storage; unchanged if these do not pair."""
+    parts = arguments.split("'")
+    if len(parts) % 2 == 0:
+        return arguments
+    # Even parts stand outside quotes; an empty one between two quoted ones is a doubled, so a literal, quote.
+    return "".join(
+        "'" if not part and index % 2 == 0 and 0 < index < len(parts) - 1 else part
+        for index, part in enumerate(parts)
+    )
 
 
 def exit_text(ad: WireAd) -> str:
@@ -152,8 +166,20 @@ def json_value(value: Any) -> Any:
     return value
 
 
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
 def json_ad(ad: WireAd) -> dict[str, Any]:
-    return {name: json_value(value) for name, value in sorted(ad.items(), key=lambda item: item[0].lower())}
+    """An ad for JSON, in the order of its names whatever their case."""
+    return {
+        name: value if type(value := ad[name]) in _PLAIN else json_value(value) for name in _sorted(tuple(ad))
+    }
+
+
+@lru_cache(maxsize=256)
+def _sorted(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names in order; ten thousand ads of one kind have them sorted once."""
+    return tuple(sorted(names, key=str.lower))
 
 
 def long_value(value: Any) -> str:
@@ -171,5 +197,4 @@ def long_value(value: Any) -> str:
 
 def long_ad(ad: WireAd) -> str:
     """An ad as `Name = text` lines in the order of its names, without a line end after the last."""
-    names = sorted(ad, key=str.lower)
-    return "\n".join(f"{name} = {long_value(ad[name])}" for name in names)
+    return "\n".join(f"{name} = {long_value(ad[name])}" for name in _sorted(tuple(ad)))

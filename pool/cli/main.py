@@ -274,6 +274,8 @@ def _explain(error: Exception) -> int:
         return code
     if isinstance(error, PoolError):
         text, code = str(error), 2 if isinstance(error, UsageProblem) else 1
+        if getattr(error, "kind", "") == "ParseError":  # the other side could not read what we passed on
+            text = f"the expression cannot be read: {text}"
     elif hasattr(error, "format_message"):  # typer's own, whose class moved between its versions
         context = getattr(error, "ctx", None)
         command = getattr(context, "command_path", "poolnode")

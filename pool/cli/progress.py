@@ -40,7 +40,8 @@ def tally_line(tally: Tally, rate: float | None, elapsed: float, width: int | No
     timing = []
     if rate:
         timing.append(f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s")
-        timing.append(f"{short_duration((tally.total - tally.over) / rate)} left")
+        left = f"{short_duration((tally.total - tally.over) / rate)} left"
+        timing.append(short_duration(elapsed) if tally.done else left)
     else:
         timing.append(short_duration(elapsed))
     bar = f"[{'#' * full}{'-' * (BAR - full)}] {share * 100:3.0f} %"
