@@ -33,6 +33,8 @@ static int its_turn(const struct cell *c, uint64_t number, bool locked, const ch
 {
     if (c->magic == MAGIC && (c->number > number || (c->number == number && (locked || c->state != CELL_RUNNING))))
         return 1;
+    if (c->magic == MAGIC && c->number == number && !c->pid)
+        return 0; /* the nursery died between this and its fork */
     if (c->magic == MAGIC && c->number == number) {
         errno = ECHILD;
         return fail(f, "fork", "its keeper died at once");

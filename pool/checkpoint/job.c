@@ -163,12 +163,12 @@ static void become(const struct job *job, pid_t keeper, struct failure *f)
 /* Forks the job. The read end of a pipe tells how it went: end of file when the program runs (the other end closes on
  * exec), else a struct failure. A fork and not a vfork: an open that hangs (a fifo, a dead file server) must not stop the
  * keeper from watching the lease. */
-pid_t job_start(const struct job *job, int *pipe_end, struct failure *f)
+pid_t job_start(const struct job *job, int group, int *pipe_end, struct failure *f)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return fail(f, "pipe", "");
-    pid_t keeper = getpid(), pid = fork();
+    pid_t keeper = getpid(), pid = group_fork(group);
     if (pid == 0) {
         become(job, keeper, f);
         for (const char *at = (const char *)f, *end = at + sizeof *f; at < end;) {

@@ -35,12 +35,13 @@ static struct {
     uint64_t number;
     uint32_t cell;
     pid_t own, first; /* the keeper as the node sees it; the job's first process as the keeper does */
-    int pipe, timer;
+    int pipe, timer, group;
     bool started, over, killing, suspended;
     int status;
     uint32_t cause;
     const char *text;
     uint64_t born_us, started_us, ended_us, peak_kib;
+    uint64_t memory_kills; /* counted in the cgroup before this job */
     uint64_t lease_end, grace_end, memory_check, kill_again; /* boot time */
 } k;
 
@@ -63,6 +64,11 @@ static pid_t pid_outside(void)
 
 static void kill_all(void)
 {
+    /* Without a pid namespace the cgroup's own kill is what no process gets away from. What is killed needs no thawing. */
+    if (!(settings.able & ABLE_PID) && group_kill(k.group)) {
+        k.killing = true;
+        return;
+    }
     if (!k.killing || !(settings.able & ABLE_PID))
         tree_kill();
     k.killing = true;
@@ -117,6 +123,12 @@ static _Noreturn void finish(void)
     r.started_us = k.started_us;
     r.ended_us = wall_us();
     r.wall_us = k.ended_us - k.born_us;
+    if (!k.cause && group_memory_kills(k.group) > k.memory_kills) {
+        r.cause = CAUSE_KILLED;
+        k.text = "used more memory than its limit";
+    }
+    if (k.suspended)
+        group_freeze(k.group, false); /* for the next job */
     if (k.text) {
         copy_text(r.text, sizeof r.text, k.text);
         r.head.size = (uint32_t)(offsetof(struct report, text) + strlen(r.text));
@@ -167,6 +179,7 @@ static void program_runs(void)
     close(k.pipe);
     k.pipe = -1;
     if (got == sizeof f) {
+        f.call[sizeof f.call - 1] = f.text[sizeof f.text - 1] = 0;
         while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
         }
         give_up(&f);
@@ -186,7 +199,8 @@ static void suspend(bool stop)
     if (k.suspended == stop || k.killing)
         return;
     k.suspended = stop;
-    tree_signal(stop ? SIGSTOP : SIGCONT);
+    if (!group_freeze(k.group, stop))
+        tree_signal(stop ? SIGSTOP : SIGCONT);
 }
 
 static void vacate(uint64_t grace_us)
@@ -355,7 +369,7 @@ static void close_above(unsigned from)
             close(fd);
 }
 
-_Noreturn void keep(struct job *job, int socket, int cell)
+_Noreturn void keep(struct job *job, int socket, int cell, int group)
 {
     struct failure f;
     const struct start *s = job->start;
@@ -380,11 +394,15 @@ _Noreturn void keep(struct job *job, int socket, int cell)
         give_up(&f);
     }
     close(cell);
+    k.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
+    k.memory_kills = group_memory_kills(k.group);
+    if (group_limit(k.group, s->memory))
+        k.memory_check = NEVER;
     if (space_enter(job, &f))
         give_up(&f);
     close_above(ROOT);
     k.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    k.first = job_start(job, &k.pipe, &f);
+    k.first = job_start(job, k.group, &k.pipe, &f);
     if (k.first < 0)
         give_up(&f);
     loop();

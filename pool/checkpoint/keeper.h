@@ -10,7 +10,7 @@
 #include "wire.h"
 
 /* Descriptors with a fixed place, all closed on exec. */
-enum place { UP = 3, SOCKET, CELL, ROOT, ROOT_RW, DIRECTORY, FIRST_FREE };
+enum place { UP = 3, SOCKET, CELL, GROUP, ROOT, ROOT_RW, DIRECTORY, FIRST_FREE };
 
 struct failure { /* why a job could not be started: errno first, then who and what */
     int err;
@@ -68,7 +68,7 @@ int make_path(int at, const char *path, bool last, struct failure *f);
 bool below(const char *path, const char *directory);
 
 /* job.c */
-pid_t job_start(const struct job *job, int *pipe_end, struct failure *f);
+pid_t job_start(const struct job *job, int group, int *pipe_end, struct failure *f);
 
 /* tree.c */
 void tree_signal(int signal);          /* to every process of the job */
@@ -76,8 +76,19 @@ void tree_kill(void);
 void tree_usage(struct report *r);     /* fills times, memory, processes of the living */
 void tree_sweep(const pid_t *known, size_t count); /* nursery: kills orphans that are nobody's keeper */
 
+/* group.c */
+uint32_t group_open(void); /* which of ABLE_GROUP and ABLE_MEMORY; errno when none */
+void group_close(void);
+int group_leaf(uint32_t cell); /* a directory descriptor, or -1 */
+int group_fresh(uint32_t cell, int group);
+pid_t group_fork(int group);
+bool group_limit(int group, uint64_t memory);
+uint64_t group_memory_kills(int group);
+bool group_kill(int group);
+bool group_freeze(int group, bool still);
+
 /* keep.c */
-_Noreturn void keep(struct job *job, int socket, int cell);
+_Noreturn void keep(struct job *job, int socket, int cell, int group);
 
 /* nursery.c */
 int nursery(const char *directory);

@@ -93,6 +93,6 @@ void report_failure(uint64_t number, uint32_t cell, const struct failure *f)
     report_init(&r, FAILED, number, cell);
     r.cause = CAUSE_START;
     r.err = f->err;
-    memcpy(r.call, f->call, sizeof r.call);
+    copy_text(r.call, sizeof r.call, f->call);
     report_send(&r, f->text);
 }

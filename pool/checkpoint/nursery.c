@@ -23,7 +23,7 @@
 #define CELLS 65536
 
 static struct place_of { /* for each cell: its socket, and the keeper that was forked last */
-    int socket;
+    int socket, group;
     pid_t keeper;
     uint64_t number, started_us;
 } *cells;
@@ -42,10 +42,12 @@ static int cell_ready(uint32_t cell, struct failure *f)
             return fail(f, "realloc", "cells");
         cells = more;
         while (cell_count < count)
-            cells[cell_count++] = (struct place_of){.socket = -1};
+            cells[cell_count++] = (struct place_of){.socket = -1, .group = -1};
     }
     if (cells[cell].socket < 0)
         cells[cell].socket = cell_socket(cell, f);
+    if (cells[cell].group < 0 && settings.able & ABLE_GROUP)
+        cells[cell].group = group_leaf(cell);
     return cells[cell].socket < 0 ? -1 : 0;
 }
 
@@ -61,9 +63,11 @@ static int start(void *message, size_t size, struct failure *f)
     if (taken == 0)
         taken = cell_take(cell, message, size, f);
     if (taken >= 0) {
+        if (!(settings.able & ABLE_PID))
+            cells[cell].group = group_fresh(cell, cells[cell].group);
         pid_t pid = (pid_t)syscall(SYS_clone, space_flags(&job) | SIGCHLD, 0, 0, 0, 0);
         if (pid == 0)
-            keep(&job, cells[cell].socket, taken);
+            keep(&job, cells[cell].socket, taken, cells[cell].group);
         if (pid < 0) {
             fail(f, "clone", "a keeper in namespaces of its own");
             cell_note(taken, NULL, CELL_FREE);
@@ -145,6 +149,7 @@ static void lost(struct place_of *c, int status, const struct rusage *use)
     struct report r;
     char text[96];
     if (!(settings.able & ABLE_PID)) {
+        group_kill(c->group);
         pid_t known[256];
         size_t count = 0;
         for (uint32_t i = 0; i < cell_count && count < 256; i++)
@@ -200,6 +205,17 @@ static void plain_signals(void)
     sigaction(SIGCHLD, &a, NULL);
 }
 
+/* When memory is short jobs go before the node; keepers are too small to be chosen. */
+static void first_to_go(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t n = write(fd, "300", 3); /* refused where the node was given more already, which is as good */
+    (void)n;
+    close(fd);
+}
+
 static int places(const char *directory)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC), dir = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -237,6 +253,10 @@ int nursery(const char *directory)
     }
     setsid();
     plain_signals();
+    umask(022);
+    if (chdir("/") < 0) /* hold no directory of the node's */
+        return 1;
+    first_to_go();
     char lines[TEXT] = "";
     struct report r;
     report_init(&r, HELLO, 0, 0);
@@ -251,7 +271,9 @@ int nursery(const char *directory)
         struct pollfd up = {.fd = UP, .events = POLLIN};
         int ready = ppoll(&up, 1, NULL, &open_to_all);
         reap();
-        if (ready > 0 && !listen_to_node())
+        if (ready > 0 && !listen_to_node()) {
+            group_close();
             return 0;
+        }
     }
 }

@@ -145,6 +145,10 @@ uint32_t space_open(char *lines, size_t size)
     }
     if (settings.able & ABLE_MOUNT && enter_mount() < 0)
         _exit(1);
+    if (settings.without & ABLE_GROUP)
+        add_line(lines, size, "cgroup", "switched off");
+    else if (!(settings.able |= group_open() & ~settings.without, settings.able & ABLE_GROUP))
+        add_line(lines, size, "cgroup", strerror(errno));
     /* Without a /proc of its own a job of `full` would have the host's, and with it more than it is to see. */
     if (settings.able & ABLE_PROC && !(settings.without & ABLE_ROOT)) {
         if (root_build(&f) == 0) {

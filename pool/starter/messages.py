@@ -272,7 +272,7 @@ def unpack_report(data: bytes) -> Report:
     if (magic, version) != (MAGIC, VERSION) or size > len(data):
         raise ValueError("not a report of this version")
     text = data[_REPORT.size : size].decode("utf-8", "replace") if size > _REPORT.size else ""
-    name = call.rstrip(b"\0").decode("ascii", "replace")
+    name = call.partition(b"\0")[0].decode("ascii", "replace")
     return Report._make((verb, number, cell, *numbers, name, text))
 
 
