@@ -33,8 +33,10 @@ RUN = {
 
 @pytest.fixture
 def example(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy of the example that the test's parameter names."""
-    return Path(shutil.copytree(EXAMPLES / request.param, tmp_path / request.param))
+    """A copy of the example that the test's parameter names, without what earlier runs left in it."""
+    source = EXAMPLES / request.param
+    left = shutil.ignore_patterns(*(source / ".gitignore").read_text().split(), "k*.txt", "k*.err")
+    return Path(shutil.copytree(source, tmp_path / request.param, ignore=left))
 
 
 def poolnode_run(directory: Path, file: str) -> subprocess.CompletedProcess[str]:

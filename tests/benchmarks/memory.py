@@ -75,7 +75,8 @@ async def running_jobs(effort: Effort) -> list[Row]:
 
 async def run_sleepers(pool: Pool, jobs: int) -> None:
     """Queue that many sleeping jobs and wait until all of them run."""
-    cluster = await pool.submit({"executable": "/bin/sleep", "arguments": "3600", "queue": jobs})
+    small = {"request_memory": "1", "request_disk": "1"}  # a great many of them fit
+    cluster = await pool.submit(small | {"executable": "/bin/sleep", "arguments": "3600", "queue": str(jobs)})
     async with asyncio.timeout(120):
         running = 0
         async for events in pool.events(cluster=cluster.cluster):
