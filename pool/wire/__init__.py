@@ -10,8 +10,9 @@ It does not know what a job is.
 """
 
 from pool.wire.addresses import BadAddress, parse_address
-from pool.wire.connection import Connection, WireConnection
+from pool.wire.connection import Connection
 from pool.wire.dispatch import Call, Dispatcher, Service, method, streaming
+from pool.wire.endpoint import WireConnection
 from pool.wire.errors import (
     CannotConnect,
     ConnectionLost,

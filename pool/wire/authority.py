@@ -53,19 +53,17 @@ class Authority:
         """
         key, certificate = directory / KEY, directory / CERTIFICATE
         if not certificate.exists():
-            if key.exists():
-                raise TrustError(
-                    f"{certificate} is missing", hint="restore it, or remove its key to begin anew"
-                )
-            fresh = certificates.new_key()
-            keep(key, fresh)
-            keep(certificate, certificates.new_authority(fresh, pool, outside.wall()))
+            if (directory / NODES).exists():
+                raise TrustError(f"{certificate} is missing", hint="restore it from a copy")
+            if not key.exists():
+                keep(key, certificates.new_key())
+            keep(certificate, certificates.new_authority(kept(key), pool, outside.wall()))
         return cls(directory, kept(key), kept(certificate), outside)
 
     @staticmethod
     def exists(directory: Path) -> bool:
-        """Whether an authority is kept there."""
-        return (directory / CERTIFICATE).exists()
+        """Whether an authority is kept there, and not only its certificate, which every node has."""
+        return (directory / KEY).exists()
 
     def issue_node(self, request: str, name: str, roles: Iterable[str], *, replace: bool = False) -> str:
         """A certificate for a node, PEM. Takes milliseconds, the first time more: not for the loop's thread.

@@ -1,8 +1,8 @@
 """Frames: a length of four bytes, most significant first, then that many bytes of msgpack.
 
 A frame's length is checked before its bytes are waited for, so what exceeds the bound costs four bytes to
-refuse. Text may carry file names that are not UTF-8 (as Python's surrogate escapes). Extension types are not
-part of the protocol. This module knows nothing of what a frame says.
+refuse. Text may carry file names that are not UTF-8 (as Python's surrogate escapes). Extension types, but for
+msgpack's own timestamp, are not part of the protocol. This module knows nothing of what a frame says.
 """
 
 from __future__ import annotations

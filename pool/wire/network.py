@@ -22,8 +22,9 @@ from typing import Any, Protocol, TypeAlias
 from pool import __version__
 from pool.errors import PoolError
 from pool.wire.addresses import parse_address, tcp_address
-from pool.wire.connection import GREETING_SECONDS, Connection, WireConnection
+from pool.wire.connection import Connection
 from pool.wire.dispatch import Dispatcher
+from pool.wire.endpoint import GREETING_SECONDS, WireConnection
 from pool.wire.errors import CannotConnect
 from pool.wire.identity import ANONYMOUS, Identity, own_identity, peer_identity
 from pool.wire.local import LocalConnection
@@ -149,6 +150,10 @@ class RealNetwork:
         self._hello: dict[str, Any] = {"software": f"poolnode {__version__}"}
         if identity is not None and identity.kind == "node":
             self._hello["node"] = identity.name
+
+    def prove_with(self, credentials: TlsCredentials | None) -> None:
+        """From now on use these credentials: the node has become part of a pool."""
+        self._credentials = credentials
 
     async def connect(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
         scheme, place, port = parse_address(address)

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.wire.bounds import MEMBER, STRANGER, Bounds
-from pool.wire.errors import ConnectionLost, LocalFault, RemoteError, RemoteFault, from_wire, to_wire
+from pool.wire.errors import LocalFault, RemoteFault, from_wire, to_wire
 from pool.wire.events import (
     Cancel,
     Closed,
@@ -115,6 +115,8 @@ class Protocol:
 
     def greet(self, bounds: Bounds | None = None) -> None:
         """Say hello: at once by the side that connected, by the other when it knows who that is."""
+        if self.closed:
+            return
         if bounds is not None:
             self.bounds = bounds
         hello = {
@@ -127,6 +129,11 @@ class Protocol:
         if not self.opener:
             self.phase = Phase.READY
             self._decoder.limit = self.bounds.frame
+
+    @property
+    def closed(self) -> bool:
+        """Whether one side has said goodbye or was at fault."""
+        return self.phase is Phase.CLOSED
 
     @property
     def room(self) -> int:
@@ -223,7 +230,7 @@ class Protocol:
 
     def bye(self, error: BaseException | None = None) -> None:
         """Say why this side closes; nothing is read or asked after that."""
-        if self.phase is not Phase.CLOSED:
+        if not self.closed:
             self._put([2, "$bye", [to_wire(error)]], STRANGER.frame)
             self.phase = Phase.CLOSED
 
@@ -237,17 +244,19 @@ class Protocol:
     def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
         """What the bytes mean."""
         events: list[Event] = []
+        if self.closed:
+            return events
         try:
             for frame, size in self._decoder.feed(data):
-                if self.phase is Phase.CLOSED:
+                if self.closed:
                     break
                 event = self._frame(frame, size)
                 if event is not None:
                     events.append(event)
         except RemoteFault as fault:
-            if self.phase is not Phase.CLOSED:
+            if not self.closed:
                 self.bye(fault)
-                events.append(Closed(fault))
+                events.append(Closed(fault.with_traceback(None)))
         return events
 
     def _frame(self, frame: Any, size: int) -> Event | None:
@@ -283,8 +292,9 @@ class Protocol:
             return Cancel(value) if value in self._serving else None
         if method == "$bye":
             self._allowed(Frame.BYE)
+            reason = None if value is None else from_wire(value)
             self.phase = Phase.CLOSED
-            return Closed(_reason(value))
+            return Closed(reason)
         raise RemoteFault(f"an unknown notice {method:.40}")
 
     def _on_hello(self, value: Any) -> Event:
@@ -425,7 +435,3 @@ def _seconds(rest: list[Any]) -> float | None:
     if type(seconds) not in (int, float) or not 0 <= seconds <= 1e12:
         raise RemoteFault("a deadline that is no number of seconds")
     return float(seconds)
-
-
-def _reason(value: Any) -> ConnectionLost | RemoteError | None:
-    return None if value is None else from_wire(value)

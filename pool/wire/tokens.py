@@ -64,6 +64,7 @@ class Token:
     name: str = ""
     expires: float = 0.0
 
+    @property
     def text(self) -> str:
         """The token as it is handed over."""
         packed: bytes = msgpack.packb(

@@ -21,7 +21,7 @@ from pool.wire import (
     RemoteError,
     own_identity,
 )
-from pool.wire import connection as connection_module
+from pool.wire import endpoint as endpoint_module
 from tests.wire.services import Echo, serving, soon
 
 
@@ -412,7 +412,7 @@ async def test_more_streams_than_the_other_side_takes(tmp_path: Path) -> None:
 
 
 async def test_who_does_not_read_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "TOO_HIGH", 4 << 20)
+    monkeypatch.setattr(endpoint_module, "TOO_HIGH", 4 << 20)
     _echo, dispatcher = serving()
     network = RealNetwork(dispatcher, own_identity("here"))
     server = await network.listen(f"unix://{tmp_path}/s", dispatcher)

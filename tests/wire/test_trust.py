@@ -72,11 +72,11 @@ class Head:
 
     def token(self, *roles: str, lifetime: float = 600, **how: Any) -> str:
         made = self.tokens.issue_join(self.address, self.authority.fingerprint, roles, lifetime, **how)
-        return made.text()
+        return made.text
 
     def user(self, name: str, lifetime: float = 600, **how: Any) -> str:
         made = self.tokens.issue_user(self.address, self.authority.fingerprint, name, lifetime, **how)
-        return made.text()
+        return made.text
 
 
 @pytest.fixture
@@ -175,16 +175,16 @@ async def test_a_revoked_and_an_invented_token(head: Head, tmp_path: Path) -> No
     token = Token.read(head.token("startd"))
     wrong = Token("join", token.address, token.fingerprint, token.id, "00" * 24, ("negotiator",))
     with pytest.raises(CannotJoin, match="is not known here"):
-        await join(wrong.text(), "m1", tmp_path / "m1")
+        await join(wrong.text, "m1", tmp_path / "m1")
     assert head.tokens.revoke(token.id)
     with pytest.raises(CannotJoin, match="is not known here"):
-        await join(token.text(), "m1", tmp_path / "m1")
+        await join(token.text, "m1", tmp_path / "m1")
 
 
 async def test_what_a_token_says_of_roles_does_not_count(head: Head, tmp_path: Path) -> None:
     token = Token.read(head.token("startd"))
     forged = Token("join", token.address, token.fingerprint, token.id, token.secret, ("negotiator",))
-    assert (await join(forged.text(), "m1", tmp_path / "m1")).roles == ("startd",)
+    assert (await join(forged.text, "m1", tmp_path / "m1")).roles == ("startd",)
 
 
 async def test_a_name_belongs_to_its_node(head: Head, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ async def test_somebody_else_at_the_address(head: Head, tmp_path: Path) -> None:
     token = Token.read(head.token("startd"))
     redirected = Token("join", stranger.address, token.fingerprint, token.id, token.secret, token.roles)
     with pytest.raises(AnotherPool, match="not of the pool that made the token"):
-        await join(redirected.text(), "m1", tmp_path / "m1")
+        await join(redirected.text, "m1", tmp_path / "m1")
     await stranger.server.close()
 
 
@@ -255,7 +255,7 @@ async def test_who_hands_out_our_certificate_without_its_key_learns_nothing(
     token = Token.read(head.token("startd"))
     redirected = Token("join", stranger.address, token.fingerprint, token.id, token.secret, token.roles)
     with pytest.raises(CannotConnect, match="not of this pool"):
-        await join(redirected.text(), "m1", tmp_path / "m1")
+        await join(redirected.text, "m1", tmp_path / "m1")
     assert asked == []
     await stranger.server.close()
 
@@ -380,6 +380,29 @@ def test_the_authority_is_kept_and_private(tmp_path: Path) -> None:
     for path in (tmp_path / "a").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+
+
+def test_an_authority_that_was_half_made_is_finished(tmp_path: Path) -> None:
+    outside = Clock().outside()
+    Authority.open(tmp_path, "p", outside)
+    (tmp_path / "authority.crt").unlink()
+    authority = Authority.open(tmp_path, "p", outside)
+    authority.issue_node(new_request(new_key(), "m"), "m", ["startd"])
+    (tmp_path / "authority.crt").unlink()
+    with pytest.raises(TrustError, match="is missing"):
+        Authority.open(tmp_path, "p", outside)
+
+
+async def test_a_node_that_joined_has_no_authority(head: Head, tmp_path: Path) -> None:
+    await join(head.token("startd"), "m1", tmp_path / "m1")
+    assert not Authority.exists(tmp_path / "m1")
+
+
+def test_authority_and_credentials_may_share_a_directory(tmp_path: Path) -> None:
+    authority = Authority.open(tmp_path, "p", Clock().outside())
+    Credentials.create(tmp_path, authority, "m", ["collector"])
+    assert Authority.open(tmp_path, "p", Clock().outside()).fingerprint == authority.fingerprint
+    assert Credentials.load(tmp_path).name == "m"
 
 
 def test_names_are_kept_by_the_authority(tmp_path: Path) -> None:
