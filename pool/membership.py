@@ -1,51 +1,178 @@
-"""What a node is in its pool: its lasting identity, its certificate, and how it came in (DESIGN 4).
+"""What a node is in its pool: its lasting instance, its certificate, and how others come in (DESIGN 4).
 
-A node that listens on the network has the pool's trust in its state directory: the first one makes the pool's
-certificate authority, every other joins with a token and gets its certificate from there. A node that listens on its unix
-socket alone needs neither.
+A node that nobody else talks to has its unix socket and nothing more. Trust is made when it is first needed: the first
+token makes the pool's certificate authority on the node that has the collector, and from then on that node listens on
+the network. Every other node joins with a token, gets its certificate there, and listens from its first start.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pool.config import Settings
 from pool.errors import PoolError
 from pool.outside import Outside
 from pool.wire import Identity, own_identity
 
-INSTANCE = "instance"
+if TYPE_CHECKING:
+    from pool.wire.authority import Authority, Gate
+    from pool.wire.credentials import Credentials
+    from pool.wire.tokens import TokenStore
+
+INSTANCE, TRUST, TOKENS = "instance", "trust", "tokens.json"
+#: A place on the network that does not exist, to learn which of our addresses leads outside. Nothing is sent.
+NOWHERE = ("192.0.2.1", 9)
+DAY = 86400.0
+
+
+class NotInAPool(PoolError):
+    """The node is not part of a pool of several nodes, and what was asked for needs that."""
 
 
 class Membership:
-    """One node's place in its pool."""
+    """One node's place in its pool.
 
-    def __init__(self, name: str, instance: str, identity: Identity) -> None:
-        self.name = name
-        self.instance = instance
-        self.identity = identity
-        self.credentials: Any = None
+    Attributes:
+        instance: drawn at the first start and kept.
+        credentials: what the node proves itself with; None for one that is alone.
+        collector: the address of the pool's collector as far as joining told it; empty when that is this node.
+    """
+
+    def __init__(self, state: Path, name: str, roles: tuple[str, ...], settings: Settings, outside: Outside) -> None:
+        self.instance = _instance(state, outside)
+        self.identity: Identity = own_identity(name, roles)
+        self.credentials: Credentials | None = None
         self.collector = ""
+        self._name = name
+        self._roles = roles
+        self._settings = settings
+        self._outside = outside
+        self._trust = state / TRUST
+        self._authority: Authority | None = None
+        self._tokens: TokenStore | None = None
 
     @classmethod
     async def open(
         cls, state: Path, name: str, roles: tuple[str, ...], settings: Settings, outside: Outside, join: str | None
     ) -> Membership:
-        """What the state directory holds, made where it is missing."""
-        return cls(name, _instance(state, outside), own_identity(name, roles))
+        """What the state directory holds; with a token the pool is joined first.
+
+        Raises:
+            PoolError: the token is refused, or there is no pool for roles that need one.
+        """
+        found = cls(state, name, roles, settings, outside)
+        if join is not None:
+            from pool.wire.join import join as join_pool
+
+            found.credentials = await join_pool(join, name, found._trust)
+        elif (found._trust / "node.crt").exists():
+            from pool.wire.credentials import Credentials
+
+            found.credentials = Credentials.load(found._trust)
+        elif "collector" in roles and settings.is_set("LISTEN") and settings.text("LISTEN"):
+            await found.found_pool()
+        elif "collector" not in roles and not settings.text("COLLECTOR"):
+            raise NotInAPool(
+                f"a node with the roles {','.join(roles)} needs a pool to be part of",
+                hint="join one with --join TOKEN (`poolnode token` makes it there), or add the role collector",
+            )
+        if found.credentials is not None:
+            found.collector = found.credentials.address
+            missing = set(roles) - set(found.credentials.roles) if found.collector else set()
+            if missing:
+                raise NotInAPool(
+                    f"this node's certificate is not for {', '.join(sorted(missing))}",
+                    hint="join again with a token for these roles",
+                )
+        return found
+
+    @property
+    def listens(self) -> bool:
+        """Whether other nodes have to reach this one over the network."""
+        return self.credentials is not None
+
+    async def found_pool(self) -> None:
+        """Make the pool's authority, or open it, and this node's own certificate."""
+        if self.credentials is None:
+            self.credentials = await asyncio.to_thread(self._create)
+
+    def _create(self) -> Credentials:
+        from pool.wire.authority import Authority
+        from pool.wire.credentials import Credentials
+
+        self._authority = Authority.open(self._trust, self._name, self._outside)
+        return Credentials.create(self._trust, self._authority, self._name, self._roles)
+
+    def gate(self) -> Gate | None:
+        """What lets others in: on the node that has the authority."""
+        from pool.wire.authority import Authority, Gate
+
+        if self._authority is None and Authority.exists(self._trust):
+            self._authority = Authority.open(self._trust, self._name, self._outside)
+        return Gate(self._authority, self.tokens()) if self._authority is not None else None
+
+    def tokens(self) -> TokenStore:
+        """The tokens this node has made."""
+        if self._tokens is None:
+            from pool.wire.tokens import TokenStore
+
+            self._tokens = TokenStore(self._trust / TOKENS, self._outside)
+        return self._tokens
+
+    def user_of(self, proof: str) -> Identity:
+        """The user whom a token stands for."""
+        return self.tokens().user(proof)
+
+    def token(self, address: str, params: dict[str, Any], caller: str) -> dict[str, Any]:
+        """Make a token: {roles, lifetime, uses, node, user, administer} -> {token, expires}
+
+        Raises:
+            NotInAPool: this node does not have the pool's authority.
+        """
+        if self._authority is None and self.gate() is None or self._authority is None:
+            raise NotInAPool("tokens are made where the pool's authority is", hint="ask the node with the collector")
+        roles = [str(role) for role in params.get("roles") or ()]
+        lifetime = float(params.get("lifetime") or DAY)
+        if roles == ["user"]:
+            name = str(params.get("user") or caller)
+            made = self.tokens().issue_user(
+                address, self._authority.fingerprint, name, lifetime, administer=bool(params.get("administer"))
+            )
+        else:
+            made = self.tokens().issue_join(
+                address,
+                self._authority.fingerprint,
+                roles,
+                lifetime,
+                uses=int(params.get("uses") or 1),
+                node=params.get("node"),
+            )
+        return {"token": made.text(), "expires": made.expires}
 
     def public_address(self, bound: str) -> str:
-        """The address others are told."""
-        return bound
+        """The address that others are told, for the one that was bound."""
+        told = self._settings.text("ADDRESS")
+        if told:
+            return told if "://" in told else f"tcp://{told}"
+        host, _, port = bound.removeprefix("tcp://").rpartition(":")
+        if host.strip("[]") not in ("0.0.0.0", "::", ""):
+            return bound
+        return f"tcp://{own_host()}:{port}"
 
-    async def token(self, params: dict[str, Any]) -> dict[str, Any]:
-        """A join token."""
-        raise PoolError("this node does not listen on the network", hint="set LISTEN and restart it")
 
-    def close(self) -> None:
-        """Nothing is kept open."""
+def own_host() -> str:
+    """This machine's address as others most likely reach it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(NOWHERE)
+            host: str = probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+        return host
 
 
 def _instance(state: Path, outside: Outside) -> str:

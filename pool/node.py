@@ -34,7 +34,7 @@ from pool.policy.restarts import Restarts
 from pool.roles.base import Role, Surroundings
 from pool.roles.links import Links
 from pool.roles.startd.running import PRIVATE
-from pool.wire import Call, Dispatcher, Network, Right, Service, method
+from pool.wire import Call, CannotListen, Dispatcher, Right, Service, method
 
 ROLES = ("collector", "negotiator", "schedd", "startd")
 SOCKET = "node.sock"
@@ -117,31 +117,56 @@ class Node:
             self.state, self.name, self.roles, self.settings, self.outside, join
         )
         self.dispatcher = Dispatcher()
-        network: Network = RealNetwork(self.dispatcher, self.membership.identity, self.membership.credentials)
-        self.links = Links(network, self.dispatcher)
+        self._network = RealNetwork(
+            self.dispatcher, self.membership.identity, self.membership.credentials, self.membership.user_of
+        )
+        self.links = Links(self._network, self.dispatcher)
         self.dispatcher.add("node", NodeService(self))
-        unix = f"unix://{self.state / SOCKET}"
-        try:
-            self._servers.append(await network.listen(unix, self.dispatcher))
-            self.address = unix
-            listen = self.settings.text("LISTEN")
-            if listen and self.membership.credentials is not None:
-                server = await network.listen(f"tcp://{listen}", self.dispatcher)
-                self._servers.append(server)
-                self.address = self.membership.public_address(server.address)
-        except OSError as error:
-            raise CannotRun(f"cannot listen: {error.strerror or error}", hint="set LISTEN to a free port") from error
-        self.links.own(frozenset({unix, self.address}))
-        collector = self.settings.text("COLLECTOR") or self.membership.collector
-        given = self._surroundings(collector or self.address)
+        self._unix = f"unix://{self.state / SOCKET}"
+        self._servers.append(await self._network.listen(self._unix, self.dispatcher))
+        self.address = self._unix
+        if self.membership.listens:
+            await self._listen()
+        self.links.own(frozenset({self._unix, self.address}))
+        self.given = self._surroundings()
         for name in self.roles:
             self._ready[name] = asyncio.Event()
-            self._tasks.append(asyncio.create_task(self._keep(name, given), name=f"role {name}"))
+            self._tasks.append(asyncio.create_task(self._keep(name, self.given), name=f"role {name}"))
         for name in self.roles:
             await self._ready[name].wait()
             if name in self.given_up:
                 raise CannotRun(f"the {name} cannot start: {self.given_up[name]}")
         self.log.info("ready", extra={"node": self.name, "roles": ",".join(self.roles), "address": self.address})
+
+    async def _listen(self) -> None:
+        """Be reached by other nodes: on LISTEN, or on any port where that is not asked for and taken."""
+        listen = self.settings.text("LISTEN")
+        try:
+            server = await self._network.listen(f"tcp://{listen}", self.dispatcher)
+        except CannotListen:
+            if self.settings.is_set("LISTEN"):
+                raise
+            server = await self._network.listen(f"tcp://{listen.rpartition(':')[0]}:0", self.dispatcher)
+        self._servers.append(server)
+        self.address = self.membership.public_address(server.address)
+        gate = self.membership.gate()
+        if gate is not None:
+            self.dispatcher.add("node", gate)
+
+    async def open_pool(self) -> None:
+        """Let others join: make the pool's authority and listen on the network, if that has not been done."""
+        if self.membership.listens:
+            return
+        if "collector" not in self.roles:
+            raise CannotRun("tokens are made on the node that has the collector")
+        await self.membership.found_pool()
+        self._network.prove_with(self.membership.credentials)
+        await self._listen()
+        self.links.own(frozenset({self._unix, self.address}))
+        self.given.address = self.address
+        for role in self.running.values():
+            role.reload(self.settings)
+        self.log.info("others can join", extra={"address": self.address})
 
     async def stop(self, *, handover: bool) -> None:
         """End every role; with `handover` jobs run on in their keepers."""
@@ -160,7 +185,6 @@ class Node:
             await server.close()
         with contextlib.suppress(FileNotFoundError):
             (self.state / SOCKET).unlink()
-        self.membership.close()
 
     async def _keep(self, name: str, given: Surroundings) -> None:
         """Run one role for as long as the node lives, starting it again when it fails (EV 2.4)."""
@@ -213,7 +237,7 @@ class Node:
 
     # -- what roles are given ----------------------------------------------------------------------------
 
-    def _surroundings(self, collector: str) -> Surroundings:
+    def _surroundings(self) -> Surroundings:
         from pool.machine import LinuxSensors
         from pool.shadow.files import OwnedFiles
         from pool.starter.keeper import NativeKeepers
@@ -224,7 +248,7 @@ class Node:
             node=self.name,
             instance=self.membership.instance,
             address=self.address,
-            collector=collector,
+            collector=self.settings.text("COLLECTOR") or self.membership.collector or self._unix,
             outside=self.outside,
             settings=self.settings,
             links=self.links,
@@ -281,13 +305,14 @@ class NodeService(Service):
 
     @method(Right.READ)
     async def settings(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
-        """Every setting with its value and where that was set: {names?} -> [{name, value, source}]"""
+        """Every setting with its value and where that was set: {names?} -> [{name, value, source, unit, doc}]"""
         return self._node.settings.describe(params.get("names"))
 
     @method(Right.ADMINISTER)
     async def token(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A join token: {roles, lifetime, uses} -> {token, expires}"""
-        return await self._node.membership.token(params)
+        await self._node.open_pool()
+        return self._node.membership.token(self._node.address, params, call.identity.name)
 
     @method(Right.ADMINISTER)
     async def reload(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

@@ -112,6 +112,10 @@ class Settings:
         """A setting that is true or false."""
         return self._expanded(name).lower() in ("true", "yes", "on", "1")
 
+    def is_set(self, name: str) -> bool:
+        """Whether anybody has set it."""
+        return name in self.values
+
     def explain(self, name: str) -> tuple[str, str]:
         """A setting's value and where it was set."""
         known = self.values.get(name)

@@ -1,0 +1,5 @@
+"""`python -m pool` is `poolnode`."""
+
+from pool.cli.main import main
+
+main()
