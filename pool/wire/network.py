@@ -147,6 +147,7 @@ class RealNetwork:
         self._identity = identity
         self._credentials = credentials
         self._users = users
+        self._servers: set[Server] = set()  # a listener that nobody holds would be closed by the collector
         self._hello: dict[str, Any] = {"software": f"poolnode {__version__}"}
         if identity is not None and identity.kind == "node":
             self._hello["node"] = identity.name
@@ -212,6 +213,7 @@ class RealNetwork:
             except OSError as error:
                 raise CannotListen(f"cannot listen on {address}: {error.strerror or error}") from error
             server.listening(listener, address)
+            self._servers.add(server)
             return server
         context = self._tls(address).server_context()
         try:
@@ -230,6 +232,7 @@ class RealNetwork:
                 hint="choose another port or stop who has it",
             ) from error
         server.listening(listener, tcp_address(place, listener.sockets[0].getsockname()[1]))
+        self._servers.add(server)
         return server
 
     # -- who is there ----------------------------------------------------------------------------------------
