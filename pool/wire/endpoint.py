@@ -1,4 +1,4 @@
-"""A connection over a transport: an `asyncio.Protocol` around the sans-I/O core, for TLS, unix sockets, memory.
+"""A connection over a transport: an `asyncio.Protocol` around the core, for TLS, unix sockets and memory.
 
 What is written in one turn of the loop after the first frame leaves as one piece. While the transport is
 full, callers wait and streams have no credit; a side that does not read at all is dropped before it costs
@@ -88,7 +88,7 @@ class WireConnection(asyncio.Protocol, Connection):
         self._must_be_open(method)
         number = self._core.request(method, params or {}, timeout)
         future = self._calls[number] = loop.create_future()
-        self._flush()
+        self._flush(len(self._calls) == 1)
         timer = None if timeout is None else loop.call_later(timeout, self._overdue, number, method, timeout)
         try:
             return await future
@@ -202,12 +202,17 @@ class WireConnection(asyncio.Protocol, Connection):
         for stream in list(self._streams.values()):
             stream.credited()
 
-    def _flush(self) -> None:
-        """Write the first frame of a turn at once, and those that follow in it together."""
-        if self._corked or self._transport is None:
+    def _flush(self, alone: bool = False) -> None:
+        """Write the first frame of a turn at once, and those that follow in it together.
+
+        Args:
+            alone: nothing else is under way, so nothing is expected to follow.
+        """
+        if self._corked or not self._core.out or self._transport is None:
             return
-        self._corked = True
-        self._loop.call_soon(self._uncork)
+        if not alone:
+            self._corked = True
+            self._loop.call_soon(self._uncork)
         self._write()
 
     def _uncork(self) -> None:

@@ -86,6 +86,7 @@ class Protocol:
         phase: see `pool.wire.states`.
         peer: the bounds that the other side has announced.
         features: what both sides have.
+        out: what is to be written; see `take`.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Protocol:
         self._hello = dict(hello or {})
         self._encoder = Encoder()
         self._decoder = Decoder(STRANGER.frame)
-        self._out: list[bytes] = []
+        self.out: list[bytes] = []
         self._next_request = 1
         self._asked: set[int] = set()
         self._cancelled: set[int] = set()
@@ -238,7 +239,7 @@ class Protocol:
 
     def take(self) -> list[bytes]:
         """What is to be written, in pieces; it is taken away."""
-        out, self._out = self._out, []
+        out, self.out = self.out, []
         return out
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
@@ -262,19 +263,27 @@ class Protocol:
     def _frame(self, frame: Any, size: int) -> Event | None:
         if type(frame) is not list or not frame:
             raise RemoteFault("a frame is not a list")
-        match frame:
-            case [0, int(number), str(method), list(rest)]:
+        kind, parts = frame[0], len(frame)
+        if parts == 4 and type(frame[1]) is int:
+            _, number, third, fourth = frame
+            if kind == 0 and type(third) is str and type(fourth) is list:
                 self._allowed(Frame.REQUEST)
-                return self._on_request(number, method, rest)
-            case [1, int(number), error, result]:
+                return self._on_request(number, third, fourth)
+            if kind == 1:
                 self._allowed(Frame.REPLY)
-                return self._on_reply(number, error, result)
-            case [2, str(method), [value]]:
-                return self._on_notification(method, value)
-            case [3, int(number), int(step), value]:
+                return self._on_reply(number, third, fourth)
+            if kind == 3 and type(third) is int:
                 self._allowed(Frame.STREAM)
-                return self._on_stream(number, step, value, size)
-        raise RemoteFault(f"a frame of no known form ({frame[0]!r:.40}, {len(frame)} parts)")
+                return self._on_stream(number, third, fourth, size)
+        elif (
+            kind == 2
+            and parts == 3
+            and type(frame[1]) is str
+            and type(frame[2]) is list
+            and len(frame[2]) == 1
+        ):
+            return self._on_notification(frame[1], frame[2][0])
+        raise RemoteFault(f"a frame of no known form ({kind!r:.40}, {parts} parts)")
 
     # -- frames ----------------------------------------------------------------------------------------------
 
@@ -416,9 +425,9 @@ class Protocol:
     def _put(self, value: object, limit: int | None = None) -> int:
         header, body = self._encoder.encode(value, self.peer.frame if limit is None else limit)
         if len(body) > LARGE:
-            self._out += (header, body)
+            self.out += (header, body)
         else:
-            self._out.append(header + body)
+            self.out.append(header + body)
         return len(body) + 4
 
 

@@ -41,7 +41,7 @@ class Serving:
         core: Protocol,
         dispatcher: Dispatcher,
         streams: dict[int, Stream],
-        flush: Callable[[], None],
+        flush: Callable[[bool], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._connection = connection
@@ -80,7 +80,7 @@ class Serving:
         except LocalFault as fault:
             log.error("an answer cannot travel", extra={"method": entry.name, "error": str(fault)})
             self._core.reply(event.number, None, LocalFault(f"the answer of {entry.name}: {fault.message}"))
-        self._flush()
+        self._flush(not self._requests)
 
     def cancel(self, number: int) -> None:
         """The caller gave up: cancel a method that only waits. The others go on and are replied to."""
