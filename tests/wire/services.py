@@ -32,6 +32,10 @@ class Echo(Service):
         return "pong"
 
     @method(Right.READ)
+    async def left(self, call: Call, params: dict[str, Any]) -> float | None:
+        return None if call.deadline is None else call.deadline - asyncio.get_running_loop().time()
+
+    @method(Right.READ)
     async def sour(self, call: Call, params: dict[str, Any]) -> None:
         raise Sour("it is sour", hint="add sugar", retry=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -141,6 +142,23 @@ async def test_what_only_waits_is_cancelled_at_its_deadline(kind: str, tmp_path:
         with pytest.raises(DeadlineExceeded):
             await link.call("echo.patient", timeout=0.02)
         await soon(lambda: echo.ended == ["patient cancelled"])
+
+
+@both
+async def test_a_method_knows_its_deadline(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as (_, link):
+        assert 6 < await link.call("echo.left", timeout=7) <= 7
+        assert await link.call("echo.left", timeout=None) is None
+
+
+async def test_a_listener_lives_until_it_is_closed(tmp_path: Path) -> None:
+    _, dispatcher = serving()
+    network = RealNetwork(dispatcher, own_identity("here"))
+    await network.listen(f"unix://{tmp_path}/s", dispatcher)
+    gc.collect()
+    link = await network.connect(f"unix://{tmp_path}/s")
+    assert await link.call("echo.ping") == "pong"
+    await link.close()
 
 
 @both

@@ -30,7 +30,7 @@ from pool.wire.credentials import Credentials
 from pool.wire.join import AnotherPool, CannotJoin, join, user_credentials
 from pool.wire.keeping import TrustError
 from pool.wire.tokens import Token, TokenStore, WrongToken
-from tests.wire.services import Echo
+from tests.wire.services import Echo, soon
 
 NOW = 1_800_000_000.0
 PORT = "tcp://127.0.0.1:0"
@@ -292,6 +292,27 @@ class _Careless:
 
     def identify(self, certificate: Any) -> Any:
         return own_identity("anybody")
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\x00", b"", b"\xff" * 5000])
+async def test_what_is_not_tls_is_turned_away_without_a_word_in_the_log(
+    head: Head, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, _, port = head.address.removeprefix("tcp://").rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    writer.close()
+    await join_and_call(head)
+    assert not head.server.connections
+    assert caplog.records == []
+
+
+async def join_and_call(head: Head) -> None:
+    """Whether the door still works."""
+    link = await RealNetwork(credentials=Credentials(head.authority.certificate)).connect(head.address)
+    assert await link.call("echo.ping") == "pong"
+    await link.close()
+    await soon(lambda: not head.server.connections)
 
 
 async def test_strangers_may_only_ask_to_join(head: Head) -> None:
