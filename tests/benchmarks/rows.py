@@ -5,11 +5,11 @@ Measures nothing itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Benchmark = Callable[["Effort"], Awaitable[list["Row"]]]
+Benchmark = Callable[["Effort"], Coroutine[Any, Any, list["Row"]]]
 
 BENCHMARKS: dict[str, Benchmark] = {}
 
