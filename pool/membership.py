@@ -42,7 +42,9 @@ class Membership:
         collector: the address of the pool's collector as far as joining told it; empty when that is this node.
     """
 
-    def __init__(self, state: Path, name: str, roles: tuple[str, ...], settings: Settings, outside: Outside) -> None:
+    def __init__(
+        self, state: Path, name: str, roles: tuple[str, ...], settings: Settings, outside: Outside
+    ) -> None:
         self.instance = _instance(state, outside)
         self.identity: Identity = own_identity(name, roles)
         self.credentials: Credentials | None = None
@@ -57,7 +59,13 @@ class Membership:
 
     @classmethod
     async def open(
-        cls, state: Path, name: str, roles: tuple[str, ...], settings: Settings, outside: Outside, join: str | None
+        cls,
+        state: Path,
+        name: str,
+        roles: tuple[str, ...],
+        settings: Settings,
+        outside: Outside,
+        join: str | None,
     ) -> Membership:
         """What the state directory holds; with a token the pool is joined first.
 
@@ -133,14 +141,20 @@ class Membership:
         Raises:
             NotInAPool: this node does not have the pool's authority.
         """
-        if self._authority is None and self.gate() is None or self._authority is None:
-            raise NotInAPool("tokens are made where the pool's authority is", hint="ask the node with the collector")
+        if (self._authority is None and self.gate() is None) or self._authority is None:
+            raise NotInAPool(
+                "tokens are made where the pool's authority is", hint="ask the node with the collector"
+            )
         roles = [str(role) for role in params.get("roles") or ()]
         lifetime = float(params.get("lifetime") or DAY)
         if roles == ["user"]:
             name = str(params.get("user") or caller)
             made = self.tokens().issue_user(
-                address, self._authority.fingerprint, name, lifetime, administer=bool(params.get("administer"))
+                address,
+                self._authority.fingerprint,
+                name,
+                lifetime,
+                administer=bool(params.get("administer")),
             )
         else:
             made = self.tokens().issue_join(
@@ -151,7 +165,7 @@ class Membership:
                 uses=int(params.get("uses") or 1),
                 node=params.get("node"),
             )
-        return {"token": made.text(), "expires": made.expires}
+        return {"token": made.text, "expires": made.expires}
 
     def public_address(self, bound: str) -> str:
         """The address that others are told, for the one that was bound."""

@@ -25,6 +25,7 @@ from typing import Any
 
 from pool import __version__
 from pool.config import Settings
+from pool.config.places import state_directory
 from pool.errors import PoolError
 from pool.log import set_up_logging
 from pool.mail import send_mail
@@ -113,9 +114,7 @@ class Node:
         _private_directory(self.state)
         for name in PRIVATE:
             _private_directory(self.state / name)
-        self.membership = await Membership.open(
-            self.state, self.name, self.roles, self.settings, self.outside, join
-        )
+        self.membership = await Membership.open(self.state, self.name, self.roles, self.settings, self.outside, join)
         self.dispatcher = Dispatcher()
         self._network = RealNetwork(
             self.dispatcher, self.membership.identity, self.membership.credentials, self.membership.user_of
@@ -365,9 +364,7 @@ async def run_node(options: NodeOptions) -> int:
 
 
 @contextlib.asynccontextmanager
-async def personal(
-    state_dir: Path, slots: int | None = None, sets: dict[str, str] | None = None
-) -> AsyncIterator[str]:
+async def personal(state_dir: Path, slots: int | None = None, sets: dict[str, str] | None = None) -> AsyncIterator[str]:
     """A whole pool in this process, for this user alone; yields the address of its node. Nothing of it stays.
 
     Args:
@@ -375,6 +372,15 @@ async def personal(
         slots: number of equal slots; None makes one partitionable slot of the machine.
         sets: settings that override the defaults of a personal pool.
     """
+    node = _personal_node(state_dir, slots, sets)
+    try:
+        await node.start()
+        yield node.address
+    finally:
+        await node.stop(handover=False)
+
+
+def _personal_node(state_dir: Path, slots: int | None, sets: dict[str, str] | None) -> Node:
     own = {"POLICY": "dedicated", "LISTEN": "", "RUN_AS": "node", **(sets or {})}
     if slots is not None:
         own["SLOTS"] = str(slots)
@@ -382,12 +388,7 @@ async def personal(
     def read() -> Settings:
         return Settings.load(None, sets=own, environ={}, files=False)
 
-    node = Node(ROLES, read(), Path(state_dir).absolute(), Outside(), read, personal=True)
-    try:
-        await node.start()
-        yield node.address
-    finally:
-        await node.stop(handover=False)
+    return Node(ROLES, read(), Path(state_dir).absolute(), Outside(), read, personal=True)
 
 
 def make_role(name: str, given: Surroundings) -> Role:
@@ -426,11 +427,10 @@ def _private_directory(path: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise CannotRun(
-            f"cannot use the state directory {path}: {error.strerror or error}", hint="give another with --state"
+            f"cannot use the state directory {path}: {error.strerror or error}",
+            hint="give another with --state",
         ) from error
 
 
 def _default_state() -> Path:
-    from pool.client.addresses import state_directory
-
     return state_directory(os.environ, os.getuid())

@@ -10,33 +10,17 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pool.config.places import state_directory
 from pool.errors import PoolError
 
+__all__ = ["NoPool", "find_address", "normal", "state_directory"]
+
 SOCKET = "node.sock"
-SYSTEM_STATE = Path("/var/lib/poolnode")
 SYSTEM_RUN = Path("/run/poolnode")
 
 
 class NoPool(PoolError):
     """No node was found, or none answers."""
-
-
-def state_directory(
-    environ: Mapping[str, str], uid: int, exists: Callable[[Path], bool] = Path.exists
-) -> Path:
-    """The directory in which this user's own node keeps its state.
-
-    `$POOLNODE_STATE`; for root `/var/lib/poolnode` when it is there; `$XDG_STATE_HOME/poolnode`;
-    `~/.local/state/poolnode`.
-    """
-    if environ.get("POOLNODE_STATE"):
-        return Path(environ["POOLNODE_STATE"])
-    if uid == 0 and exists(SYSTEM_STATE):
-        return SYSTEM_STATE
-    if environ.get("XDG_STATE_HOME"):
-        return Path(environ["XDG_STATE_HOME"]) / "poolnode"
-    home = environ.get("HOME") or os.path.expanduser("~")
-    return Path(home) / ".local" / "state" / "poolnode"
 
 
 def find_address(

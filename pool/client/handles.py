@@ -7,6 +7,7 @@ never goes stale. Waiting follows the event stream; it never polls.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
 Progress = Callable[[Tally], None]
 
 
-class _Chosen:
+class _Chosen(ABC):
     """What clusters and jobs have in common."""
 
     pool: Pool
 
     @property
+    @abstractmethod
     def _ids(self) -> list[tuple[int, ...]]:
-        raise NotImplementedError
+        """What they are named by."""
 
     async def events(self, after: int = 0) -> AsyncIterator[JobEvent]:
         """The events of these jobs from the first on, as they happen, without end."""

@@ -152,7 +152,9 @@ class Settings:
         try:
             lines = path.read_text().split("\n")
         except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}", hint="give another with --config") from error
+            raise ConfigError(
+                f"cannot read {path}: {error.strerror}", hint="give another with --config"
+            ) from error
         number = 0
         while number < len(lines):
             first = number
@@ -166,7 +168,9 @@ class Settings:
             match = _LINE.match(line)
             where = f"{path}:{first + 1}"
             if match is None:
-                raise ConfigError(f"{where}: expected NAME = value or NAME : expression, found {line.strip()[:40]!r}")
+                raise ConfigError(
+                    f"{where}: expected NAME = value or NAME : expression, found {line.strip()[:40]!r}"
+                )
             name, value = match[1].upper(), match[3].strip()
             if name not in TABLE:
                 close = difflib.get_close_matches(name, TABLE, 1, 0.8)

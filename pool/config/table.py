@@ -45,11 +45,17 @@ def _expression(name: str, default: str, doc: str) -> Setting:
 ROWS = (
     _text("NODE_NAME", "", "this node's name in the pool; the host name when empty"),
     _text("ROLES", "", "roles to run when --roles is not given"),
-    _text("LISTEN", "0.0.0.0:9618", "host and port to listen on for other nodes; empty listens on the unix socket only"),
+    _text(
+        "LISTEN",
+        "0.0.0.0:9618",
+        "host and port to listen on for other nodes; empty listens on the unix socket only",
+    ),
     _text("ADDRESS", "", "host and port under which others reach this node, where that differs from LISTEN"),
     _text("COLLECTOR", "", "address of the pool's collector; this node, or the one it joined, when empty"),
     _text("UID_DOMAIN", "", "machines with the same domain share user names; the host name when empty"),
-    _text("FILESYSTEM_DOMAIN", "", "machines with the same domain share their files; the host name when empty"),
+    _text(
+        "FILESYSTEM_DOMAIN", "", "machines with the same domain share their files; the host name when empty"
+    ),
     _text("ADMIN", "", "mail address of the administrator"),
     _text("MAIL", "", "sendmail program; empty looks in the usual places, none sends no mail"),
     _text("LOG_LEVEL", "info", "debug, info, warning or error"),
@@ -68,14 +74,20 @@ ROWS = (
     _expression("WANT_VACATE", "", "whether a leaving job is asked softly first"),
     _expression("RANK", "", "which jobs this machine prefers"),
     _number("EVALUATE_INTERVAL", "5", "s", "time between two evaluations of the owner's policy (EV 2.7)"),
-    _number("UPDATE_INTERVAL", "120", "s", "time between two advertisements of what has not changed (EV 2.7)"),
+    _number(
+        "UPDATE_INTERVAL", "120", "s", "time between two advertisements of what has not changed (EV 2.7)"
+    ),
     _number("AD_LIFETIME", "900", "s", "time after which the collector drops an ad that was not renewed"),
     _number("CLAIM_LEASE", "600", "s", "how long a claim lives when the two sides cannot reach each other"),
     _number("CLAIM_LEASE_MAX", "86400", "s", "longest lease this machine grants"),
     _number("CLAIM_LIFE", "1200", "s", "age at which a claim is given back after its present job"),
     _number("NEGOTIATION_SETTLE", "0.002", "s", "pause before a cycle, to take in what comes together"),
     _number("NEGOTIATION_INTERVAL", "300", "s", "longest time between two cycles (EV 2.6)"),
-    _expression("PRIO", "(UserPrio * 10) + Expanded - (QDate / 1000000000.0)", "order of a user's jobs (EV 2.6, TS 8.2)"),
+    _expression(
+        "PRIO",
+        "(UserPrio * 10) + Expanded - (QDate / 1000000000.0)",
+        "order of a user's jobs (EV 2.6, TS 8.2)",
+    ),
     _number("PERIODIC_INTERVAL", "60", "s", "time between two evaluations of jobs' periodic expressions"),
     _number("HISTORY_DAYS", "365", "d", "how long ended jobs are remembered"),
 )

@@ -2,8 +2,8 @@
 
 This is EV 3.5's RESCHEDULE with users of equal priority: the next slot goes to the submitter that has the fewest, those
 it runs on already counted, and between equals to the one whose oldest job has waited longest. Within a submitter
-requests come in the order the schedd gave them (its PRIO), so that whoever came first is served first. FIND SERVER's two walks through the machines
-(with preferences, then without) become one sort by the job's Rank, as RL 3.2 has it.
+requests come in the order the schedd gave them (its PRIO), so that whoever came first is served first. FIND SERVER's two
+walks through the machines (with preferences, then without) become one sort by the job's Rank, as RL 3.2 has it.
 
 A partitionable slot can answer several requests in one cycle: its free resources are lessened by each match, so
 that one match may carry a *count* of jobs to be carved out of the slot.
@@ -152,9 +152,7 @@ class _Submitter:
         return 0
 
 
-def find_server(
-    submitter: str, request: Request, most: int, machines: Sequence[Machine], now: float
-) -> Match | None:
+def find_server(submitter: str, request: Request, most: int, machines: Sequence[Machine], now: float) -> Match | None:
     """The best free slot for a request, taken in its name; None when no slot matches."""
     best: Machine | None = None
     best_key: tuple[float, float] = (0.0, 0.0)

@@ -121,7 +121,8 @@ def wire(policy: Policy) -> dict[str, Any]:
     """
     start = policy.texts["START"]
     limits = " && ".join(
-        f"((TARGET.Request{name} ?: {default}) <= MY.{name})" for name, default in (("Cpus", 1), ("Memory", 0), ("Disk", 0))
+        f"((TARGET.Request{name} ?: {default}) <= MY.{name})"
+        for name, default in (("Cpus", 1), ("Memory", 0), ("Disk", 0))
     )
     limits += " && ((TARGET.RequestGPUs ?: 0) <= (MY.GPUs ?: 0))"
     return {"Start": [start], "Requirements": [f"({start}) && {limits}"], "Rank": [policy.texts["RANK"]]}

@@ -93,7 +93,13 @@ class Registry:
         life = min(max(update.lifetime, SHORTEST_LIFE), LONGEST_LIFE)
         if update.whole:
             entry = Entry(
-                key, holder, update.incarnation, update.sequence, dict(update.ad), dict(update.private or {}), now + life
+                key,
+                holder,
+                update.incarnation,
+                update.sequence,
+                dict(update.ad),
+                dict(update.private or {}),
+                now + life,
             )
             self.entries[key] = entry
         elif entry is None or entry.incarnation != update.incarnation or update.sequence != entry.sequence + 1:

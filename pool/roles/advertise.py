@@ -96,7 +96,9 @@ class Advertiser:
                 retry = FIRST_RETRY
             except (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError) as error:
                 if retry >= LONGEST_RETRY / 8:
-                    self.log.warning("cannot reach the collector", extra={"address": self.collector, "error": str(error)})
+                    self.log.warning(
+                        "cannot reach the collector", extra={"address": self.collector, "error": str(error)}
+                    )
                 link = None
                 await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
                 retry = min(retry * 2, LONGEST_RETRY)

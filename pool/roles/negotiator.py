@@ -121,9 +121,7 @@ class Negotiator(Role):
         outcome = cycle(requests, machines, running, now)
         if outcome.matches:
             await self._tell(outcome.matches, wanting)
-        self.log.debug(
-            "cycle", extra={"number": self._cycles, "matches": len(outcome.matches), "slots": len(machines)}
-        )
+        self.log.debug("cycle", extra={"number": self._cycles, "matches": len(outcome.matches), "slots": len(machines)})
 
     async def _ask(self, submitter: str, ad: ClassAd, references: list[str]) -> tuple[list[Request], int]:
         """What a submitter wants now, and how many slots it has."""

@@ -92,7 +92,12 @@ class Shadow:
 
     def _running(self, params: dict[str, Any]) -> tuple[Activation, UserFiles]:
         claim: ClaimedJob | None = self._claims.claims.get(str(params.get("claim")))
-        if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
+        if (
+            claim is None
+            or claim.job is None
+            or claim.start is None
+            or claim.run != int(params.get("run", -1))
+        ):
             raise NotThisRun("this start of the job is not the present one any more")
         return claim.start, self._files(claim.owner)
 

@@ -44,7 +44,9 @@ def account_for(owner: str, uid_domain: str, own_domain: str, rule: str) -> Acco
             groups = tuple(os.getgrouplist(owner, entry.pw_gid))
             return Account(entry.pw_uid, entry.pw_gid, groups, owner, entry.pw_dir, True)
     if rule == "refuse":
-        raise NoAccount(f"this machine has no account for {owner}", hint="RUN_AS = refuse lets nobody else in")
+        raise NoAccount(
+            f"this machine has no account for {owner}", hint="RUN_AS = refuse lets nobody else in"
+        )
     return _nobody()
 
 

@@ -74,7 +74,9 @@ class StartRefused(PoolError):
 class Starter:
     """One job on this machine."""
 
-    def __init__(self, activation: Activation, account: Account, place: Place, keepers: Keepers, home: Home) -> None:
+    def __init__(
+        self, activation: Activation, account: Account, place: Place, keepers: Keepers, home: Home
+    ) -> None:
         self.activation = activation
         self.account = account
         self.place = place
@@ -96,7 +98,13 @@ class Starter:
 
     @classmethod
     def found(
-        cls, keeper: Keeper, activation: Activation, account: Account, place: Place, keepers: Keepers, home: Home
+        cls,
+        keeper: Keeper,
+        activation: Activation,
+        account: Account,
+        place: Place,
+        keepers: Keepers,
+        home: Home,
     ) -> Starter:
         """The starter of a job whose keeper outlived the node."""
         starter = cls(activation, account, place, keepers, home)
@@ -126,7 +134,9 @@ class Starter:
         except OSError as error:
             self.clean()
             raise StartRefused(
-                f"cannot prepare the job's scratch directory: {error.strerror or error}", where="machine", retry=True
+                f"cannot prepare the job's scratch directory: {error.strerror or error}",
+                where="machine",
+                retry=True,
             ) from error
         except BaseException:
             self.clean()
@@ -287,7 +297,10 @@ class Starter:
 
     async def _send_outputs(self, stream: Any, names: list[str]) -> None:
         activation = self.activation
-        for kind, name, path in (("stdout", STDOUT, activation.stdout), ("stderr", STDERR, activation.stderr)):
+        for kind, name, path in (
+            ("stdout", STDOUT, activation.stdout),
+            ("stderr", STDERR, activation.stderr),
+        ):
             local = self.scratch / name
             if path != NOTHING and local.exists():
                 size = local.stat().st_size
@@ -295,7 +308,9 @@ class Starter:
         for name in names:
             local = staging.inside(self.scratch, name)
             status = local.lstat()
-            await staging.send_file(stream, ["file", name, status.st_mode & 0o777, status.st_size], local, status.st_size)
+            await staging.send_file(
+                stream, ["file", name, status.st_mode & 0o777, status.st_size], local, status.st_size
+            )
         await stream.send(["done"])
         await stream.finish()
         async for item in stream:

@@ -9,7 +9,7 @@ leaves. Caller or callee may be the victim; so each message of the protocol can 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -37,7 +37,7 @@ class Trap:
 
     method: str
     phase: Phase
-    spring: Callable[[], Awaitable[None]]
+    spring: Callable[[], Coroutine[Any, Any, None]]
     count: int = 1
     sprung: bool = False
 

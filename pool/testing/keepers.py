@@ -91,7 +91,9 @@ class FakeKeeper:
 
     async def vacate(self) -> None:
         if self._behaviour.stubborn:
-            asyncio.get_running_loop().call_later(self.spec.grace, self._end, "killed", None, int(signal.SIGKILL))
+            asyncio.get_running_loop().call_later(
+                self.spec.grace, self._end, "killed", None, int(signal.SIGKILL)
+            )
         else:
             self._end("vacated", None, int(signal.SIGTERM))
 
@@ -101,7 +103,9 @@ class FakeKeeper:
     def renew(self, seconds: float) -> None:
         if not self.ended.done():
             self._lease.cancel()
-            self._lease = asyncio.get_running_loop().call_later(seconds, self._end, "lease", None, int(signal.SIGKILL))
+            self._lease = asyncio.get_running_loop().call_later(
+                seconds, self._end, "lease", None, int(signal.SIGKILL)
+            )
 
     async def usage(self) -> Usage:
         return Usage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
@@ -147,7 +151,10 @@ class FakeMachine:
     """
 
     def __init__(
-        self, name: str, witness: Witness, behave: Callable[[KeeperSpec], Behaviour] = lambda spec: Behaviour()
+        self,
+        name: str,
+        witness: Witness,
+        behave: Callable[[KeeperSpec], Behaviour] = lambda spec: Behaviour(),
     ) -> None:
         self.name = name
         self.witness = witness
@@ -179,7 +186,9 @@ class FakeKeepers:
     async def start(self, spec: KeeperSpec) -> FakeKeeper:
         keeper = FakeKeeper(self.machine, spec, self.machine.behave(spec))
         self.machine.keepers[spec.id] = keeper
-        self.machine.witness.started(self.machine.job_of(spec), self.machine.name, asyncio.get_running_loop().time())
+        self.machine.witness.started(
+            self.machine.job_of(spec), self.machine.name, asyncio.get_running_loop().time()
+        )
         return keeper
 
     async def close(self, *, kill: bool) -> None:

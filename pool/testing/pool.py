@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,15 +83,22 @@ class SimPool:
         self.traps = Traps()
         self.wall_shift = 0.0
         self._collector = collector
-        self._settings = {"POLICY": "dedicated", "SLOTS": "1", "FILESYSTEM_DOMAIN": "simulation", **(settings or {})}
+        self._settings = {
+            "POLICY": "dedicated",
+            "SLOTS": "1",
+            "FILESYSTEM_DOMAIN": "simulation",
+            **(settings or {}),
+        }
         self._directory = directory
 
     async def __aenter__(self) -> Self:
+        self._scratch = tempfile.TemporaryDirectory(prefix="poolnode-simulation-")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for name in list(self.nodes):
             await self.kill(name)
+        self._scratch.cleanup()
 
     def wall(self) -> float:
         """The pool's wall clock; `wall_shift` makes it jump."""
@@ -138,7 +146,9 @@ class SimPool:
         if node.server is not None:
             await node.server.close()
 
-    def trap(self, method: str, phase: Phase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:
+    def trap(
+        self, method: str, phase: Phase, victim: str, *, count: int = 1, machine_too: bool = False
+    ) -> Trap:
         """Have a node killed at a certain call; see `pool.testing.faults`."""
 
         async def spring() -> None:
@@ -161,7 +171,7 @@ class SimPool:
 
     async def _start(self, node: SimNode) -> None:
         address = f"mem://{node.name}"
-        sets = {"NODE_NAME": node.name, **node.settings}
+        sets = {"NODE_NAME": node.name, "EXECUTE_DIR": f"{self._scratch.name}/{node.name}", **node.settings}
         settings = Settings.load(None, sets=sets, environ={}, files=False)
         node.dispatcher = TrappedDispatcher(self.traps)
         self.network.restart(node.name)

@@ -4,7 +4,9 @@ from pool.classad import ClassAd
 from pool.policy.negotiation import Machine, Request, cycle, machine_references
 
 
-def slot(name: str, *, cpus: int = 1, memory: int = 1000, partitionable: bool = False, **ad: object) -> Machine:
+def slot(
+    name: str, *, cpus: int = 1, memory: int = 1000, partitionable: bool = False, **ad: object
+) -> Machine:
     wire = {
         "Requirements": ["TARGET.RequestCpus <= MY.Cpus"],
         "Cpus": cpus,
@@ -38,7 +40,10 @@ def test_every_slot_is_used_once() -> None:
 
 def test_users_share_equally_and_leave_over_what_they_do_not_want() -> None:
     outcome = cycle(
-        {"heavy": [request(1, 100, 0.0)], "light": [request(2, 1, 5.0)]}, [slot(f"s{n}") for n in range(6)], {}, 0.0
+        {"heavy": [request(1, 100, 0.0)], "light": [request(2, 1, 5.0)]},
+        [slot(f"s{n}") for n in range(6)],
+        {},
+        0.0,
     )
     got = [match.submitter for match in outcome.matches]
     assert got.count("light") == 1
@@ -57,13 +62,13 @@ def test_the_jobs_rank_chooses_among_slots() -> None:
 
 
 def test_the_machines_rank_decides_between_equals() -> None:
-    machines = [slot("plain"), slot("ours", Rank=["TARGET.Owner == \"alice\""])]
+    machines = [slot("plain"), slot("ours", Rank=['TARGET.Owner == "alice"'])]
     outcome = cycle({"a": [request(1, 1, Owner="alice")]}, machines, {}, 0.0)
     assert [match.slot for match in outcome.matches] == ["ours"]
 
 
 def test_both_sides_must_agree() -> None:
-    picky = slot("picky", Requirements=["TARGET.Owner == \"bob\""])
+    picky = slot("picky", Requirements=['TARGET.Owner == "bob"'])
     small = slot("small", memory=5)
     outcome = cycle({"a": [request(1, 2, Owner="alice")]}, [picky, small], {}, 0.0)
     assert outcome.matches == []
@@ -76,7 +81,10 @@ def test_a_partitionable_slot_takes_what_fits() -> None:
 
 def test_a_partitionable_slot_is_shared_by_users() -> None:
     outcome = cycle(
-        {"a": [request(1, 100, 0.0)], "b": [request(2, 100, 1.0)]}, [slot("p", cpus=8, partitionable=True)], {}, 0.0
+        {"a": [request(1, 100, 0.0)], "b": [request(2, 100, 1.0)]},
+        [slot("p", cpus=8, partitionable=True)],
+        {},
+        0.0,
     )
     counts = {name: sum(m.count for m in outcome.matches if m.submitter == name) for name in ("a", "b")}
     assert counts == {"a": 4, "b": 4}
@@ -90,7 +98,10 @@ def test_machine_references_are_what_machines_ask_of_jobs() -> None:
 
 def test_who_runs_most_comes_last() -> None:
     outcome = cycle(
-        {"busy": [request(1, 10, 0.0)], "new": [request(2, 10, 9.0)]}, [slot(f"s{n}") for n in range(4)], {"busy": 3}, 0.0
+        {"busy": [request(1, 10, 0.0)], "new": [request(2, 10, 9.0)]},
+        [slot(f"s{n}") for n in range(4)],
+        {"busy": 3},
+        0.0,
     )
     got = [match.submitter for match in outcome.matches]
     assert (got.count("new"), got.count("busy")) == (4, 0) or (got.count("new"), got.count("busy")) == (3, 1)

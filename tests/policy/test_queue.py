@@ -11,7 +11,12 @@ def queue() -> Queue:
 
 
 def add(
-    to: Queue, number: int, count: int = 1, owner: str = "alice", deltas: list[dict[str, object] | None] | None = None, **ad: object
+    to: Queue,
+    number: int,
+    count: int = 1,
+    owner: str = "alice",
+    deltas: list[dict[str, object] | None] | None = None,
+    **ad: object,
 ) -> Cluster:
     wire = {"Requirements": ["TARGET.Memory >= RequestMemory"], "RequestMemory": 100, "QDate": number, **ad}
     cluster = Cluster(number, owner, wire)

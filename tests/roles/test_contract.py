@@ -102,7 +102,9 @@ def test_a_submit_that_was_not_answered_is_there_whole_or_not_at_all(phase: Phas
     assert run_virtual(work()) == (0 if phase is Phase.BEFORE else JOBS)
 
 
-@pytest.mark.parametrize(("method", "phase"), [(method, phase) for method, who in STEPS if "m1" in who for phase in Phase])
+@pytest.mark.parametrize(
+    ("method", "phase"), [(method, phase) for method, who in STEPS if "m1" in who for phase in Phase]
+)
 def test_the_machine_is_gone_with_its_jobs(method: str, phase: Phase, tmp_path: Path) -> None:
     async def work() -> None:
         async with SimPool(21, settings=QUICK, directory=tmp_path) as pool:

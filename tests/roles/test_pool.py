@@ -19,7 +19,12 @@ def test_a_job_goes_through() -> None:
             cluster = await pool.submit("head")
             await pool.until(lambda: pool.queued("head") == 0, within=60)
             (ad,) = await pool.ended("head")
-            assert (ad["ClusterId"], ad["JobStatus"], ad["ExitCode"], ad["NumJobStarts"]) == (cluster, 4, 0, 1)
+            assert (ad["ClusterId"], ad["JobStatus"], ad["ExitCode"], ad["NumJobStarts"]) == (
+                cluster,
+                4,
+                0,
+                1,
+            )
             assert ad["LastRemoteHost"] == "slot1@m1"
             pool.sound()
 

@@ -17,8 +17,9 @@ from pool.jobs.states import Happening
 from pool.outside import Outside
 from pool.policy.exits import Verdict, has_periodic, periodic
 from pool.policy.queue import ACTIVE, HELD, Cluster, Job
+from pool.roles.schedd.ends import hold_step
 from pool.roles.schedd.ledger import Ledger, Step
-from pool.roles.schedd.placement import Placement, hold_step
+from pool.roles.schedd.placement import Placement
 
 ACTIONS = ("remove", "hold", "release", "vacate", "prio")
 #: Jobs changed in one durable step; between steps other work gets its turn.
@@ -182,7 +183,12 @@ class Acts:
             decision = periodic(job.ad(), job.status == HELD, now)
             if decision.verdict is Verdict.STAY or (job.state or {}).get("_wish"):
                 continue
-            wish = {"why": decision.reason, "code": decision.code, "subcode": decision.subcode, "graceful": True}
+            wish = {
+                "why": decision.reason,
+                "code": decision.code,
+                "subcode": decision.subcode,
+                "graceful": True,
+            }
             if decision.verdict is Verdict.RELEASE:
                 steps.append(release_step(job, decision.reason))
             elif job.status in ACTIVE:

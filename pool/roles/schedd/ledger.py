@@ -110,7 +110,13 @@ class Ledger:
         return True
 
     async def submit(
-        self, number: int, owner: str, wire: Wire, count: int, deltas: Sequence[Wire | None] | None, status: int
+        self,
+        number: int,
+        owner: str,
+        wire: Wire,
+        count: int,
+        deltas: Sequence[Wire | None] | None,
+        status: int,
     ) -> Cluster:
         """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be."""
         now = self._outside.wall()
@@ -180,9 +186,7 @@ class Ledger:
                     )
                 )
             made += [RemoveCluster(number) for number in emptied]
-            made += [
-                AddEvent(*step.job.id, str(step.event), when, msgpack.packb(step.data)) for step, when in events
-            ]
+            made += [AddEvent(*step.job.id, str(step.event), when, msgpack.packb(step.data)) for step, when in events]
             return made
 
         results = await self._write(changes)
@@ -230,4 +234,3 @@ def _kind(step: Step) -> EventKind:
 def _seconds(wire: Wire, name: str) -> float:
     value = wire.get(name, 0)
     return float(value) if isinstance(value, (int, float)) else 0.0
-

@@ -34,9 +34,7 @@ CHUNK = 64 * 1024
 class Listings:
     """The read side of a schedd."""
 
-    def __init__(
-        self, ledger: Ledger, outside: Outside, placement: Placement, files: FilesOf, links: Links
-    ) -> None:
+    def __init__(self, ledger: Ledger, outside: Outside, placement: Placement, files: FilesOf, links: Links) -> None:
         self._ledger = ledger
         self._queue = ledger.queue
         self._outside = outside
@@ -155,7 +153,12 @@ class Listings:
                 async for rows in self._ledger.store.events(cluster, after=after):
                     old = [
                         JobEvent(
-                            row.number, row.cluster, row.proc, EventKind(row.kind), row.time, msgpack.unpackb(row.data)
+                            row.number,
+                            row.cluster,
+                            row.proc,
+                            EventKind(row.kind),
+                            row.time,
+                            msgpack.unpackb(row.data),
                         )
                         for row in rows
                     ]
@@ -168,7 +171,11 @@ class Listings:
                 await wake.wait()
                 wake.clear()
                 if len(waiting) > MOST_WAITING:
-                    raise PoolError("too slow a reader of events", hint="watch again from the last number seen", retry=True)
+                    raise PoolError(
+                        "too slow a reader of events",
+                        hint="watch again from the last number seen",
+                        retry=True,
+                    )
                 fresh, waiting[:] = [event for event in waiting if (event.number or 0) > last], []
                 for start in range(0, len(fresh), BATCH):
                     await stream.send([event.to_wire() for event in fresh[start : start + BATCH]])
@@ -212,7 +219,9 @@ class Listings:
         async for rows in self._ledger.store.history(jobs=[number], limit=1):
             wire: Wire = msgpack.unpackb(rows[0].ad)
             return wire
-        raise PoolError(f"there is no job {number[0]}.{number[1]}", hint="`poolnode q` and `poolnode history` list jobs")
+        raise PoolError(
+            f"there is no job {number[0]}.{number[1]}", hint="`poolnode q` and `poolnode history` list jobs"
+        )
 
     async def _tail_here(self, owner: str, iwd: str, path: str, offset: int, stream: Stream) -> int:
         files = self._files(owner)

@@ -25,11 +25,12 @@ from pool.classad import ClassAd, symmetric_match
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, CannotStart, activation
 from pool.jobs.events import EventKind
+from pool.jobs.reasons import Hold
 from pool.jobs.states import Happening, JobStatus
 from pool.outside import Outside
-from pool.policy.exits import Verdict, after_exit
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
+from pool.roles.schedd.ends import as_wished, end_steps, hold_step, started, usage_changes
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.wire import Connection, ConnectionLost, DeadlineExceeded, RemoteError
 
@@ -37,8 +38,6 @@ TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 #: Added to our side of a lease, for clocks that do not tick alike: seconds, and a part of the lease.
 MARGIN, DRIFT = 2.0, 0.01
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
-#: A job that a machine could not start this often in a row is held instead of being tried for ever.
-MOST_FAILED_STARTS = 5
 
 
 class Executables(Protocol):
@@ -251,7 +250,7 @@ class Placement:
                 try:
                     start = activation(job.ad(), claim.ad, run, self._executables.digest_of(job))
                 except CannotStart as error:
-                    step = hold_step(job, f"cannot start: {error}", 6)
+                    step = hold_step(job, f"cannot start: {error}", Hold.START_FAILED)
                     self.ledger.note(step)
                     steps.append(step)
                     continue
@@ -305,7 +304,8 @@ class Placement:
 
     def order(self, claim: Claim) -> dict[str, Any]:
         """What is sent to start the claim's present job."""
-        assert claim.job is not None and claim.start is not None
+        assert claim.job is not None
+        assert claim.start is not None
         return {"claim": claim.id, "start": claim.start.to_wire(), "ad": claim.job.wire()}
 
     async def _not_started(self, claim: Claim, job: Job, run: int, why: str) -> None:
@@ -339,7 +339,7 @@ class Placement:
         claim.going = True
         changes = usage_changes(data)
         if kind == "started":
-            step = Step(job, None, changes, EventKind.EXECUTE, {"slot": claim.slot, **_started(data)})
+            step = Step(job, None, changes, EventKind.EXECUTE, {"slot": claim.slot, **started(data)})
         elif kind == "suspended" and job.status == RUNNING:
             changes["TotalSuspensions"] = int(job.get("TotalSuspensions", 0)) + 1
             changes["LastSuspensionTime"] = int(self._outside.wall())
@@ -360,9 +360,7 @@ class Placement:
         async with claim.ending:
             return await self._ended(claim, job_id, run, report)
 
-    async def _ended(
-        self, claim: Claim, job_id: tuple[int, int], run: int, report: dict[str, Any]
-    ) -> dict[str, Any]:
+    async def _ended(self, claim: Claim, job_id: tuple[int, int], run: int, report: dict[str, Any]) -> dict[str, Any]:
         job = claim.job
         if job is None or claim.run != run or job.id != job_id:
             # Told before, and the answer was lost: so was the successor in it.
@@ -387,85 +385,11 @@ class Placement:
         return {"next": None, "keep": not released}
 
     def _end_steps(self, claim: Claim, job: Job, report: dict[str, Any]) -> list[Step]:
-        now = self._outside.wall()
-        cause = str(report.get("cause"))
         claim.job, claim.start, claim.going = None, None, False
         job.run = None
-        changes = usage_changes(report)
-        changes |= {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
-        wall = float(report.get("wall", 0.0))
-        changes["RemoteWallClockTime"] = float(job.get("RemoteWallClockTime", 0) or 0) + wall
-        add_cpu(job, changes, report)
-        steps: list[Step] = []
-        if report.get("started_event"):
-            data = {"slot": claim.slot, **_started(report)}
-            steps.append(Step(job, None, {}, EventKind.EXECUTE, data))
-        wish = (job.state or {}).get("_wish")
-        if wish:
-            changes["_wish"] = None
-            steps.append(self._as_wished(job, wish, changes, report))
-        elif cause in ("exit", "signal"):
-            steps += self._by_itself(job, changes, report, now)
-        elif cause == "start":
-            steps.append(self._failed_start(claim, job, changes, report))
+        if report.get("cause") == "start" or report.get("released"):
             self._drop(claim)
-        else:
-            data = {"why": report.get("why") or cause, "slot": claim.slot, **usage_data(report)}
-            steps.append(Step(job, Happening.EVICT, changes, EventKind.EVICTED, data))
-            if report.get("released"):
-                self._drop(claim)
-        return steps
-
-    def _by_itself(
-        self, job: Job, changes: dict[str, Any], report: dict[str, Any], now: float
-    ) -> list[Step]:
-        by_signal = report.get("signal") is not None
-        changes |= {
-            "ExitBySignal": by_signal,
-            "ExitSignal" if by_signal else "ExitCode": report.get("signal") if by_signal else report.get("code"),
-            "ExitStatus": report.get("signal") if by_signal else report.get("code"),
-            "JobCoreDumped": bool(report.get("core")),
-            "NumJobCompletions": int(job.get("NumJobCompletions", 0)) + 1,
-            "LastJobStatus": RUNNING,
-            "_failed_starts": None,
-        }
-        data = {"signal": report.get("signal"), "code": report.get("code"), "core": bool(report.get("core"))}
-        data |= usage_data(report)
-        if report.get("output_error"):
-            error = report["output_error"]
-            return [hold_step(job, f"its output could not be brought home: {error}", 12, changes)]
-        job.update(changes)
-        verdict = after_exit(job.ad(), now)
-        if verdict.verdict is Verdict.HOLD:
-            return [
-                Step(job, None, dict(changes), EventKind.TERMINATED, data),
-                hold_step(job, verdict.reason, verdict.code, {}, verdict.subcode),
-            ]
-        if verdict.verdict is Verdict.REQUEUE:
-            return [Step(job, Happening.REQUEUE, changes, EventKind.EVICTED, {"why": verdict.reason, "requeued": True, **data})]
-        changes |= {"CompletionDate": int(now)}
-        return [Step(job, Happening.EXIT, changes, EventKind.TERMINATED, data)]
-
-    def _as_wished(self, job: Job, wish: dict[str, Any], changes: dict[str, Any], report: dict[str, Any]) -> Step:
-        """The job was stopped because its user (or an expression of its) asked for it."""
-        what, why = wish["what"], str(wish.get("why", ""))
-        if what == "remove":
-            return Step(job, Happening.REMOVE, {**changes, "RemoveReason": why}, EventKind.ABORTED, {"why": why})
-        if what == "hold":
-            return hold_step(job, why, int(wish.get("code", 1)), changes, int(wish.get("subcode", 0)))
-        return Step(job, Happening.EVICT, changes, EventKind.EVICTED, {"why": why, **usage_data(report)})
-
-    def _failed_start(self, claim: Claim, job: Job, changes: dict[str, Any], report: dict[str, Any]) -> Step:
-        where, why = str(report.get("where", "start")), str(report.get("error", "it could not be started"))
-        failed = int((job.state or {}).get("_failed_starts", 0)) + 1
-        changes["_failed_starts"] = failed
-        if where == "input":
-            return hold_step(job, f"its input could not be sent: {why}", 13, changes)
-        if not report.get("retry") and where in ("start", "account"):
-            return hold_step(job, f"it could not be started on {claim.slot}: {why}", 6, changes)
-        if failed >= MOST_FAILED_STARTS:
-            return hold_step(job, f"{failed} machines in a row could not start it; the last said: {why}", 6, changes)
-        return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": claim.slot})
+        return end_steps(job, claim.slot, report, self._outside.wall())
 
     # -- stopping ----------------------------------------------------------------------------------------
 
@@ -491,7 +415,7 @@ class Placement:
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
         wish = (job.state or {}).get("_wish")
         if wish:
-            await self.ledger.commit(self._as_wished(job, wish, {**changes, "_wish": None}, {}))
+            await self.ledger.commit(as_wished(job, wish, {**changes, "_wish": None}, {}))
         else:
             kind = event or EventKind.SHADOW_EXCEPTION
             await self.ledger.commit(Step(job, Happening.LOST, changes, kind, {"why": why, "slot": claim.slot}))
@@ -584,7 +508,11 @@ class Placement:
                     link = await self._links.to(claim.startd)
                     answer = await link.call(
                         "startd.resume",
-                        {"claim": claim.id, "job": list(claim.job.id) if claim.job else None, "run": claim.run},
+                        {
+                            "claim": claim.id,
+                            "job": list(claim.job.id) if claim.job else None,
+                            "run": claim.run,
+                        },
                         timeout=10.0,
                     )
             except (*TROUBLE, RemoteError):
@@ -609,9 +537,7 @@ class Placement:
         claim.fits.clear()
         if claim.job is not None and claim.start is None:
             try:
-                claim.start = activation(
-                    claim.job.ad(), claim.ad, claim.run, self._executables.digest_of(claim.job)
-                )
+                claim.start = activation(claim.job.ad(), claim.ad, claim.run, self._executables.digest_of(claim.job))
             except PoolError as error:
                 self._log.warning("a start cannot be repeated", extra={"job": claim.job.id, "why": str(error)})
 
@@ -644,40 +570,3 @@ class Placement:
         if job is not None:
             why = "its machine could not be reached until the claim's lease had ended"
             await self.requeue(claim, job, why, EventKind.RECONNECT_FAILED)
-
-
-def hold_step(
-    job: Job, reason: str, code: int, changes: dict[str, Any] | None = None, subcode: int = 0
-) -> Step:
-    """The step that holds a job, with the reason that users see."""
-    all_changes = dict(changes or {})
-    all_changes |= {
-        "HoldReason": reason,
-        "HoldReasonCode": code,
-        "HoldReasonSubCode": subcode,
-        "NumSystemHolds": int(job.get("NumSystemHolds", 0) or 0) + (0 if code == 1 else 1),
-    }
-    return Step(job, Happening.HOLD, all_changes, EventKind.HELD, {"why": reason, "code": code, "subcode": subcode})
-
-
-def usage_changes(report: dict[str, Any]) -> dict[str, Any]:
-    """Attributes of a job from a report of what it uses (sizes in KiB)."""
-    changes: dict[str, Any] = {}
-    if report.get("max_rss"):
-        changes["ImageSize"] = changes["ResidentSetSize"] = int(report["max_rss"])
-    return changes
-
-
-def add_cpu(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
-    """Add a run's processor seconds to the job's accounts (A11)."""
-    for name, key in (("RemoteUserCpu", "user_cpu"), ("RemoteSysCpu", "system_cpu")):
-        changes[name] = round(float(job.get(name, 0) or 0) + float(report.get(key, 0.0)), 6)
-
-
-def usage_data(report: dict[str, Any]) -> dict[str, Any]:
-    """The part of a report that events carry."""
-    return {key: report[key] for key in ("user_cpu", "system_cpu", "max_rss", "wall") if key in report}
-
-
-def _started(data: dict[str, Any]) -> dict[str, Any]:
-    return {"started": data["started"]} if "started" in data else {}

@@ -117,5 +117,3 @@ class Reporting:
                 self._log.info("no mail system here; the notice is in the event log", extra={"user": user})
         except PoolError as error:
             self._log.warning("a notice could not be mailed", extra={"user": user, "error": str(error)})
-
-

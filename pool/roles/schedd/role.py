@@ -7,12 +7,10 @@ jobs is `Acts`'.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pool.classad import ParseError, parse_expr
 from pool.errors import PoolError
-from pool.jobs.events import JobEvent
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
@@ -339,8 +337,9 @@ class Schedd(Role):
         while True:
             await asyncio.sleep(3600.0)
             before = self.outside.wall() - 86400.0 * self.settings.number("HISTORY_DAYS")
-            while any(await self.store.write(Trim(before))):
-                await asyncio.sleep(0.1)
+            left = True
+            while left:
+                left = any(await self.store.write(Trim(before)))
 
 
 def owner_of(call: Call, params: dict[str, Any]) -> str:
@@ -351,5 +350,3 @@ def owner_of(call: Call, params: dict[str, Any]) -> str:
             raise PoolError(f"{call.identity.name} may not act for {wish}")
         return str(wish)
     return call.identity.name
-
-

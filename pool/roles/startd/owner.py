@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 #: The version of the job description language's home that default requirements ask machines for.
 LANGUAGE = f"$CondorVersion: 25.14.1 2026-01-01 poolnode-{__version__} $"
 #: Facts that change all the time: a change of these alone is advertised with the next regular update.
-RESTLESS = frozenset({"LoadAvg", "TotalLoadAvg", "TotalCondorLoadAvg", "CondorLoadAvg", "KeyboardIdle", "ConsoleIdle", "Disk"})
+RESTLESS = frozenset(
+    {"LoadAvg", "TotalLoadAvg", "TotalCondorLoadAvg", "CondorLoadAvg", "KeyboardIdle", "ConsoleIdle", "Disk"}
+)
 
 
 class OwnerWatch:

@@ -56,7 +56,7 @@ class Startd(Role):
         self.claims: dict[str, Slot] = {}
         self._dirty: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self.execute = Path(self.settings.text("EXECUTE_DIR") or (given.state or Path("/nowhere")) / "execute")
+        self.execute = Path(self.settings.text("EXECUTE_DIR") or f"{given.state}/execute")
         self.advertiser = Advertiser(
             given.links,
             given.collector,
@@ -66,8 +66,7 @@ class Startd(Role):
             self.log,
             given.instance,
         )
-        if given.state is not None:
-            self.execute.mkdir(parents=True, exist_ok=True)
+        self.execute.mkdir(parents=True, exist_ok=True)
         self.owner = OwnerWatch(self)
         self.machine: Wire = self.owner.facts()
         self._lay_out()
@@ -121,7 +120,9 @@ class Startd(Role):
                 continue
             if slot.state not in (SlotState.UNCLAIMED, SlotState.MATCHED):
                 continue
-            slot.grants.append(Grant(str(grant["submitter"]), str(grant["node"]), int(grant["count"]), now + MATCH_LIFE))
+            slot.grants.append(
+                Grant(str(grant["submitter"]), str(grant["node"]), int(grant["count"]), now + MATCH_LIFE)
+            )
             if slot.kind != "partitionable":
                 slot.moved(SlotState.MATCHED, Activity.IDLE, self.outside.wall())
             asyncio.get_running_loop().call_later(MATCH_LIFE, self._lapse, slot)
@@ -336,9 +337,7 @@ class Startd(Role):
         if running is None:
             self.drop(slot)
             return
-        slot.moved(
-            SlotState.PREEMPTING, Activity.VACATING if graceful else Activity.KILLING, self.outside.wall()
-        )
+        slot.moved(SlotState.PREEMPTING, Activity.VACATING if graceful else Activity.KILLING, self.outside.wall())
         self.touch(slot)
         await running.stop(graceful, why)
 

@@ -102,7 +102,8 @@ class Running:
 
     async def go_on(self) -> None:
         """Wait for the end of a started job and report it."""
-        assert self.starter is not None and self.starter.keeper is not None
+        assert self.starter is not None
+        assert self.starter.keeper is not None
         loop = asyncio.get_running_loop()
         teller = loop.call_later(TELL_AFTER, self._tell_start)
         usage = loop.call_later(USAGE_EVERY, self._tell_usage)
@@ -266,7 +267,9 @@ class Running:
                     answer: dict[str, Any] = await link.call("schedd.ended", params, timeout=60.0)
                     return answer
                 except RemoteError as error:
-                    self.startd.log.error("the schedd does not take an end", extra={"job": self.name, "why": str(error)})
+                    self.startd.log.error(
+                        "the schedd does not take an end", extra={"job": self.name, "why": str(error)}
+                    )
                     if not error.retry:
                         return None
                 except TROUBLE:
@@ -301,7 +304,9 @@ class Running:
             return
         try:
             await link.call(
-                "schedd.told", {"claim": self.claim.id, "run": self.start.run, "kind": kind, "data": data}, timeout=10.0
+                "schedd.told",
+                {"claim": self.claim.id, "run": self.start.run, "kind": kind, "data": data},
+                timeout=10.0,
             )
         except (*TROUBLE, RemoteError):
             # The end will be reported in any case; this was for the onlookers.

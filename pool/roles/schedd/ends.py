@@ -1,0 +1,149 @@
+"""What the end of a run makes of a job: the steps that follow from a startd's report, or from a user's wish.
+
+Functions over a job and a report; nothing is written or sent here. Which claims go and which jobs come next is
+`pool.roles.schedd.placement`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pool.jobs.events import EventKind
+from pool.jobs.reasons import Hold
+from pool.jobs.states import Happening
+from pool.policy.exits import Verdict, after_exit
+from pool.policy.queue import RUNNING, Job
+from pool.roles.schedd.ledger import Step
+
+#: A job that a machine could not start this often in a row is held instead of being tried for ever.
+MOST_FAILED_STARTS = 5
+
+
+def end_steps(job: Job, slot: str, report: dict[str, Any], now: float) -> list[Step]:
+    """The steps that follow from the end of a run.
+
+    Args:
+        slot: where it ran.
+        report: the startd's; see `pool.roles.startd.running`.
+        now: wall time, seconds.
+    """
+    changes = usage_changes(report)
+    changes |= {"_run": None, "RemoteHost": None, "LastRemoteHost": slot}
+    wall = float(report.get("wall", 0.0))
+    changes["RemoteWallClockTime"] = float(job.get("RemoteWallClockTime", 0) or 0) + wall
+    add_cpu(job, changes, report)
+    steps: list[Step] = []
+    if report.get("started_event"):
+        steps.append(Step(job, None, {}, EventKind.EXECUTE, {"slot": slot, **started(report)}))
+    cause = str(report.get("cause"))
+    wish = (job.state or {}).get("_wish")
+    if wish:
+        changes["_wish"] = None
+        steps.append(as_wished(job, wish, changes, report))
+    elif cause in ("exit", "signal"):
+        steps += by_itself(job, changes, report, now)
+    elif cause == "start":
+        steps.append(failed_start(job, slot, changes, report))
+    else:
+        data = {"why": report.get("why") or cause, "slot": slot, **usage_data(report)}
+        steps.append(Step(job, Happening.EVICT, changes, EventKind.EVICTED, data))
+    return steps
+
+
+def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: float) -> list[Step]:
+    """The program has ended by itself: complete, held, or to run again, as the job says."""
+    by_signal = report.get("signal") is not None
+    status = report.get("signal") if by_signal else report.get("code")
+    changes |= {
+        "ExitBySignal": by_signal,
+        "ExitSignal" if by_signal else "ExitCode": status,
+        "ExitStatus": status,
+        "JobCoreDumped": bool(report.get("core")),
+        "NumJobCompletions": int(job.get("NumJobCompletions", 0)) + 1,
+        "LastJobStatus": RUNNING,
+        "_failed_starts": None,
+    }
+    data = {"signal": report.get("signal"), "code": report.get("code"), "core": bool(report.get("core"))}
+    data |= usage_data(report)
+    if report.get("output_error"):
+        error = report["output_error"]
+        return [hold_step(job, f"its output could not be brought home: {error}", Hold.TRANSFER_OUTPUT, changes)]
+    job.update(changes)
+    verdict = after_exit(job.ad(), now)
+    if verdict.verdict is Verdict.HOLD:
+        return [
+            Step(job, None, dict(changes), EventKind.TERMINATED, data),
+            hold_step(job, verdict.reason, verdict.code, {}, verdict.subcode),
+        ]
+    if verdict.verdict is Verdict.REQUEUE:
+        return [
+            Step(
+                job,
+                Happening.REQUEUE,
+                changes,
+                EventKind.EVICTED,
+                {"why": verdict.reason, "requeued": True, **data},
+            )
+        ]
+    changes |= {"CompletionDate": int(now)}
+    return [Step(job, Happening.EXIT, changes, EventKind.TERMINATED, data)]
+
+
+def as_wished(job: Job, wish: dict[str, Any], changes: dict[str, Any], report: dict[str, Any]) -> Step:
+    """The job was stopped because its user (or an expression of its) asked for it."""
+    what, why = wish["what"], str(wish.get("why", ""))
+    if what == "remove":
+        return Step(job, Happening.REMOVE, {**changes, "RemoveReason": why}, EventKind.ABORTED, {"why": why})
+    if what == "hold":
+        return hold_step(job, why, int(wish.get("code", Hold.USER_REQUEST)), changes, int(wish.get("subcode", 0)))
+    return Step(job, Happening.EVICT, changes, EventKind.EVICTED, {"why": why, **usage_data(report)})
+
+
+def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any]) -> Step:
+    """A machine could not start it: another will, unless it is the job's own fault."""
+    where, why = str(report.get("where", "start")), str(report.get("error", "it could not be started"))
+    failed = int((job.state or {}).get("_failed_starts", 0)) + 1
+    changes["_failed_starts"] = failed
+    if where == "input":
+        return hold_step(job, f"its input could not be sent: {why}", Hold.TRANSFER_INPUT, changes)
+    if not report.get("retry") and where in ("start", "account"):
+        return hold_step(job, f"it could not be started on {slot}: {why}", Hold.START_FAILED, changes)
+    if failed >= MOST_FAILED_STARTS:
+        return hold_step(job, f"{failed} machines in a row could not start it; the last said: {why}", Hold.TOO_MANY_STARTS, changes)
+    return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": slot})
+
+
+def hold_step(job: Job, reason: str, code: int, changes: dict[str, Any] | None = None, subcode: int = 0) -> Step:
+    """The step that holds a job, with the reason that users see."""
+    all_changes = dict(changes or {})
+    all_changes |= {
+        "HoldReason": reason,
+        "HoldReasonCode": int(code),
+        "HoldReasonSubCode": subcode,
+        "NumSystemHolds": int(job.get("NumSystemHolds", 0) or 0) + (0 if code == Hold.USER_REQUEST else 1),
+    }
+    return Step(job, Happening.HOLD, all_changes, EventKind.HELD, {"why": reason, "code": code, "subcode": subcode})
+
+
+def usage_changes(report: dict[str, Any]) -> dict[str, Any]:
+    """Attributes of a job from a report of what it uses (sizes in KiB)."""
+    changes: dict[str, Any] = {}
+    if report.get("max_rss"):
+        changes["ImageSize"] = changes["ResidentSetSize"] = int(report["max_rss"])
+    return changes
+
+
+def add_cpu(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
+    """Add a run's processor seconds to the job's accounts (A11)."""
+    for name, key in (("RemoteUserCpu", "user_cpu"), ("RemoteSysCpu", "system_cpu")):
+        changes[name] = round(float(job.get(name, 0) or 0) + float(report.get(key, 0.0)), 6)
+
+
+def usage_data(report: dict[str, Any]) -> dict[str, Any]:
+    """The part of a report that events carry."""
+    return {key: report[key] for key in ("user_cpu", "system_cpu", "max_rss", "wall") if key in report}
+
+
+def started(data: dict[str, Any]) -> dict[str, Any]:
+    """When the program was started, as events carry it."""
+    return {"started": data["started"]} if "started" in data else {}
