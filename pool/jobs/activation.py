@@ -40,6 +40,7 @@ class Activation:
     """One start of one job.
 
     Attributes:
+        carries_executable: the executable comes along (transfer mode); else it is on the machine.
         run: how often the job has been started, this time included; (job, run) is never used twice.
         executable: path on the submit machine; `digest` names its stored copy (A12) in transfer mode.
         argv, env: complete; argv[0] is what the program sees as its name.
@@ -60,6 +61,7 @@ class Activation:
     argv: tuple[str, ...]
     env: dict[str, str]
     iwd: str
+    carries_executable: bool = False
     stdin: str = NOTHING
     stdout: str = NOTHING
     stderr: str = NOTHING
@@ -77,22 +79,40 @@ class Activation:
     def name(self) -> str:
         return f"{self.job[0]}.{self.job[1]}"
 
-    def to_wire(self) -> dict[str, Any]:
-        wire = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        wire["mode"] = str(self.mode)
-        return wire
+    @property
+    def mark(self) -> tuple[int, int, int]:
+        """Which start this is: cluster, process, run."""
+        return (*self.job, self.run)
+
+    def to_wire(self, since: Activation | None = None) -> dict[str, Any]:
+        """All of it, or only what is not as in a start that the other side has."""
+        if since is None:
+            return {name: getattr(self, name) for name in FIELDS}
+        return {name: value for name in FIELDS if (value := getattr(self, name)) != getattr(since, name)}
 
     @classmethod
-    def from_wire(cls, wire: dict[str, Any]) -> Activation:
-        known = {entry.name for entry in fields(cls)}
-        values = {name: value for name, value in wire.items() if name in known}
-        values["job"] = (int(wire["job"][0]), int(wire["job"][1]))
-        values["mode"] = Mode(wire["mode"])
-        for name in ("argv", "inputs"):
-            values[name] = tuple(values[name])
-        if values.get("outputs") is not None:
-            values["outputs"] = tuple(values["outputs"])
+    def from_wire(cls, wire: dict[str, Any], since: Activation | None = None) -> Activation:
+        """The reverse of `to_wire` with the same `since`."""
+        values = {name: value for name, value in wire.items() if name in FIELDS}
+        if "job" in values:
+            values["job"] = (int(wire["job"][0]), int(wire["job"][1]))
+        if "mode" in values:
+            values["mode"] = Mode(wire["mode"])
+        for name in ("argv", "inputs", "outputs"):
+            if values.get(name) is not None:
+                values[name] = tuple(values[name])
+        if since is not None:
+            values = {name: values[name] if name in values else getattr(since, name) for name in FIELDS}
         return cls(**values)
+
+    def for_job(self, job: tuple[int, int], run: int) -> Activation:
+        """The same start for another job of the cluster that differs in nothing else."""
+        values = {name: getattr(self, name) for name in FIELDS}
+        values["job"], values["run"] = job, run
+        return Activation(**values)
+
+
+FIELDS = tuple(entry.name for entry in fields(Activation))
 
 
 def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
@@ -130,6 +150,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None) -> Act
         raise CannotStart(error.message, hint=error.hint) from error
     iwd = _text(job, "Iwd") or "/"
     transfer = mode is Mode.TRANSFER
+    carries = transfer and job.value("TransferExecutable", True) is not False
     outputs = _text(job, "TransferOutput")
     has_outputs = job.get("TransferOutput") is not None
     return Activation(
@@ -138,7 +159,8 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None) -> Act
         owner=_text(job, "Owner"),
         mode=mode,
         executable=executable if os.path.isabs(executable) else os.path.join(iwd, executable),
-        digest=digest if transfer and job.value("TransferExecutable", True) else None,
+        digest=digest if carries else None,
+        carries_executable=carries,
         argv=(executable, *arguments),
         env=env,
         iwd=iwd,

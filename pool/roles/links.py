@@ -47,7 +47,7 @@ class Links:
         if opening is None:
             opening = asyncio.get_running_loop().create_task(self._connect(address))
             self._opening[address] = opening
-            opening.add_done_callback(lambda _: self._opening.pop(address, None))
+            opening.add_done_callback(lambda done: self._opened(address, done))
         return await asyncio.shield(opening)
 
     async def call(self, address: str, method: str, params: dict[str, Any], timeout: float = 30.0) -> Any:
@@ -63,6 +63,11 @@ class Links:
         links, self._open = list(self._open.values()), {}
         for link in links:
             await link.close()
+
+    def _opened(self, address: str, done: asyncio.Task[Connection]) -> None:
+        self._opening.pop(address, None)
+        if not done.cancelled():
+            done.exception()  # whoever still waits for it is told; it may be nobody
 
     async def _connect(self, address: str) -> Connection:
         link = await self._network.connect(address, dispatcher=self._dispatcher)

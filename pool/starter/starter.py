@@ -208,15 +208,15 @@ class Starter:
         try:
             os.mkdir(self.scratch, 0o700)
         except FileExistsError:
-            self.clean()
-            self.scratch.mkdir(mode=0o700, exist_ok=True)
+            # Left by the job before, and empty: `clean` saw to it.
+            pass
         if self.account.switch:
             os.chown(self.scratch, self.account.uid, self.account.gid)
 
     async def _stage_in(self) -> None:
         activation = self.activation
         stored = self.place.executables / activation.digest if activation.digest else None
-        wanted = stored is None or not stored.exists()
+        wanted = activation.carries_executable and (stored is None or not stored.exists())
         try:
             async with await self._home.fetch(activation, wanted) as stream:
                 await staging.receive(stream, self.scratch, self.account.owner)
@@ -235,7 +235,7 @@ class Starter:
         activation, account, place = self.activation, self.account, self.place
         transfer = activation.mode is Mode.TRANSFER
         program = activation.executable
-        if transfer and (activation.digest or not os.path.isabs(program)):
+        if activation.carries_executable:
             program = str(self.scratch / os.path.basename(program))
         scratch = str(self.scratch)
         stdin = activation.stdin

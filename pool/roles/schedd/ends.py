@@ -51,7 +51,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float) -> list[S
 
 
 def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: float) -> list[Step]:
-    """The program has ended by itself: complete, held, or to run again, as the job says."""
+    """It has ended by itself: complete, held, or to run again, as the job says."""
     by_signal = report.get("signal") is not None
     status = report.get("signal") if by_signal else report.get("code")
     changes |= {
@@ -109,7 +109,8 @@ def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str,
     if not report.get("retry") and where in ("start", "account"):
         return hold_step(job, f"it could not be started on {slot}: {why}", Hold.START_FAILED, changes)
     if failed >= MOST_FAILED_STARTS:
-        return hold_step(job, f"{failed} machines in a row could not start it; the last said: {why}", Hold.TOO_MANY_STARTS, changes)
+        reason = f"{failed} machines in a row could not start it; the last said: {why}"
+        return hold_step(job, reason, Hold.TOO_MANY_STARTS, changes)
     return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": slot})
 
 

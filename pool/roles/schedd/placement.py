@@ -55,7 +55,8 @@ class Claim:
         until: monotonic time at which the startd's lease has ended for sure.
         fits: whether the slot's ad matches a group of jobs, by the group's number.
         job, run, start: what was sent to it last and has not ended.
-        expected: set while a start is on its way and not yet confirmed.
+        template: the start of a job that differs from its cluster in nothing, for the next such one.
+        sent: the order before, which the startd has: the next one says only what is different.
     """
 
     id: str
@@ -73,6 +74,8 @@ class Claim:
     going: bool = False
     idle_timer: asyncio.TimerHandle | None = None
     lost: bool = False
+    template: Activation | None = None
+    sent: Activation | None = None
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -248,7 +251,7 @@ class Placement:
             while (job := self.queue.first(group)) is not None:
                 run = int(job.get("NumJobStarts", 0)) + 1
                 try:
-                    start = activation(job.ad(), claim.ad, run, self._executables.digest_of(job))
+                    start = self._start_of(claim, job, run)
                 except CannotStart as error:
                     step = hold_step(job, f"cannot start: {error}", Hold.START_FAILED)
                     self.ledger.note(step)
@@ -259,6 +262,17 @@ class Placement:
                 steps.append(step)
                 return start
         return None
+
+    def _start_of(self, claim: Claim, job: Job, run: int) -> Activation:
+        """What a job is started with; worked out once for the jobs of a cluster that do not differ."""
+        digest = self._executables.digest_of(job)
+        known = claim.template
+        alike = known is not None and not job.delta and known.job[0] == job.cluster.id
+        if known is not None and alike and (known.digest == digest or not known.carries_executable):
+            return known.for_job(job.id, run)
+        start = activation(job.ad(), claim.ad, run, digest)
+        claim.template = None if job.delta else start
+        return start
 
     def _fits(self, claim: Claim, group: Group) -> bool:
         known = claim.fits.get(group.id)
@@ -294,7 +308,7 @@ class Placement:
         self._changed(claim.owner, False)
         try:
             link = await self._links.to(claim.startd)
-            await link.call("startd.activate", self.order(claim), timeout=60.0)
+            await link.call("startd.activate", self.order(claim, whole=True), timeout=60.0)
         except RemoteError as error:
             await self._not_started(claim, job, start.run, str(error))
         except TROUBLE:
@@ -302,11 +316,21 @@ class Placement:
         else:
             claim.going = True
 
-    def order(self, claim: Claim) -> dict[str, Any]:
-        """What is sent to start the claim's present job."""
-        assert claim.job is not None
-        assert claim.start is not None
-        return {"claim": claim.id, "start": claim.start.to_wire(), "ad": claim.job.wire()}
+    def order(self, claim: Claim, *, whole: bool = False) -> dict[str, Any]:
+        """What is sent to start the claim's present job: everything, or what differs from the order before."""
+        job, start = claim.job, claim.start
+        assert job is not None
+        assert start is not None
+        before = None if whole else claim.sent
+        same_cluster = before is not None and before.job[0] == job.cluster.id
+        claim.sent = start
+        return {
+            "claim": claim.id,
+            "base": list(before.mark) if before is not None else None,
+            "start": start.to_wire(before),
+            "shared": None if same_cluster else job.cluster.wire,
+            "own": job.own(),
+        }
 
     async def _not_started(self, claim: Claim, job: Job, run: int, why: str) -> None:
         """The startd said no: the job is idle again, and the claim is of no more use."""
@@ -364,7 +388,7 @@ class Placement:
         job = claim.job
         if job is None or claim.run != run or job.id != job_id:
             # Told before, and the answer was lost: so was the successor in it.
-            return {"next": self.order(claim) if job else None, "keep": claim.id in self.claims}
+            return {"next": self.order(claim, whole=True) if job else None, "keep": claim.id in self.claims}
         cpu = self._outside.cpu()
         steps = self._end_steps(claim, job, report)
         released = claim.job is None and claim.id not in self.claims
@@ -526,6 +550,11 @@ class Placement:
             claim.lost = False
             self._watch_link(claim, link)
             self._remember(claim, answer.get("ad"))
+            if answer.get("forgot") and claim.start is not None:
+                try:
+                    await link.call("startd.remind", self.order(claim, whole=True), timeout=10.0)
+                except (*TROUBLE, RemoteError):
+                    continue
             await self._taken_up(claim, str(answer["state"]))
             return
 

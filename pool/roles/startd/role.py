@@ -38,6 +38,21 @@ GATHER = 0.05
 RENEWALS = 3
 
 
+#: Attributes that are never the same in two starts and that no machine chooses by.
+ALWAYS_DIFFERENT = frozenset(
+    {
+        "ClusterId",
+        "ProcId",
+        "NumJobStarts",
+        "JobCurrentStartDate",
+        "JobStartDate",
+        "EnteredCurrentStatus",
+        "RemoteHost",
+        "LastRemoteHost",
+    }
+)
+
+
 class Refused(PoolError):
     """The startd does not do what was asked, for a reason that it says."""
 
@@ -72,6 +87,9 @@ class Startd(Role):
         self._lay_out()
         for keeper in await self.keepers.open():
             self._find(keeper)
+        for left in self.execute.iterdir():
+            if left.name not in self.slots or self.slots[left.name].claim is None:
+                remove_scratch(left)
         for line in self.keepers.abilities.reduced:
             self.log.warning("reduced", extra={"what": line})
         self.owner.evaluate()
@@ -230,33 +248,57 @@ class Startd(Role):
 
     @method(Right.SUBMIT)
     async def activate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Start a job on a claim: {claim, start, ad}. Asked again for the same start, it does nothing more."""
+        """Start a job on a claim: {claim, base, start, shared, own}. Asked again for the same, it does nothing more."""
         slot, claim = self._claimed(call, params)
-        self.begin(slot, claim, Activation.from_wire(params["start"]), params["ad"])
+        self.begin(slot, claim, params)
         return {}
 
-    def begin(self, slot: Slot, claim: Claim, start: Activation, ad: Wire) -> None:
+    def begin(self, slot: Slot, claim: Claim, order: dict[str, Any]) -> None:
         """Start a job on a claim.
+
+        Args:
+            order: the start and the job's ad, or with a `base` only what differs from the order before.
 
         Raises:
             Refused: another job runs there, or job and slot do not match any more.
         """
+        start, ad = self._read_order(claim, order)
         running: Running | None = claim.running
         if running is not None:
-            if running.start.job == start.job and running.start.run == start.run:
+            if running.start.mark == start.mark:
                 return
             raise Refused(f"slot {slot.name} is busy with job {running.name}", retry=True)
-        job = ClassAd.from_wire(ad)
-        slot_ad = ClassAd.from_wire(self.wire_of(slot))
         if claim.retiring or slot.state is not SlotState.CLAIMED:
             raise Refused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
-        if not requirements_accept(slot_ad, job, self.outside.wall()):
+        claim.ad, claim.ad_wire = ClassAd.from_wire(ad), ad
+        if not self._still_accepts(slot, claim, order["own"]):
             raise Refused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
-        claim.ad, claim.ad_wire = job, ad
+        claim.last = start
         claim.running = Running(self, slot, claim, start)
         slot.moved(SlotState.CLAIMED, Activity.BUSY, self.outside.wall())
         self.touch(slot)
         self.spawn(claim.running.run(), f"job {start.name}")
+
+    @staticmethod
+    def _read_order(claim: Claim, order: dict[str, Any]) -> tuple[Activation, Wire]:
+        base = order.get("base")
+        before = claim.last if base is not None else None
+        if base is not None and (before is None or before.mark != tuple(base)):
+            raise Refused("the order builds on one that is not known here", retry=True)
+        if order.get("shared") is not None:
+            claim.shared = order["shared"]
+        return Activation.from_wire(order["start"], before), {**claim.shared, **order["own"]}
+
+    def _still_accepts(self, slot: Slot, claim: Claim, own: Wire) -> bool:
+        """Whether the slot accepts the job; not asked again for jobs that no expression can tell apart."""
+        rest = {name: value for name, value in own.items() if name not in ALWAYS_DIFFERENT}
+        machine, shared, before = claim.verified
+        if machine is self.machine and shared is claim.shared and before == rest:
+            return True
+        if not requirements_accept(ClassAd.from_wire(self.wire_of(slot)), claim.ad, self.outside.wall()):
+            return False
+        claim.verified = (self.machine, claim.shared, rest)
+        return True
 
     @method(Right.SUBMIT)
     async def deactivate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -282,7 +324,7 @@ class Startd(Role):
 
     @method(Right.SUBMIT)
     async def resume(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A schedd is back: {claim, job, run} -> {state: unknown | idle | running | ending, ad: the slot's}"""
+        """A schedd is back: {claim, job, run} -> {state: unknown | idle | running | ending, ad, forgot}"""
         slot = self.claims.get(str(params.get("claim")))
         if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
             return {"state": "unknown"}
@@ -294,10 +336,24 @@ class Startd(Role):
         self.spawn(self._renew(call.connection, [slot]), "renew")
         ad = self.wire_of(slot)
         if running is None:
+            claim.last = None
             return {"state": "idle", "ad": ad}
         wanted = params.get("job")
-        same = wanted is not None and tuple(wanted) == running.start.job and int(params["run"]) == running.start.run
-        return {"state": "ending" if running.ended or not same else "running", "ad": ad}
+        same = wanted is not None and (*wanted, params.get("run")) == running.start.mark
+        state = "ending" if running.ended or not same else "running"
+        return {"state": state, "ad": ad, "forgot": running.forgot}
+
+    @method(Right.SUBMIT)
+    async def remind(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """What a startd that was restarted no longer knows of the job it runs: an order, as for `activate`."""
+        _, claim = self._claimed(call, params)
+        running: Running | None = claim.running
+        start, ad = self._read_order(claim, params)
+        if running is not None and running.forgot:
+            claim.ad, claim.ad_wire, claim.last = ClassAd.from_wire(ad), ad, start
+            # Of another job than the one here the schedd knows the end already: nothing of it has to go home.
+            running.remember(start if running.start.mark == start.mark else None)
+        return {}
 
     @streaming(Right.SUBMIT)
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -469,14 +525,14 @@ class Startd(Role):
             asked=now,
             born=now,
             link=None,
-            ad=ClassAd.from_wire(note["ad"]),
-            ad_wire=note["ad"],
+            ad=ClassAd(),
+            ad_wire={},
         )
         slot.claim = claim
         slot.key = ""
         self.claims[claim.id] = slot
         slot.moved(SlotState.CLAIMED, Activity.BUSY, wall)
-        claim.running = Running.found(self, slot, claim, Activation.from_wire(note["start"]), keeper)
+        claim.running = Running.found(self, slot, claim, keeper)
         self.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
         self.spawn(claim.running.go_on(), f"job {claim.running.name}")
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.jobs.activation import Activation
+from pool.jobs.activation import Activation, Mode
 from pool.roles.startd.slots import Claim, Slot
 from pool.starter.accounts import NoAccount, account_for
 from pool.starter.keeper import Keeper
@@ -57,7 +57,9 @@ class Running:
         self.start = start
         self.starter: Starter | None = None
         self.ended = False
+        self.forgot = False
         self.why = ""
+        self._reminded = asyncio.Event()
         self._told_start = False
         self._abandoned = False
         self._began = startd.outside.wall()
@@ -67,13 +69,35 @@ class Running:
         return self.start.name
 
     @classmethod
-    def found(cls, startd: Startd, slot: Slot, claim: Claim, start: Activation, keeper: Keeper) -> Running:
-        """A job whose keeper outlived the node."""
+    def found(cls, startd: Startd, slot: Slot, claim: Claim, keeper: Keeper) -> Running:
+        """A job whose keeper outlived the node. What it was started with comes when the schedd is back."""
+        note = keeper.spec.claim
+        start = Activation(
+            job=(int(note["job"][0]), int(note["job"][1])),
+            run=int(note["run"]),
+            owner=claim.owner,
+            mode=Mode.SHARED,
+            executable="",
+            digest=None,
+            argv=(),
+            env={},
+            iwd="/",
+        )
         running = cls(startd, slot, claim, start)
+        running.forgot = True
         running._told_start = True
         account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
         running.starter = Starter.found(keeper, start, account, running._place(), startd.keepers, HomeLink(claim))
         return running
+
+    def remember(self, start: Activation | None) -> None:
+        """The schedd has said again what this job was started with; None when it does not wait for it any more."""
+        self.forgot = False
+        if start is not None:
+            self.start = start
+            if self.starter is not None:
+                self.starter.activation = start
+        self._reminded.set()
 
     @staticmethod
     async def discard(keeper: Keeper) -> None:
@@ -113,6 +137,8 @@ class Running:
             teller.cancel()
             usage.cancel()
         self.ended = True
+        while self.forgot and await self._another_chance(self._reminded):
+            pass
         error = await self._bring_home(end) if self.starter.has_outputs(end) else None
         if self._abandoned:
             await self.starter.done()
@@ -241,14 +267,15 @@ class Running:
             startd.drop(slot)
             return
         startd.owner.claim_idle(slot)
-        if following is not None:
-            try:
-                startd.begin(slot, claim, Activation.from_wire(following["start"]), following["ad"])
-            except PoolError as error:
-                claim.running = Running(startd, slot, claim, Activation.from_wire(following["start"]))
-                startd.spawn(claim.running.refuse(error), "refuse")
-        else:
+        if following is None:
             startd.touch(slot)
+            return
+        try:
+            startd.begin(slot, claim, following)
+        except PoolError as error:
+            start = Activation.from_wire(following["start"], claim.last if following.get("base") else None)
+            claim.running = Running(startd, slot, claim, start)
+            startd.spawn(claim.running.refuse(error), "refuse")
 
     async def refuse(self, error: PoolError) -> None:
         """Report that this job was not started because the slot does not take it any more."""
@@ -323,17 +350,21 @@ class Running:
         return Starter(self.start, account, self._place(), startd.keepers, HomeLink(self.claim))
 
     def _place(self) -> Place:
-        startd, resources = self.startd, self.slot.resources
-        memory = int(resources.get("Memory", 0)) * 2**20
-        state = startd.given.state
-        return Place(
-            slot=self.slot.name,
-            execute=startd.execute,
-            executables=startd.execute.parent / "cached-executables",
-            cpus=max(1, int(resources.get("Cpus", 1))),
-            memory=memory if memory and startd.settings.flag("ENFORCE_MEMORY") else None,
-            hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
-        )
+        claim = self.claim
+        if claim.place is None:
+            startd, resources = self.startd, self.slot.resources
+            memory = int(resources.get("Memory", 0)) * 2**20
+            state = startd.given.state
+            claim.place = Place(
+                slot=self.slot.name,
+                execute=startd.execute,
+                executables=startd.execute.parent / "cached-executables",
+                cpus=max(1, int(resources.get("Cpus", 1))),
+                memory=memory if memory and startd.settings.flag("ENFORCE_MEMORY") else None,
+                hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
+            )
+        place: Place = claim.place
+        return place
 
     def _note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot
@@ -346,6 +377,6 @@ class Running:
             "slot": slot.name,
             "parent": slot.parent.name if slot.parent else None,
             "resources": slot.resources,
-            "ad": claim.ad_wire,
-            "start": self.start.to_wire(),
+            "job": list(self.start.job),
+            "run": self.start.run,
         }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pool.classad import ClassAd
+from pool.jobs.activation import Activation
 from pool.policy.slots import Activity, SlotState
 
 Wire = dict[str, Any]
@@ -37,6 +38,9 @@ class Claim:
         asked: monotonic time at which the renewal now in force was asked for; the lease counts from there.
         link: the connection over which the schedd spoke last.
         ad, ad_wire: the ad of the job that runs, or of the one the claim was made for.
+        last, shared: the start that was ordered last, and what its job's ad shares with its cluster: the
+            next order may say only what is different.
+        verified: what the slot accepted last, so that the same is not asked twice.
         running: the job that is here, from its activation until its end is acknowledged.
     """
 
@@ -51,6 +55,10 @@ class Claim:
     ad: ClassAd
     ad_wire: Wire
     running: Any = None
+    last: Activation | None = None
+    shared: Wire = field(default_factory=dict)
+    verified: tuple[Any, Any, Any] = (None, None, None)
+    place: Any = None
     reconnected: asyncio.Event = field(default_factory=asyncio.Event)
     retiring: bool = False
 
