@@ -1,0 +1,101 @@
+"""evalInEachContext(expression, ads) and countMatches(expression, ads): an expression seen from each ad of a list.
+
+A first argument that names an attribute stands for that attribute's expression, looked up where the call is;
+otherwise the argument itself is the expression. In each ad, names that it does not have are looked up in the
+ad's surroundings and then on the other side of the match, which is how a job's RequireGPUs is tried against
+each GPU of a machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pool.classad import operations
+from pool.classad.expr import Expr
+from pool.classad.functions.registry import Compiled, Family
+from pool.classad.nodes import Node, Ref
+from pool.classad.scope import ListValue, Scope, made, outermost
+from pool.classad.values import ERROR, UNDEFINED
+
+FUNCTIONS = Family()
+
+
+def _expression(node: Node, compiled: Compiled, scope: Scope) -> tuple[Compiled, int]:
+    """What is to be evaluated in each ad, and what one evaluation costs."""
+    found = dereferenced(node, scope) if isinstance(node, Ref) else None
+    if found is None:
+        return compiled, 2 * node.height
+    if type(found) is Expr:
+        return found.compiled or found.compile(), found.weight
+    return (lambda s: found), 1
+
+
+def dereferenced(node: Ref, scope: Scope) -> Any:
+    """What the ad holds for a reference, unevaluated: a scalar or an Expr; None when it is found nowhere."""
+    key = node.name.lower()
+    starts: list[Scope] = []
+    if node.base is not None:
+        base = _base_scope(node.base, scope)
+        if base is not None:
+            starts = [base]
+    elif node.absolute:
+        starts = [outermost(scope)]
+    else:
+        starts = [scope] if scope.other is None else [scope, scope.other]
+    for start in starts:
+        current: Scope | None = start
+        while current is not None:
+            found = current.get(key)
+            if found is not None:
+                return found
+            current = current.outer
+    return None
+
+
+def _base_scope(node: Node, scope: Scope) -> Scope | None:
+    from pool.classad.compiling import compile_node
+
+    value = compile_node(node)(scope)
+    return value if type(value) is Scope else None
+
+
+def _in_context(run: Compiled, cost: int, item: Any, caller: Scope) -> Any:
+    if type(item) is not Scope:
+        return UNDEFINED if item is UNDEFINED else ERROR
+    caller.spend(cost)
+    inner = Scope(item.ad, item.outer, caller.root)
+    top = outermost(item)
+    inner.other = item.other if item.outer is None else top.other
+    return run(inner)
+
+
+def _each(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...], scope: Scope) -> list[Any] | Any:
+    items = arguments[1](scope)
+    if type(items) is not ListValue:
+        return items
+    run, cost = _expression(nodes[0], arguments[0], scope)
+    return [_in_context(run, cost, item, scope) for item in items.items(scope)]
+
+
+@FUNCTIONS.lazy("evalInEachContext", 2)
+def _eval_in_each_context(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...]) -> Compiled:
+    def run(s: Scope) -> Any:
+        values = _each(nodes, arguments, s)
+        if type(values) is list:
+            return made(values)
+        return UNDEFINED if values is UNDEFINED else ERROR
+
+    return run
+
+
+@FUNCTIONS.lazy("countMatches", 2)
+def _count_matches(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...]) -> Compiled:
+    def run(s: Scope) -> Any:
+        values = _each(nodes, arguments, s)
+        if type(values) is list:
+            return sum(1 for value in values if type(value) in operations.NUMBERS and value)
+        return 0 if values is UNDEFINED else ERROR
+
+    return run
+
+

@@ -1,0 +1,61 @@
+"""How a family declares its functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.classad.nodes import Node
+from pool.classad.scope import Scope
+
+MANY = 10_000
+"""More arguments than anybody writes."""
+
+Compiled = Callable[[Scope], Any]
+Binder = Callable[[tuple[Node, ...], tuple[Compiled, ...]], Compiled]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A function and how many arguments it takes."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Strict(Entry):
+    """`apply(scope, *values)`: all arguments are evaluated first, from the left."""
+
+    apply: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy(Entry):
+    """`bind(trees, compiled)` gives the function of a scope; it evaluates what it needs."""
+
+    bind: Binder
+
+
+@dataclass(slots=True)
+class Family:
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def strict(self, name: str, least: int, most: int | None = None) -> Callable[..., Any]:
+        """Decorator: the function is called with the scope and the values of its arguments."""
+
+        def add(apply: Callable[..., Any]) -> Callable[..., Any]:
+            self.entries[name.lower()] = Strict(least, least if most is None else most, apply)
+            return apply
+
+        return add
+
+    def lazy(self, name: str, least: int, most: int | None = None) -> Callable[[Binder], Binder]:
+        """Decorator: the function is given its arguments' trees and compiled forms."""
+
+        def add(bind: Binder) -> Binder:
+            self.entries[name.lower()] = Lazy(least, least if most is None else most, bind)
+            return bind
+
+        return add

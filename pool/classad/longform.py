@@ -1,0 +1,55 @@
+"""The long form: one `Name = expression` a line, what job and machine ads are printed and stored in.
+
+Values are printed as users know them (`1.5`, `=?=`); a string with a line feed, or that ends with a backslash
+in the middle of an expression, does not survive the form. The wire does not use it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pool.classad.ad import ClassAd
+from pool.classad.errors import ParseError
+from pool.classad.expr import Expr, literal
+from pool.classad.nodes import Literal
+from pool.classad.parser import parse_beginning
+
+_LINE = re.compile(r"\s*([^=]*?) *= *(.*)\Z", re.DOTALL)
+
+
+def to_long(ad: ClassAd) -> str:
+    """The ad's lines, by name, each ended by a line feed; inherited attributes included."""
+    pairs: list[tuple[str, Any]] = sorted((name, found) for name, _, found in _by_name(ad))
+    return "".join([f"{name} = {text}\n" for name, text in pairs])
+
+
+def _by_name(ad: ClassAd) -> list[tuple[str, str, str]]:
+    return [(name, key, literal(found).long_text()) for name, key, found in ad.all()]
+
+
+def from_long(text: str) -> ClassAd:
+    """The ad of such lines. Empty lines and lines that begin with `#` are skipped; what follows a complete
+    expression on its line is ignored; of an attribute given twice the last counts.
+
+    Raises:
+        ParseError: naming the line and the attribute.
+    """
+    ad = ClassAd()
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.rstrip("\r \t")
+        if not stripped.strip() or stripped.lstrip().startswith("#"):
+            continue
+        got = _LINE.match(stripped)
+        if got is None or not got[1]:
+            raise ParseError(f"line {number} of an ad is no 'Name = expression': {stripped[:60]!r}", 0)
+        ad[got[1]] = read_line(got[1], got[2], number)
+    return ad
+
+
+def read_line(name: str, text: str, number: int) -> Expr:
+    try:
+        node = parse_beginning(text, old=True)
+    except ParseError as error:
+        raise ParseError(f"line {number} of an ad, {name}: {error.message}", error.position) from None
+    return literal(node.value) if type(node) is Literal else Expr(node)

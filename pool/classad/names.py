@@ -1,0 +1,42 @@
+"""Attribute names: looked up without regard to case, printed as they were first spelled.
+
+Ads key their attributes by the folded name. The spelling is kept once for the whole process, because a pool's
+ads share a few hundred names; only an ad that spells a name otherwise than it was first seen carries its own
+spelling. Both tables are bounded, so that nobody can fill a daemon's memory with invented names.
+"""
+
+from __future__ import annotations
+
+_LIMIT = 50_000
+
+_folded: dict[str, str] = {}
+_spelled: dict[str, str] = {}
+
+SCOPE_NAMES = frozenset({"my", "self", "target", "other", "parent", "root", "toplevel", "ad", "left", "right"})
+"""Names that mean an ad rather than an attribute, unless an ad has an attribute of that name."""
+
+SHADOWED: set[str] = set()
+"""Those of SCOPE_NAMES that some ad has used as an attribute; while it is empty lookups are shorter."""
+
+
+def fold(name: str) -> str:
+    """The key of an attribute name."""
+    key = _folded.get(name)
+    if key is not None:
+        return key
+    key = name.lower()
+    if len(_folded) < _LIMIT and len(name) < 256:
+        _folded[name] = key
+        _spelled.setdefault(key, name)
+    if key in SCOPE_NAMES:
+        SHADOWED.add(key)
+    return key
+
+
+def usual_spelling(key: str) -> str:
+    """How the process first saw this key spelled; the key itself when it was never noted."""
+    return _spelled.get(key, key)
+
+
+def names_a_scope(name: str) -> bool:
+    return name.lower() in SCOPE_NAMES

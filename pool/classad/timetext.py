@@ -1,0 +1,127 @@
+"""Times as text: what absTime("...") and relTime("...") read, and how both kinds of time are printed.
+
+Local time is that of the process's time zone; no clock is read here.
+"""
+
+from __future__ import annotations
+
+import calendar
+import math
+import re
+import time
+from collections.abc import Callable
+
+from pool.classad.values import AbsTime, RelTime
+
+_ZONE = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})\Z")
+_TWO = re.compile(r"[^0-9]*([0-9]{2})")
+_FOUR = re.compile(r"[^0-9]*([0-9]{4})")
+_RELATIVE = re.compile(
+    r"""\s*(?P<sign>-)?\s*
+    (?:(?P<days>[0-9]*)\s*[dD+]\s*)?
+    (?:(?P<hours>[0-9]*)\s*[hH:]\s*)?
+    (?:(?P<minutes>[0-9]*)\s*[mM:]\s*)?
+    (?:(?P<seconds>[0-9]*\.?[0-9]*)\s*[sS]?)\s*\Z""",
+    re.VERBOSE | re.ASCII,
+)
+
+
+def local_offset(seconds: int, *, summer: bool = True) -> int:
+    """Seconds east of Greenwich of the local time zone at that moment; without summer time if asked so."""
+    try:
+        local = time.localtime(seconds)
+    except (OverflowError, ValueError, OSError):
+        return -time.timezone
+    offset = local.tm_gmtoff
+    return offset if summer or not local.tm_isdst else -time.timezone
+
+
+def read_abstime(text: str) -> AbsTime | None:
+    """Year, month, day, hours, minutes, seconds in this order, anything that is no digit between them, and at
+    the end Z, +hh:mm or -hhmm; without it local time is meant. None when it is no such text.
+    """
+    stripped = text.rstrip(" \t\n\v\f\r")
+    offset: int | None = None
+    if len(stripped) > 1 and stripped[-1] in "zZ":
+        offset = 0
+        text = stripped[:-1]
+    else:
+        zone = _ZONE.search(text)
+        if zone is not None and zone.start() > 0:
+            offset = int(zone[2]) * 3600 + int(zone[3]) * 60
+            if zone[1] == "-":
+                offset = -offset
+            text = text[: zone.start()]
+    year = _FOUR.match(text)
+    if year is None:
+        return None
+    fields = [1, 0, 0, 0, 0]
+    position = year.end()
+    for index in range(5):
+        field = _TWO.match(text, position)
+        if field is None:
+            break
+        fields[index] = int(field[1])
+        position = field.end()
+    if re.match(r"[^0-9]*[0-9]", text[position:]):
+        return None
+    month, day, hours, minutes, seconds = fields
+    years, month = divmod(int(year[1]) * 12 + month - 1, 12)
+    if not 1 <= years <= 9999:
+        return None
+    shown = calendar.timegm((years, month + 1, 1, hours, minutes, seconds)) + (day - 1) * 86400
+    if offset is None:
+        offset = local_offset(shown - local_offset(shown, summer=False))
+    return AbsTime(shown - offset, offset)
+
+
+def read_reltime(text: str) -> RelTime | None:
+    """`[-][days+][hours:][minutes:]seconds`, or the same with the letters d, h, m, s. None when it is neither."""
+    got = _RELATIVE.match(text)
+    if got is None:
+        return None
+    seconds = got["seconds"]
+    total = int(got["days"] or 0) * 86400 + int(got["hours"] or 0) * 3600 + int(got["minutes"] or 0) * 60
+    whole = total + (float(seconds) if seconds not in ("", ".") else 0.0)
+    return RelTime(-whole if got["sign"] else whole)
+
+
+FOLDED: dict[str, Callable[[str], AbsTime | RelTime | None]] = {"abstime": read_abstime, "reltime": read_reltime}
+"""Functions that the parser applies at once when their only argument is a literal string."""
+
+
+def civil(seconds: int) -> time.struct_time:
+    """Calendar fields of a moment already moved to the zone it is shown in."""
+    try:
+        return time.gmtime(seconds)
+    except (OverflowError, ValueError, OSError):
+        return time.gmtime(0)
+
+
+def print_abstime(moment: AbsTime) -> str:
+    shown = civil(moment.seconds + moment.offset)
+    sign = "+" if moment.offset > 0 else "-"
+    offset = abs(moment.offset)
+    return (
+        f"{shown.tm_year:04d}-{shown.tm_mon:02d}-{shown.tm_mday:02d}"
+        f"T{shown.tm_hour:02d}:{shown.tm_min:02d}:{shown.tm_sec:02d}"
+        f"{sign}{offset // 3600:02d}:{offset // 60 % 60:02d}"
+    )
+
+
+def print_reltime(span: float) -> str:
+    """`days+hh:mm:ss`, leading parts that are zero left out; a fraction of a second is kept."""
+    if not math.isfinite(span):
+        return "-2147483648" if math.isnan(span) else ("-" if span < 0 else "") + "inf"
+    sign, span = ("-", -span) if span < 0 else ("", span)
+    whole = int(span)
+    fraction = span - math.floor(span)
+    days, hours, minutes = whole // 86400, whole % 86400 // 3600, whole % 3600 // 60
+    seconds = f"{whole % 60:02d}" if fraction == 0 else ("%02g" % (whole % 60 + fraction))
+    if days:
+        return f"{sign}{days}+{hours:02d}:{minutes:02d}:{seconds}"
+    if hours:
+        return f"{sign}{hours:02d}:{minutes:02d}:{seconds}"
+    if minutes:
+        return f"{sign}{minutes:02d}:{seconds}"
+    return sign + seconds
