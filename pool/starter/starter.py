@@ -10,6 +10,7 @@ After a restart of the node it is made again around a keeper that was found (`St
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
@@ -51,9 +52,14 @@ class Account:
         return (self.uid, self.gid) if self.switch else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
-    """Where a job runs: the slot's share of the machine and the node's directories."""
+    """Where a job runs: the slot's share of the machine and the node's directories.
+
+    Attributes:
+        empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
+            a directory that has not changed since needs no look.
+    """
 
     slot: str
     execute: Path
@@ -61,6 +67,7 @@ class Place:
     cpus: int
     memory: int | None
     hidden: tuple[str, ...] = ()
+    empty: int | None = None
 
 
 class StartRefused(PoolError):
@@ -187,13 +194,16 @@ class Starter:
         self.clean()
 
     def clean(self) -> None:
-        """Leave the scratch directory empty."""
+        """Leave the scratch directory empty, or none."""
         try:
-            left = os.listdir(self.scratch)
+            if self.place.empty is not None and os.stat(self._scratch).st_mtime_ns == self.place.empty:
+                return
+            left = os.listdir(self._scratch)
         except FileNotFoundError:
-            return
+            left = []
+        self.place.empty = None
         if left:
-            remove_scratch(self.scratch)
+            remove_scratch(self._scratch)
 
     def output(self, which: str) -> Path:
         """Where the job's standard output or error lies on this machine while it runs."""
@@ -205,13 +215,13 @@ class Starter:
     # -- steps -------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        try:
-            os.mkdir(self.scratch, 0o700)
-        except FileExistsError:
-            # Left by the job before, and empty: `clean` saw to it.
-            pass
+        if self.place.empty is not None:
+            return
+        with contextlib.suppress(FileExistsError):  # left by the job before, and empty: `clean` saw to it
+            os.mkdir(self._scratch, 0o700)
         if self.account.switch:
-            os.chown(self.scratch, self.account.uid, self.account.gid)
+            os.chown(self._scratch, self.account.uid, self.account.gid)
+        self.place.empty = os.stat(self._scratch).st_mtime_ns
 
     async def _stage_in(self) -> None:
         activation = self.activation

@@ -11,10 +11,12 @@ from typing import Any
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold
 from pool.jobs.states import Happening
-from pool.policy.exits import Verdict, after_exit
+from pool.policy.exits import Decision, Verdict, after_exit
 from pool.policy.queue import RUNNING, Job
 from pool.roles.schedd.ledger import Step
 
+#: What becomes of a job that says nothing about it.
+COMPLETED = Decision(Verdict.COMPLETE)
 #: A job that a machine could not start this often in a row is held instead of being tried for ever.
 MOST_FAILED_STARTS = 5
 
@@ -68,8 +70,10 @@ def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: fl
     if report.get("output_error"):
         error = report["output_error"]
         return [hold_step(job, f"its output could not be brought home: {error}", Hold.TRANSFER_OUTPUT, changes)]
-    job.update(changes)
-    verdict = after_exit(job.ad(), now)
+    verdict = COMPLETED
+    if job.get("OnExitHold") is not None or job.get("OnExitRemove") is not None:
+        job.update(changes)
+        verdict = after_exit(job.ad(), now)
     if verdict.verdict is Verdict.HOLD:
         return [
             Step(job, None, dict(changes), EventKind.TERMINATED, data),

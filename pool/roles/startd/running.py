@@ -61,6 +61,7 @@ class Running:
         self.why = ""
         self._reminded = asyncio.Event()
         self._told_start = False
+        self._teller: asyncio.TimerHandle | None = None
         self._abandoned = False
         self._began = startd.outside.wall()
 
@@ -129,13 +130,11 @@ class Running:
         assert self.starter is not None
         assert self.starter.keeper is not None
         loop = asyncio.get_running_loop()
-        teller = loop.call_later(TELL_AFTER, self._tell_start)
-        usage = loop.call_later(USAGE_EVERY, self._tell_usage)
+        self._teller = loop.call_later(TELL_AFTER, self._tell_start)
         try:
             end = await self.starter.wait()
         finally:
-            teller.cancel()
-            usage.cancel()
+            self._teller.cancel()
         self.ended = True
         while self.forgot and await self._another_chance(self._reminded):
             pass
@@ -305,6 +304,7 @@ class Running:
                 return None
 
     def _tell_start(self) -> None:
+        self._teller = asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
         if not self._told_start:
             self._told_start = True
             self._tell("started", {"started": self._began})
@@ -320,7 +320,8 @@ class Running:
             "usage",
             {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu},
         )
-        asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
+        if not self.ended:
+            self._teller = asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
         self.startd.spawn(self._tell_now(kind, data), kind)
