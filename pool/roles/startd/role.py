@@ -185,7 +185,7 @@ class Startd(Role):
                 refused = taken
                 break
             made.append(taken)
-            self._make_claim(taken, call, grant.submitter, params, job)
+            self._make_claim(taken, call, grant.submitter, params)
         grant.count -= len(made)
         if refused or not grant.count:
             slot.grants.remove(grant)
@@ -228,7 +228,7 @@ class Startd(Role):
         self.slots[dynamic.name] = dynamic
         return dynamic
 
-    def _make_claim(self, slot: Slot, call: Call, submitter: str, params: dict[str, Any], job: ClassAd) -> None:
+    def _make_claim(self, slot: Slot, call: Call, submitter: str, params: dict[str, Any]) -> None:
         now = asyncio.get_running_loop().time()
         slot.claim = Claim(
             id=f"{slot.name}@{self.given.node}#{self.outside.secret(16)}",
@@ -239,8 +239,7 @@ class Startd(Role):
             asked=now,
             born=now,
             link=call.connection,
-            ad=job,
-            ad_wire={},
+            ad_wire=params["ad"],
         )
         self.claims[slot.claim.id] = slot
         slot.key = ""
@@ -270,7 +269,7 @@ class Startd(Role):
             raise Refused(f"slot {slot.name} is busy with job {running.name}", retry=True)
         if claim.retiring or slot.state is not SlotState.CLAIMED:
             raise Refused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
-        claim.ad, claim.ad_wire = ClassAd.from_wire(ad), ad
+        claim.ad_wire = ad
         if not self._still_accepts(slot, claim, order["own"]):
             raise Refused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
         claim.last = start
@@ -350,7 +349,7 @@ class Startd(Role):
         running: Running | None = claim.running
         start, ad = self._read_order(claim, params)
         if running is not None and running.forgot:
-            claim.ad, claim.ad_wire, claim.last = ClassAd.from_wire(ad), ad, start
+            claim.ad_wire, claim.last = ad, start
             # Of another job than the one here the schedd knows the end already: nothing of it has to go home.
             running.remember(start if running.start.mark == start.mark else None)
         return {}
@@ -525,7 +524,6 @@ class Startd(Role):
             asked=now,
             born=now,
             link=None,
-            ad=ClassAd(),
             ad_wire={},
         )
         slot.claim = claim

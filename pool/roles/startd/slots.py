@@ -37,7 +37,7 @@ class Claim:
         id: secret; the bearer, calling from `node`, may use the slot.
         asked: monotonic time at which the renewal now in force was asked for; the lease counts from there.
         link: the connection over which the schedd spoke last.
-        ad, ad_wire: the ad of the job that runs, or of the one the claim was made for.
+        ad_wire: the ad of the job that runs, or of the one the claim was made for.
         last, shared: the start that was ordered last, and what its job's ad shares with its cluster: the
             next order may say only what is different.
         verified: what the slot accepted last, so that the same is not asked twice.
@@ -52,7 +52,6 @@ class Claim:
     asked: float
     born: float
     link: Any
-    ad: ClassAd
     ad_wire: Wire
     running: Any = None
     last: Activation | None = None
@@ -61,6 +60,15 @@ class Claim:
     place: Any = None
     reconnected: asyncio.Event = field(default_factory=asyncio.Event)
     retiring: bool = False
+
+    _ad: tuple[Wire, ClassAd] | None = None
+
+    @property
+    def ad(self) -> ClassAd:
+        """The job's ad; made when somebody evaluates against it, which for short jobs nobody does."""
+        if self._ad is None or self._ad[0] is not self.ad_wire:
+            self._ad = (self.ad_wire, ClassAd.from_wire(self.ad_wire))
+        return self._ad[1]
 
     @property
     def until(self) -> float:
