@@ -160,7 +160,7 @@ def _ad_text(case: Json) -> bool:
         return bool(wanted["t"] == "parse_error")
     got = {
         "new": ad.to_new(),
-        "long": ad.to_long(),
+        "long": ad.to_long() + "\n" if len(ad) else "",
         "json": ad.to_json(),
         "xml": ad.to_xml(),
         "pretty": ad.to_new(PRETTY),

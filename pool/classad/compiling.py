@@ -74,10 +74,28 @@ def _ref(node: Ref) -> Compiled:
             return _of_target(key, word)
         if word in ("my", "self"):
             return _of_my(key, word)
+    if type(base) is Subscript:
+        return _of_subscript(base, key)
     inner = compile_node(base)
 
     def run(s: Scope) -> Any:
         return selected(inner(s), key, s)
+
+    return run
+
+
+def _of_subscript(node: Subscript, key: str) -> Compiled:
+    """`list[n].Name`; and `ad["Nested"].Name`, which is undefined: the reference loses an ad that was taken out of
+    another by a subscript (`ad.Nested.Name` and `ad["Nested"]["Name"]` work).
+    """
+    outer, index = compile_node(node.base), compile_node(node.index)
+
+    def run(s: Scope) -> Any:
+        holder = outer(s)
+        base = operations.subscript(holder, index(s))
+        if type(base) is Scope and type(holder) is Scope:
+            return UNDEFINED
+        return selected(base, key, s)
 
     return run
 

@@ -94,7 +94,7 @@ class Expr:
             from pool.classad.compiling import compile_node
 
             node = self.node
-            self.height = 2 * node.height + 2
+            self.height = node.height + 1
             self.weight = weight(node)
             self.compiled = compile_node(node)
         return self.compiled

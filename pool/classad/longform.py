@@ -7,8 +7,6 @@ in the middle of an expression, does not survive the form. The wire does not use
 from __future__ import annotations
 
 import re
-from typing import Any
-
 from pool.classad.ad import ClassAd
 from pool.classad.errors import ParseError
 from pool.classad.expr import Expr, literal
@@ -19,13 +17,9 @@ _LINE = re.compile(r"\s*([^=]*?) *= *(.*)\Z", re.DOTALL)
 
 
 def to_long(ad: ClassAd) -> str:
-    """The ad's lines, by name, each ended by a line feed; inherited attributes included."""
-    pairs: list[tuple[str, Any]] = sorted((name, found) for name, _, found in _by_name(ad))
-    return "".join([f"{name} = {text}\n" for name, text in pairs])
-
-
-def _by_name(ad: ClassAd) -> list[tuple[str, str, str]]:
-    return [(name, key, literal(found).long_text()) for name, key, found in ad.all()]
+    """The ad's lines, by name, with a line feed between them; inherited attributes included."""
+    pairs = sorted((name, literal(found).long_text()) for name, _, found in ad.all())
+    return "\n".join([f"{name} = {text}" for name, text in pairs])
 
 
 def from_long(text: str) -> ClassAd:

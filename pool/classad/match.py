@@ -18,14 +18,10 @@ def accepts(value: Any) -> bool:
     return bool(value) if isinstance(value, (bool, int, float)) else False
 
 
-def _attribute(name: str, my: ClassAd, target: ClassAd, now: float | None) -> Any:
-    found = my.held(name)
-    return evaluate(found, my, target, now) if type(found) is Expr else found
-
-
 def requirements_accept(my: ClassAd, target: ClassAd, now: float | None = None) -> bool:
     """Whether `my` accepts `target`: its Requirements are true. Without Requirements it does not."""
-    return accepts(_attribute("Requirements", my, target, now))
+    found = my.held("Requirements")
+    return accepts(evaluate(found, my, target, now) if type(found) is Expr else found)
 
 
 def symmetric_match(a: ClassAd, b: ClassAd, now: float | None = None) -> bool:
@@ -34,8 +30,13 @@ def symmetric_match(a: ClassAd, b: ClassAd, now: float | None = None) -> bool:
 
 
 def rank(my: ClassAd, target: ClassAd, now: float | None = None) -> float:
-    """How much `my` prefers `target`; 0.0 when Rank is absent, no number, or nan."""
-    value = _attribute("Rank", my, target, now)
+    """How much `my` prefers `target`; 0.0 when Rank is no number, or nan. An ad without Rank has the other's, as
+    unscoped names fall through to the other ad (0.0 when there is none either).
+    """
+    found = my.held("Rank")
+    if found is None:
+        my, target, found = target, my, target.held("Rank")
+    value = evaluate(found, my, target, now) if type(found) is Expr else found
     if not isinstance(value, (bool, int, float)) or math.isnan(value):
         return 0.0
     return float(value)

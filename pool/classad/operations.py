@@ -62,6 +62,13 @@ def compare(sign: str, a: Any, b: Any) -> Any:
     return ERROR
 
 
+def promoted(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two numbers as the type that they are compared in."""
+    if type(a) is float or type(b) is float:
+        return float(a), float(b)
+    return int(a), int(b)
+
+
 def identical(a: Any, b: Any) -> Any:
     """`a is b`; ERROR for two lists or two ads."""
     kind = type(a)

@@ -72,7 +72,7 @@ def _collected(walk: _Walk, expr: Expr) -> frozenset[str]:
 class _Walk:
     """One walk through expressions, gathering names by their keys (the first spelling stays)."""
 
-    __slots__ = ("follow_scopes", "full", "inside", "outside", "seen", "top")
+    __slots__ = ("follow_scopes", "full", "inside", "outside", "scope_only", "seen", "top")
 
     def __init__(self, top: Scope, *, follow_scopes: bool, full: bool = True) -> None:
         self.top = top
@@ -80,25 +80,28 @@ class _Walk:
         self.full = full
         self.inside: dict[str, str] = {}
         self.outside: dict[str, str] = {}
-        self.seen: set[tuple[int, str]] = set()
+        self.seen: set[tuple[int, str, bool]] = set()
+        self.scope_only = False
 
-    def node(self, node: Node, scope: Scope, depth: int, *, only_scope: bool = False) -> None:
+    def node(self, node: Node, scope: Scope, depth: int) -> None:
         self.top.spend(1)
         if depth > _DEEPEST:
             raise EvaluationFailed("too deep")
         if isinstance(node, Ref):
             self.reference(node, scope, depth)
             return
-        if only_scope and isinstance(node, AdNode):
+        if self.scope_only and isinstance(node, AdNode):
             return
         for below in children(node):
-            self.node(below, scope, depth + 1, only_scope=only_scope)
+            self.node(below, scope, depth + 1)
 
     def reference(self, node: Ref, scope: Scope, depth: int) -> None:
         start = outermost(scope) if node.absolute else scope
         if node.base is not None:
             if self.follow_scopes:
-                self.node(node.base, scope, depth + 1, only_scope=True)
+                before, self.scope_only = self.scope_only, True
+                self.node(node.base, scope, depth + 1)
+                self.scope_only = before
             value = _evaluated(node.base, scope)
             if value is UNDEFINED:
                 self.beyond(node, scope, depth)
@@ -126,7 +129,7 @@ class _Walk:
             if found is not None:
                 if current is self.top or current.ad is self.top.ad:
                     self.inside.setdefault(key, name)
-                mark = (id(current.ad), key)
+                mark = (id(current.ad), key, self.scope_only)
                 if type(found) is Expr and mark not in self.seen:
                     self.seen.add(mark)
                     self.node(found.node, current, depth + 1)

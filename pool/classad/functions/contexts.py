@@ -20,24 +20,31 @@ from pool.classad.values import ERROR, UNDEFINED
 FUNCTIONS = Family()
 
 
-def _expression(node: Node, compiled: Compiled, scope: Scope) -> tuple[Compiled, int]:
-    """What is to be evaluated in each ad, and what one evaluation costs."""
-    found = dereferenced(node, scope) if isinstance(node, Ref) else None
+def _expression(node: Node, compiled: Compiled, scope: Scope) -> tuple[Compiled, int, Scope]:
+    """What is to be evaluated in each ad, what one evaluation costs, and the scope to find the list in."""
+    if not isinstance(node, Ref):
+        return compiled, node.height, scope
+    found, where = dereferenced(node, scope)
     if found is None:
-        return compiled, 2 * node.height
+        return compiled, node.height, where
     if type(found) is Expr:
-        return found.compiled or found.compile(), found.weight
-    return (lambda s: found), 1
+        return found.compiled or found.compile(), found.weight, where
+    return (lambda s: found), 1, where
 
 
-def dereferenced(node: Ref, scope: Scope) -> Any:
-    """What the ad holds for a reference, unevaluated: a scalar or an Expr; None when it is found nowhere."""
+def dereferenced(node: Ref, scope: Scope) -> tuple[Any, Scope]:
+    """What is held for a reference, unevaluated (a scalar or an Expr; None when it is found nowhere), and the
+    scope in which the search ended.
+
+    The reference goes on from there: it looks for the list in the ad where the expression was found, and during
+    a match, when it was found in neither ad, in the match itself, where no list is.
+    """
     key = node.name.lower()
-    starts: list[Scope] = []
     if node.base is not None:
         base = _base_scope(node.base, scope)
-        if base is not None:
-            starts = [base]
+        if base is None:
+            return None, scope
+        starts = [base]
     elif node.absolute:
         starts = [outermost(scope)]
     else:
@@ -47,9 +54,16 @@ def dereferenced(node: Ref, scope: Scope) -> Any:
         while current is not None:
             found = current.get(key)
             if found is not None:
-                return found
+                return found, current
             current = current.outer
-    return None
+    end = outermost(starts[-1])
+    return None, end if end.other is None else _nothing(scope)
+
+
+def _nothing(scope: Scope) -> Scope:
+    from pool.classad.ad import ClassAd
+
+    return Scope(ClassAd(), None, scope.root)
 
 
 def _base_scope(node: Node, scope: Scope) -> Scope | None:
@@ -70,10 +84,10 @@ def _in_context(run: Compiled, cost: int, item: Any, caller: Scope) -> Any:
 
 
 def _each(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...], scope: Scope) -> list[Any] | Any:
+    run, cost, scope = _expression(nodes[0], arguments[0], scope)
     items = arguments[1](scope)
     if type(items) is not ListValue:
         return items
-    run, cost = _expression(nodes[0], arguments[0], scope)
     return [_in_context(run, cost, item, scope) for item in items.items(scope)]
 
 

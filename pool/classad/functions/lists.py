@@ -107,13 +107,17 @@ def average(scope: Scope, items: Any) -> Any:
 
 
 def _extreme(scope: Scope, items: Any, sign: str) -> Any:
+    """The extreme number, of the type that all those before it in the list were promoted to."""
     numbers = _numbers(scope, items)
     if type(numbers) is not list:
         return numbers
-    best: Any = UNDEFINED
-    for number in numbers:
-        if best is UNDEFINED or operations.compare(sign, number, best) is True:
-            best = number
+    if not numbers:
+        return UNDEFINED
+    best = numbers[0]
+    for number in numbers[1:]:
+        best, candidate = operations.promoted(best, number)
+        if operations.compare(sign, candidate, best) is True:
+            best = candidate
     return best
 
 

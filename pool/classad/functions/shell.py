@@ -2,7 +2,7 @@
 
 In form 2 words are separated by white space and quoted with single quotes, a quote within quotes doubled; an
 environment is such words `NAME=value`. In form 1 arguments are split at white space and environment entries at
-semicolons (or at the bar, when it comes first).
+semicolons, or at another sign when the text begins with that.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pool.classad.values import ERROR, UNDEFINED
 FUNCTIONS = Family()
 
 _SPACE = " \t\n\r"
+_DELIMITERS = "!#$%&*+,-/:;<>?@^`|~"
 
 
 def split_words(text: str) -> list[str] | None:
@@ -89,7 +90,7 @@ def environment_to_form_2(scope: Scope, text: Any) -> Any:
         return ERROR
     scope.spend(len(text) // 8)
     delimiter = ";"
-    if text[:1] in (";", "|") and text:
+    if text and text[0] in _DELIMITERS:
         delimiter, text = text[0], text[1:]
     entries: dict[str, str | None] = {}
     for part in text.replace("\n", delimiter).split(delimiter):
