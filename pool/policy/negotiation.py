@@ -2,8 +2,8 @@
 
 This is EV 3.5's RESCHEDULE with users of equal priority: the next slot goes to the submitter that has the fewest, those
 it runs on already counted, and between equals to the one whose oldest job has waited longest. Within a submitter
-requests come in the order the schedd gave them (its PRIO), so that whoever came first is served first. FIND SERVER's two
-walks through the machines (with preferences, then without) become one sort by the job's Rank, as RL 3.2 has it.
+requests come in the order the schedd gave them (its PRIO), so that whoever came first is served first. FIND SERVER's
+two walks through the machines (with preferences, then without) become one sort by the job's Rank, as RL 3.2 has it.
 
 A partitionable slot can answer several requests in one cycle: its free resources are lessened by each match, so
 that one match may carry a *count* of jobs to be carved out of the slot.
@@ -116,12 +116,13 @@ def cycle(
 class _Submitter:
     """One submitter within a cycle: what it still wants, and what was found not to fit anywhere."""
 
-    __slots__ = ("has", "left", "name", "oldest", "requests")
+    __slots__ = ("has", "left", "name", "oldest", "requests", "walk")
 
     def __init__(self, name: str, requests: list[Request], has: int) -> None:
         self.name = name
         self.has = has
         self.requests = requests
+        self.walk: Candidates | None = None
         self.left = {request.number: request.count for request in requests if request.count > 0}
         self.oldest = min(request.oldest for request in requests)
 
@@ -139,32 +140,51 @@ class _Submitter:
         while self.requests:
             request = self.requests[0]
             wanted = min(most, self.left.get(request.number, 0))
-            match = find_server(self.name, request, wanted, machines, now) if wanted else None
-            if match is None:
+            if wanted and self.walk is None:
+                self.walk = Candidates(request.ad, machines, now)
+            best = self.walk.best() if wanted and self.walk is not None else None
+            if best is None:
                 self.requests.pop(0)
+                self.walk = None
                 continue
-            outcome.matches.append(match)
-            self.has += match.count
-            self.left[request.number] -= match.count
+            count = _consume(best, request.ad, wanted, now)
+            outcome.matches.append(Match(self.name, request.number, best.name, count))
+            self.has += count
+            self.left[request.number] -= count
             if not self.left[request.number]:
                 del self.left[request.number]
-            return match.count
+            return count
         return 0
 
 
-def find_server(submitter: str, request: Request, most: int, machines: Sequence[Machine], now: float) -> Match | None:
-    """The best free slot for a request, taken in its name; None when no slot matches."""
-    best: Machine | None = None
-    best_key: tuple[float, float] = (0.0, 0.0)
-    for machine in machines:
-        if machine.taken or not symmetric_match(request.ad, machine.ad, now):
-            continue
-        key = (rank(request.ad, machine.ad, now), rank(machine.ad, request.ad, now))
-        if best is None or key > best_key:
-            best, best_key = machine, key
-    if best is None:
+class Candidates:
+    """The slots that match one request, best first: by the job's rank, then the machine's, then as they came.
+
+    Each slot is looked at once for a request, however many jobs stand behind it; one that was carved meanwhile is
+    looked at again when its turn comes.
+    """
+
+    def __init__(self, request: ClassAd, machines: Sequence[Machine], now: float) -> None:
+        self._request = request
+        self._now = now
+        found = [
+            (-rank(request, machine.ad, now), -rank(machine.ad, request, now), place, machine, machine.ad)
+            for place, machine in enumerate(machines)
+            if not machine.taken and symmetric_match(request, machine.ad, now)
+        ]
+        found.sort(key=lambda entry: entry[:3], reverse=True)
+        self._waiting = found
+
+    def best(self) -> Machine | None:
+        """The best slot that is still free, left in its place; None when there is none."""
+        while self._waiting:
+            _, _, _, machine, seen = self._waiting[-1]
+            if not machine.taken and (
+                machine.ad is seen or symmetric_match(self._request, machine.ad, self._now)
+            ):
+                return machine
+            self._waiting.pop()
         return None
-    return Match(submitter, request.number, best.name, _consume(best, request.ad, most, now))
 
 
 def _consume(machine: Machine, request: ClassAd, most: int, now: float) -> int:
