@@ -79,6 +79,10 @@ class ClassAd:
             raise ParseError(f"cannot set {name}: {error.message}", error.position) from None
         self[name] = expression
 
+    @property
+    def own_getter(self) -> Callable[[str], Any]:
+        return self._held.get
+
     def getter(self) -> Callable[[str], Any]:
         """A function from folded name to what is held: a scalar, an Expr, or None."""
         own = self._held.get

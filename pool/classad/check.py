@@ -245,7 +245,8 @@ def check(lines: Iterable[str], now: float, tallies: dict[str, Tally]) -> None:
 def table(tallies: dict[str, Tally]) -> str:
     """The tallies as text: a line for each kind, then the ids that failed."""
     rows = [
-        f"{kind:<14} {tally.tried - len(tally.failed):>6} of {tally.tried:>6}" for kind, tally in sorted(tallies.items())
+        f"{kind:<14} {tally.tried - len(tally.failed):>6} of {tally.tried:>6}"
+        for kind, tally in sorted(tallies.items())
     ]
     failed = [f"  {kind}: {name}" for kind, tally in sorted(tallies.items()) for name in tally.failed]
     total = sum(tally.tried for tally in tallies.values())

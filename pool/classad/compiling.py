@@ -11,9 +11,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from pool.classad import operations, scope as scopes
+from pool.classad import operations
+from pool.classad import scope as scopes
 from pool.classad.expr import Expr, is_plain
-from pool.classad.functions import TABLE, Lazy
+from pool.classad.functions import TABLE, Lazy, Strict
 from pool.classad.names import SCOPE_NAMES, SHADOWED, fold
 from pool.classad.nodes import (
     AdNode,
@@ -196,6 +197,7 @@ def _call(node: Call) -> Compiled:
         return constant(ERROR)
     if isinstance(entry, Lazy):
         return entry.bind(node.arguments, arguments)
+    assert isinstance(entry, Strict)
     apply = entry.apply
     if len(arguments) == 1:
         only = arguments[0]

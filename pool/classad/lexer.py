@@ -4,25 +4,21 @@
 written in. *Old* (long form, one `Name = expression` a line, what job and machine ads are printed in) knows one
 escape only: a backslash before a quote, and not even that when the quote ends the line.
 
-A token is (kind, value, position). Kinds: "int", "real", "string", "name", "true", "false", "undefined",
-"error", "end", or the operator itself; `is` and `isnt` come as "=?=" and "=!=". Numbers have no suffixes, and
+A token has a kind, a value and a position; the three come as lists. Kinds: "int", "real", "string", "name",
+"true", "false", "undefined", "error", "end", or the operator itself; `is` and `isnt` come as "=?=" and "=!=". Numbers have no suffixes, and
 neither octal nor hexadecimal integers exist (the pool's mode of the reference refuses both).
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from pool.classad.errors import ParseError
 from pool.classad.values import INT_MAX, INT_MIN, decoded, encoded
 
-
-class Token(NamedTuple):
-    kind: str
-    value: Any
-    position: int
-
+Tokens = tuple[list[str], list[Any], list[int]]
+"""Kinds, values and positions of all tokens."""
 
 _SPACE = r"[ \t\n\v\f\r]"
 _SKIP = re.compile(rf"{_SPACE}*(?:(?://[^\n]*|/\*.*?\*/){_SPACE}*)*", re.DOTALL)
@@ -46,7 +42,7 @@ MAX_TEXT = 1_000_000
 """Longest text that is read, in characters."""
 
 
-def tokens(text: str, old: bool = False) -> list[Token]:
+def tokens(text: str, old: bool = False) -> Tokens:
     """All tokens of the text, ending with one of kind "end".
 
     Raises:
@@ -57,8 +53,9 @@ def tokens(text: str, old: bool = False) -> list[Token]:
     cut = text.find("\0")
     if cut >= 0:
         text = text[:cut]
-    found: list[Token] = []
-    append = found.append
+    kinds: list[str] = []
+    values: list[Any] = []
+    positions: list[int] = []
     skip, match = _SKIP.match, _TOKEN.match
     position, length, previous = 0, len(text), ""
     while True:
@@ -74,33 +71,35 @@ def tokens(text: str, old: bool = False) -> list[Token]:
         if kind == "name":
             word = got.group()
             previous = _WORDS.get(word.lower(), "name") if len(word) < 10 else "name"
-            append(Token(previous, word, start))
+            value: Any = word
         elif kind == "op":
-            sign = got.group()
+            sign = value = got.group()
             if sign[0] == "?" and len(sign) > 1:
-                sign = "?:"
+                sign = value = "?:"
             elif sign == "..":
-                sign = "."
+                sign = value = "."
             elif sign == "=" and text.startswith("?", position):
                 raise ParseError(f"'=?' without a second '=' at column {start + 1}", start)
             elif sign == "-" and previous not in _AFTER_OPERAND:
                 number = _TOKEN.match(text, position)
                 if number is not None and number.lastgroup in ("int", "real"):
-                    previous = str(number.lastgroup)
-                    append(Token(previous, _number(text, start, number, negative=True), start))
+                    sign = str(number.lastgroup)
+                    value = _number(text, start, number, negative=True)
                     position = number.end()
-                    continue
             previous = sign
-            append(Token(sign, sign, start))
         elif kind == "quote":
             value, position = (_old_string if old else _new_string)(text, start)
             previous = "string" if text[start] == '"' else "name"
-            append(Token(previous, value, start))
         else:
             previous = str(kind)
-            append(Token(previous, _number(text, start, got, negative=False), start))
-    append(Token("end", "", length))
-    return found
+            value = _number(text, start, got, negative=False)
+        kinds.append(previous)
+        values.append(value)
+        positions.append(start)
+    kinds.append("end")
+    values.append("")
+    positions.append(length)
+    return kinds, values, positions
 
 
 def _refused(text: str, position: int) -> ParseError:

@@ -7,9 +7,10 @@ in the middle of an expression, does not survive the form. The wire does not use
 from __future__ import annotations
 
 import re
+
 from pool.classad.ad import ClassAd
 from pool.classad.errors import ParseError
-from pool.classad.expr import Expr, literal
+from pool.classad.expr import Expr, literal, parse_expr
 from pool.classad.nodes import Literal
 from pool.classad.parser import parse_beginning
 
@@ -42,6 +43,10 @@ def from_long(text: str) -> ClassAd:
 
 
 def read_line(name: str, text: str, number: int) -> Expr:
+    try:
+        return parse_expr(text, syntax="old")
+    except ParseError:
+        pass
     try:
         node = parse_beginning(text, old=True)
     except ParseError as error:

@@ -13,9 +13,11 @@ Whatever follows a complete conditional at the top level is ignored, as the refe
 
 from __future__ import annotations
 
+from typing import Any
+
 from pool.classad import timetext
 from pool.classad.errors import ParseError
-from pool.classad.lexer import Token, tokens
+from pool.classad.lexer import tokens
 from pool.classad.nodes import (
     AdNode,
     Call,
@@ -90,34 +92,35 @@ def parse_record(text: str) -> AdNode:
 
 
 class _Reader:
-    __slots__ = ("at", "nesting", "tokens")
+    __slots__ = ("at", "kinds", "nesting", "positions", "values")
 
     def __init__(self, text: str, old: bool) -> None:
-        self.tokens = tokens(text, old)
+        self.kinds, self.values, self.positions = tokens(text, old)
         self.at = 0
         self.nesting = 0
 
-    def expect(self, kind: str, what: str = "") -> Token:
-        token = self.tokens[self.at]
-        if token.kind != kind:
-            raise self.unexpected(what or f"'{kind}'")
-        self.at += 1
-        return token
+    def expect(self, kind: str, what: str) -> Any:
+        """Step over a token of this kind and return its value."""
+        at = self.at
+        if self.kinds[at] != kind:
+            raise self.unexpected(what)
+        self.at = at + 1
+        return self.values[at]
 
     def unexpected(self, wanted: str) -> ParseError:
-        token = self.tokens[self.at]
-        found = "the end" if token.kind == "end" else f"{token.value!r}"
-        return ParseError(f"expected {wanted} at column {token.position + 1}, found {found}", token.position)
+        position = self.positions[self.at]
+        found = "the end" if self.kinds[self.at] == "end" else repr(self.values[self.at])
+        return ParseError(f"expected {wanted} at column {position + 1}, found {found}", position)
 
     def deeper(self) -> None:
         self.nesting += 1
         if self.nesting > MAX_NESTING:
-            position = self.tokens[self.at].position
+            position = self.positions[self.at]
             raise ParseError(f"more than {MAX_NESTING} brackets within brackets at column {position + 1}", position)
 
     def expression(self) -> Node:
         test = self.tighter(self.operand(), 0)
-        if self.tokens[self.at].kind != "?":
+        if self.kinds[self.at] != "?":
             return test
         self.at += 1
         self.deeper()
@@ -129,17 +132,17 @@ class _Reader:
 
     def tighter(self, left: Node, loosest: int) -> Node:
         """Go on from an operand already read, with operators of at least this level."""
-        kinds = self.tokens
+        kinds = self.kinds
         while True:
-            level = _LEVEL.get(kinds[self.at].kind)
+            level = _LEVEL.get(kinds[self.at])
             if level is None or level < loosest:
                 return left
             rest: list[tuple[str, Node]] = []
-            while _LEVEL.get(kinds[self.at].kind) == level:
-                sign = kinds[self.at].kind
+            while _LEVEL.get(kinds[self.at]) == level:
+                sign = kinds[self.at]
                 self.at += 1
                 right = self.operand()
-                following = _LEVEL.get(kinds[self.at].kind)
+                following = _LEVEL.get(kinds[self.at])
                 if following is not None and following > level:
                     right = self.tighter(right, level + 1)
                 rest.append((sign, right))
@@ -148,12 +151,12 @@ class _Reader:
     def operand(self) -> Node:
         """Prefix operators, then a postfix expression."""
         first = self.at
-        while self.tokens[self.at].kind in _PREFIX:
+        while self.kinds[self.at] in _PREFIX:
             self.at += 1
         last = self.at
         node = self.postfix()
         for at in range(last - 1, first - 1, -1):
-            node = Unary(self.tokens[at].kind, node)
+            node = Unary(self.kinds[at], node)
         return node
 
     def postfix(self) -> Node:
@@ -161,10 +164,10 @@ class _Reader:
         while True:
             node = self.primary()
             while True:
-                kind = self.tokens[self.at].kind
+                kind = self.kinds[self.at]
                 if kind == ".":
                     self.at += 1
-                    node = Ref(node, self.expect("name", "an attribute name after '.'").value)
+                    node = Ref(node, self.expect("name", "an attribute name after '.'"))
                 elif kind == "[":
                     self.at += 1
                     self.deeper()
@@ -182,19 +185,19 @@ class _Reader:
         return node
 
     def primary(self) -> Node:
-        token = self.tokens[self.at]
-        kind = token.kind
-        self.at += 1
+        at = self.at
+        kind = self.kinds[at]
+        self.at = at + 1
         if kind == "name":
-            if self.tokens[self.at].kind == "(":
-                return self.call(token)
-            return Ref(None, token.value)
+            if self.kinds[self.at] == "(":
+                return self.call(self.values[at], self.positions[at])
+            return Ref(None, self.values[at])
         if kind in ("int", "real", "string"):
-            return Literal(token.value)
+            return Literal(self.values[at])
         if kind in _CONSTANTS:
             return Literal(_CONSTANTS[kind])
         if kind == ".":
-            return Ref(None, self.expect("name", "an attribute name after '.'").value, True)
+            return Ref(None, self.expect("name", "an attribute name after '.'"), True)
         if kind == "(":
             self.deeper()
             inner = self.expression()
@@ -205,40 +208,38 @@ class _Reader:
             return self.list()
         if kind == "[":
             return self.ad()
-        self.at -= 1
+        self.at = at
         raise self.unexpected("an operand")
 
-    def call(self, name: Token) -> Node:
+    def call(self, name: str, position: int) -> Node:
         self.at += 1
         arguments: list[Node] = []
         self.deeper()
-        if self.tokens[self.at].kind != ")":
+        if self.kinds[self.at] != ")":
             while True:
                 arguments.append(self.expression())
-                if self.tokens[self.at].kind not in (",", ";"):
+                if self.kinds[self.at] not in (",", ";"):
                     break
                 self.at += 1
-        self.expect(")", f"',' or ')' in the arguments of {name.value}")
+        self.expect(")", f"',' or ')' in the arguments of {name}")
         self.nesting -= 1
         if len(arguments) == 1 and isinstance(arguments[0], Literal) and isinstance(arguments[0].value, str):
-            folded = timetext.FOLDED.get(name.value.lower())
+            folded = timetext.FOLDED.get(name.lower())
             if folded is not None:
                 value = folded(arguments[0].value)
                 if value is None:
-                    raise ParseError(
-                        f"{name.value} cannot read {arguments[0].value!r} at column {name.position + 1}",
-                        name.position,
-                    )
+                    unread = arguments[0].value
+                    raise ParseError(f"{name} cannot read {unread!r} at column {position + 1}", position)
                 return TimeLiteral(value)
-        return Call(name.value, tuple(arguments))
+        return Call(name, tuple(arguments))
 
     def list(self) -> Node:
         items: list[Node] = []
         self.deeper()
-        if self.tokens[self.at].kind != "}":
+        if self.kinds[self.at] != "}":
             while True:
                 items.append(self.expression())
-                if self.tokens[self.at].kind != ",":
+                if self.kinds[self.at] != ",":
                     break
                 self.at += 1
         self.expect("}", "',' or '}' in a list")
@@ -249,15 +250,15 @@ class _Reader:
         items: list[tuple[str, Node]] = []
         self.deeper()
         while True:
-            separated = self.tokens[self.at].kind == ";"
-            while self.tokens[self.at].kind == ";":
+            separated = self.kinds[self.at] == ";"
+            while self.kinds[self.at] == ";":
                 self.at += 1
-            if self.tokens[self.at].kind == "]" and (items or not separated):
+            if self.kinds[self.at] == "]" and (items or not separated):
                 break
             name = self.expect("name", "an attribute name or ']'")
-            self.expect("=", f"'=' after {name.value}")
-            items.append((name.value, self.expression()))
-            if self.tokens[self.at].kind not in (";", "]"):
+            self.expect("=", f"'=' after {name}")
+            items.append((name, self.expression()))
+            if self.kinds[self.at] not in (";", "]"):
                 raise self.unexpected("';' or ']' in an ad")
         self.at += 1
         self.nesting -= 1

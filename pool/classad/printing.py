@@ -60,8 +60,8 @@ def print_real(number: float, *, long: bool) -> str:
     if math.isinf(number):
         return 'real("INF")' if number > 0 else 'real("-INF")'
     if not long:
-        return "%1.15E" % number
-    text = "%.16G" % number
+        return f"{number:.15E}"
+    text = f"{number:.16G}"
     return text if "." in text or "E" in text else text + ".0"
 
 

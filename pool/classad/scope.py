@@ -43,14 +43,14 @@ class Scope:
         outer: the scope around a nested ad.
         other: the ad on the other side of the match, for the two outermost scopes only.
         root: the scope that the evaluation began in.
-        now, draws, steps, room, active: meaningful in the root only.
+        now, draws, steps, room, active, lost: meaningful in the root only.
     """
 
-    __slots__ = ("active", "ad", "draws", "get", "now", "other", "outer", "room", "root", "steps")
+    __slots__ = ("active", "ad", "draws", "get", "lost", "now", "other", "outer", "room", "root", "steps")
 
     def __init__(self, ad: ClassAd, outer: Scope | None, root: Scope | None) -> None:
         self.ad = ad
-        self.get = ad.getter()
+        self.get: Callable[[str], Any] = ad.own_getter if ad.parent is None else ad.getter()
         self.outer = outer
         self.other: Scope | None = None
         if root is None:
@@ -60,6 +60,7 @@ class Scope:
             self.room = ROOM
             self.draws = 0
             self.active: set[tuple[int, str]] | None = None
+            self.lost: _Lost | None = None
         else:
             self.root = root
 
@@ -69,6 +70,27 @@ class Scope:
         root.steps -= steps
         if root.steps < 0:
             raise EvaluationFailed("too many steps")
+
+    def lose(self) -> None:
+        """Find no more names in this scope until the attribute that is being evaluated is done."""
+        root = self.root
+        root.lost = (self, self.get, self.other, root.lost)
+        self.get = _nowhere
+        self.other = None
+
+
+_Lost = tuple[Scope, Callable[[str], Any], "Scope | None", Any]
+
+
+def _nowhere(key: str) -> None:
+    return None
+
+
+def _recover(root: Scope, before: _Lost | None) -> None:
+    """Undo what `lose` did since then."""
+    while root.lost is not before and root.lost is not None:
+        scope, get, other, previous = root.lost
+        scope.get, scope.other, root.lost = get, other, previous
 
 
 class ListValue:
@@ -139,7 +161,10 @@ def reached(scope: Scope, key: str, found: Any) -> Any:
     if root.steps < 0 or root.room < 0:
         raise EvaluationFailed("too many steps or too deep")
     active.add(mark)
+    lost = root.lost
     value = compiled(scope)
+    if root.lost is not lost:
+        _recover(root, lost)
     active.discard(mark)
     root.room += height
     return value

@@ -1,5 +1,5 @@
-"""Ads as XML: `<c>` an ad, `<a n="Name">` an attribute, `<i>` `<r>` `<s>` `<b v="t"/>` `<un/>` `<er/>` `<at>` `<rt>` scalars
-and times, `<l>` a list, `<e>` any other expression in new form.
+"""Ads as XML: `<c>` an ad, `<a n="Name">` an attribute, `<i>`, `<r>`, `<s>`, `<b v="t"/>`, `<un/>`, `<er/>`, `<at>` and
+`<rt>` scalars and times, `<l>` a list, `<e>` any other expression in new form.
 
 Written without spaces between elements; read with or without them, and with the reference's header and `<classads>`
 around. Strings keep the escapes of the new form, as the reference writes them.
@@ -59,7 +59,7 @@ def _real(number: float) -> str:
     if number == 0.0:
         return "0.0"
     if math.isfinite(number):
-        return "%1.15E" % number
+        return f"{number:.15E}"
     return "NaN" if math.isnan(number) else "INF" if number > 0 else "-INF"
 
 

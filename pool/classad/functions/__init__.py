@@ -21,39 +21,37 @@ arguments, is ERROR and evaluates nothing.
 
 from __future__ import annotations
 
-from pool.classad.functions import (
-    contexts,
-    control,
-    conversion,
-    lists,
-    numbers,
-    patterns,
-    shell,
-    stringlists,
-    strings,
-    times,
-    types,
-    users,
-    versions,
-)
+from pool.classad.functions.contexts import FUNCTIONS as _contexts
+from pool.classad.functions.control import FUNCTIONS as _control
+from pool.classad.functions.conversion import FUNCTIONS as _conversion
+from pool.classad.functions.lists import FUNCTIONS as _lists
+from pool.classad.functions.numbers import FUNCTIONS as _numbers
+from pool.classad.functions.patterns import FUNCTIONS as _patterns
 from pool.classad.functions.registry import Entry, Lazy, Strict
+from pool.classad.functions.shell import FUNCTIONS as _shell
+from pool.classad.functions.stringlists import FUNCTIONS as _stringlists
+from pool.classad.functions.strings import FUNCTIONS as _strings
+from pool.classad.functions.times import FUNCTIONS as _times
+from pool.classad.functions.types import FUNCTIONS as _types
+from pool.classad.functions.users import FUNCTIONS as _users
+from pool.classad.functions.versions import FUNCTIONS as _versions
 
-TABLE: dict[str, Entry] = {}
-for _family in (
-    contexts,
-    control,
-    conversion,
-    lists,
-    numbers,
-    patterns,
-    shell,
-    stringlists,
-    strings,
-    times,
-    types,
-    users,
-    versions,
-):
-    TABLE.update(_family.FUNCTIONS.entries)
+_FAMILIES = (
+    _contexts,
+    _control,
+    _conversion,
+    _lists,
+    _numbers,
+    _patterns,
+    _shell,
+    _stringlists,
+    _strings,
+    _times,
+    _types,
+    _users,
+    _versions,
+)
+
+TABLE: dict[str, Entry] = {name: entry for family in _FAMILIES for name, entry in family.entries.items()}
 
 __all__ = ["TABLE", "Entry", "Lazy", "Strict"]

@@ -20,8 +20,10 @@ from pool.classad.values import ERROR, UNDEFINED
 FUNCTIONS = Family()
 
 
-def _expression(node: Node, compiled: Compiled, scope: Scope) -> tuple[Compiled, int, Scope]:
-    """What is to be evaluated in each ad, what one evaluation costs, and the scope to find the list in."""
+def _expression(node: Node, compiled: Compiled, scope: Scope) -> tuple[Compiled, int, Scope | None]:
+    """What is to be evaluated in each ad, what one evaluation costs, and the scope to find the list in; None when
+    no list will be found.
+    """
     if not isinstance(node, Ref):
         return compiled, node.height, scope
     found, where = dereferenced(node, scope)
@@ -32,12 +34,10 @@ def _expression(node: Node, compiled: Compiled, scope: Scope) -> tuple[Compiled,
     return (lambda s: found), 1, where
 
 
-def dereferenced(node: Ref, scope: Scope) -> tuple[Any, Scope]:
+def dereferenced(node: Ref, scope: Scope) -> tuple[Any, Scope | None]:
     """What is held for a reference, unevaluated (a scalar or an Expr; None when it is found nowhere), and the
-    scope in which the search ended.
-
-    The reference goes on from there: it looks for the list in the ad where the expression was found, and during
-    a match, when it was found in neither ad, in the match itself, where no list is.
+    scope in which the search ended, where the reference goes on. During a match, when neither ad has the name,
+    that is the match itself, which knows no names at all: None.
     """
     key = node.name.lower()
     if node.base is not None:
@@ -57,13 +57,7 @@ def dereferenced(node: Ref, scope: Scope) -> tuple[Any, Scope]:
                 return found, current
             current = current.outer
     end = outermost(starts[-1])
-    return None, end if end.other is None else _nothing(scope)
-
-
-def _nothing(scope: Scope) -> Scope:
-    from pool.classad.ad import ClassAd
-
-    return Scope(ClassAd(), None, scope.root)
+    return None, end if end.other is None else None
 
 
 def _base_scope(node: Node, scope: Scope) -> Scope | None:
@@ -84,7 +78,11 @@ def _in_context(run: Compiled, cost: int, item: Any, caller: Scope) -> Any:
 
 
 def _each(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...], scope: Scope) -> list[Any] | Any:
-    run, cost, scope = _expression(nodes[0], arguments[0], scope)
+    run, cost, where = _expression(nodes[0], arguments[0], scope)
+    if where is None:
+        scope.lose()
+    else:
+        scope = where
     items = arguments[1](scope)
     if type(items) is not ListValue:
         return items

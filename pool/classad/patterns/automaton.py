@@ -148,7 +148,7 @@ class Program:
                 continue
             seen.add(counter)
             what, argument, second = code[counter]
-            if what == CONSUME or what == DONE:
+            if what in (CONSUME, DONE):
                 ready.append((counter, spans))
             elif what == SPLIT:
                 waiting.append((second, spans))

@@ -274,7 +274,7 @@ class _Reader:
         if letter == "(":
             return self.group()
         if letter == "[":
-            return self.set()
+            return self.byte_set()
         if letter == ".":
             return Bytes(ALL if "s" in self.flags else ALL - {10})
         if letter == "^":
@@ -432,7 +432,7 @@ class _Reader:
             raise PatternError("character value too big")
         return value
 
-    def set(self) -> Part:
+    def byte_set(self) -> Part:
         negative = self.take("^")
         members: set[int] = set()
         first = True
