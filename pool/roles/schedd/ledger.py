@@ -199,6 +199,13 @@ class Ledger:
                 ]
             )
 
+    async def tell(self, cluster: int, proc: int, kind: EventKind, data: dict[str, Any]) -> None:
+        """Add an event that changes no job; durable when this returns."""
+        now = self._outside.wall()
+        packed = msgpack.packb(data)
+        (number,) = await self._write(lambda: [AddEvent(cluster, proc, str(kind), now, packed)])
+        self._publish([JobEvent(number, cluster, proc, kind, now, data)])
+
     async def _write(self, changes: Callable[[], list[Change]]) -> list[Any]:
         told = False
         while True:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
-from pool.jobs.events import JobEvent
+from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import notice, should_notify
 from pool.jobs.userlog import render
 from pool.policy.queue import Cluster, Wire
@@ -109,11 +109,13 @@ class Reporting:
         ad = ClassAd.from_wire(wire)
         if not should_notify(ad):
             return
+        text = notice(ad)
+        await self._ledger.tell(int(wire["ClusterId"]), int(wire["ProcId"]), EventKind.NOTICE, {"text": text})
         to = wire.get("NotifyUser")
         user = to if isinstance(to, str) and to else str(wire.get("Owner"))
         subject = f"poolnode job {wire.get('ClusterId')}.{wire.get('ProcId')}"
         try:
-            if not await self._given.mail(user, subject, notice(ad)):
+            if not await self._given.mail(user, subject, text):
                 self._log.info("no mail system here; the notice is in the event log", extra={"user": user})
         except PoolError as error:
             self._log.warning("a notice could not be mailed", extra={"user": user, "error": str(error)})

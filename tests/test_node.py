@@ -1,0 +1,83 @@
+"""A node: roles fail alone, are started again with a limit, and the administrator hears of it (A1)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from pool.config import Settings
+from pool.node import ROLES, CannotRun, Node
+from pool.outside import Outside
+
+DEADLINE = 20.0
+
+
+def node(state: Path, roles: tuple[str, ...] = ROLES, **sets: str) -> Node:
+    own = {"POLICY": "dedicated", "LISTEN": "", "RUN_AS": "node", "NODE_NAME": "here", "MAIL": "none", **sets}
+
+    def read() -> Settings:
+        return Settings.load(None, sets=own, environ={}, files=False)
+
+    return Node(roles, read(), state, Outside(), read, personal=True)
+
+
+async def until(condition: object) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.01)
+
+
+def fail(running: Node, role: str) -> None:
+    """Have a background task of the role raise."""
+
+    async def broken() -> None:
+        raise RuntimeError("broken on purpose")
+
+    running.running[role].spawn(broken(), "broken")
+
+
+async def test_a_failed_role_is_started_again_alone(tmp_path: Path) -> None:
+    one = node(tmp_path)
+    await one.start()
+    try:
+        before = dict(one.running)
+        fail(one, "collector")
+        await until(lambda: one.running.get("collector") not in (None, before["collector"]))
+        assert one.running["schedd"] is before["schedd"]
+        assert one.running["startd"] is before["startd"]
+        # What the collector knew is told again by itself.
+        registry = one.running["collector"]._registry  # type: ignore[attr-defined]
+        await until(lambda: any(key[0] == "Machine" for key in registry.entries))
+    finally:
+        await one.stop(handover=False)
+
+
+async def test_a_role_that_fails_too_often_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    one = node(tmp_path, RESTARTS_PER_HOUR="1")
+    await one.start()
+    try:
+        first = one.running["negotiator"]
+        fail(one, "negotiator")
+        await until(lambda: one.running.get("negotiator") not in (None, first))
+        fail(one, "negotiator")
+        await until(lambda: "negotiator" in one.given_up)
+        assert "broken on purpose" in one.given_up["negotiator"]
+        assert {"collector", "schedd", "startd"} <= one.running.keys()
+        assert any("given up" in str(getattr(record, "text", "")) for record in caplog.records)
+    finally:
+        await one.stop(handover=False)
+
+
+async def test_a_role_that_cannot_start_says_why(tmp_path: Path) -> None:
+    one = node(tmp_path, SLOTS="many")
+    with pytest.raises(CannotRun, match="the startd cannot start: SLOTS = many"):
+        await one.start()
+    await one.stop(handover=False)
+
+
+async def test_a_state_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotRun, match="cannot use the state directory"):
+        await node(tmp_path / "file").start()
