@@ -169,7 +169,7 @@ class Membership:
 
     def public_address(self, bound: str) -> str:
         """The address that others are told, for the one that was bound."""
-        told = self._settings.text("ADDRESS")
+        told = self._settings.text("PUBLIC_ADDRESS")
         if told:
             return told if "://" in told else f"tcp://{told}"
         host, _, port = bound.removeprefix("tcp://").rpartition(":")

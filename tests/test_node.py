@@ -81,3 +81,10 @@ async def test_a_state_directory_that_cannot_be_used_is_named(tmp_path: Path) ->
     (tmp_path / "file").touch()
     with pytest.raises(CannotRun, match="cannot use the state directory"):
         await node(tmp_path / "file").start()
+
+
+def test_the_variables_of_the_users_tools_are_no_settings() -> None:
+    """$POOLNODE_ADDRESS names the node that tools talk to; a node started with it kept it as its own address."""
+    tools = {"POOLNODE_ADDRESS": "/x/node.sock", "POOLNODE_STATE": "/x", "POOLNODE_TOKEN": "t", "POOLNODE_CONFIG": ""}
+    settings = Settings.load(None, sets={}, environ=tools, files=False)
+    assert settings.values == {}

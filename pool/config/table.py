@@ -50,7 +50,7 @@ ROWS = (
         "0.0.0.0:9618",
         "host and port to listen on for other nodes; empty listens on the unix socket only",
     ),
-    _text("ADDRESS", "", "host and port under which others reach this node, where that differs from LISTEN"),
+    _text("PUBLIC_ADDRESS", "", "host and port under which others reach this node, where that differs from LISTEN"),
     _text("COLLECTOR", "", "address of the pool's collector; this node, or the one it joined, when empty"),
     _text("UID_DOMAIN", "", "machines with the same domain share user names; the host name when empty"),
     _text(
