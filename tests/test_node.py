@@ -11,7 +11,7 @@ from pool.config import Settings
 from pool.node import ROLES, CannotRun, Node
 from pool.outside import Outside
 
-DEADLINE = 20.0
+DEADLINE = 3.0
 
 
 def node(state: Path, roles: tuple[str, ...] = ROLES, **sets: str) -> Node:

@@ -57,6 +57,7 @@ class Advertiser:
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _incarnation: str = ""
     _refused: dict[Key, str] = field(default_factory=dict)
+    _attending: asyncio.Task[None] | None = None
 
     def publish(self, kind: str, name: str, ad: Wire, private: Wire | None = None) -> None:
         """Say what an ad is now; it is sent at once if anything in it changed."""
@@ -82,6 +83,13 @@ class Advertiser:
 
     async def run(self) -> None:
         """Send until cancelled."""
+        try:
+            await self._run()
+        finally:
+            if self._attending is not None:
+                self._attending.cancel()
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         retry = FIRST_RETRY
         renew = loop.time() + self.interval
@@ -89,9 +97,10 @@ class Advertiser:
         link = None
         while True:
             try:
-                if link is None or link.closed.done():
+                if link is None or self._attending is None or self._attending.done():
                     link = await self.links.to(self.collector)
                     self._start_over()
+                    self._attending = asyncio.create_task(self._attend(link))
                 await self._send(link)
                 retry = FIRST_RETRY
             except (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError) as error:
@@ -103,7 +112,7 @@ class Advertiser:
                 await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
                 retry = min(retry * 2, LONGEST_RETRY)
                 continue
-            await self._pause(link, max(0.0, renew - loop.time()))
+            await self._pause(self._attending, max(0.0, renew - loop.time()))
             if loop.time() >= renew:
                 renew = loop.time() + self.interval
                 self._dirty.update(dict.fromkeys(self._ads))
@@ -125,10 +134,19 @@ class Advertiser:
             ad.sent = None
         self._dirty = dict.fromkeys(self._ads)
 
-    async def _pause(self, link: Any, longest: float) -> None:
+    async def _attend(self, link: Any) -> None:
+        """Lasts as long as this collector does: a restarted one has to be told everything."""
+        try:
+            async with await link.stream("collector.attend", {}) as stream:
+                async for _ in stream:
+                    pass
+        except (ConnectionLost, DeadlineExceeded, RemoteError, OSError):
+            return
+
+    async def _pause(self, attending: asyncio.Task[None], longest: float) -> None:
         waiter = asyncio.ensure_future(self._wake.wait())
         try:
-            await asyncio.wait({waiter, link.closed}, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({waiter, attending}, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiter.cancel()
 

@@ -135,6 +135,11 @@ class Collector(Role):
         finally:
             self._watchers.discard(watcher)
 
+    @streaming(Right.ADVERTISE)
+    async def attend(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A stream that says nothing and lasts as long as this collector knows what it was told."""
+        await asyncio.get_running_loop().create_future()
+
     def _tell(self, key: tuple[str, str], entry: Entry | None) -> None:
         for watcher in list(self._watchers):
             watcher.tell(key, entry)
