@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,19 +16,38 @@ from pool.outside import Outside
 DEADLINE = 3.0
 
 
+class Told(dict[str, Any]):
+    """A mapping that tells when something is put in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = asyncio.Event()
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, value)
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
 def node(state: Path, roles: tuple[str, ...] = ROLES, **sets: str) -> Node:
     own = {"POLICY": "dedicated", "LISTEN": "", "RUN_AS": "node", "NODE_NAME": "here", "MAIL": "none", **sets}
 
     def read() -> Settings:
         return Settings.load(None, sets=own, environ={}, files=False)
 
-    return Node(roles, read(), state, Outside(), read, personal=True)
+    made = Node(roles, read(), state, Outside(), read, personal=True)
+    made.running, made.given_up = Told(), Told()
+    return made
 
 
-async def until(condition: object) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.01)
+async def told(watched: object, condition: Callable[[], bool]) -> None:
+    assert isinstance(watched, Told)
+    await watched.until(condition)
 
 
 def fail(running: Node, role: str) -> None:
@@ -44,12 +65,14 @@ async def test_a_failed_role_is_started_again_alone(tmp_path: Path) -> None:
     try:
         before = dict(one.running)
         fail(one, "collector")
-        await until(lambda: one.running.get("collector") not in (None, before["collector"]))
+        await told(one.running, lambda: one.running.get("collector") not in (None, before["collector"]))
         assert one.running["schedd"] is before["schedd"]
         assert one.running["startd"] is before["startd"]
         # What the collector knew is told again by itself.
-        registry = one.running["collector"]._registry  # type: ignore[attr-defined]
-        await until(lambda: any(key[0] == "Machine" for key in registry.entries))
+        link = await one.links.to(one.address)
+        async with asyncio.timeout(DEADLINE), await link.stream("collector.watch", {"types": ["Machine"]}) as stream:
+            while not await stream.receive():
+                pass
     finally:
         await one.stop(handover=False)
 
@@ -60,9 +83,9 @@ async def test_a_role_that_fails_too_often_is_given_up(tmp_path: Path, caplog: p
     try:
         first = one.running["negotiator"]
         fail(one, "negotiator")
-        await until(lambda: one.running.get("negotiator") not in (None, first))
+        await told(one.running, lambda: one.running.get("negotiator") not in (None, first))
         fail(one, "negotiator")
-        await until(lambda: "negotiator" in one.given_up)
+        await told(one.given_up, lambda: "negotiator" in one.given_up)
         assert "broken on purpose" in one.given_up["negotiator"]
         assert {"collector", "schedd", "startd"} <= one.running.keys()
         assert any("given up" in str(getattr(record, "text", "")) for record in caplog.records)
