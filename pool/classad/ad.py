@@ -18,7 +18,7 @@ from pool.classad.names import fold
 from pool.classad.nodes import AdNode, Literal
 from pool.classad.printing import NEW, Style, print_node
 from pool.classad.results import finished
-from pool.classad.scope import Scope
+from pool.classad.scope import Scope, reached
 from pool.classad.values import ERROR, UNDEFINED, wrap
 
 _RAW = SCALARS | {type(UNDEFINED), type(ERROR)}
@@ -31,6 +31,14 @@ def _stored(value: Any) -> Any:
     expression = literal(value)
     node = expression.node
     return node.value if type(node) is Literal and type(node.value) in _RAW else expression
+
+
+def _received(value: Any) -> Any:
+    """As `_stored` for what a stranger sent; what the language does not know is ERROR."""
+    try:
+        return _stored(value)
+    except (TypeError, ParseError, RecursionError):
+        return ERROR
 
 
 class ClassAd:
@@ -206,7 +214,11 @@ class ClassAd:
             return UNDEFINED
         if type(found) is not Expr:
             return found
-        return _run(lambda s: _reach(s, fold(name), found), self, target, now)
+        scope = scope_of(self, target, now)
+        try:
+            return finished(reached(scope, fold(name), found))
+        except (EvaluationFailed, RecursionError, MemoryError):
+            return ERROR
 
     def value(self, name: str, default: Any = None, target: ClassAd | None = None, now: float | None = None) -> Any:
         """The value of an attribute, or the default when it is absent, undefined or an error."""
@@ -233,6 +245,9 @@ class ClassAd:
     def from_wire(cls, wire: Mapping[str, Any], parent: ClassAd | None = None) -> ClassAd:
         """The ad that was sent. Its expressions are parsed when they are first used; one that cannot be parsed
         has the value ERROR.
+
+        Raises:
+            ParseError: a name is no string.
         """
         ad = cls(None, parent)
         held = ad._held
@@ -241,7 +256,7 @@ class ClassAd:
             if kind is list and len(value) == 1 and type(value[0]) is str:
                 value = from_wire(value[0])
             elif kind is int or kind not in SCALARS:
-                value = _stored(value)
+                value = _received(value)
             held[ad._key(name)] = value
         return ad
 
@@ -294,12 +309,6 @@ class ClassAd:
         return to_xml(self)
 
 
-def _reach(scope: Scope, key: str, found: Expr) -> Any:
-    from pool.classad.scope import reached
-
-    return reached(scope, key, found)
-
-
 def scope_of(my: ClassAd, target: ClassAd | None, now: float | None) -> Scope:
     """The scope that an evaluation begins in: this ad, with the other on the far side of a match."""
     scope = Scope(my, None, None)
@@ -309,13 +318,6 @@ def scope_of(my: ClassAd, target: ClassAd | None, now: float | None) -> Scope:
         other.other = scope
         scope.other = other
     return scope
-
-
-def _run(run: Callable[[Scope], Any], my: ClassAd, target: ClassAd | None, now: float | None) -> Any:
-    try:
-        return finished(run(scope_of(my, target, now)))
-    except (EvaluationFailed, RecursionError, MemoryError):
-        return ERROR
 
 
 def evaluate(expr: Expr, my: ClassAd, target: ClassAd | None = None, now: float | None = None) -> Any:

@@ -130,7 +130,7 @@ def _of_my(key: str, word: str) -> Compiled:
 def _of_target(key: str, word: str) -> Compiled:
     def run(s: Scope) -> Any:
         other = s.other
-        if other is None or s.outer is not None or SHADOWED:
+        if other is None or SHADOWED:
             return selected(bare(s, word), key, s)
         found = other.get(key)
         if type(found) is Expr:

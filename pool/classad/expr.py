@@ -95,7 +95,7 @@ class Expr:
 
             node = self.node
             self.height = node.height + 1
-            self.weight = weight(node)
+            self.weight = weight(node) + 2
             self.compiled = compile_node(node)
         return self.compiled
 

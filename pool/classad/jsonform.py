@@ -63,11 +63,11 @@ def from_json(text: str) -> ClassAd:
 
     try:
         found = json.loads(text.replace("\\/", "\\u0000/"))
+        if not isinstance(found, dict):
+            raise ParseError("the ad is no JSON object")
+        return ClassAd({str(name): _read(value) for name, value in found.items()})
     except (ValueError, RecursionError) as error:
         raise ParseError(f"the ad is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ParseError("the ad is no JSON object")
-    return ClassAd({str(name): _read(value) for name, value in found.items()})
 
 
 _OPEN, _CLOSE = "\0/Expr(", ")\0/"

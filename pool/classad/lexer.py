@@ -5,7 +5,8 @@ written in. *Old* (long form, one `Name = expression` a line, what job and machi
 escape only: a backslash before a quote, and not even that when the quote ends the line.
 
 A token has a kind, a value and a position; the three come as lists. Kinds: "int", "real", "string", "name",
-"true", "false", "undefined", "error", "end", or the operator itself; `is` and `isnt` come as "=?=" and "=!=". Numbers have no suffixes, and
+"true", "false", "undefined", "error", "end", or the operator itself; `is` and `isnt` come as "=?=" and
+"=!=". Numbers have no suffixes, and
 neither octal nor hexadecimal integers exist (the pool's mode of the reference refuses both).
 """
 
@@ -38,8 +39,10 @@ _NEXT = re.compile(_SPACE + "*")
 _ESCAPE = re.compile(rb"\\([0-3][0-7][0-7]|[0-7][0-7]?|.)", re.DOTALL)
 _PLAIN_ESCAPES = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
-MAX_TEXT = 1_000_000
-"""Longest text that is read, in characters."""
+MAX_TEXT = 4_000_000
+"""Longest text that is read, in characters (a job's environment is one long string)."""
+MAX_TOKENS = 20_000
+"""Most tokens in one text."""
 
 
 def tokens(text: str, old: bool = False) -> Tokens:
@@ -96,6 +99,8 @@ def tokens(text: str, old: bool = False) -> Tokens:
         kinds.append(previous)
         values.append(value)
         positions.append(start)
+        if len(kinds) > MAX_TOKENS:
+            raise ParseError(f"the expression has more than {MAX_TOKENS} names, numbers and operators", start)
     kinds.append("end")
     values.append("")
     positions.append(length)
@@ -125,6 +130,8 @@ def _number(text: str, start: int, got: re.Match[str], *, negative: bool) -> int
             raise ParseError(f"hexadecimal number at column {start + 1}: only decimal numbers are known", start)
         if len(digits) > 1 and (not negative or "8" in digits or "9" in digits):
             raise ParseError(f"number {digits!r} begins with 0 at column {start + 1}", start)
+    if len(digits) > 19:
+        return 0
     value = -int(digits) if negative else int(digits)
     return value if INT_MIN <= value <= INT_MAX else 0
 

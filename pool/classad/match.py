@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pool.classad.ad import ClassAd, evaluate
+from pool.classad.ad import ClassAd, evaluate, scope_of
+from pool.classad.errors import EvaluationFailed
 from pool.classad.expr import Expr
+from pool.classad.scope import STEPS, Scope
 
 
 def accepts(value: Any) -> bool:
@@ -26,7 +28,21 @@ def requirements_accept(my: ClassAd, target: ClassAd, now: float | None = None) 
 
 def symmetric_match(a: ClassAd, b: ClassAd, now: float | None = None) -> bool:
     """Whether each ad's Requirements accept the other."""
-    return requirements_accept(a, b, now) and requirements_accept(b, a, now)
+    first, second = a.held("Requirements"), b.held("Requirements")
+    if first is None or second is None:
+        return False
+    scope = scope_of(a, b, now)
+    return _accepted(scope, first) and scope.other is not None and _accepted(scope.other, second)
+
+
+def _accepted(scope: Scope, found: Any) -> bool:
+    if type(found) is not Expr:
+        return accepts(found)
+    scope.root.steps = STEPS
+    try:
+        return accepts((found.compiled or found.compile())(scope))
+    except (EvaluationFailed, RecursionError, MemoryError):
+        return False
 
 
 def rank(my: ClassAd, target: ClassAd, now: float | None = None) -> float:

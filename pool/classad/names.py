@@ -7,6 +7,8 @@ spelling. Both tables are bounded, so that nobody can fill a daemon's memory wit
 
 from __future__ import annotations
 
+from pool.classad.errors import ParseError
+
 _LIMIT = 50_000
 
 _folded: dict[str, str] = {}
@@ -24,6 +26,8 @@ def fold(name: str) -> str:
     key = _folded.get(name)
     if key is not None:
         return key
+    if not isinstance(name, str):
+        raise ParseError(f"{name!r} is no attribute name")
     key = name.lower()
     if len(_folded) < _LIMIT and len(name) < 256:
         _folded[name] = key

@@ -14,7 +14,19 @@ from collections.abc import Callable
 from typing import Any
 
 from pool.classad.scope import ListValue, Scope, valued
-from pool.classad.values import ERROR, INT_MAX, INT_MIN, UNDEFINED, AbsTime, RelTime, encoded, lowered, wrap
+from pool.classad.values import (
+    ERROR,
+    INT_MAX,
+    INT_MIN,
+    UNDEFINED,
+    AbsTime,
+    RelTime,
+    encoded,
+    int32,
+    lowered,
+    truncated32,
+    wrap,
+)
 
 NUMBERS = frozenset({int, float, bool})
 _NATIVE: dict[str, Callable[[Any, Any], bool]] = {
@@ -70,11 +82,15 @@ def promoted(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def identical(a: Any, b: Any) -> Any:
-    """`a is b`; ERROR for two lists or two ads."""
+    """`a is b`; ERROR for two lists or two ads. A list that a function made is of another type than one that was
+    written.
+    """
     kind = type(a)
     if kind is not type(b):
         return False
-    if kind is ListValue or kind is Scope:
+    if kind is ListValue:
+        return ERROR if a.made is b.made else False
+    if kind is Scope:
         return ERROR
     if a is UNDEFINED or a is ERROR:
         return True
@@ -148,12 +164,13 @@ def _times(sign: str, a: Any, b: Any) -> Any:
     if kind is AbsTime:
         if other is AbsTime:
             return RelTime(float(a.seconds - b.seconds)) if sign == "-" else ERROR
-        if other is RelTime and sign in "+-" and math.isfinite(b.seconds):
-            return AbsTime(a.seconds + int(b.seconds if sign == "+" else -b.seconds), a.offset)
+        if other is RelTime and sign in "+-":
+            span = truncated32(b.seconds)
+            return AbsTime(a.seconds + (span if sign == "+" else -span), a.offset)
         return ERROR
     if kind is RelTime:
-        if other is AbsTime and sign == "+" and math.isfinite(a.seconds):
-            return AbsTime(b.seconds + int(a.seconds), b.offset)
+        if other is AbsTime and sign == "+":
+            return AbsTime(b.seconds + truncated32(a.seconds), b.offset)
         if other is RelTime and sign in "+-":
             return RelTime(a.seconds + b.seconds if sign == "+" else a.seconds - b.seconds)
         if other is int or other is float:
@@ -226,6 +243,7 @@ def subscript(base: Any, index: Any) -> Any:
     if base is UNDEFINED or index is UNDEFINED:
         return UNDEFINED
     if type(base) is ListValue and type(index) is int:
+        index = int32(index)
         return base.at(index) if 0 <= index < len(base) else ERROR
     if type(base) is Scope and type(index) is str:
         return attribute(base, index)

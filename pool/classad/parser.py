@@ -35,7 +35,7 @@ from pool.classad.nodes import (
 )
 from pool.classad.values import ERROR, UNDEFINED
 
-MAX_NESTING = 150
+MAX_NESTING = 110
 """Most brackets within brackets that are read."""
 
 _LEVELS = (

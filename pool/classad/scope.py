@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pool.classad.ad import ClassAd
     from pool.classad.nodes import Node
 
-STEPS = 100_000
+STEPS = 40_000
 """Work that one evaluation may do, roughly in nodes evaluated; some ten milliseconds."""
 ROOM = 560
 """Interpreter frames that one evaluation may be deep."""
@@ -100,7 +100,7 @@ class ListValue:
     (subscripts, results) in the scope the list is from.
     """
 
-    __slots__ = ("compiled", "nodes", "scope", "values")
+    __slots__ = ("compiled", "made", "nodes", "scope", "values")
 
     def __init__(
         self,
@@ -108,7 +108,9 @@ class ListValue:
         nodes: tuple[Node, ...] = (),
         compiled: tuple[Compiled, ...] = (),
         scope: Scope | None = None,
+        made: bool = False,
     ) -> None:
+        self.made = made
         self.values = values
         self.nodes = nodes
         self.compiled = compiled
@@ -134,7 +136,7 @@ class ListValue:
 
 def made(values: list[Any] | tuple[Any, ...]) -> ListValue:
     """A list of values that a function made."""
-    return ListValue(tuple(values))
+    return ListValue(tuple(values), made=True)
 
 
 class _Missing:
@@ -253,7 +255,7 @@ def selected(base: Any, key: str, scope: Scope) -> Any:
     if base is UNDEFINED:
         return UNDEFINED
     if type(base) is ListValue:
-        return made([selected(item, key, scope) for item in base.items(scope)])
+        return ListValue(tuple([selected(item, key, scope) for item in base.items(scope)]))
     return ERROR
 
 

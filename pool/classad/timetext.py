@@ -75,13 +75,19 @@ def read_abstime(text: str) -> AbsTime | None:
     return AbsTime(shown - offset, offset)
 
 
+def _small(digits: str | None) -> int:
+    """The number of a part; 0 when it is missing or does not fit in 32 bits."""
+    return int(digits) if digits and len(digits) <= 10 and int(digits) < 2**31 else 0
+
+
 def read_reltime(text: str) -> RelTime | None:
     """`[-][days+][hours:][minutes:]seconds`, or the same with the letters d, h, m, s. None when it is neither."""
     got = _RELATIVE.match(text)
     if got is None:
         return None
     seconds = got["seconds"]
-    total = int(got["days"] or 0) * 86400 + int(got["hours"] or 0) * 3600 + int(got["minutes"] or 0) * 60
+    days, hours, minutes = (_small(got[name]) for name in ("days", "hours", "minutes"))
+    total = days * 86400 + hours * 3600 + minutes * 60
     whole = total + (float(seconds) if seconds not in ("", ".") else 0.0)
     return RelTime(-whole if got["sign"] else whole)
 

@@ -92,6 +92,16 @@ def truncated(number: float) -> int:
     return INT_MIN
 
 
+def int32(number: int) -> int:
+    """The integer as 32 bits leave it; some functions count in no more."""
+    return (number + 2**31) % 2**32 - 2**31
+
+
+def truncated32(number: float) -> int:
+    """A real as a 32-bit integer, toward zero; what does not fit (and nan) is the smallest: spans of time."""
+    return int(number) if -2147483649.0 < number < 2147483648.0 else -(2**31)
+
+
 def encoded(text: str) -> bytes:
     """The bytes that a string stands for; its length is the language's idea of a string's size."""
     return text.encode("utf-8", "surrogateescape")

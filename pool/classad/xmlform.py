@@ -167,7 +167,7 @@ def _scalar(name: str, inside: str) -> Node:
     plain = _plain(inside).strip()
     try:
         if name == "i":
-            return Literal(int(plain))
+            return Literal(int(plain) if -(2**63) <= int(plain) < 2**63 else 0)
         if name == "r":
             return Literal(float(plain))
     except ValueError:

@@ -46,6 +46,8 @@ def dereferenced(node: Ref, scope: Scope) -> tuple[Any, Scope | None]:
             return None, scope
         starts = [base]
     elif node.absolute:
+        if outermost(scope).other is not None:
+            return None, None
         starts = [outermost(scope)]
     else:
         starts = [scope] if scope.other is None else [scope, scope.other]

@@ -14,7 +14,7 @@ from pool.classad.expr import literal
 from pool.classad.nodes import AdNode, ListNode, Node
 from pool.classad.printing import print_node, print_value
 from pool.classad.scope import ListValue, Scope
-from pool.classad.values import ERROR, UNDEFINED, AbsTime, RelTime, truncated
+from pool.classad.values import ERROR, UNDEFINED, AbsTime, RelTime, truncated, truncated32
 
 _NUMBER = re.compile(
     r"[ \t\n\v\f\r]*([+-]?)(?:(0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?)"
@@ -30,7 +30,10 @@ def leading_number(text: str) -> float | None:
         return None
     sign, hexadecimal, decimal, infinite, _ = got.groups()
     if hexadecimal:
-        number = float.fromhex(hexadecimal)
+        try:
+            number = float.fromhex(hexadecimal)
+        except OverflowError:
+            number = math.inf
     elif decimal:
         number = float(decimal)
     else:
@@ -50,7 +53,7 @@ def to_real(value: Any) -> Any:
     if kind is AbsTime:
         return float(value.seconds)
     if kind is RelTime:
-        return float(math.trunc(value.seconds)) if math.isfinite(value.seconds) else ERROR
+        return float(truncated32(value.seconds))
     return UNDEFINED if value is UNDEFINED else ERROR
 
 
@@ -68,7 +71,7 @@ def to_int(value: Any) -> Any:
     if kind is AbsTime:
         return value.seconds
     if kind is RelTime:
-        return truncated(value.seconds)
+        return truncated32(value.seconds)
     return UNDEFINED if value is UNDEFINED else ERROR
 
 
@@ -79,7 +82,7 @@ def to_string(value: Any) -> Any:
     if kind is AbsTime:
         return timetext.print_abstime(value)
     if kind is RelTime:
-        return timetext.print_reltime(float(truncated(value.seconds)))
+        return timetext.print_reltime(float(truncated32(value.seconds)))
     if kind is ListValue or kind is Scope:
         return print_node(tree_of(value))
     if value is UNDEFINED or value is ERROR:

@@ -9,7 +9,7 @@ from pool.classad.errors import EvaluationFailed
 from pool.classad.functions.convert import to_real
 from pool.classad.functions.registry import Family
 from pool.classad.scope import ListValue, Scope
-from pool.classad.values import ERROR, truncated, wrap
+from pool.classad.values import ERROR, int32, truncated, wrap
 
 FUNCTIONS = Family()
 
@@ -115,6 +115,7 @@ def random(scope: Scope, limit: Any = 1.0) -> Any:
     seed = seed * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
     seed ^= seed >> 29
     if type(limit) is int:
+        limit = int32(limit)
         if limit <= 0:
             raise EvaluationFailed("random needs a positive limit")
         return seed % limit

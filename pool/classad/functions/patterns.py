@@ -1,7 +1,8 @@
 """regexp, regexpMember, regexps, replace, replaceall: Perl-compatible patterns.
 
 Options are letters in a string: i, m, s, x as in Perl; f for the full subject with the replacement in place, g for
-all matches. Others are ignored.
+all matches. Others are ignored. Replacing all matches of a pattern that matches the empty end of the subject is
+ERROR, as it is in the reference.
 """
 
 from __future__ import annotations
@@ -101,8 +102,10 @@ def _substituted(scope: Scope, matcher: Pattern, text: str, replacement: str, fu
     while True:
         spans = matcher.more(data, scope.spend, at) if after_empty else matcher.search(data, scope.spend, at)
         if spans is None:
-            if not after_empty or at >= len(data):
+            if not after_empty:
                 break
+            if at >= len(data):
+                return ERROR
             output.append(data[at : at + 1])
             at += 1
             after_empty = False

@@ -12,7 +12,7 @@ from pool.classad.functions.convert import to_string
 from pool.classad.functions.registry import MANY, Family
 from pool.classad.operations import compare_strings
 from pool.classad.scope import MAX_STRING, ListValue, Scope, made
-from pool.classad.values import ERROR, UNDEFINED, decoded, encoded, lowered, raised
+from pool.classad.values import ERROR, UNDEFINED, decoded, encoded, int32, lowered, raised
 
 FUNCTIONS = Family()
 
@@ -95,10 +95,6 @@ def to_lower(scope: Scope, value: Any) -> Any:
     return lowered(paid(scope, text)) if type(text) is str else text
 
 
-def _int32(number: int) -> int:
-    return (number + 2**31) % 2**32 - 2**31
-
-
 @FUNCTIONS.strict("substr", 2, 3)
 def substring(scope: Scope, text: Any, offset: Any, *length: Any) -> Any:
     """From the offset, as many bytes as said; negative numbers count from the end."""
@@ -108,11 +104,11 @@ def substring(scope: Scope, text: Any, offset: Any, *length: Any) -> Any:
         return ERROR
     data = encoded(paid(scope, text))
     size = len(data)
-    begin = _int32(offset)
+    begin = int32(offset)
     begin = max(size + begin, 0) if begin < 0 else min(begin, size)
     count = size - begin
     if length:
-        wanted = _int32(length[0])
+        wanted = int32(length[0])
         count = min(wanted, count) if wanted > 0 else max(count + wanted, 0) if wanted else 0
     return decoded(data[begin : begin + count])
 

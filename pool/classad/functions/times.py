@@ -15,7 +15,7 @@ from pool.classad.functions.convert import to_int
 from pool.classad.functions.registry import Family
 from pool.classad.operations import attribute
 from pool.classad.scope import Scope, wall_seconds
-from pool.classad.values import ERROR, UNDEFINED, AbsTime, RelTime, truncated
+from pool.classad.values import ERROR, UNDEFINED, AbsTime, RelTime, int32, truncated32
 
 FUNCTIONS = Family()
 
@@ -77,7 +77,7 @@ def _field(name: str) -> Callable[[Scope, Any], Any]:
         if type(value) is AbsTime and of_moment is not None:
             return of_moment(timetext.civil(value.seconds + timetext.local_offset(value.seconds)))
         if type(value) is RelTime and of_span is not None:
-            return of_span(truncated(value.seconds))
+            return of_span(truncated32(value.seconds))
         return ERROR
 
     return apply
@@ -102,7 +102,7 @@ def _moment_ad(moment: AbsTime) -> dict[str, Any]:
 
 
 def _span_ad(span: float) -> dict[str, Any]:
-    whole = truncated(abs(span))
+    whole = truncated32(abs(span))
     parts: list[int | float] = [whole // 86400, whole % 86400 // 3600, whole % 3600 // 60]
     parts.append(whole % 60 + (abs(span) - whole))
     if span < 0:
@@ -114,7 +114,7 @@ def _span_ad(span: float) -> dict[str, Any]:
 def _moment(value: Any) -> AbsTime | None:
     """A number of seconds or an absolute time as a moment; numbers are shown in the local zone."""
     if type(value) is int or type(value) is float:
-        seconds = truncated(value)
+        seconds = value if type(value) is int else truncated32(value)
         return AbsTime(seconds, timetext.local_offset(seconds))
     return value if type(value) is AbsTime else None
 
@@ -190,7 +190,11 @@ def formatted(parts: list[int], form: str) -> str:
     for name in ("c", "D", "F", "r", "R", "T", "x", "X"):
         form = form.replace("%%", "\0").replace("%" + name, _COMPOSED[name]).replace("\0", "%%")
     at = 0
+    size = 0
     while at < len(form):
+        if size > _LONGEST:
+            return ""
+        size += len(output[-1]) if output else 0
         letter = form[at]
         if letter != "%" or at + 1 == len(form):
             output.append(letter)
@@ -269,7 +273,7 @@ def interval(scope: Scope, value: Any) -> Any:
     number = to_int(value)
     if type(number) is not int:
         return ERROR
-    number = (number + 2**31) % 2**32 - 2**31
+    number = int32(number)
     days, rest = _toward_zero(number, 86400), _remainder(number, 86400)
     hours, minutes, seconds = _toward_zero(rest, 3600), _toward_zero(_remainder(rest, 3600), 60), _remainder(rest, 60)
     if days:
