@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pool.classad import timetext
 from pool.classad.nodes import (
@@ -39,8 +38,7 @@ _ESCAPED = [
 _NEEDS_ESCAPE = re.compile(r"[^ -\[\]-~]")
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     long: bool = False
     pretty: bool = False
     safe: bool = False

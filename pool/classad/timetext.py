@@ -5,7 +5,6 @@ Local time is that of the process's time zone; no clock is read here.
 
 from __future__ import annotations
 
-import calendar
 import math
 import re
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable
 
 from pool.classad.values import AbsTime, RelTime
 
+_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 _ZONE = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})\Z")
 _TWO = re.compile(r"[^0-9]*([0-9]{2})")
 _FOUR = re.compile(r"[^0-9]*([0-9]{4})")
@@ -66,13 +66,19 @@ def read_abstime(text: str) -> AbsTime | None:
     if re.match(r"[^0-9]*[0-9]", text[position:]):
         return None
     month, day, hours, minutes, seconds = fields
-    years, month = divmod(int(year[1]) * 12 + month - 1, 12)
-    if not 1 <= years <= 9999:
-        return None
-    shown = calendar.timegm((years, month + 1, 1, hours, minutes, seconds)) + (day - 1) * 86400
+    shown = days_before(int(year[1]), month, day) * 86400 + hours * 3600 + minutes * 60 + seconds
     if offset is None:
         offset = local_offset(shown - local_offset(shown, summer=False))
     return AbsTime(shown - offset, offset)
+
+
+def days_before(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01 to a date of the Gregorian calendar; months and days beyond their range count on."""
+    years, month = divmod(month - 1, 12)
+    year += years
+    days = 365 * (year - 1970) + (year - 1) // 4 - (year - 1) // 100 + (year - 1) // 400 - 477
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return days + _BEFORE_MONTH[month] + (leap and month > 1) + day - 1
 
 
 def _small(digits: str | None) -> int:

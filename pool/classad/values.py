@@ -16,7 +16,6 @@ Inside an evaluation lists and ads stand unevaluated with the scope they were me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 INT_MIN: Final = -(2**63)
@@ -58,24 +57,46 @@ UNDEFINED: Final = Undefined()
 ERROR: Final = Error()
 
 
-@dataclass(frozen=True, slots=True)
 class AbsTime:
     """A moment.
 
-    Attributes:
+    Args:
         seconds: since 1970-01-01 UTC.
         offset: seconds east of Greenwich that it is shown in.
     """
 
-    seconds: int
-    offset: int = 0
+    __slots__ = ("offset", "seconds")
+
+    def __init__(self, seconds: int, offset: int = 0) -> None:
+        self.seconds = seconds
+        self.offset = offset
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AbsTime) and (self.seconds, self.offset) == (other.seconds, other.offset)
+
+    def __hash__(self) -> int:
+        return hash((self.seconds, self.offset))
+
+    def __repr__(self) -> str:
+        return f"AbsTime({self.seconds}, {self.offset})"
 
 
-@dataclass(frozen=True, slots=True)
 class RelTime:
     """A span of time in seconds; may be negative and have a fraction."""
 
-    seconds: float
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RelTime) and self.seconds == other.seconds
+
+    def __hash__(self) -> int:
+        return hash(self.seconds)
+
+    def __repr__(self) -> str:
+        return f"RelTime({self.seconds})"
 
 
 def wrap(number: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from pool.classad.nodes import Node
@@ -16,31 +15,43 @@ Compiled = Callable[[Scope], Any]
 Binder = Callable[[tuple[Node, ...], tuple[Compiled, ...]], Compiled]
 
 
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A function and how many arguments it takes."""
 
-    least: int
-    most: int
+    __slots__ = ("least", "most")
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
 
 
-@dataclass(frozen=True, slots=True)
 class Strict(Entry):
     """`apply(scope, *values)`: all arguments are evaluated first, from the left."""
 
-    apply: Callable[..., Any]
+    __slots__ = ("apply",)
+
+    def __init__(self, least: int, most: int, apply: Callable[..., Any]) -> None:
+        super().__init__(least, most)
+        self.apply = apply
 
 
-@dataclass(frozen=True, slots=True)
 class Lazy(Entry):
     """`bind(trees, compiled)` gives the function of a scope; it evaluates what it needs."""
 
-    bind: Binder
+    __slots__ = ("bind",)
+
+    def __init__(self, least: int, most: int, bind: Binder) -> None:
+        super().__init__(least, most)
+        self.bind = bind
 
 
-@dataclass(slots=True)
 class Family:
-    entries: dict[str, Entry] = field(default_factory=dict)
+    """The functions of one module by their lower-case names."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
 
     def strict(self, name: str, least: int, most: int | None = None) -> Callable[..., Any]:
         """Decorator: the function is called with the scope and the values of its arguments."""

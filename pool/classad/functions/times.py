@@ -5,7 +5,6 @@ The time is the evaluation's, never the machine's clock; without it time() and i
 
 from __future__ import annotations
 
-import datetime
 import time as clock
 from collections.abc import Callable
 from typing import Any
@@ -245,23 +244,21 @@ def formatted(parts: list[int], form: str) -> str:
     return result if len(result.encode("utf-8", "surrogateescape")) < _LONGEST else ""
 
 
-def _ordinal(year: int, month: int, day: int) -> int:
-    cycles, year = divmod(year, 400)
-    years, month = divmod(month - 1, 12)
-    return datetime.date(year + years + 400, month + 1, 1).toordinal() + day - 1 + cycles * 146097
-
-
 def _day_numbers(year: int, month: int, day: int) -> tuple[int, int]:
     """Weekday (Sunday 0) and day of the year (from 0)."""
-    ordinal = _ordinal(year, max(1, min(12, month)), day)
-    return ordinal % 7, ordinal - _ordinal(year, 1, 1)
+    days = timetext.days_before(year, max(1, min(12, month)), day)
+    return (days + 4) % 7, days - timetext.days_before(year, 1, 1)
+
+
+def _length(year: int) -> int:
+    return timetext.days_before(year + 1, 1, 1) - timetext.days_before(year, 1, 1)
 
 
 def _iso_week(year: int, weekday: int, yearday: int) -> tuple[int, int]:
     week = (yearday - (weekday + 6) % 7 + 10) // 7
     if week < 1:
-        return _iso_week(year - 1, weekday, yearday + _ordinal(year, 1, 1) - _ordinal(year - 1, 1, 1))
-    length = _ordinal(year + 1, 1, 1) - _ordinal(year, 1, 1)
+        return _iso_week(year - 1, weekday, yearday + _length(year - 1))
+    length = _length(year)
     if week == 53 and yearday - (weekday + 6) % 7 + 3 >= length:
         return year + 1, 1
     return year, week

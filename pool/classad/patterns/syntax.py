@@ -14,7 +14,6 @@ library refuses, and besides recursion, conditions and Unicode properties, which
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 
@@ -26,57 +25,75 @@ class Part:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Bytes(Part):
-    members: frozenset[int]
+    __slots__ = ("members",)
+
+    def __init__(self, members: frozenset[int]) -> None:
+        self.members = members
 
 
-@dataclass(frozen=True, slots=True)
 class Sequence(Part):
-    parts: tuple[Part, ...]
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
 
 
-@dataclass(frozen=True, slots=True)
 class Either(Part):
-    parts: tuple[Part, ...]
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
 
 
-@dataclass(frozen=True, slots=True)
 class Repeat(Part):
-    part: Part
-    least: int
-    most: int | None
-    greedy: bool = True
-    possessive: bool = False
+    __slots__ = ("greedy", "least", "most", "part", "possessive")
+
+    def __init__(self, part: Part, least: int, most: int | None, greedy: bool, possessive: bool) -> None:
+        self.part = part
+        self.least = least
+        self.most = most
+        self.greedy = greedy
+        self.possessive = possessive
 
 
-@dataclass(frozen=True, slots=True)
 class Group(Part):
-    part: Part
-    number: int
+    __slots__ = ("number", "part")
+
+    def __init__(self, part: Part, number: int) -> None:
+        self.part = part
+        self.number = number
 
 
-@dataclass(frozen=True, slots=True)
 class Assert(Part):
-    kind: str
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
 class Look(Part):
-    part: Part
-    ahead: bool
-    negative: bool
+    __slots__ = ("ahead", "negative", "part")
+
+    def __init__(self, part: Part, ahead: bool, negative: bool) -> None:
+        self.part = part
+        self.ahead = ahead
+        self.negative = negative
 
 
-@dataclass(frozen=True, slots=True)
 class Atomic(Part):
-    part: Part
+    __slots__ = ("part",)
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
 
 
-@dataclass(frozen=True, slots=True)
 class Back(Part):
-    number: int
-    ignore_case: bool
+    __slots__ = ("ignore_case", "number")
+
+    def __init__(self, number: int, ignore_case: bool) -> None:
+        self.number = number
+        self.ignore_case = ignore_case
 
 
 ALL: Final = frozenset(range(256))
