@@ -3,8 +3,8 @@
     NAME = value            a macro: $(NAME) stands for it anywhere below and above
     NAME : expression       a control expression
 
-A name in the table is a setting of ours; any other is a macro of the administrator's own. What comes later wins: default,
-pool-wide file, local file, POOLNODE_NAME in the environment, --set. Every setting says where its value came from.
+A name in the table is a setting of ours; any other is a macro of the administrator's own. What comes later
+wins: default, pool-wide file, local file, POOLNODE_NAME in the environment, --set. Every setting says where its value came from.
 """
 
 from __future__ import annotations

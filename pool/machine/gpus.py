@@ -16,7 +16,6 @@ def count_gpus() -> int:
 
 
 def _has_simd(node: str) -> bool:
-    with contextlib.suppress(OSError):
-        with open(f"/sys/class/kfd/kfd/topology/nodes/{node}/properties") as handle:
-            return any(line.startswith("simd_count") and line.split()[1] != "0" for line in handle)
+    with contextlib.suppress(OSError), open(f"/sys/class/kfd/kfd/topology/nodes/{node}/properties") as handle:
+        return any(line.startswith("simd_count") and line.split()[1] != "0" for line in handle)
     return False

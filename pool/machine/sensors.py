@@ -1,8 +1,9 @@
 """The sensors of a machine, read together every few seconds. Nothing here waits, and nothing runs between two reads.
 
-`read` answers with attributes by the names that job descriptions use. What a machine does not have (a desktop session, a
-GPU, input devices) is simply not there. The owner's activity is the youngest of terminals, input devices and the desktop
-session's idle hint; a hundred keystrokes a second cost nothing, since only access times are looked at, once a reading.
+`read` answers with attributes by the names that job descriptions use. What a machine does not have (a desktop
+session, a GPU, input devices) is simply not there. The owner's activity is the youngest of terminals, input devices
+and the desktop session's idle hint; a hundred keystrokes a second cost nothing, since only access times are looked
+at, once a reading.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@
     RANK          which jobs this machine prefers
 
 `decide` is pure: ads, state and time in, one event or none out. An expression that is undefined or an error counts as
-what protects the owner: START as false, SUSPEND as false (nothing known to protect from), CONTINUE as false, PREEMPT and
-KILL as false so that a typing error loses nobody's work, WANT_SUSPEND and WANT_VACATE as true. `faults` names them.
+what protects the owner: START as false, SUSPEND as false (nothing known to protect from), CONTINUE as false,
+PREEMPT and KILL as false so that a typing error loses nobody's work, WANT_SUSPEND and WANT_VACATE as true. `faults`
+names them.
 
 `DESKTOP` is the papers' policy with their times: a job may start after 15 minutes without keyboard and with a load of
 the owner's own below 0.3; it is suspended when the keyboard is touched or that load rises above 1.5; it goes on after

@@ -6,8 +6,8 @@
     Claimed      in a schedd's hands: idle, busy, suspended, or retiring (its last job may end)
     Preempting   the job has to leave: vacating (asked to), killing
 
-The papers' states are these: NoJob is Unclaimed, JobRunning is Claimed busy, Suspended is Claimed suspended, Vacating and
-Killed are Preempting. An event that the table does not list for a state is refused: it is a defect, not a surprise.
+The papers' states are these: NoJob is Unclaimed, JobRunning is Claimed busy, Suspended is Claimed suspended,
+Vacating and Killed are Preempting. An event that the table does not list for a state is refused: it is a defect, not a surprise.
 """
 
 from __future__ import annotations
