@@ -4,7 +4,8 @@
     NAME : expression       a control expression
 
 A name in the table is a setting of ours; any other is a macro of the administrator's own. What comes later
-wins: default, pool-wide file, local file, POOLNODE_NAME in the environment, --set. Every setting says where its value came from.
+wins: default, pool-wide file, local file, POOLNODE_NAME in the environment, --set. Every setting says where its
+value came from.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
     RANK          which jobs this machine prefers
 
 `decide` is pure: ads, state and time in, one event or none out. An expression that is undefined or an error counts as
-what protects the owner: START as false, SUSPEND as false (nothing known to protect from), CONTINUE as false,
+what protects the owner: START as false, SUSPEND as false (nothing is known to protect from), CONTINUE as false,
 PREEMPT and KILL as false so that a typing error loses nobody's work, WANT_SUSPEND and WANT_VACATE as true. `faults`
 names them.
 

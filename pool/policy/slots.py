@@ -7,7 +7,8 @@
     Preempting   the job has to leave: vacating (asked to), killing
 
 The papers' states are these: NoJob is Unclaimed, JobRunning is Claimed busy, Suspended is Claimed suspended,
-Vacating and Killed are Preempting. An event that the table does not list for a state is refused: it is a defect, not a surprise.
+Vacating and Killed are Preempting. An event that the table does not list for a state is refused: it is a defect,
+not a surprise.
 """
 
 from __future__ import annotations
