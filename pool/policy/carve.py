@@ -1,12 +1,18 @@
 """Carving dynamic slots out of partitionable ones, and laying a machine's slots out: pure arithmetic on resources.
 
-Resources are a mapping of name to amount: Cpus (whole), Memory in MB, Disk in KiB, GPUs (whole), and any custom ones.
+Resources are a mapping of name to amount: Cpus and GPUs (whole), Memory in MB, Disk in KiB, and whatever else a machine
+names in its `MachineResources`. A job's request may be an expression over the slot's ad, as in
+`RequestMemory = TARGET.Memory / 4`.
+
+What does not add up is a `Refusal`, data that says which resource, how much was wanted and how much there is; nothing
+here raises but `layout`, whose setting an administrator wrote. Nothing here knows of claims or states.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pool.classad import ClassAd
@@ -15,8 +21,10 @@ from pool.errors import PoolError
 Resources = dict[str, int | float]
 
 STANDARD = ("Cpus", "Memory", "Disk", "GPUs")
-#: What a job gets that asks for nothing.
+#: What a job gets that asks for nothing: a processor, and so little memory and disk that it always fits.
 DEFAULTS: Resources = {"Cpus": 1, "Memory": 128, "Disk": 1024, "GPUs": 0}
+#: An attribute of a machine that lists its resources' names, the standard ones and its own.
+LISTED = "MachineResources"
 
 
 class LayoutError(PoolError):
@@ -29,6 +37,8 @@ class Refusal:
 
     Attributes:
         resource: the first one that does not suffice.
+        wanted: the amount asked for; not a number when the request is none.
+        free: the amount there is.
     """
 
     resource: str
@@ -37,27 +47,54 @@ class Refusal:
 
     @property
     def text(self) -> str:
+        if math.isnan(self.wanted):
+            return f"Request{self.resource} is not an amount"
         return f"request for {self.wanted:g} {self.resource}, only {self.free:g} free"
 
 
+# --- what a job asks for
+
+
 def demand(slot: ClassAd, job: ClassAd) -> Resources | Refusal:
-    """What a job asks of a slot: its Request expressions, evaluated against the slot's ad."""
+    """What a job asks of a slot: its Request expressions, evaluated against the slot's ad.
+
+    Standard resources are rounded up to whole ones; a job asks for a resource of the machine's own by
+    `Request` and its name, and in the fraction that it says.
+    """
     wanted: Resources = {}
     for name in STANDARD:
         value = job.value(f"Request{name}", DEFAULTS[name], target=slot)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        if not _is_amount(value):
             return Refusal(name, math.nan, 0)
         wanted[name] = math.ceil(value)
-    for name in slot:
-        # A custom resource that the job asks for and the slot has.
-        if name not in wanted and name not in STANDARD and job.get(f"Request{name}") is not None:
+    for name in named_resources(slot):
+        if job.get(f"Request{name}") is not None:
             value = job.value(f"Request{name}", 0, target=slot)
-            if isinstance(value, (int, float)):
-                wanted[name] = value
+            if not _is_amount(value):
+                return Refusal(name, math.nan, 0)
+            wanted[name] = value
     return wanted
 
 
-def carve(free: Mapping[str, int | float], wanted: Resources | Refusal) -> tuple[Resources, Resources] | Refusal:
+def named_resources(slot: ClassAd) -> list[str]:
+    """Resources of the machine's own that a slot's ad lists."""
+    listed = slot.value(LISTED, "")
+    if not isinstance(listed, str):
+        return []
+    standard = {name.lower() for name in STANDARD}
+    return [name for name in re.split(r"[\s,]+", listed) if name and name.lower() not in standard]
+
+
+def _is_amount(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and 0 <= value < math.inf
+
+
+# --- carving
+
+
+def carve(
+    free: Mapping[str, int | float], wanted: Resources | Refusal
+) -> tuple[Resources, Resources] | Refusal:
     """The resources of a dynamic slot and what is left, or the first thing that does not suffice."""
     if isinstance(wanted, Refusal):
         return wanted
@@ -98,32 +135,82 @@ def lessen(slot: ClassAd, wanted: Mapping[str, int | float]) -> ClassAd:
     return ClassAd(changed, parent=slot)
 
 
+# --- laying out
+
+_SHARE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+(?:\.\d+)?)\s*(%?)\s*(?:,|$|(?=\s))")
+_SPELLED = {name.lower(): name for name in STANDARD}
+_WHOLE = frozenset({"Cpus", "GPUs"})
+
+
 def layout(setting: str, machine: Mapping[str, object]) -> list[tuple[str, str, Resources]]:
     """A machine's slots: (name, kind, resources).
 
     Args:
-        setting: SLOTS: `partitionable` for one slot to carve, or the number of equal static slots.
-        machine: facts with DetectedCpus, Memory, Disk, DetectedGPUs.
+        setting: SLOTS: `partitionable` for one slot to carve, or the number of equal static slots. Behind it may
+            stand how much of the machine the pool gets in all: `partitionable cpus=6 memory=50%`; a number is in the
+            resource's own unit (MB of memory, KiB of disk). More slots than processors are allowed: each then
+            has one, and they share.
+        machine: facts with Cpus, Memory, Disk, GPUs, and `MachineResources` where there are more.
 
     Raises:
-        LayoutError: the setting is neither.
+        LayoutError: the setting says nothing of the kind, or more than the machine has.
     """
-    whole: Resources = {
-        "Cpus": _amount(machine, "Cpus"),
-        "Memory": _amount(machine, "Memory"),
-        "Disk": _amount(machine, "Disk"),
-    }
-    gpus = _amount(machine, "GPUs")
-    if gpus:
-        whole["GPUs"] = gpus
-    if setting.strip().lower() == "partitionable":
+    kind, _, shares = setting.strip().partition(" ")
+    whole = _granted(setting, _everything(machine), shares)
+    if kind.lower() == "partitionable":
         return [("slot1", "partitionable", whole)]
-    if not setting.strip().isdigit() or not int(setting):
-        raise LayoutError(f"SLOTS = {setting}: expected `partitionable` or a number of slots")
-    number = int(setting)
-    each = {name: int(amount) // number for name, amount in whole.items()}
-    each["Cpus"] = max(1, each["Cpus"])
-    return [(f"slot{n}", "static", dict(each)) for n in range(1, number + 1)]
+    if not (kind.isascii() and kind.isdigit()) or not int(kind):
+        raise LayoutError(
+            f"SLOTS = {setting}: expected `partitionable` or a number of slots",
+            hint="for example `SLOTS = partitionable`, `SLOTS = 4`, `SLOTS = 4 memory=50%`",
+        )
+    number = int(kind)
+    return [(f"slot{n + 1}", "static", _part(whole, n, number)) for n in range(number)]
+
+
+def _everything(machine: Mapping[str, object]) -> Resources:
+    whole: Resources = {name: _amount(machine, name) for name in ("Cpus", "Memory", "Disk")}
+    names: Iterable[str] = ("GPUs",)
+    listed = machine.get(LISTED)
+    if isinstance(listed, str):
+        names = ("GPUs", *(name for name in listed.replace(",", " ").split() if name.lower() not in _SPELLED))
+    for name in names:
+        if amount := _amount(machine, name):
+            whole[name] = amount
+    return whole
+
+
+def _granted(setting: str, whole: Resources, shares: str) -> Resources:
+    """What the pool gets of the machine."""
+    given = dict(whole)
+    spelled = {name.lower(): name for name in (*whole, *STANDARD)}
+    position = 0
+    while shares[position:].strip(" ,\t"):
+        match = _SHARE.match(shares, position)
+        name = spelled.get(match[1].lower()) if match else None
+        if match is None or name is None:
+            raise LayoutError(
+                f"SLOTS = {setting}: expected RESOURCE=AMOUNT or RESOURCE=PERCENT%, found "
+                f"`{shares[position:].strip()}`",
+                hint=f"resources of this machine: {', '.join(whole)}",
+            )
+        has = whole.get(name, 0)
+        amount = float(match[2]) * (has / 100 if match[3] else 1)
+        if amount > has:
+            raise LayoutError(f"SLOTS = {setting}: this machine has {has:g} {name}, not {amount:g}")
+        given[name] = max(1, int(amount)) if name == "Cpus" else int(amount)
+        position = match.end()
+    return given
+
+
+def _part(whole: Resources, n: int, number: int) -> Resources:
+    """The n-th of equal parts; what is whole and does not divide goes to the first ones."""
+    part: Resources = {}
+    for name, amount in whole.items():
+        each, rest = divmod(int(amount), number)
+        part[name] = each + (n < rest if name in _WHOLE else 0)
+    part["Cpus"] = max(1, part["Cpus"])
+    return part
 
 
 def _amount(machine: Mapping[str, object], name: str) -> int:

@@ -1,18 +1,43 @@
-"""The states of a slot, as a table (EV 2.7 figure 2.7, RL 3.2.2, and what HTCondor's users know).
+"""The states of a slot, and everything that can happen to it.
 
-    Owner        its owner uses the machine (START is not true)
-    Unclaimed    offered to the pool
-    Matched      the negotiator has granted it to somebody
-    Claimed      in a schedd's hands: idle, busy, suspended, or retiring (its last job may end)
-    Preempting   the job has to leave: vacating (asked to), killing
+Rules:
 
-The papers' states are these: NoJob is Unclaimed, JobRunning is Claimed busy, Suspended is Claimed suspended,
-Vacating and Killed are Preempting. An event that the table does not list for a state is refused: it is a defect,
-not a surprise.
+1.  A slot is in one *condition*: a state and an activity, both advertised. The papers' states are among them: NoJob is
+    Unclaimed, JobRunning is Claimed Busy, Suspended is Claimed Suspended, Vacating and Killed are Preempting (EV 2.7,
+    figure 2.7; EV 3.2). Owner, Matched and Claimed Idle come from RL 3.2.2: a match is a hint, and a claim serves job
+    after job.
+2.  Without a claim a slot is Owner or Unclaimed, as START has it. A match moves an unclaimed slot to Matched and lapses
+    by itself; an owner who returns ends a match without asking anybody.
+3.  A job is only ever in Claimed (but Idle) and Preempting. It is started by ACTIVATE and is gone at JOB_ENDS, however
+    it ended. Preempting never turns back: a job that was told to leave leaves, whatever the owner does meanwhile.
+4.  What follows Preempting is Owner: whoever took the machine back has it until START says otherwise, which
+    OWNER_LEAVES then does at once.
+5.  RETIRE lets the job that runs end in its own time and lets no other follow. DRAIN takes a slot without a claim out of
+    use; one with a claim is retired first.
+6.  KILL may follow VACATE and never the reverse. Both work on a suspended job: the keeper lets it go on so that it can
+    catch the signal.
+7.  A condition and event that the table does not list is refused: it is a defect, not a surprise.
+
+::
+
+             OWNER_LEAVES              MATCH             CLAIM            ACTIVATE
+      Owner ------------> Unclaimed ---------> Matched --------> Claimed --------> Claimed <--CONTINUE-- Claimed
+        ^ <-OWNER_RETURNS--  |  ^ <---LAPSE------'                Idle  <-JOB_ENDS- Busy  ---SUSPEND--> Suspended
+        |                    |  '-------------RELEASE--------------'               |   |                  |
+        |                    '-----------------CLAIM----------------^       RETIRE |   | VACATE, KILL     | VACATE, KILL
+        |                                                                          v   v                  |
+        '------------------------------JOB_ENDS------- Preempting <----------- Claimed Retiring           |
+                                                       Vacating -KILL-> Killing <-------------------------'
+
+What may never happen and why is in the table's gaps: nothing is activated on a slot that is not Claimed Idle, and a slot
+that is being drained is not claimed.
+
+The table decides what is possible; `pool.policy.owner` decides what is wanted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -27,6 +52,7 @@ class SlotState(StrEnum):
     MATCHED = "Matched"
     CLAIMED = "Claimed"
     PREEMPTING = "Preempting"
+    DRAINED = "Drained"
 
 
 class Activity(StrEnum):
@@ -43,19 +69,35 @@ class Activity(StrEnum):
 class SlotEvent(StrEnum):
     """What moves a slot."""
 
-    OWNER_LEAVES = "owner leaves"
-    OWNER_RETURNS = "owner returns"
-    MATCH = "match"
-    LAPSE = "lapse"
-    CLAIM = "claim"
-    ACTIVATE = "activate"
-    JOB_ENDS = "job ends"
+    OWNER_LEAVES = "owner leaves"  # START is true again, or depends on the job
+    OWNER_RETURNS = "owner returns"  # START is false
+    MATCH = "match"  # the negotiator has granted it to somebody
+    LAPSE = "lapse"  # nobody claimed it in time
+    CLAIM = "claim"  # a schedd with a grant
+    ACTIVATE = "activate"  # the schedd starts a job
+    JOB_ENDS = "job ends"  # by itself, or because it was told to
     SUSPEND = "suspend"
     CONTINUE = "continue"
-    RETIRE = "retire"
+    RETIRE = "retire"  # no job after this one
     VACATE = "vacate"
     KILL = "kill"
-    RELEASE = "release"
+    RELEASE = "release"  # the schedd gives the claim back, or its lease is over
+    DRAIN = "drain"  # the administrator takes it out of use
+    UNDRAIN = "undrain"
+
+
+class Action(StrEnum):
+    """What has to be done about a move, by whoever keeps the slot."""
+
+    NOTHING = "nothing"
+    OFFER = "offer it with a fresh key"
+    WITHDRAW = "take its grants back"
+    START_JOB = "start the job"
+    SUSPEND_JOB = "stop the job's processes where they are"
+    RESUME_JOB = "let the job's processes go on"
+    ASK_JOB = "signal the job softly"
+    KILL_JOB = "kill the job's processes"
+    END_CLAIM = "end the claim"
 
 
 class Condition(NamedTuple):
@@ -64,48 +106,105 @@ class Condition(NamedTuple):
     state: SlotState
     activity: Activity
 
+    def __str__(self) -> str:
+        return f"{self.state} {self.activity}"
+
+
+class Step(NamedTuple):
+    """Where an event leads, and what has to be done."""
+
+    after: Condition
+    action: Action
+
 
 class SlotStateError(PoolError):
     """A slot was told something that cannot happen to it."""
 
 
-_O = Condition(SlotState.OWNER, Activity.IDLE)
-_U = Condition(SlotState.UNCLAIMED, Activity.IDLE)
-_M = Condition(SlotState.MATCHED, Activity.IDLE)
-_CI = Condition(SlotState.CLAIMED, Activity.IDLE)
-_CB = Condition(SlotState.CLAIMED, Activity.BUSY)
-_CS = Condition(SlotState.CLAIMED, Activity.SUSPENDED)
-_CR = Condition(SlotState.CLAIMED, Activity.RETIRING)
-_PV = Condition(SlotState.PREEMPTING, Activity.VACATING)
-_PK = Condition(SlotState.PREEMPTING, Activity.KILLING)
+OWNER = Condition(SlotState.OWNER, Activity.IDLE)
+UNCLAIMED = Condition(SlotState.UNCLAIMED, Activity.IDLE)
+MATCHED = Condition(SlotState.MATCHED, Activity.IDLE)
+CLAIMED_IDLE = Condition(SlotState.CLAIMED, Activity.IDLE)
+BUSY = Condition(SlotState.CLAIMED, Activity.BUSY)
+SUSPENDED = Condition(SlotState.CLAIMED, Activity.SUSPENDED)
+RETIRING = Condition(SlotState.CLAIMED, Activity.RETIRING)
+VACATING = Condition(SlotState.PREEMPTING, Activity.VACATING)
+KILLING = Condition(SlotState.PREEMPTING, Activity.KILLING)
+DRAINED = Condition(SlotState.DRAINED, Activity.IDLE)
 
-_E = SlotEvent
-TABLE: dict[tuple[Condition, SlotEvent], Condition] = {
-    (_O, _E.OWNER_LEAVES): _U,
-    (_U, _E.OWNER_RETURNS): _O,
-    (_U, _E.MATCH): _M,
-    (_M, _E.LAPSE): _U,
-    (_M, _E.OWNER_RETURNS): _O,
-    (_U, _E.CLAIM): _CI,
-    (_M, _E.CLAIM): _CI,
-    (_CI, _E.ACTIVATE): _CB,
-    (_CI, _E.RELEASE): _U,
-    (_CB, _E.JOB_ENDS): _CI,
-    (_CB, _E.SUSPEND): _CS,
-    (_CS, _E.CONTINUE): _CB,
-    (_CS, _E.JOB_ENDS): _CI,
-    (_CB, _E.RETIRE): _CR,
-    (_CR, _E.JOB_ENDS): _CI,
-    (_CB, _E.VACATE): _PV,
-    (_CS, _E.VACATE): _PV,
-    (_CR, _E.VACATE): _PV,
-    (_CB, _E.KILL): _PK,
-    (_CS, _E.KILL): _PK,
-    (_CR, _E.KILL): _PK,
-    (_PV, _E.KILL): _PK,
-    (_PV, _E.JOB_ENDS): _CI,
-    (_PK, _E.JOB_ENDS): _CI,
+CONDITIONS = (
+    OWNER,
+    UNCLAIMED,
+    MATCHED,
+    CLAIMED_IDLE,
+    BUSY,
+    SUSPENDED,
+    RETIRING,
+    VACATING,
+    KILLING,
+    DRAINED,
+)
+
+_E, _A = SlotEvent, Action
+_ROWS: tuple[tuple[Condition, SlotEvent, Condition, Action], ...] = (
+    # no claim
+    (OWNER, _E.OWNER_LEAVES, UNCLAIMED, _A.OFFER),
+    (OWNER, _E.DRAIN, DRAINED, _A.NOTHING),
+    (UNCLAIMED, _E.OWNER_RETURNS, OWNER, _A.WITHDRAW),
+    (UNCLAIMED, _E.MATCH, MATCHED, _A.NOTHING),
+    (UNCLAIMED, _E.CLAIM, CLAIMED_IDLE, _A.NOTHING),
+    (UNCLAIMED, _E.DRAIN, DRAINED, _A.WITHDRAW),
+    (MATCHED, _E.OWNER_RETURNS, OWNER, _A.WITHDRAW),
+    (MATCHED, _E.LAPSE, UNCLAIMED, _A.OFFER),
+    (MATCHED, _E.CLAIM, CLAIMED_IDLE, _A.NOTHING),
+    (MATCHED, _E.DRAIN, DRAINED, _A.WITHDRAW),
+    (DRAINED, _E.UNDRAIN, OWNER, _A.NOTHING),
+    # a claim without a job
+    (CLAIMED_IDLE, _E.ACTIVATE, BUSY, _A.START_JOB),
+    (CLAIMED_IDLE, _E.RELEASE, UNCLAIMED, _A.OFFER),
+    (CLAIMED_IDLE, _E.OWNER_RETURNS, OWNER, _A.END_CLAIM),
+    (CLAIMED_IDLE, _E.DRAIN, DRAINED, _A.END_CLAIM),
+    # a job
+    (BUSY, _E.JOB_ENDS, CLAIMED_IDLE, _A.NOTHING),
+    (BUSY, _E.SUSPEND, SUSPENDED, _A.SUSPEND_JOB),
+    (BUSY, _E.RETIRE, RETIRING, _A.NOTHING),
+    (BUSY, _E.VACATE, VACATING, _A.ASK_JOB),
+    (BUSY, _E.KILL, KILLING, _A.KILL_JOB),
+    (BUSY, _E.RELEASE, KILLING, _A.KILL_JOB),
+    (SUSPENDED, _E.CONTINUE, BUSY, _A.RESUME_JOB),
+    (SUSPENDED, _E.JOB_ENDS, CLAIMED_IDLE, _A.NOTHING),
+    (SUSPENDED, _E.VACATE, VACATING, _A.ASK_JOB),
+    (SUSPENDED, _E.KILL, KILLING, _A.KILL_JOB),
+    (SUSPENDED, _E.RELEASE, KILLING, _A.KILL_JOB),
+    (RETIRING, _E.JOB_ENDS, OWNER, _A.END_CLAIM),
+    (RETIRING, _E.VACATE, VACATING, _A.ASK_JOB),
+    (RETIRING, _E.KILL, KILLING, _A.KILL_JOB),
+    (RETIRING, _E.RELEASE, KILLING, _A.KILL_JOB),
+    # a job that leaves
+    (VACATING, _E.KILL, KILLING, _A.KILL_JOB),
+    (VACATING, _E.RELEASE, KILLING, _A.KILL_JOB),
+    (VACATING, _E.JOB_ENDS, OWNER, _A.END_CLAIM),
+    (KILLING, _E.RELEASE, KILLING, _A.NOTHING),
+    (KILLING, _E.JOB_ENDS, OWNER, _A.END_CLAIM),
+)
+TABLE: dict[tuple[Condition, SlotEvent], Step] = {
+    (before, event): Step(after, action) for before, event, after, action in _ROWS
 }
+
+
+def step(now: Condition, event: SlotEvent) -> Step:
+    """Where an event leads and what has to be done.
+
+    Raises:
+        SlotStateError: the table does not list it.
+    """
+    found = TABLE.get((now, event))
+    if found is None:
+        possible = ", ".join(listed.value for (before, listed) in TABLE if before == now)
+        raise SlotStateError(
+            f"cannot {event.value} a slot that is {now}", hint=f"possible now: {possible or 'nothing'}"
+        )
+    return found
 
 
 def next_condition(now: Condition, event: SlotEvent) -> Condition:
@@ -114,16 +213,26 @@ def next_condition(now: Condition, event: SlotEvent) -> Condition:
     Raises:
         SlotStateError: the table does not list it.
     """
-    found = TABLE.get((now, event))
-    if found is None:
-        possible = ", ".join(sorted(listed.value for (state, listed) in TABLE if state == now))
-        raise SlotStateError(f"a slot that is {now.state} {now.activity} cannot {event}", hint=f"possible: {possible}")
-    return found
+    return step(now, event).after
 
 
-def draw() -> str:
-    """The table as a Mermaid state diagram, for the docs."""
-    lines = ["stateDiagram-v2"]
-    for (before, event), after in TABLE.items():
-        lines.append(f"    {before.state}_{before.activity} --> {after.state}_{after.activity}: {event}")
-    return "\n".join(lines)
+def draw(conditions: Iterable[Condition] = CONDITIONS) -> str:
+    """The table as a Mermaid state diagram, for the docs: one arrow for each pair of conditions, with its events."""
+    arrows: dict[tuple[Condition, Condition], list[str]] = {}
+    for (before, event), (after, _) in TABLE.items():
+        arrows.setdefault((before, after), []).append(event.value)
+    lines = ["stateDiagram-v2", f"    [*] --> {_label(OWNER)}"]
+    lines += [f'    state "{condition}" as {_label(condition)}' for condition in conditions]
+    lines += [f"    {_label(a)} --> {_label(b)}: {', '.join(events)}" for (a, b), events in arrows.items()]
+    return "\n".join(lines) + "\n"
+
+
+def describe() -> str:
+    """The table as text: a line for each condition and event."""
+    return "\n".join(
+        f"{before!s:<20} {event:<14} {after!s:<20} {action}" for (before, event), (after, action) in TABLE.items()
+    )
+
+
+def _label(condition: Condition) -> str:
+    return f"{condition.state}{condition.activity}"
