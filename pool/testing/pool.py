@@ -87,6 +87,7 @@ class SimPool:
             "POLICY": "dedicated",
             "SLOTS": "1",
             "FILESYSTEM_DOMAIN": "simulation",
+            "RUN_AS": "node",
             **(settings or {}),
         }
         self._directory = directory
@@ -146,9 +147,7 @@ class SimPool:
         if node.server is not None:
             await node.server.close()
 
-    def trap(
-        self, method: str, phase: Phase, victim: str, *, count: int = 1, machine_too: bool = False
-    ) -> Trap:
+    def trap(self, method: str, phase: Phase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:
         """Have a node killed at a certain call; see `pool.testing.faults`."""
 
         async def spring() -> None:
@@ -194,7 +193,7 @@ class SimPool:
             settings=settings,
             links=node.links,
             state=None,
-            user="user",
+            user=None,
             files=lambda owner: LocalFiles(inline=True),
             store=lambda: Store.open(str(node.store) if node.store else ":memory:", inline=True),
             sensors=lambda: node.sensors,
@@ -219,9 +218,7 @@ class SimPool:
 
     # -- what tests ask ----------------------------------------------------------------------------------
 
-    async def submit(
-        self, name: str, *, count: int = 1, owner: str = "alice", ad: dict[str, Any] | None = None
-    ) -> int:
+    async def submit(self, name: str, *, count: int = 1, owner: str = "alice", ad: dict[str, Any] | None = None) -> int:
         """Queue jobs at a node's schedd; returns the cluster's number."""
         wire: dict[str, Any] = {
             "MyType": "Job",

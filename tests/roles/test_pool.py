@@ -193,3 +193,29 @@ def test_a_schedd_restarts_with_its_queue(tmp_path: Path) -> None:
             pool.sound()
 
     run_virtual(work())
+
+
+def test_a_client_cannot_say_who_it_is_or_what_became_of_its_jobs() -> None:
+    async def work() -> None:
+        async with SimPool(12, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            forged = {
+                "Owner": "root",
+                "User": "root@x",
+                "QDate": 1,
+                "_run": {"claim": "x"},
+                "JobStatus": 4,
+                "ProcId": 9,
+            }
+            link = await pool.network.user("mallory", "head")
+            params = {"ad": {"Cmd": "/bin/true", **forged}, "count": 2, "deltas": [forged, None]}
+            await link.call("schedd.submit", params)
+            await link.close()
+            for job in pool.role("head", "schedd").queue.jobs():
+                wire = job.wire()
+                assert (wire["Owner"], wire["JobStatus"], wire["QDate"] > 1) == ("mallory", 1, True)
+                assert wire["ProcId"] in (0, 1)
+                assert not (job.state or {}).get("_run")
+            pool.sound()
+
+    run_virtual(work())

@@ -26,6 +26,10 @@ from pool.wire import Call, Right, Stream, method, streaming
 
 #: Jobs in one submit; more are refused, in words.
 MOST_JOBS = 1_000_000
+#: Attributes in one ad.
+MOST_ATTRIBUTES = 5000
+#: What only the schedd says of a job (lower case). JobStatus may be asked for once, as held.
+OWN_NAMES = frozenset({"owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"})
 #: Seconds between two advertisements of an owner's numbers: when new work came, and otherwise.
 SOON, LATER = 0.02, 0.25
 #: The longest a claim stays idle in the hope of another job of its owner, seconds.
@@ -186,6 +190,12 @@ class Schedd(Role):
             raise PoolError(f"cannot queue {count} jobs at once", hint=f"between 1 and {MOST_JOBS} are possible")
         if deltas is not None and len(deltas) != count:
             raise PoolError(f"cannot queue {count} jobs with {len(deltas)} differences", hint="one for each job")
+        if self.given.user is not None and owner != self.given.user:
+            raise PoolError(
+                f"cannot queue jobs of {owner}: this schedd runs as {self.given.user} and serves nobody else",
+                hint="submit as that user, or to a schedd that root runs",
+            )
+        deltas = [_clean(delta) for delta in deltas] if deltas is not None else None
         number = params.get("cluster")
         if number is None:
             number = self.ledger.next_cluster
@@ -206,7 +216,7 @@ class Schedd(Role):
     def _accept(self, ad: Any, owner: str) -> Wire:
         if not isinstance(ad, dict):
             raise PoolError("cannot queue: the job ad is no mapping")
-        accepted: Wire = {str(name): value for name, value in ad.items() if not str(name).startswith("_")}
+        accepted = _clean(ad) or {}
         for name in ("Requirements", "Rank", "OnExitHold", "OnExitRemove", "PeriodicHold", "PeriodicRemove"):
             value = accepted.get(name)
             if isinstance(value, list):
@@ -340,6 +350,23 @@ class Schedd(Role):
             left = True
             while left:
                 left = any(await self.store.write(Trim(before)))
+
+
+def _clean(ad: Any) -> Wire | None:
+    """What a client may say of a job: nothing that is the schedd's to say.
+
+    Raises:
+        PoolError: it is no ad at all.
+    """
+    if ad is None:
+        return None
+    if not isinstance(ad, dict) or len(ad) > MOST_ATTRIBUTES:
+        raise PoolError("cannot queue: this is no job ad", hint=f"a mapping of at most {MOST_ATTRIBUTES} names")
+    return {
+        str(name): value
+        for name, value in ad.items()
+        if str(name)[:1] not in ("", "_") and str(name).lower() not in OWN_NAMES
+    }
 
 
 def owner_of(call: Call, params: dict[str, Any]) -> str:
