@@ -2,35 +2,36 @@
 
 Rules:
 
-1.  A slot is in one *condition*: a state and an activity, both advertised. The papers' states are among them: NoJob is
-    Unclaimed, JobRunning is Claimed Busy, Suspended is Claimed Suspended, Vacating and Killed are Preempting (EV 2.7,
-    figure 2.7; EV 3.2). Owner, Matched and Claimed Idle come from RL 3.2.2: a match is a hint, and a claim serves job
-    after job.
-2.  Without a claim a slot is Owner or Unclaimed, as START has it. A match moves an unclaimed slot to Matched and lapses
-    by itself; an owner who returns ends a match without asking anybody.
-3.  A job is only ever in Claimed (but Idle) and Preempting. It is started by ACTIVATE and is gone at JOB_ENDS, however
-    it ended. Preempting never turns back: a job that was told to leave leaves, whatever the owner does meanwhile.
+1.  A slot is in one *condition*: a state and an activity, both advertised. The papers' states are among them:
+    NoJob is Unclaimed, JobRunning is Claimed Busy, Suspended is Claimed Suspended, Vacating and Killed are
+    Preempting (EV 2.7, figure 2.7; EV 3.2). Owner, Matched and Claimed Idle come from RL 3.2.2: a match is a
+    hint, and a claim serves job after job.
+2.  Without a claim a slot is Owner or Unclaimed, as START has it. A match moves an unclaimed slot to Matched and
+    lapses by itself; an owner who returns ends a match without asking anybody.
+3.  A job is only ever in Claimed (but Idle) and Preempting. It is started by ACTIVATE and is gone at JOB_ENDS,
+    however it ended. Preempting never turns back: a job that was told to leave leaves, whatever the owner does.
 4.  What follows Preempting is Owner: whoever took the machine back has it until START says otherwise, which
     OWNER_LEAVES then does at once.
-5.  RETIRE lets the job that runs end in its own time and lets no other follow. DRAIN takes a slot without a claim out of
-    use; one with a claim is retired first.
-6.  KILL may follow VACATE and never the reverse. Both work on a suspended job: the keeper lets it go on so that it can
-    catch the signal.
+5.  RETIRE lets the job that runs end in its own time and lets no other follow. DRAIN takes a slot without a claim
+    or without a job out of use; one with a job is retired first.
+6.  KILL may follow VACATE and never the reverse. Both work on a suspended job: the keeper lets it go on so that it
+    can catch the signal.
 7.  A condition and event that the table does not list is refused: it is a defect, not a surprise.
 
 ::
 
-             OWNER_LEAVES              MATCH             CLAIM            ACTIVATE
-      Owner ------------> Unclaimed ---------> Matched --------> Claimed --------> Claimed <--CONTINUE-- Claimed
-        ^ <-OWNER_RETURNS--  |  ^ <---LAPSE------'                Idle  <-JOB_ENDS- Busy  ---SUSPEND--> Suspended
-        |                    |  '-------------RELEASE--------------'               |   |                  |
-        |                    '-----------------CLAIM----------------^       RETIRE |   | VACATE, KILL     | VACATE, KILL
-        |                                                                          v   v                  |
-        '------------------------------JOB_ENDS------- Preempting <----------- Claimed Retiring           |
-                                                       Vacating -KILL-> Killing <-------------------------'
+            OWNER_LEAVES              MATCH              CLAIM           ACTIVATE             SUSPEND
+      Owner ------------> Unclaimed ----------> Matched --------> Claimed ---------> Claimed ---------> Claimed
+       ^ ^ <-OWNER_RETURNS-- | ^ <----LAPSE-----'                  Idle <-JOB_ENDS--- Busy <--CONTINUE- Suspended
+       | |                   | '----------------RELEASE------------' ^                |   |                 |
+       | |                   '------------------CLAIM----------------'         RETIRE |   | VACATE, KILL    |
+       | |                                                                            v   v                 |
+       | '------------------------- JOB_ENDS ------------------------------- Claimed   Preempting <---------'
+       |                                                                     Retiring -> Vacating --KILL-> Killing
+       '--------------------------- JOB_ENDS ---------------------------------------------' <-----JOB_ENDS----'
 
-What may never happen and why is in the table's gaps: nothing is activated on a slot that is not Claimed Idle, and a slot
-that is being drained is not claimed.
+What may never happen and why is in the table's gaps: nothing is activated on a slot that is not Claimed Idle, and
+a drained slot is not claimed.
 
 The table decides what is possible; `pool.policy.owner` decides what is wanted.
 """
