@@ -170,7 +170,7 @@ class Node:
     async def stop(self, *, handover: bool) -> None:
         """End every role; with `handover` jobs run on in their keepers."""
         self.stopping.set()
-        for name in ("schedd", "startd", "negotiator", "collector"):
+        for name in ("negotiator", "schedd", "startd", "collector"):
             role = self.running.get(name)
             if role is not None:
                 self.dispatcher.remove(name)
@@ -234,6 +234,10 @@ class Node:
         self.log.info("configuration read again", extra={"changed": ",".join(changed) or "nothing"})
         return changed
 
+    def collector(self, own: str) -> str:
+        """The address of the pool's collector; `own`, an address of this node, where it is this one."""
+        return self.settings.text("COLLECTOR") or self.membership.collector or own
+
     # -- what roles are given ----------------------------------------------------------------------------
 
     def _surroundings(self) -> Surroundings:
@@ -247,7 +251,7 @@ class Node:
             node=self.name,
             instance=self.membership.instance,
             address=self.address,
-            collector=self.settings.text("COLLECTOR") or self.membership.collector or self._unix,
+            collector=self.collector(self._unix),
             outside=self.outside,
             settings=self.settings,
             links=self.links,
@@ -287,7 +291,7 @@ class NodeService(Service):
 
     @method(Right.READ)
     async def info(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """What this node is: {} -> {node, version, roles, given_up, address, uptime...}"""
+        """What this node is: {} -> {node, version, roles, given_up, address, collector...}"""
         node = self._node
         return {
             "node": node.name,
@@ -295,6 +299,7 @@ class NodeService(Service):
             "roles": sorted(node.running),
             "given_up": node.given_up,
             "address": node.address,
+            "collector": node.collector(node.address),
             "state": str(node.state),
             "pid": os.getpid(),
             "identity": call.identity.name,

@@ -2,7 +2,7 @@
 
 Everything it touches it touches with the rights of the job's owner (B5). It answers only for the start (claim and
 run) that the job is in: a starter that was given up, or somebody else, gets nothing. Outputs are written beside
-their place and renamed when all of them have come, so that a job is never reported with half an output.
+their place, and renamed when all of them have come and are on disk: a job is never reported with half an output.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Shadow:
                 raise PoolError("the transfer of the outputs ended in the middle", retry=True)
             self._running(params)
             for writer in writers:
-                await writer.commit()
+                await writer.commit(sync=True)
         except BaseException:
             for writer in writers:
                 await writer.abandon()

@@ -3,7 +3,8 @@
 The owner's name has been authenticated by the submit side's node; this machine maps it by its own rule RUN_AS:
 
     node     the user this node runs as; the rule of a personal pool, and the only one without root
-    owner    the local account of the owner's name, where both machines share user names (UID_DOMAIN); else nobody
+    owner    the local account of the owner's name, where both machines share user names (UID_DOMAIN); else nobody.
+             A system account only for what was submitted on this same node by the user it runs as
     nobody   a powerless account, whoever the owner is
     refuse   only what `owner` can map, nobody else gets in
 """
@@ -26,8 +27,11 @@ class NoAccount(PoolError):
     """This machine runs no jobs of that owner."""
 
 
-def account_for(owner: str, uid_domain: str, own_domain: str, rule: str) -> Account:
+def account_for(owner: str, uid_domain: str, own_domain: str, rule: str, *, at_home: bool) -> Account:
     """The account for an owner's jobs.
+
+    Args:
+        at_home: the jobs were submitted on this same node: its own user's run as that user, root's as root.
 
     Raises:
         NoAccount: the rule refuses the owner.
@@ -40,6 +44,8 @@ def account_for(owner: str, uid_domain: str, own_domain: str, rule: str) -> Acco
             entry = pwd.getpwnam(owner)
         except KeyError:
             entry = None
+        if entry is not None and entry.pw_uid == me and at_home:
+            return _own()
         if entry is not None and entry.pw_uid >= LOWEST_UID:
             groups = tuple(os.getgrouplist(owner, entry.pw_gid))
             return Account(entry.pw_uid, entry.pw_gid, groups, owner, entry.pw_dir, True)

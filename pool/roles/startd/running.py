@@ -347,7 +347,8 @@ class Running:
         rule = "node" if startd.given.user is not None else settings.text("RUN_AS")
         domain = self.claim.ad.value("User", "")
         uid_domain = str(domain).rsplit("@", 1)[-1]
-        account = account_for(self.claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule)
+        at_home = self.claim.node == startd.given.node
+        account = account_for(self.claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule, at_home=at_home)
         return Starter(self.start, account, self._place(), startd.keepers, HomeLink(self.claim))
 
     def _place(self) -> Place:
