@@ -231,15 +231,11 @@ class ClassAd:
         """Names to scalars, or to one-element lists with an expression's text in long form. Inherited attributes
         are included.
         """
-        return {
-            name: found if type(found) in SCALARS else [literal(found).text] for name, _, found in self.all()
-        }
+        return {name: found if type(found) in SCALARS else [literal(found).text] for name, _, found in self.all()}
 
     def own_to_wire(self) -> dict[str, Any]:
         """As `to_wire`, without what the parents have."""
-        return {
-            name: found if type(found) in SCALARS else [literal(found).text] for name, _, found in self.own()
-        }
+        return {name: found if type(found) in SCALARS else [literal(found).text] for name, _, found in self.own()}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any], parent: ClassAd | None = None) -> ClassAd:

@@ -207,9 +207,7 @@ def _match(case: Json, now: float) -> bool:
             for key, (name, my, target) in values.items()
             if wanted.get(key) is not None
         )
-        and all(
-            _close(float(wanted[key]), got) for key, got in ranks.items() if wanted.get(key) is not None
-        )
+        and all(_close(float(wanted[key]), got) for key, got in ranks.items() if wanted.get(key) is not None)
     )
 
 

@@ -195,5 +195,3 @@ def literal_node(value: Any) -> Node:
 def is_plain(node: Node) -> bool:
     """Whether a tree is one scalar that an ad can hold as it is."""
     return type(node) is Literal and type(node.value) in SCALARS
-
-

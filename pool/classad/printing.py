@@ -32,9 +32,7 @@ from pool.classad.values import ERROR, UNDEFINED, AbsTime, RelTime, decoded, enc
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 RESERVED = frozenset({"true", "false", "undefined", "error", "is", "isnt", "parent"})
 _SHORT = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 92: b"\\\\"}
-_ESCAPED = [
-    _SHORT.get(code) or (bytes([code]) if 32 <= code < 127 else b"\\%03o" % code) for code in range(256)
-]
+_ESCAPED = [_SHORT.get(code) or (bytes([code]) if 32 <= code < 127 else b"\\%03o" % code) for code in range(256)]
 _NEEDS_ESCAPE = re.compile(r"[^ -\[\]-~]")
 
 
@@ -111,7 +109,7 @@ def print_node(node: Node, style: Style = NEW) -> str:
     parts: list[str] = []
     _Printer(style, parts.append).node(node, 0)
     text = "".join(parts)
-    return text[:-1] if style.safe and text.endswith("\\\"\n") else text
+    return text[:-1] if style.safe and text.endswith('\\"\n') else text
 
 
 def print_order(name: str) -> tuple[int, str]:
@@ -224,5 +222,3 @@ class _Printer:
             self.put(" " * (indent + 8) + print_name(name) + " = ")
             self.node(below, indent + 8)
         self.put(margin + "]")
-
-

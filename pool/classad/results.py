@@ -47,5 +47,3 @@ def evaluated(scope: Scope, depth: int = 0) -> list[tuple[str, Any]]:
         scope.spend(1)
         pairs.append((name, finished(valued(scope, key, found), depth + 1)))
     return pairs
-
-

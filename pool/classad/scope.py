@@ -263,5 +263,3 @@ def wall_seconds(scope: Scope) -> Any:
     """The time of the evaluation in whole seconds; UNDEFINED when the caller gave none."""
     now = scope.root.now
     return UNDEFINED if now is None else int(now)
-
-

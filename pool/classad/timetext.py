@@ -17,13 +17,14 @@ _ZONE = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})\Z")
 _TWO = re.compile(r"[^0-9]*([0-9]{2})")
 _FOUR = re.compile(r"[^0-9]*([0-9]{4})")
 _RELATIVE = re.compile(
-    r"""\s*(?P<sign>-)?\s*
-    (?:(?P<days>[0-9]*)\s*[dD+]\s*)?
-    (?:(?P<hours>[0-9]*)\s*[hH:]\s*)?
-    (?:(?P<minutes>[0-9]*)\s*[mM:]\s*)?
-    (?:(?P<seconds>[0-9]*\.?[0-9]*)\s*[sS]?)\s*\Z""",
+    r"""\s*(?:[sS]\s*(?P<marked>[0-9]*(?:\.[0-9]*)?)|(?P<bare>[0-9]+(?:\.[0-9]*)?))?
+    \s*(?:[mM:]\s*(?P<minutes>[0-9]*))?
+    \s*(?:[hH:]\s*(?P<hours>[0-9]*))?
+    \s*(?:[dD+]\s*(?P<days>[0-9]*))?
+    \s*(?P<sign>-)?\s*\Z""",
     re.VERBOSE | re.ASCII,
 )
+"""A relative time read backwards, because its last part is always the seconds."""
 
 
 def local_offset(seconds: int, *, summer: bool = True) -> int:
@@ -82,20 +83,19 @@ def days_before(year: int, month: int, day: int) -> int:
 
 
 def _small(digits: str | None) -> int:
-    """The number of a part; 0 when it is missing or does not fit in 32 bits."""
-    return int(digits) if digits and len(digits) <= 10 and int(digits) < 2**31 else 0
+    """The number whose digits these are from the last to the first; 0 when there are none or too many for 32 bits."""
+    return int(digits[::-1]) if digits and len(digits) <= 10 and int(digits[::-1]) < 2**31 else 0
 
 
 def read_reltime(text: str) -> RelTime | None:
     """`[-][days+][hours:][minutes:]seconds`, or the same with the letters d, h, m, s. None when it is neither."""
-    got = _RELATIVE.match(text)
+    got = _RELATIVE.match(text[::-1])
     if got is None:
         return None
-    seconds = got["seconds"]
     days, hours, minutes = (_small(got[name]) for name in ("days", "hours", "minutes"))
-    total = days * 86400 + hours * 3600 + minutes * 60
-    whole = total + (float(seconds) if seconds not in ("", ".") else 0.0)
-    return RelTime(-whole if got["sign"] else whole)
+    seconds = (got["marked"] or got["bare"] or "")[::-1]
+    total = days * 86400 + hours * 3600 + minutes * 60 + (float(seconds) if seconds not in ("", ".") else 0.0)
+    return RelTime(-total if got["sign"] else total)
 
 
 FOLDED: dict[str, Callable[[str], AbsTime | RelTime | None]] = {"abstime": read_abstime, "reltime": read_reltime}

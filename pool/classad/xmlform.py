@@ -179,5 +179,3 @@ def _scalar(name: str, inside: str) -> Node:
     if name == "e":
         return parse(plain)
     raise ParseError(f"unexpected <{name}> in an ad")
-
-

@@ -111,5 +111,3 @@ def _count_matches(nodes: tuple[Node, ...], arguments: tuple[Compiled, ...]) -> 
         return 0 if values is UNDEFINED else ERROR
 
     return run
-
-

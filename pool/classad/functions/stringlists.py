@@ -112,9 +112,7 @@ def string_lists_intersect(scope: Scope, left: Any, right: Any, *third: Any) -> 
 
 
 @FUNCTIONS.strict("stringList_regexpMember", 2, 4)
-def string_list_regexp_member(
-    scope: Scope, pattern: Any, text: Any, delimiters: Any = ", ", options: Any = ""
-) -> Any:
+def string_list_regexp_member(scope: Scope, pattern: Any, text: Any, delimiters: Any = ", ", options: Any = "") -> Any:
     """Whether the pattern matches some item; undefined for an empty list."""
     if not all(type(value) is str for value in (pattern, text, delimiters, options)):
         return ERROR
@@ -124,5 +122,3 @@ def string_list_regexp_member(
         return ERROR
     found = [matcher.search(item, scope.spend) is not None for item in items_of(scope, text, delimiters)]
     return any(found) if found else UNDEFINED
-
-

@@ -14,7 +14,8 @@ from functools import lru_cache
 from pool.classad.errors import EvaluationFailed
 from pool.classad.patterns import backtracking
 from pool.classad.patterns.automaton import Program, Spans
-from pool.classad.patterns.syntax import PatternError, read
+from pool.classad.patterns.syntax import read
+from pool.classad.patterns.tree import PatternError
 from pool.classad.values import encoded
 
 __all__ = ["Pattern", "PatternError", "Spans", "compiled_pattern"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pool.classad.patterns.syntax import (
+from pool.classad.patterns.tree import (
     WORD,
     Assert,
     Bytes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from pool.classad.patterns.syntax import (
+from pool.classad.patterns.tree import (
     ALL,
     Assert,
     Atomic,

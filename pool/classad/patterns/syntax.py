@@ -1,13 +1,6 @@
 """Perl-compatible patterns to a small tree, bytes only.
 
-    Bytes(members)                 one byte out of a set
-    Sequence(parts), Either(parts)
-    Repeat(part, least, most, greedy, possessive)      most None: any number
-    Group(part, number)            capturing
-    Assert(kind)                   "begin", "end", "line_begin", "line_end", "very_end", "word", "not_word"
-    Look(part, ahead, negative), Atomic(part), Back(number, ignore_case)
-
-Case, `.` and `$` are resolved while reading, so that the tree needs no flags. Reading refuses what the reference's
+Case, `.` and `$` are settled while reading, so that the tree needs no flags. Reading refuses what the reference's
 library refuses, and besides recursion, conditions and Unicode properties, which nobody uses on host names.
 """
 
@@ -16,95 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from pool.classad.patterns.tree import (
+    ALL,
+    BLANK,
+    DIGITS,
+    LOWER,
+    PRINTED,
+    SPACE,
+    UPPER,
+    VERTICAL,
+    WORD,
+    Assert,
+    Atomic,
+    Back,
+    Bytes,
+    Either,
+    Group,
+    Look,
+    Part,
+    PatternError,
+    Repeat,
+    Sequence,
+)
 
-class PatternError(Exception):
-    """The text is no pattern, or one that is not supported."""
-
-
-class Part:
-    __slots__ = ()
-
-
-class Bytes(Part):
-    __slots__ = ("members",)
-
-    def __init__(self, members: frozenset[int]) -> None:
-        self.members = members
-
-
-class Sequence(Part):
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: tuple[Part, ...]) -> None:
-        self.parts = parts
-
-
-class Either(Part):
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: tuple[Part, ...]) -> None:
-        self.parts = parts
-
-
-class Repeat(Part):
-    __slots__ = ("greedy", "least", "most", "part", "possessive")
-
-    def __init__(self, part: Part, least: int, most: int | None, greedy: bool, possessive: bool) -> None:
-        self.part = part
-        self.least = least
-        self.most = most
-        self.greedy = greedy
-        self.possessive = possessive
-
-
-class Group(Part):
-    __slots__ = ("number", "part")
-
-    def __init__(self, part: Part, number: int) -> None:
-        self.part = part
-        self.number = number
-
-
-class Assert(Part):
-    __slots__ = ("kind",)
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-
-class Look(Part):
-    __slots__ = ("ahead", "negative", "part")
-
-    def __init__(self, part: Part, ahead: bool, negative: bool) -> None:
-        self.part = part
-        self.ahead = ahead
-        self.negative = negative
-
-
-class Atomic(Part):
-    __slots__ = ("part",)
-
-    def __init__(self, part: Part) -> None:
-        self.part = part
-
-
-class Back(Part):
-    __slots__ = ("ignore_case", "number")
-
-    def __init__(self, number: int, ignore_case: bool) -> None:
-        self.number = number
-        self.ignore_case = ignore_case
-
-
-ALL: Final = frozenset(range(256))
-DIGITS: Final = frozenset(b"0123456789")
-LOWER: Final = frozenset(range(ord("a"), ord("z") + 1))
-UPPER: Final = frozenset(range(ord("A"), ord("Z") + 1))
-WORD: Final = DIGITS | LOWER | UPPER | frozenset(b"_")
-SPACE: Final = frozenset(b" \t\n\v\f\r")
-BLANK: Final = frozenset(b" \t")
-_VERTICAL: Final = frozenset(b"\n\v\f\r")
-_PRINT: Final = frozenset(range(32, 127))
 _SETS: Final = {
     "d": DIGITS,
     "D": ALL - DIGITS,
@@ -114,8 +41,8 @@ _SETS: Final = {
     "S": ALL - SPACE,
     "h": BLANK | {0xA0},
     "H": ALL - BLANK - {0xA0},
-    "v": _VERTICAL | {0x85},
-    "V": ALL - _VERTICAL - {0x85},
+    "v": VERTICAL | {0x85},
+    "V": ALL - VERTICAL - {0x85},
     "N": ALL - {10},
 }
 _POSIX: Final = {
@@ -126,9 +53,9 @@ _POSIX: Final = {
     "lower": LOWER,
     "space": SPACE,
     "blank": BLANK,
-    "punct": _PRINT - WORD - {32} | frozenset(b"_"),
-    "print": _PRINT,
-    "graph": _PRINT - {32},
+    "punct": PRINTED - WORD - {32} | frozenset(b"_"),
+    "print": PRINTED,
+    "graph": PRINTED - {32},
     "cntrl": frozenset(range(32)) | {127},
     "xdigit": DIGITS | frozenset(b"abcdefABCDEF"),
     "word": WORD,
@@ -367,7 +294,7 @@ class _Reader:
             return Assert(_ASSERTS[letter])
         if self.take("R"):
             newline = Sequence((Bytes(frozenset({13})), Bytes(frozenset({10}))))
-            return Atomic(Either((newline, Bytes(_VERTICAL | {0x85}))))
+            return Atomic(Either((newline, Bytes(VERTICAL | {0x85}))))
         if letter in "123456789":
             return self.back_reference()
         for opening, closing in (("k<", ">"), ("k{", "}"), ("k'", "'"), ("g{", "}")):

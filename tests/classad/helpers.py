@@ -1,0 +1,32 @@
+"""What the tests of the language share: values as text, so that a table of cases reads like a session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pool.classad import ClassAd, evaluate, literal, parse_expr
+from pool.classad.printing import LONG
+
+NOW = 1_700_000_000.0
+
+
+def ad(attributes: Mapping[str, str] | None = None, parent: ClassAd | None = None) -> ClassAd:
+    """An ad of expression texts."""
+    return ClassAd({name: parse_expr(text) for name, text in (attributes or {}).items()}, parent)
+
+
+def text_of(value: Any) -> str:
+    """A value as the long form prints it."""
+    return literal(value).print(LONG)
+
+
+def value(
+    expression: str,
+    my: Mapping[str, str] | None = None,
+    target: Mapping[str, str] | None = None,
+    now: float | None = NOW,
+) -> str:
+    """The value of an expression as text, seen from an ad of expression texts."""
+    other = None if target is None else ad(target)
+    return text_of(evaluate(parse_expr(expression), ad(my), other, now))
