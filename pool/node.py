@@ -17,6 +17,7 @@ import os
 import pwd
 import signal
 import socket
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
@@ -111,7 +112,7 @@ class Node:
         from pool.wire import RealNetwork
 
         self.name = self.settings.text("NODE_NAME") or socket.gethostname()
-        _private_directory(self.state)
+        _private_directory(self.state, 0o711 if os.geteuid() == 0 else 0o700)
         for name in PRIVATE:
             _private_directory(self.state / name)
         self.membership = await Membership.open(self.state, self.name, self.roles, self.settings, self.outside, join)
@@ -424,16 +425,27 @@ def _reload(node: Node) -> None:
         node.log.error("the configuration was not taken", extra={"error": str(error)})
 
 
-def _private_directory(path: Path) -> None:
+def _private_directory(path: Path, mode: int = 0o700) -> None:
+    """Make a directory of the node's own, or see that it is one. With 0711 others reach the socket and no more.
+
+    Raises:
+        CannotRun: it is somebody else's, or cannot be written.
+    """
     try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.mkdir(parents=True, exist_ok=True, mode=mode)
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid():
+            raise CannotRun(
+                f"cannot use the state directory {path}: it is a link or another user's",
+                hint="give another with --state",
+            )
+        path.chmod(mode)
         probe = path / ".probe"
         probe.touch()
         probe.unlink()
     except OSError as error:
         raise CannotRun(
-            f"cannot use the state directory {path}: {error.strerror or error}",
-            hint="give another with --state",
+            f"cannot use the state directory {path}: {error.strerror or error}", hint="give another with --state"
         ) from error
 
 

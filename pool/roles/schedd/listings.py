@@ -24,6 +24,8 @@ from pool.store import WHOLE_CLUSTER
 from pool.wire import Stream
 
 BATCH = 500
+#: Jobs looked at before others get their turn on the loop.
+TURN = 200
 #: A watcher with this many events waiting is too slow and is cut off; it asks again from where it was.
 MOST_WAITING = 100_000
 #: Seconds between two looks at a growing output file on this machine.
@@ -49,7 +51,9 @@ class Listings:
         left = int(params.get("limit") or 0) or -1
         now = self._outside.wall()
         batch: list[Wire] = []
-        for job in list(self._select(params)):
+        for number, job in enumerate(list(self._select(params)), 1):
+            if number % TURN == 0:
+                await asyncio.sleep(0)
             if constraint is not None and not _true(evaluate(constraint, job.ad(), None, now)):
                 continue
             batch.append(_project(job, wanted) if wanted else job.wire())

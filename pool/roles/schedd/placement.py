@@ -40,6 +40,10 @@ MARGIN, DRIFT = 2.0, 0.01
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
 
 
+class NotYours(PoolError):
+    """A node speaks of a claim that it did not grant."""
+
+
 class Executables(Protocol):
     """Where clusters' executables are kept (A12)."""
 
@@ -342,13 +346,23 @@ class Placement:
 
     # -- what the startd says ----------------------------------------------------------------------------
 
-    def renew(self, claims: list[str]) -> list[str]:
+    def check_node(self, claim: str, node: str) -> None:
+        """Refuse a node that speaks of a claim on another's slot, however it came by the claim's id.
+
+        Raises:
+            NotYours: it is another node's.
+        """
+        known = self.claims.get(claim)
+        if known is not None and known.slot.rpartition("@")[2] != node:
+            raise NotYours(f"the claim is on {known.slot}, not on a slot of {node}")
+
+    def renew(self, claims: list[str], node: str) -> list[str]:
         """The startd asks for more time for its leases; answers those that are not ours any more."""
         now = asyncio.get_running_loop().time()
         gone: list[str] = []
         for number in claims:
             claim = self.claims.get(number)
-            if claim is None:
+            if claim is None or claim.slot.rpartition("@")[2] != node:
                 gone.append(number)
             else:
                 claim.until = now + self._patience(claim.lease)

@@ -188,6 +188,8 @@ class Schedd(Role):
         count, deltas = int(params["count"]), params.get("deltas")
         if not 1 <= count <= MOST_JOBS:
             raise PoolError(f"cannot queue {count} jobs at once", hint=f"between 1 and {MOST_JOBS} are possible")
+        if deltas is not None and not isinstance(deltas, list):
+            raise PoolError("cannot queue: the differences are no list")
         if deltas is not None and len(deltas) != count:
             raise PoolError(f"cannot queue {count} jobs with {len(deltas)} differences", hint="one for each job")
         if self.given.user is not None and owner != self.given.user:
@@ -217,13 +219,6 @@ class Schedd(Role):
         if not isinstance(ad, dict):
             raise PoolError("cannot queue: the job ad is no mapping")
         accepted = _clean(ad) or {}
-        for name in ("Requirements", "Rank", "OnExitHold", "OnExitRemove", "PeriodicHold", "PeriodicRemove"):
-            value = accepted.get(name)
-            if isinstance(value, list):
-                try:
-                    parse_expr(str(value[0]), syntax="old")
-                except ParseError as error:
-                    raise PoolError(f"cannot queue: {name} is no expression: {error}") from error
         for name, value in UNLESS_SAID.items():
             accepted.setdefault(name, value)
         accepted |= {
@@ -293,28 +288,33 @@ class Schedd(Role):
     @method(Right.EXECUTE)
     async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A startd asks for its leases to be renewed: {claims} -> {gone}"""
-        return {"gone": self.placement.renew([str(claim) for claim in params["claims"]])}
+        return {"gone": self.placement.renew([str(claim) for claim in params["claims"]], call.identity.node)}
 
     @method(Right.EXECUTE)
     async def told(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Something happened to a running job."""
-        await self.placement.told(str(params["claim"]), int(params["run"]), str(params["kind"]), params["data"])
+        claim = str(params["claim"])
+        self.placement.check_node(claim, call.identity.node)
+        await self.placement.told(claim, int(params["run"]), str(params["kind"]), params["data"])
         return {}
 
     @method(Right.EXECUTE)
     async def ended(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A running job has ended: {claim, job, run, report} -> {next, keep}"""
         job = (int(params["job"][0]), int(params["job"][1]))
+        self.placement.check_node(str(params["claim"]), call.identity.node)
         return await self.placement.ended(str(params["claim"]), job, int(params["run"]), params["report"])
 
     @streaming(Right.EXECUTE)
     async def fetch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's input files, for its scratch directory."""
+        self.placement.check_node(str(params.get("claim")), call.identity.node)
         await self.shadow.fetch(params, stream)
 
     @streaming(Right.EXECUTE)
     async def bring(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's output files, to be put in place at home."""
+        self.placement.check_node(str(params.get("claim")), call.identity.node)
         await self.shadow.bring(params, stream)
 
     # -- own ---------------------------------------------------------------------------------------------
@@ -362,11 +362,23 @@ def _clean(ad: Any) -> Wire | None:
         return None
     if not isinstance(ad, dict) or len(ad) > MOST_ATTRIBUTES:
         raise PoolError("cannot queue: this is no job ad", hint=f"a mapping of at most {MOST_ATTRIBUTES} names")
-    return {
-        str(name): value
-        for name, value in ad.items()
-        if str(name)[:1] not in ("", "_") and str(name).lower() not in OWN_NAMES
-    }
+    kept: Wire = {}
+    for name, value in ad.items():
+        if not isinstance(name, str) or name[:1] in ("", "_") or name.lower() in OWN_NAMES:
+            continue
+        if isinstance(value, list):
+            _check_expression(name, value)
+        kept[name] = value
+    return kept
+
+
+def _check_expression(name: str, value: list[Any]) -> None:
+    if len(value) != 1 or not isinstance(value[0], str):
+        raise PoolError(f"cannot queue: {name} is neither a value nor an expression")
+    try:
+        parse_expr(value[0], syntax="old")
+    except ParseError as error:
+        raise PoolError(f"cannot queue: {name} is no expression: {error}") from error
 
 
 def owner_of(call: Call, params: dict[str, Any]) -> str:

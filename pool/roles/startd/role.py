@@ -81,7 +81,7 @@ class Startd(Role):
             self.log,
             given.instance,
         )
-        self.execute.mkdir(parents=True, exist_ok=True)
+        self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self.owner = OwnerWatch(self)
         self.machine: Wire = self.owner.facts()
         self._lay_out()
