@@ -75,6 +75,12 @@ class ClassAd:
     def __setitem__(self, name: str, value: Any) -> None:
         self._held[self._key(name)] = _stored(value)
 
+    def set_parsed(self, name: str, expression: Expr) -> None:
+        """As `ad[name] = expression`, for expressions fresh from the parser."""
+        node = expression.node
+        plain = type(node) is Literal and type(node.value) in _RAW
+        self._held[self._key(name)] = node.value if plain else expression  # type: ignore[attr-defined]
+
     def set_expr(self, name: str, text: str) -> None:
         """Set an attribute to an expression given in long form, as in a line `Name = text`.
 
@@ -85,7 +91,7 @@ class ClassAd:
             expression = parse_expr(text, syntax="old")
         except ParseError as error:
             raise ParseError(f"cannot set {name}: {error.message}", error.position) from None
-        self[name] = expression
+        self.set_parsed(name, expression)
 
     @property
     def own_getter(self) -> Callable[[str], Any]:

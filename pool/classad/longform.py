@@ -6,15 +6,13 @@ in the middle of an expression, does not survive the form. The wire does not use
 
 from __future__ import annotations
 
-import re
-
 from pool.classad.ad import ClassAd
 from pool.classad.errors import ParseError
 from pool.classad.expr import Expr, literal, parse_expr
 from pool.classad.nodes import Literal
 from pool.classad.parser import parse_beginning
 
-_LINE = re.compile(r"\s*([^=]*?) *= *(.*)\Z", re.DOTALL)
+_SPACE = " \t\v\f\r"
 
 
 def to_long(ad: ClassAd) -> str:
@@ -32,13 +30,14 @@ def from_long(text: str) -> ClassAd:
     """
     ad = ClassAd()
     for number, line in enumerate(text.split("\n"), 1):
-        stripped = line.rstrip("\r \t")
-        if not stripped.strip() or stripped.lstrip().startswith("#"):
+        stripped = line.strip(_SPACE)
+        if not stripped or stripped[0] == "#":
             continue
-        got = _LINE.match(stripped)
-        if got is None or not got[1]:
+        left, equals, right = stripped.partition("=")
+        name = left.rstrip(" ")
+        if not equals or not name:
             raise ParseError(f"line {number} of an ad is no 'Name = expression': {stripped[:60]!r}", 0)
-        ad[got[1]] = read_line(got[1], got[2], number)
+        ad.set_parsed(name, read_line(name, right.lstrip(" "), number))
     return ad
 
 
