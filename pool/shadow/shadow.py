@@ -75,6 +75,8 @@ class Shadow:
                     total += len(item)
                 elif item[0] == "done":
                     break
+                elif item[0] == "dir":
+                    await files.makedirs(self._at_home(start, str(item[1])), mode=int(item[2]) | 0o700)
                 else:
                     path, mode, left = self._target(start, item)
                     writers.append(await files.create(path, mode=mode))
@@ -154,7 +156,17 @@ class Shadow:
             return self._full(start, start.stdout), 0o644, int(item[1])
         if item[0] == "stderr":
             return self._full(start, start.stderr), 0o644, int(item[1])
-        name = str(item[1])
+        return self._at_home(start, str(item[1])), int(item[2]), int(item[3])
+
+    def _at_home(self, start: Activation, name: str) -> str:
+        """Where an output belongs: its own new place, or in that of the nearest directory that has one."""
         if posixpath.isabs(name) or ".." in name.split("/"):
             raise PoolError(f"refused to write outside the job's directory: {name!r}")
-        return self._full(start, start.remaps.get(name, name)), int(item[2]), int(item[3])
+        rest = ""
+        above = name
+        while above:
+            if above in start.remaps:
+                return self._full(start, posixpath.join(start.remaps[above], rest).rstrip("/"))
+            above, _, last = above.rpartition("/")
+            rest = posixpath.join(last, rest)
+        return self._full(start, name)

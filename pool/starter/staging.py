@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -96,7 +97,7 @@ async def send_file(stream: ItemStream, head: list[Any], path: Path, size: int) 
     """Send one file behind its head item; a file that shrank meanwhile is an error, growth is cut."""
     await stream.send(head)
     left = size
-    with await _in_thread(_open, path) as handle:
+    with await _in_thread(open_regular, path) as handle:
         while left:
             chunk = await _in_thread(handle.read, min(CHUNK, left))
             if not chunk:
@@ -106,38 +107,77 @@ async def send_file(stream: ItemStream, head: list[Any], path: Path, size: int) 
     return size
 
 
-def inventory(scratch: Path) -> dict[str, tuple[int, int]]:
-    """Each regular file below the scratch directory with its size and change time (ns), links left out."""
+def top_level(scratch: Path) -> dict[str, tuple[int, int]]:
+    """Each regular file directly in the scratch directory with its size and change time (ns), links left out."""
     found: dict[str, tuple[int, int]] = {}
-    for path, status in _walk(scratch):
-        if stat.S_ISREG(status.st_mode):
-            found[path.relative_to(scratch).as_posix()] = (status.st_size, status.st_mtime_ns)
+    with os.scandir(scratch) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                found[entry.name] = (status.st_size, status.st_mtime_ns)
     return found
 
 
-def outputs(scratch: Path, before: dict[str, tuple[int, int]], asked: tuple[str, ...] | None) -> list[str]:
-    """What goes home: the names asked for, or every top-level file that is new or changed since the start.
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One thing that goes home: where it lies here, its name there, and whether it is a directory to make."""
+
+    path: Path
+    name: str
+    directory: bool = False
+
+
+def outputs(
+    scratch: Path,
+    before: dict[str, tuple[int, int]],
+    asked: tuple[str, ...] | None,
+    renamed: Collection[str] = (),
+) -> list[Output]:
+    """What goes home: what was asked for, or every top-level file that is new or changed since the start.
+
+    Args:
+        renamed: names that home has another place for. Any other is put into the initial directory without the
+            directories before it, as this command has always meant.
 
     Raises:
-        StagingError: an output that was asked for does not exist.
+        StagingError: an output that was asked for does not exist, or cannot be read.
     """
-    if asked is None:
-        now = inventory(scratch)
-        return sorted(name for name, mark in now.items() if "/" not in name and before.get(name) != mark)
-    found: list[str] = []
-    for name in asked:
-        path = inside(scratch, name)
-        if not path.exists() or path.is_symlink():
-            raise StagingError(
-                f"the job did not leave its output file {name}",
-                hint="correct transfer_output_files, or let the job create it",
-            )
-        if path.is_dir():
-            base = path.relative_to(scratch).as_posix()
-            found += sorted(f"{base}/{inner}" for inner in inventory(path))
-        else:
-            found.append(name)
-    return found
+    try:
+        if asked is None:
+            now = top_level(scratch)
+            names = sorted(name for name, mark in now.items() if before.get(name) != mark)
+            return [Output(scratch / name, name) for name in names]
+        found: list[Output] = []
+        top = os.path.realpath(scratch)
+        for name in asked:
+            path = Path(os.path.realpath(inside(scratch, name)))
+            if not path.is_relative_to(top) or not path.exists():
+                raise StagingError(
+                    f"the job did not leave its output file {name}",
+                    hint="correct transfer_output_files, or let the job create it",
+                )
+            contents_only = name.endswith("/")
+            name = name.rstrip("/")
+            at_home = name if name in renamed else os.path.basename(name)
+            if path.is_dir():
+                found += _tree(path, "" if contents_only else at_home)
+            else:
+                found.append(Output(path, at_home))
+        return found
+    except OSError as error:
+        raise StagingError(f"cannot read the job's output {error.filename}: {error.strerror}") from error
+
+
+def _tree(path: Path, name: str) -> Iterator[Output]:
+    if name:
+        yield Output(path, name, directory=True)
+    inner = sorted(_walk(path), key=lambda found: found[0])
+    for one, status in inner:
+        at_home = os.path.join(name, one.relative_to(path))
+        if stat.S_ISDIR(status.st_mode):
+            yield Output(one, at_home, directory=True)
+        elif stat.S_ISREG(status.st_mode):
+            yield Output(one, at_home)
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -150,8 +190,16 @@ def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 yield from _walk(path)
 
 
-def _open(path: Path) -> Any:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+def open_regular(path: Path) -> Any:
+    """Open a file that a job has left for reading, unless it is a link or a pipe by which the job means another.
+
+    Raises:
+        StagingError: it is no regular file, or cannot be read.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise StagingError(f"cannot read the job's output {path.name}: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StagingError(f"{path.name} is not a regular file")

@@ -116,6 +116,10 @@ class Starter:
         """The starter of a job whose keeper outlived the node."""
         starter = cls(activation, account, place, keepers, home)
         starter.keeper = keeper
+        starter._before = {
+            str(name): (int(size), int(changed))
+            for name, (size, changed) in dict(keeper.spec.claim.get("before") or {}).items()
+        }
         return starter
 
     async def start(self, lease: float, claim: dict[str, Any]) -> None:
@@ -134,6 +138,8 @@ class Starter:
                 await self._stage_in()
             if self._stop:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
+            if self._before:
+                claim = {**claim, "before": self._before}
             self.keeper = await self._keepers.start(self._spec(lease, claim))
         except StartFailed as error:
             self.clean()
@@ -208,9 +214,15 @@ class Starter:
     def output(self, which: str) -> Path:
         """Where the job's standard output or error lies on this machine while it runs."""
         if self.activation.mode is Mode.TRANSFER:
-            return self.scratch / (STDOUT if which == "out" else STDERR)
+            return self.scratch / (STDOUT if which == "out" or self._one_output else STDERR)
         path = self.activation.stdout if which == "out" else self.activation.stderr
         return Path(self.activation.iwd, path)
+
+    @property
+    def _one_output(self) -> bool:
+        """Whether standard output and error are meant to be one file."""
+        activation = self.activation
+        return os.path.join(activation.iwd, activation.stdout) == os.path.join(activation.iwd, activation.stderr)
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -239,7 +251,7 @@ class Starter:
                 )
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
-        self._before = staging.inventory(self.scratch)
+        self._before = staging.top_level(self.scratch)
 
     def _spec(self, lease: float, claim: dict[str, Any]) -> KeeperSpec:
         activation, account, place = self.activation, self.account, self.place
@@ -270,7 +282,7 @@ class Starter:
             cwd=scratch if transfer else activation.iwd,
             stdin=stdin if os.path.isabs(stdin) else os.path.join(activation.iwd, stdin),
             stdout=self._output_path(activation.stdout, STDOUT, transfer),
-            stderr=self._output_path(activation.stderr, STDERR, transfer),
+            stderr=self._output_path(activation.stderr, STDOUT if self._one_output else STDERR, transfer),
             uid=account.uid,
             gid=account.gid,
             groups=account.groups,
@@ -297,30 +309,32 @@ class Starter:
         activation = self.activation
         program = os.path.basename(activation.executable)
         own = {STDOUT, STDERR, program, *self._before_stage()}
-        names = [
-            name
-            for name in staging.outputs(self.scratch, self._before, activation.outputs)
-            if activation.outputs is not None or name not in own
+        found = [
+            output
+            for output in staging.outputs(self.scratch, self._before, activation.outputs, activation.remaps)
+            if activation.outputs is not None or output.name not in own
         ]
         async with await self._home.store(activation) as stream:
-            await self._send_outputs(stream, names)
+            await self._send_outputs(stream, found)
 
-    async def _send_outputs(self, stream: Any, names: list[str]) -> None:
+    async def _send_outputs(self, stream: Any, found: list[staging.Output]) -> None:
         activation = self.activation
         for kind, name, path in (
             ("stdout", STDOUT, activation.stdout),
             ("stderr", STDERR, activation.stderr),
         ):
             local = self.scratch / name
-            if path != NOTHING and local.exists():
-                size = local.stat().st_size
+            if path != NOTHING and os.path.lexists(local):
+                size = local.lstat().st_size
                 await staging.send_file(stream, [kind, size], local, size)
-        for name in names:
-            local = staging.inside(self.scratch, name)
-            status = local.lstat()
-            await staging.send_file(
-                stream, ["file", name, status.st_mode & 0o777, status.st_size], local, status.st_size
-            )
+        for output in found:
+            status = output.path.lstat()
+            mode = status.st_mode & 0o777
+            if output.directory:
+                await stream.send(["dir", output.name, mode])
+            else:
+                head = ["file", output.name, mode, status.st_size]
+                await staging.send_file(stream, head, output.path, status.st_size)
         await stream.send(["done"])
         await stream.finish()
         async for item in stream:

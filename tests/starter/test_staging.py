@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pool.starter.staging import StagingError, inside, inventory, outputs, receive, send_file
+from pool.starter.staging import Output, StagingError, inside, outputs, receive, send_file, top_level
 
 
 class Items:
@@ -84,23 +84,43 @@ async def test_a_pipe_as_output_is_refused(tmp_path: Path) -> None:
 def test_new_and_changed_files_go_home(tmp_path: Path) -> None:
     (tmp_path / "input").write_text("1")
     (tmp_path / "edited").write_text("1")
-    before = inventory(tmp_path)
+    before = top_level(tmp_path)
     (tmp_path / "edited").write_text("22")
     (tmp_path / "made").write_text("3")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/deep").write_text("4")
     (tmp_path / "link").symlink_to("/etc/passwd")
-    assert outputs(tmp_path, before, None) == ["edited", "made"]
+    assert [found.name for found in outputs(tmp_path, before, None)] == ["edited", "made"]
 
 
 def test_outputs_asked_for(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/deep").write_text("4")
-    assert outputs(tmp_path, {}, ("sub",)) == ["sub/deep"]
+    sub, deep = tmp_path / "sub", tmp_path / "sub/deep"
+    assert outputs(tmp_path, {}, ("sub",)) == [Output(sub, "sub", directory=True), Output(deep, "sub/deep")]
+    assert outputs(tmp_path, {}, ("sub/",)) == [Output(deep, "deep")]
+    assert outputs(tmp_path, {}, ("sub/deep",)) == [Output(deep, "deep")]
+    assert outputs(tmp_path, {}, ("sub/deep",), {"sub/deep": "/x"}) == [Output(deep, "sub/deep")]
     with pytest.raises(StagingError, match="did not leave its output file nothing"):
         outputs(tmp_path, {}, ("nothing",))
     with pytest.raises(StagingError, match="outside"):
         outputs(tmp_path, {}, ("../x",))
+
+
+def test_a_link_that_leads_out_is_no_output(tmp_path: Path) -> None:
+    """A node run by root would have read the file for a job that could not."""
+    scratch, secret = tmp_path / "scratch", tmp_path / "secret"
+    scratch.mkdir()
+    secret.mkdir()
+    (secret / "key").write_text("SECRET")
+    (scratch / "there").symlink_to(secret)
+    (scratch / "key").symlink_to(secret / "key")
+    for name in ("there/key", "there", "key"):
+        with pytest.raises(StagingError, match="did not leave"):
+            outputs(scratch, {}, (name,))
+    (scratch / "made").write_text("")
+    (scratch / "alias").symlink_to("made")
+    assert outputs(scratch, {}, ("alias",)) == [Output(scratch / "made", "alias")]
 
 
 def test_inside(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pool.roles.startd.slots import Claim, Slot
 from pool.starter.accounts import NoAccount, account_for
 from pool.starter.keeper import Keeper
 from pool.starter.spec import EndReport
+from pool.starter.staging import StagingError, open_regular
 from pool.starter.starter import Account, Place, Starter, StartRefused
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
 
@@ -209,14 +210,17 @@ class Running:
             self.starter.keeper.renew(max(seconds, 0.0))
 
     async def output(self, which: str, offset: int) -> AsyncIterator[bytes]:
-        """What the job has written to its standard output or error so far, from an offset."""
-        if self.starter is None:
+        """What the job has written to its standard output or error so far, from an offset.
+
+        Nothing for a job that writes them at home: the submit side reads them there, with its owner's rights.
+        """
+        if self.starter is None or self.start.mode is not Mode.TRANSFER:
             return
         path = self.starter.output("err" if which == "err" else "out")
         loop = asyncio.get_running_loop()
         try:
-            handle = await loop.run_in_executor(None, path.open, "rb")
-        except OSError:
+            handle = await loop.run_in_executor(None, open_regular, path)
+        except StagingError:
             return
         with handle:
             handle.seek(offset)

@@ -1,0 +1,238 @@
+"""A pool of three nodes over TLS: `head` queues and matches, `near` shares its files, `far` gets them sent (B4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pwd
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import support
+from tests.e2e.support import HEAD, Nodes, client, outcome, processes_with, program, slots, token, until
+
+NEAR, FAR = 'Machine == "near"', 'Machine == "far"'
+
+
+def is_empty(directory: Path) -> bool:
+    return not os.listdir(directory)
+
+
+@pytest.fixture(scope="module")
+def pool3() -> Iterator[Nodes]:
+    """The three nodes: `all[0]` is the head."""
+
+    async def start(nodes: Nodes) -> None:
+        head = nodes.start("head", HEAD).ready()
+        near = nodes.start("near", "startd", join=await token(head, "startd"))
+        far = nodes.start("far", "startd", join=await token(head, "startd"), FILESYSTEM_DOMAIN="elsewhere")
+        near.ready(), far.ready()
+        async with client(head) as pool:
+            await slots(pool, 2)
+
+    with support.nodes() as nodes:
+        asyncio.run(start(nodes))
+        yield nodes
+        for node in nodes.all:
+            assert "Traceback" not in node.text, node.text
+            assert not any("trace" in line for line in node.log), node.text
+
+
+@pytest.fixture
+def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
+    """The directory the test's user works in."""
+    return pool3.directory(request.node.name.removeprefix("test_")[:60])
+
+
+async def test_files_are_opened_where_they_are_on_a_machine_that_shares_them(pool3: Nodes, home: Path) -> None:
+    (home / "in").write_text("hello\n")
+    script = program(home, 'pwd; cat > made; cat made; echo oops >&2; exit 3')
+    async with client(pool3.all[0]) as pool:
+        result = await outcome(
+            pool, home, executable=script, input="in", output="out", error="err", requirements=NEAR
+        )
+    assert (result.state, result.exit_code) == ("completed", 3), result
+    assert result.host is not None
+    assert result.host.endswith("@near")
+    assert (home / "out").read_text() == f"{home}\nhello\n"
+    assert (home / "err").read_text() == "oops\n"
+    assert (home / "made").read_text() == "hello\n"
+
+
+async def test_files_are_carried_to_a_machine_that_does_not_share_them(pool3: Nodes, home: Path) -> None:
+    (home / "in").write_text("from stdin\n")
+    (home / "a.txt").write_text("A\n")
+    (home / "tree" / "deep").mkdir(parents=True)
+    (home / "tree" / "deep" / "b.txt").write_text("B\n")
+    (home / "inner").mkdir()
+    (home / "inner" / "c.txt").write_text("C\n")
+    (home / "results").mkdir()
+    text = """
+cat; cat a.txt tree/deep/b.txt c.txt
+echo whole > made; echo secret > left
+mkdir -p sub/deeper sub/none; echo 1 > sub/one; echo 2 > sub/deeper/two; chmod 750 sub/one
+echo oops >&2
+exit 7
+"""
+    async with client(pool3.all[0]) as pool:
+        result = await outcome(
+            pool,
+            home,
+            executable=program(home, text),
+            input="in",
+            output="out",
+            error="err",
+            transfer_input_files="a.txt, tree, inner/",
+            transfer_output_files="made, sub",
+            transfer_output_remaps='"made=results/renamed"',
+            requirements=FAR,
+        )
+    assert (result.state, result.exit_code) == ("completed", 7), result
+    assert (home / "out").read_text() == "from stdin\nA\nB\nC\n"
+    assert (home / "err").read_text() == "oops\n"
+    assert (home / "results" / "renamed").read_text() == "whole\n"
+    assert (home / "sub" / "one").read_text() == "1\n"
+    assert (home / "sub" / "one").stat().st_mode & 0o777 == 0o750
+    assert (home / "sub" / "deeper" / "two").read_text() == "2\n"
+    assert (home / "sub" / "none").is_dir()
+    assert not (home / "left").exists(), "only what was asked for comes home"
+    assert not (home / "made").exists()
+
+
+async def test_what_is_new_or_changed_comes_home_by_itself(pool3: Nodes, home: Path) -> None:
+    (home / "same").write_text("same\n")
+    (home / "changed").write_text("before\n")
+    before = (home / "same").stat()
+    script = program(home, "echo after > changed; echo fresh > new; mkdir d; echo no > d/f")
+    async with client(pool3.all[0]) as pool:
+        result = await outcome(
+            pool, home, executable=script, transfer_input_files="same, changed", requirements=FAR
+        )
+    assert result.ok, result
+    assert (home / "changed").read_text() == "after\n"
+    assert (home / "new").read_text() == "fresh\n"
+    assert not (home / "d").exists()
+    assert ((home / "same").stat().st_ino, (home / "same").stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+async def test_output_and_error_may_be_one_file(pool3: Nodes, home: Path) -> None:
+    script = program(home, "echo one; echo two >&2; echo three")
+    for where in (NEAR, FAR):
+        async with client(pool3.all[0]) as pool:
+            result = await outcome(
+                pool, home, executable=script, output="both", error="both", requirements=where
+            )
+        assert result.ok, result
+        assert (home / "both").read_text() == "one\ntwo\nthree\n"
+        (home / "both").unlink()
+
+
+async def test_files_from_below_and_elsewhere_land_where_they_should(pool3: Nodes, home: Path) -> None:
+    """A file named with a directory comes home without it, as users of such systems know it."""
+    script = program(home, "mkdir -p a/b; echo x > a/b/x; echo y > y")
+    (home / "out").mkdir()
+    async with client(pool3.all[0]) as pool:
+        result = await outcome(
+            pool,
+            home,
+            executable=script,
+            transfer_output_files="a/b/x, y",
+            transfer_output_remaps=f'"y={home}/out/z"',
+            requirements=FAR,
+        )
+    assert result.ok, result
+    assert (home / "x").read_text() == "x\n"
+    assert (home / "out" / "z").read_text() == "y\n"
+    assert not (home / "a").exists()
+
+
+async def test_an_input_that_went_after_the_submit_holds_the_job(pool3: Nodes, home: Path) -> None:
+    (home / "a.txt").write_text("A\n")
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(
+            {
+                "executable": program(home, "cat a.txt"),
+                "transfer_input_files": "a.txt",
+                "requirements": FAR,
+                "hold": True,
+            },
+            iwd=str(home),
+        )
+        (home / "a.txt").unlink()
+        await cluster.release()
+        (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
+        assert result.state == "held"
+        assert str(home / "a.txt") in result.reason
+        assert "no such file" in result.reason.lower()
+        (home / "a.txt").write_text("A again\n")
+        await cluster.release()
+        (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
+        assert result.ok, result
+
+
+async def test_an_output_that_was_not_made_holds_the_job(pool3: Nodes, home: Path) -> None:
+    async with client(pool3.all[0]) as pool:
+        result = await outcome(
+            pool,
+            home,
+            executable=program(home, "exit 0"),
+            transfer_output_files="never",
+            requirements=FAR,
+        )
+    assert result.state == "held"
+    assert "never" in result.reason
+    assert "Traceback" not in result.reason
+
+
+async def test_a_job_sees_neither_its_users_home_nor_the_nodes_state(pool3: Nodes, home: Path) -> None:
+    (home / "secret").write_text("SECRET\n")
+    far = pool3.state("far")
+    text = f"""
+cat {home}/secret
+ls {far}/trust {far}/spool {far}/keepers {pool3.state("head")}
+cat {far}/trust/node.key {far}/instance
+ls -a {pool3.place}
+kill -0 {pool3.all[2].process.pid} && echo reached
+touch /usr/mark /etc/mark && echo wrote
+id -u
+"""
+    async with client(pool3.all[0]) as pool:
+        result = await outcome(
+            pool, home, executable=program(home, text), output="out", error="err", requirements=FAR
+        )
+    assert result.ok, result
+    said = (home / "out").read_text().splitlines()
+    uid = pwd.getpwnam("nobody").pw_uid if support.ROOT else os.geteuid()
+    assert said[-1] == str(uid)
+    assert not {"SECRET", "reached", "wrote", "node.key", "instance", home.name} & set(said), said
+
+
+@pytest.mark.parametrize("where", [NEAR, FAR])
+async def test_nothing_is_left_behind_and_nothing_escapes(pool3: Nodes, home: Path, where: str) -> None:
+    """A job that makes a daemon, hides files and forbids everybody its directories leaves nothing (A14)."""
+    text = """
+mkdir -p deep/er; echo x > deep/er/f; chmod 000 deep/er deep
+ln -s /etc/passwd link; mkfifo pipe
+(setsid sh -c 'trap "" TERM HUP; exec sleep 9753.1' > /dev/null 2>&1 &) &
+setsid sleep 9753.2 > /dev/null 2>&1 < /dev/null &
+sleep 0.1
+"""
+    directory = pool3.directory(f"{home.name[:20]}-{where[-4:-1]}")
+    async with client(pool3.all[0]) as pool:
+        result = await outcome(
+            pool, directory, executable=program(directory, text), output="out", requirements=where
+        )
+    assert result.ok, result
+    assert not processes_with("9753."), "a process outlived its job"
+    with contextlib.suppress(OSError):
+        (directory / "deep").chmod(0o700)
+    for name in ("near", "far"):
+        state = pool3.state(name)
+        await until(partial(is_empty, state / "execute"), f"{state}/execute to be empty")
+        # The nursery keeps a socket or the like of its own, no job's directory stays.
+        assert not [entry for entry in (state / "keepers").iterdir() if entry.is_dir() and entry.name[:1].isdigit()]
+    assert (directory / "out").exists()
