@@ -1,6 +1,27 @@
-"""Settings: what an administrator can say about a node, where it was said, and what it is by default (A8)."""
+"""Settings: what an administrator can say about a node, where it was said, and what it is by default (A8).
 
-from pool.config.settings import ConfigError, Settings, Warning_
-from pool.config.table import TABLE, Kind, Setting
+The users' tools take from here only where a node's state lies (`places`), and start quickly: the rest is imported when
+it is asked for.
+"""
 
-__all__ = ["TABLE", "ConfigError", "Kind", "Setting", "Settings", "Warning_"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pool.config.kinds import Kind
+    from pool.config.reading import ConfigError
+    from pool.config.settings import Change, Explanation, Settings, Warning_
+    from pool.config.table import TABLE, Setting
+
+__all__ = ["TABLE", "Change", "ConfigError", "Explanation", "Kind", "Setting", "Settings", "Warning_"]
+
+_HOMES = {"Kind": "kinds", "ConfigError": "reading", "TABLE": "table", "Setting": "table"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from importlib import import_module
+
+    return getattr(import_module(f"pool.config.{_HOMES.get(name, 'settings')}"), name)

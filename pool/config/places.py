@@ -1,4 +1,4 @@
-"""Where a user's own node keeps its state. Nothing is read or made here."""
+"""Where a node's configuration is looked for, and where a user's own node keeps its state. Nothing is read or made."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 SYSTEM_STATE = Path("/var/lib/poolnode")
+SYSTEM_CONFIG = Path("/etc/poolnode")
+CONFIG = "pool.conf"
 
 
 def state_directory(environ: Mapping[str, str], uid: int, exists: Callable[[Path], bool] = Path.exists) -> Path:
@@ -23,3 +25,13 @@ def state_directory(environ: Mapping[str, str], uid: int, exists: Callable[[Path
         return Path(environ["XDG_STATE_HOME"]) / "poolnode"
     home = environ.get("HOME") or os.path.expanduser("~")
     return Path(home) / ".local" / "state" / "poolnode"
+
+
+def config_files(environ: Mapping[str, str]) -> list[Path]:
+    """Where a pool-wide configuration file is looked for, in this order; the first that is there is read.
+
+    `$XDG_CONFIG_HOME/poolnode/pool.conf` or `~/.config/poolnode/pool.conf`, then `/etc/poolnode/pool.conf`.
+    """
+    home = environ.get("XDG_CONFIG_HOME") or (f"{environ['HOME']}/.config" if environ.get("HOME") else "")
+    own = [Path(home) / "poolnode" / CONFIG] if home else []
+    return [*own, SYSTEM_CONFIG / CONFIG]

@@ -1,11 +1,12 @@
-"""Reading settings: a pool-wide file and a local file over it, the environment, the command line (EV 2.5, TS 8).
+"""All settings of one node: what is set where, what each comes to, and what is wrong with it (A8; EV 2.5, TS 8).
 
-    NAME = value            a macro: $(NAME) stands for it anywhere below and above
-    NAME : expression       a control expression
+What comes later wins: the default, the pool-wide file, the local file, POOLNODE_NAME in the environment, --set. A
+name in the table is a setting of ours; any other is a macro of the administrator's own, for use in other
+definitions. Macros are replaced when a value is asked for, so that a local file may change one that the pool-wide
+file's expressions use.
 
-A name in the table is a setting of ours; any other is a macro of the administrator's own. What comes later
-wins: default, pool-wide file, local file, POOLNODE_NAME in the environment, --set. Every setting says where its
-value came from.
+A number or a length of time that stands in an expression as a macro is put in as a plain number, in the setting's
+unit: `$(START_IDLE)` is 600 where it was set to `10 min`.
 """
 
 from __future__ import annotations
@@ -13,28 +14,27 @@ from __future__ import annotations
 import difflib
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pool.config.table import TABLE, Kind, Setting
-from pool.errors import PoolError
+from pool.config import kinds
+from pool.config.kinds import Kind, Unfit
+from pool.config.macros import Replacer, TooLong, names_in
+from pool.config.places import config_files
+from pool.config.reading import DEEPEST, Assignment, ConfigError, Opener, open_file, parse
+from pool.config.table import TABLE, Setting, canonical
+from pool.policy.owner import MACROS, SHIPPED_TEXTS
 
-POOL_FILE, LOCAL_FILE = "pool.conf", "pool.local.conf"
-PLACES = (Path("/etc/poolnode"),)
-_LINE = re.compile(r"^\s*([A-Za-z_][A-Za-z0-9_.]*)\s*([=:])\s*(.*)$")
-_MACRO = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.]*)(?::([^()]*))?\)")
-DEEPEST = 50
-
-
-class ConfigError(PoolError):
-    """The configuration cannot be used; the message names file and line."""
+DEFAULT, COMMAND_LINE = "default", "command line"
+PREFIX = "POOLNODE_"
+_OWN_STATE = re.compile(r"\bEnteredCurrentState\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Warning_:
-    """Something in a configuration file that is probably not meant."""
+    """Something in a configuration that is probably not meant."""
 
     where: str
     text: str
@@ -43,18 +43,38 @@ class Warning_:
         return f"{self.where}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
-    text: str
+class Explanation(NamedTuple):
+    """A setting's value, and where it was set: file and line, the environment, the command line, or `default`."""
+
+    value: str
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A setting that is not what it was.
+
+    Attributes:
+        live: whether it takes effect now, or when the node is started again.
+    """
+
+    name: str
+    before: str
+    after: str
+    source: str
+    live: bool
 
 
 @dataclass(slots=True)
 class Settings:
-    """All settings of one node."""
+    """All settings of one node. Not changed after it was loaded."""
 
-    values: dict[str, _Value] = field(default_factory=dict)
+    values: dict[str, Assignment] = field(default_factory=dict)
     warnings: list[Warning_] = field(default_factory=list)
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    hostname: str = field(default_factory=socket.gethostname)
+    _known: dict[str, str] = field(default_factory=dict, repr=False)
+    _used: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
     def load(
@@ -64,35 +84,28 @@ class Settings:
         sets: Mapping[str, str],
         environ: Mapping[str, str],
         files: bool = True,
+        opener: Opener = open_file,
     ) -> Settings:
         """Read everything there is.
 
         Args:
             path: the pool-wide file; None looks at $POOLNODE_CONFIG and in the usual places.
             sets: what the command line sets.
+            environ: for POOLNODE_NAME, and for $ENV(NAME).
             files: False reads no file at all.
+            opener: how a file is read.
 
         Raises:
             ConfigError: a file that cannot be read, a line that is none, a value of the wrong kind.
         """
-        settings = cls()
-        for name in (path, *_usual(environ)) if files else ():
-            if name is None:
-                continue
-            if name == path or name.exists():
-                settings._read(name)
-                local = name.with_name(LOCAL_FILE)
-                if local.exists() and local != name:
-                    settings._read(local)
-                break
-        for variable, text in environ.items():
-            name_ = variable.removeprefix("POOLNODE_")
-            if name_ != variable and name_ in TABLE:
-                settings.values[name_] = _Value(text, f"environment {variable}")
+        settings = cls(environ=environ)
+        if files:
+            settings._read_files(path, opener)
+        settings._read_environment()
         for given, text in sets.items():
-            if given.upper() not in TABLE:
-                raise ConfigError(f"--set {given}: there is no such setting", hint=_nearest(given))
-            settings.values[given.upper()] = _Value(text, "command line")
+            if canonical(given) not in TABLE and given.upper() != "VACATE":
+                raise ConfigError(f"--set {given}: there is no such setting", hint=nearest(given))
+            settings._assign(Assignment(given, text.strip(), COMMAND_LINE))
         settings._check()
         return settings
 
@@ -100,140 +113,290 @@ class Settings:
 
     def text(self, name: str) -> str:
         """A setting's value with its macros replaced."""
-        value = self._expanded(name)
-        if not value and name in ("UID_DOMAIN", "FILESYSTEM_DOMAIN", "NODE_NAME"):
-            return socket.gethostname()
+        name = canonical(name)
+        value = self._known.get(name)
+        if value is None:
+            value = self._known[name] = self._expanded(name, ()) or ""
         return value
 
     def number(self, name: str) -> float:
-        """A setting that is a number."""
-        return float(self._expanded(name))
+        """A setting that is a number or a length of time, in its unit."""
+        row = TABLE[canonical(name)]
+        return kinds.duration(self.text(name)) if row.kind is Kind.DURATION else kinds.number(self.text(name))
 
     def flag(self, name: str) -> bool:
         """A setting that is true or false."""
-        return self._expanded(name).lower() in ("true", "yes", "on", "1")
+        return kinds.flag(self.text(name))
 
     def is_set(self, name: str) -> bool:
         """Whether anybody has set it."""
-        return name in self.values
+        return canonical(name) in self.values
 
-    def explain(self, name: str) -> tuple[str, str]:
-        """A setting's value and where it was set."""
+    def source(self, name: str) -> str:
+        """Where a setting's value came from."""
+        name = canonical(name)
         known = self.values.get(name)
-        return self.text(name), known.source if known else "default"
+        if known is None or (not known.text and name in TABLE and TABLE[name].needed):
+            return DEFAULT
+        return known.where
 
-    def describe(self, names: Any = None) -> list[dict[str, Any]]:
-        """Settings as data: name, value, source, unit, doc."""
-        wanted = [str(name).upper() for name in names] if names else list(TABLE)
-        for name in wanted:
-            if name not in TABLE and name not in self.values:
-                raise ConfigError(f"there is no setting {name}", hint=_nearest(name))
+    def explain(self, name: str) -> Explanation:
+        """A setting's value and where it was set.
+
+        Raises:
+            ConfigError: there is no such setting, and no macro of that name.
+        """
+        self._must_exist(name)
+        return Explanation(self.text(name), self.source(name))
+
+    def describe(self, names: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """Settings as data: name, value, source, unit, doc, kind, default, live. All of the table's by default.
+
+        Raises:
+            ConfigError: there is no setting of one of the names.
+        """
         found = []
-        for name in wanted:
-            row = TABLE.get(name)
+        for name in names or TABLE:
             value, source = self.explain(name)
+            row = TABLE.get(canonical(name)) or Setting(canonical(name), Kind.TEXT, "", "", "a macro of one's own")
             found.append(
                 {
-                    "name": name,
+                    "name": row.name,
                     "value": value,
                     "source": source,
-                    "unit": row.unit if row else "",
-                    "doc": row.doc if row else "",
+                    "unit": row.unit,
+                    "doc": row.doc,
+                    "kind": str(row.kind),
+                    "default": row.default,
+                    "live": row.live,
                 }
             )
         return found
 
     def differences(self, other: Settings) -> list[str]:
-        """Names whose value is not the same in both."""
+        """Names of settings whose value is not the same in both."""
         return [name for name in TABLE if self.text(name) != other.text(name)]
+
+    def changes_since(self, before: Settings) -> list[Change]:
+        """What is not as it was in the settings read before."""
+        return [
+            Change(name, before.text(name), self.text(name), self.source(name), TABLE[name].live)
+            for name in self.differences(before)
+        ]
+
+    def _must_exist(self, name: str) -> None:
+        if canonical(name) not in TABLE and canonical(name) not in self.values:
+            raise ConfigError(f"there is no setting {name}", hint=nearest(name))
 
     # -- reading -----------------------------------------------------------------------------------------
 
-    def _read(self, path: Path) -> None:
-        try:
-            lines = path.read_text().split("\n")
-        except OSError as error:
-            raise ConfigError(
-                f"cannot read {path}: {error.strerror}", hint="give another with --config"
-            ) from error
-        number = 0
-        while number < len(lines):
-            first = number
-            line = lines[number]
-            while line.endswith("\\") and number + 1 < len(lines):
-                number += 1
-                line = line[:-1] + lines[number].lstrip()
-            number += 1
-            if not line.strip() or line.lstrip().startswith("#"):
+    def _read_files(self, path: Path | None, opener: Opener) -> None:
+        main = path or next((one for one in config_files(self.environ) if one.exists()), None)
+        if path is None and self.environ.get("POOLNODE_CONFIG"):
+            main = Path(self.environ["POOLNODE_CONFIG"])
+        if main is None:
+            return
+        self._read(main, opener, ())
+        named = self.text("LOCAL_CONFIG")
+        self._known.clear()
+        if not named:
+            return
+        local = main.parent / named
+        if local.exists() and local != main:
+            self._read(local, opener, ())
+        elif self.is_set("LOCAL_CONFIG") and local != main:
+            self._warn(self.source("LOCAL_CONFIG"), f"there is no local file {local}")
+
+    def _read(self, path: Path, opener: Opener, within: tuple[Path, ...]) -> None:
+        if path in within:
+            raise ConfigError(f"{path} includes itself")
+        if len(within) > DEEPEST:
+            raise ConfigError(f"{path}: too many files within files")
+        for item in parse(opener(path), str(path)):
+            if isinstance(item, Assignment):
+                self._assign(item)
                 continue
-            match = _LINE.match(line)
-            where = f"{path}:{first + 1}"
-            if match is None:
+            self._used |= {canonical(name) for name in names_in(item.path)}
+            there = path.parent / self._replaced(item.path, "include", item.where, ())
+            if item.needed and not there.exists():
                 raise ConfigError(
-                    f"{where}: expected NAME = value or NAME : expression, found {line.strip()[:40]!r}"
+                    f"{item.where}: there is no file {there}", hint="`include ifexist : FILE` does without"
                 )
-            name, value = match[1].upper(), match[3].strip()
-            if name not in TABLE:
-                close = difflib.get_close_matches(name, TABLE, 1, 0.8)
-                if close:
-                    self.warnings.append(Warning_(where, f"{name} is no setting; is {close[0]} meant?"))
-            self.values[name] = _Value(value, where)
+            if there.exists():
+                self._read(there, opener, (*within, path))
 
-    def _expanded(self, name: str, depth: int = 0) -> str:
+    def _read_environment(self) -> None:
+        for variable, text in sorted(self.environ.items()):
+            name = canonical(variable.removeprefix(PREFIX))
+            if not variable.startswith(PREFIX):
+                continue
+            if name in TABLE:
+                self._assign(Assignment(name, text.strip(), f"environment {variable}"))
+            elif close := difflib.get_close_matches(name, TABLE, 1, 0.85):
+                self._warn(f"environment {variable}", f"there is no setting {name}; is {close[0]} meant?")
+
+    def _assign(self, made: Assignment) -> None:
+        """Take a definition in; EV's VACATE becomes the PREEMPT that it says for a suspended job."""
+        name, text = canonical(made.name), made.text
+        if name == "VACATE" and text:
+            name = "PREEMPT"
+            text = f'Activity == "Suspended" && ({_OWN_STATE.sub("EnteredCurrentActivity", text)})'
+        self.values[name] = Assignment(made.name, text, made.where, made.control, self.values.get(name))
+        self._known.clear()
+
+    def _warn(self, where: str, text: str) -> None:
+        warning = Warning_(where, text)
+        if warning not in self.warnings:
+            self.warnings.append(warning)
+
+    # -- macros ------------------------------------------------------------------------------------------
+
+    def _expanded(self, name: str, asking: tuple[str, ...]) -> str | None:
+        """What a name stands for with all macros replaced; None when for nothing."""
         known = self.values.get(name)
-        text = known.text if known else TABLE[name].default if name in TABLE else ""
-        return self._replace(text, name, depth)
+        if known is None or (not known.text and name in TABLE and TABLE[name].needed):
+            return self._default(name, asking)
+        return self._one(name, known, asking)
 
-    def _replace(self, text: str, name: str, depth: int) -> str:
-        if "$(" not in text:
+    def _one(self, name: str, made: Assignment | None, asking: tuple[str, ...]) -> str | None:
+        """One definition of a name; the one before it, for what names itself."""
+        if made is None:
+            return self._default(name, asking)
+        return self._replaced(made.text, name, made.where, asking, made.before)
+
+    def _default(self, name: str, asking: tuple[str, ...]) -> str | None:
+        if name in TABLE:
+            return self._replaced(TABLE[name].default, name, DEFAULT, asking)
+        if name == "HOSTNAME":
+            return self.hostname
+        if name == "DOLLAR":
+            return "$"
+        policy, _, knob = name.partition("_")
+        if policy == "POLICY" and knob in SHIPPED_TEXTS["desktop"]:
+            chosen = (self._expanded("POLICY", (*asking, name)) or "").lower()
+            return self._replaced(SHIPPED_TEXTS.get(chosen, SHIPPED_TEXTS["desktop"])[knob], name, DEFAULT, asking)
+        if name in MACROS:
+            return self._replaced(MACROS[name], name, DEFAULT, asking)
+        return None
+
+    def _replaced(
+        self, text: str, name: str, where: str, asking: tuple[str, ...], before: Assignment | None = None
+    ) -> str:
+        if "$" not in text:
             return text
-        if depth > DEEPEST:
-            raise ConfigError(f"{self.explain_source(name)}: {name} refers to itself")
+        if name in asking:
+            others = ", ".join(asking[asking.index(name) + 1 :])
+            raise ConfigError(f"{where}: {name} refers to itself" + (f" by way of {others}" if others else ""))
 
-        def macro(match: re.Match[str]) -> str:
-            inner = match[1].upper()
-            if inner in self.values or inner in TABLE:
-                return self._expanded(inner, depth + 1)
-            return match[2] or ""
+        def lookup(other: str) -> str | None:
+            other = canonical(other)
+            if other == name:
+                return self._one(name, before, asking)
+            value = self._expanded(other, (*asking, name))
+            return value if value is None else _plain(other, value)
 
-        return _MACRO.sub(macro, text)
+        replacer = Replacer(lookup, self.environ)
+        try:
+            replaced = replacer.replace(text)
+        except TooLong:
+            raise ConfigError(f"{where}: {name} grows without end when its macros are replaced") from None
+        for missing in replacer.missing:
+            self._warn(where, f"{missing} in {name} stands for nothing{_perhaps(missing, self.values)}")
+        return replaced
 
-    def explain_source(self, name: str) -> str:
-        """Where a setting's value came from."""
-        known = self.values.get(name)
-        return known.source if known else "default"
+    # -- checking ----------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        for name, value in self.values.items():
-            row = TABLE.get(name)
-            text = self._expanded(name)
-            if row is not None:
-                _check_kind(row, text, value.source)
+        """Every value is of its kind, and every name is used.
+
+        Raises:
+            ConfigError: one is not; names the first, and counts the rest.
+        """
+        wrong: list[str] = []
+        for row in TABLE.values():
+            said = _unfit(row, self.text(row.name))
+            if said:
+                wrong.append(f"{self._blamed(row.name)}: {row.name} = {self.text(row.name)}: expected {said}")
+            elif row.kind is Kind.TEXT and row.name in self.values and " #" in self.values[row.name].text:
+                self._warn(self.source(row.name), f"{row.name} contains ` #`: a comment needs a line of its own")
+        if wrong:
+            more = f"and {len(wrong) - 1} more: {'; '.join(each.partition(' = ')[0] for each in wrong[1:])}"
+            raise ConfigError(wrong[0], hint=more if wrong[1:] else "")
+        self._check_names()
+
+    def _blamed(self, name: str) -> str:
+        """Where what makes a setting's value wrong was set: itself, or the youngest of the macros in it."""
+        if name in self.values:
+            return self.source(name)
+        used = names_in(TABLE[name].default)
+        reached: set[str] = set()
+        while used:
+            one = canonical(used.pop())
+            if one in reached:
+                continue
+            reached.add(one)
+            if one in self.values:
+                return self.source(one)
+            used |= names_in(self._raw_default(one))
+        return DEFAULT
+
+    def _raw_default(self, name: str) -> str:
+        if name.startswith("POLICY_"):
+            policy = SHIPPED_TEXTS.get(self.text("POLICY").lower(), {})
+            return policy.get(name.removeprefix("POLICY_"), "")
+        return MACROS.get(name, "")
+
+    def _check_names(self) -> None:
+        used = set(self._used)
+        for made in self.values.values():
+            one: Assignment | None = made
+            while one is not None:
+                used |= {canonical(name) for name in names_in(one.text)}
+                one = one.before
+        for name, made in self.values.items():
+            if name in TABLE or name in used or name in MACROS:
+                continue
+            self._warn(made.where, f"{made.name} is no setting, and nothing uses it{_perhaps(name, TABLE)}")
 
 
-def _check_kind(row: Setting, text: str, source: str) -> None:
-    if row.kind is Kind.NUMBER:
-        try:
-            float(text)
-        except ValueError:
-            raise ConfigError(f"{source}: {row.name} = {text}: expected a number{_in(row)}") from None
-    if row.kind is Kind.FLAG and text.lower() not in ("true", "false", "yes", "no", "on", "off", "1", "0"):
-        raise ConfigError(f"{source}: {row.name} = {text}: expected true or false")
+def _unfit(row: Setting, text: str) -> str:
+    """What was expected instead of a value; nothing when it is fit."""
+    unit = f" ({row.unit})" if row.unit and row.kind is not Kind.DURATION else ""
+    readers = {Kind.NUMBER: kinds.number, Kind.COUNT: kinds.count, Kind.DURATION: kinds.duration}
+    try:
+        if row.kind in readers:
+            if readers[row.kind](text) < row.least:
+                return f"at least {row.least:g}{unit or ' ' + row.unit}".rstrip()
+        elif row.kind is Kind.FLAG:
+            kinds.flag(text)
+        elif row.kind is Kind.ADDRESS:
+            kinds.address(text)
+        elif row.kind is Kind.EXPRESSION:
+            kinds.expression(text)
+        elif row.kind is Kind.CHOICE and text.strip().lower() not in row.choices:
+            return f"one of {', '.join(row.choices)}"
+    except Unfit as unfit:
+        return f"{unfit}{unit}"
+    return ""
 
 
-def _in(row: Setting) -> str:
-    return f" ({row.unit})" if row.unit else ""
+def _plain(name: str, value: str) -> str:
+    """A length of time as plain seconds, for use within other values."""
+    row = TABLE.get(name)
+    if row is None or row.kind is not Kind.DURATION:
+        return value
+    try:
+        return repr(kinds.duration(value)).removesuffix(".0")
+    except Unfit:
+        return value
 
 
-def _nearest(name: str) -> str:
+def nearest(name: str) -> str:
+    """A hint at what may have been meant."""
     close = difflib.get_close_matches(name.upper(), TABLE, 1, 0.5)
     return f"is {close[0]} meant? `poolnode config` lists them" if close else "`poolnode config` lists them"
 
 
-def _usual(environ: Mapping[str, str]) -> list[Path]:
-    named = environ.get("POOLNODE_CONFIG")
-    if named:
-        return [Path(named)]
-    home = environ.get("XDG_CONFIG_HOME") or (f"{environ['HOME']}/.config" if environ.get("HOME") else "")
-    own = [Path(home) / "poolnode" / POOL_FILE] if home else []
-    return [*own, *(place / POOL_FILE for place in PLACES)]
+def _perhaps(name: str, among: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name.strip("$()").upper(), list(among), 1, 0.8)
+    return f"; is {close[0]} meant?" if close else ""

@@ -1,95 +1,204 @@
-"""Every setting there is: its name, kind, default, unit, and what it is for. One table; the docs are made from it."""
+"""Every setting there is: its name, kind, default, unit, and what it is for. One table; the docs are made from it.
+
+A row stands here if and only if something in the program reads it. The defaults of the owner's expressions are the
+shipped policy's that POLICY names (`pool.policy.owner`), whose times and loads are settings too.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class Kind(StrEnum):
-    """What a setting's value is."""
-
-    TEXT = "text"
-    NUMBER = "number"
-    FLAG = "flag"
-    EXPRESSION = "expression"
+from pool.config.kinds import Kind
+from pool.policy.owner import SHIPPED_TEXTS, TIMES
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting."""
+    """One setting.
+
+    Attributes:
+        default: text, in which macros may stand.
+        choices: for a CHOICE, what there is to choose from, lower case.
+        least: for numbers, the least value that makes sense.
+        needed: an empty value means the default, rather than nothing.
+        live: takes effect when the configuration is read again; otherwise when the node is started.
+    """
 
     name: str
     kind: Kind
     default: str
     unit: str
     doc: str
+    choices: tuple[str, ...] = ()
+    least: float = 0.0
+    needed: bool = False
+    live: bool = True
 
 
-def _text(name: str, default: str, doc: str) -> Setting:
-    return Setting(name, Kind.TEXT, default, "", doc)
+def _text(name: str, default: str, doc: str, *, needed: bool = False, live: bool = True) -> Setting:
+    return Setting(name, Kind.TEXT, default, "", doc, needed=needed, live=live)
+
+
+def _count(name: str, default: str, unit: str, doc: str, *, live: bool = True) -> Setting:
+    return Setting(name, Kind.COUNT, default, unit, doc, needed=True, live=live)
 
 
 def _number(name: str, default: str, unit: str, doc: str) -> Setting:
-    return Setting(name, Kind.NUMBER, default, unit, doc)
+    return Setting(name, Kind.NUMBER, default, unit, doc, needed=True)
+
+
+def _duration(name: str, default: str, doc: str, *, least: float = 0.001, live: bool = True) -> Setting:
+    return Setting(name, Kind.DURATION, default, "s", doc, least=least, needed=True, live=live)
 
 
 def _flag(name: str, default: str, doc: str) -> Setting:
-    return Setting(name, Kind.FLAG, default, "", doc)
+    return Setting(name, Kind.FLAG, default, "", doc, needed=True)
+
+
+def _choice(name: str, default: str, choices: tuple[str, ...], doc: str, *, live: bool = True) -> Setting:
+    return Setting(name, Kind.CHOICE, default, "", doc, choices=choices, needed=True, live=live)
 
 
 def _expression(name: str, default: str, doc: str) -> Setting:
-    return Setting(name, Kind.EXPRESSION, default, "", doc)
+    return Setting(name, Kind.EXPRESSION, default, "", doc, needed=True)
 
 
-ROWS = (
-    _text("NODE_NAME", "", "this node's name in the pool; the host name when empty"),
-    _text("ROLES", "", "roles to run when --roles is not given"),
-    _text(
+def _owners(name: str, doc: str) -> Setting:
+    return _expression(name, f"$(POLICY_{name})", doc)
+
+
+def _time(name: str, doc: str) -> Setting:
+    return _duration(name, f"{TIMES[name]:g}", doc, least=0.0)
+
+
+def _load(name: str, doc: str) -> Setting:
+    return _number(name, f"{TIMES[name]:g}", "tasks", doc)
+
+
+_NODE = (
+    _text("NODE_NAME", "$(HOSTNAME)", "this node's name in the pool", needed=True, live=False),
+    _text("ROLES", "", "roles to run when --roles is not given", live=False),
+    Setting(
         "LISTEN",
+        Kind.ADDRESS,
         "0.0.0.0:9618",
+        "",
         "host and port to listen on for other nodes; empty listens on the unix socket only",
+        live=False,
     ),
-    _text("PUBLIC_ADDRESS", "", "host and port under which others reach this node, where that differs from LISTEN"),
-    _text("COLLECTOR", "", "address of the pool's collector; this node, or the one it joined, when empty"),
-    _text("UID_DOMAIN", "", "machines with the same domain share user names; the host name when empty"),
     _text(
-        "FILESYSTEM_DOMAIN", "", "machines with the same domain share their files; the host name when empty"
+        "PUBLIC_ADDRESS",
+        "",
+        "host and port under which others reach this node, where that differs from LISTEN",
+        live=False,
+    ),
+    _text(
+        "COLLECTOR", "", "address of the pool's collector; this node, or the one it joined, when empty", live=False
+    ),
+    _text("UID_DOMAIN", "$(HOSTNAME)", "machines with the same domain share user names", needed=True),
+    _text("FILESYSTEM_DOMAIN", "$(HOSTNAME)", "machines with the same domain share their files", needed=True),
+    _text(
+        "LOCAL_CONFIG",
+        "pool.local.conf",
+        "the local file, read after the pool-wide one and over it; relative to that one's directory",
     ),
     _text("ADMIN", "", "mail address of the administrator"),
     _text("MAIL", "", "sendmail program; empty looks in the usual places, none sends no mail"),
-    _text("LOG_LEVEL", "info", "debug, info, warning or error"),
-    _number("RESTARTS_PER_HOUR", "10", "", "restarts of a failed role within an hour before it is given up"),
-    _text("SLOTS", "partitionable", "partitionable, or the number of equal slots"),
-    _text("EXECUTE_DIR", "", "where jobs' scratch directories lie; in the state directory when empty"),
-    _text("RUN_AS", "owner", "whom jobs run as on a node run by root: owner, node, nobody or refuse"),
-    _flag("ENFORCE_MEMORY", "false", "kill jobs that use more memory than their slot has"),
-    _text("POLICY", "desktop", "desktop (the papers' owner policy) or dedicated (jobs always run)"),
-    _expression("START", "", "when jobs may start; the policy's when empty"),
-    _expression("SUSPEND", "", "when a running job is suspended"),
-    _expression("CONTINUE", "", "when a suspended job goes on"),
-    _expression("PREEMPT", "", "when a job has to leave"),
-    _expression("KILL", "", "when a leaving job is killed"),
-    _expression("WANT_SUSPEND", "", "whether a job is suspended before it has to leave"),
-    _expression("WANT_VACATE", "", "whether a leaving job is asked softly first"),
-    _expression("RANK", "", "which jobs this machine prefers"),
-    _number("EVALUATE_INTERVAL", "5", "s", "time between two evaluations of the owner's policy (EV 2.7)"),
-    _number(
-        "UPDATE_INTERVAL", "120", "s", "time between two advertisements of what has not changed (EV 2.7)"
+    _choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error"), "what the log tells", live=False),
+    _count(
+        "RESTARTS_PER_HOUR",
+        "10",
+        "",
+        "restarts of a failed role within an hour before it is given up",
+        live=False,
     ),
-    _number("AD_LIFETIME", "900", "s", "time after which the collector drops an ad that was not renewed"),
-    _number("CLAIM_LEASE", "600", "s", "how long a claim lives when the two sides cannot reach each other"),
-    _number("CLAIM_LEASE_MAX", "86400", "s", "longest lease this machine grants"),
-    _number("CLAIM_LIFE", "1200", "s", "age at which a claim is given back after its present job"),
-    _number("NEGOTIATION_SETTLE", "0.002", "s", "pause before a cycle, to take in what comes together"),
-    _number("NEGOTIATION_INTERVAL", "300", "s", "longest time between two cycles (EV 2.6)"),
+)
+_STARTD = (
+    _text(
+        "SLOTS",
+        "partitionable",
+        "partitionable, or the number of equal slots; behind it how much of the machine: 4 cpus=6 memory=50%",
+        needed=True,
+        live=False,
+    ),
+    _text(
+        "EXECUTE_DIR", "", "where jobs' scratch directories lie; in the state directory when empty", live=False
+    ),
+    _choice(
+        "RUN_AS",
+        "owner",
+        ("owner", "node", "nobody", "refuse"),
+        "whom jobs run as on a node run by root",
+    ),
+    _flag("ENFORCE_MEMORY", "false", "kill jobs that use more memory than their slot has"),
+    _duration("UPDATE_INTERVAL", "120", "time between two advertisements of what has not changed (EV 2.7)"),
+    _duration("AD_LIFETIME", "900", "time after which the collector drops an ad that was not renewed"),
+    _duration("CLAIM_LEASE_MAX", "86400", "longest lease this machine grants"),
+)
+_OWNER = (
+    _choice(
+        "POLICY",
+        "desktop",
+        tuple(SHIPPED_TEXTS),
+        "desktop (the papers' owner policy) or dedicated (jobs always run)",
+    ),
+    _owners("START", "when jobs may start (TS 8.1)"),
+    _owners("SUSPEND", "when a running job is suspended"),
+    _owners("CONTINUE", "when a suspended job goes on"),
+    _owners("PREEMPT", "when a job has to leave; VACATE is the same for suspended jobs only (EV 3.1)"),
+    _owners("KILL", "when a leaving job is killed"),
+    _owners("WANT_SUSPEND", "whether a job is suspended before it has to leave (RL 4.2)"),
+    _owners("WANT_VACATE", "whether a leaving job is asked softly first"),
+    _owners("RANK", "which jobs this machine prefers"),
+    _time("START_IDLE", "keyboard idle time after which jobs may start (EV 2.7)"),
+    _time("CONTINUE_IDLE", "keyboard idle time after which a suspended job goes on (EV 2.7)"),
+    _time("KEYBOARD_TOUCHED", "keyboard idle time below which the owner is there"),
+    _load("BACKGROUND_LOAD", "load of the owner's at most with which jobs start and go on (EV 2.7)"),
+    _load("SUSPEND_LOAD", "load of the owner's above which jobs are suspended (EV 2.7)"),
+    _time("MAX_SUSPEND", "time of suspension after which a job has to leave (EV 2.7)"),
+    _time("MAX_VACATE", "time for leaving after which a job is killed (EV 2.7)"),
+    _duration("EVALUATE_INTERVAL", "5", "time between two evaluations of the owner's policy (EV 2.7)"),
+)
+_SCHEDD = (
+    _duration("CLAIM_LEASE", "600", "how long a claim lives when the two sides cannot reach each other"),
+    _duration("CLAIM_LIFE", "1200", "age at which a claim is given back after its present job", least=0.0),
     _expression(
         "PRIO",
         "(UserPrio * 10) + Expanded - (QDate / 1000000000.0)",
         "order of a user's jobs (EV 2.6, TS 8.2)",
     ),
-    _number("PERIODIC_INTERVAL", "60", "s", "time between two evaluations of jobs' periodic expressions"),
+    _duration(
+        "PERIODIC_INTERVAL", "60", "time between two evaluations of jobs' periodic expressions", live=False
+    ),
     _number("HISTORY_DAYS", "365", "d", "how long ended jobs are remembered"),
 )
+_NEGOTIATOR = (
+    _duration("NEGOTIATION_SETTLE", "0.002", "pause before a cycle, to take in what comes together", least=0.0),
+    _duration("NEGOTIATION_INTERVAL", "300", "longest time between two cycles (EV 2.6)"),
+)
 
+ROWS = (*_NODE, *_STARTD, *_OWNER, *_SCHEDD, *_NEGOTIATOR)
 TABLE = {row.name: row for row in ROWS}
+
+#: Names of the papers and of HTCondor's users for the same things.
+ALIASES = {
+    "BACKGROUNDLOAD": "BACKGROUND_LOAD",
+    "HIGHLOAD": "SUSPEND_LOAD",
+    "STARTIDLETIME": "START_IDLE",
+    "CONTINUEIDLETIME": "CONTINUE_IDLE",
+    "MAXSUSPENDTIME": "MAX_SUSPEND",
+    "MAXVACATETIME": "MAX_VACATE",
+    "CONDOR_ADMIN": "ADMIN",
+    "CLASSAD_LIFETIME": "AD_LIFETIME",
+    "CLAIM_WORKLIFE": "CLAIM_LIFE",
+    "STARTD_RANK": "RANK",
+    "EXECUTE": "EXECUTE_DIR",
+    "NEGOTIATOR_INTERVAL": "NEGOTIATION_INTERVAL",
+    "LOCAL_CONFIG_FILE": "LOCAL_CONFIG",
+}
+
+
+def canonical(name: str) -> str:
+    """A name as the table has it: upper case, and an alias replaced."""
+    upper = name.upper()
+    return ALIASES.get(upper, upper)

@@ -1,0 +1,143 @@
+"""What values settings take, and reading them: numbers that may be calculated, durations with units, flags, choices.
+
+    NUMBER, COUNT   1.5     2 * 3     $(OTHER) + 1          arithmetic is the expression language's
+    DURATION        90      10 min    1 h 30 min    20 * 60           seconds where no unit stands
+    FLAG            true yes on 1     false no off 0
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import StrEnum
+
+from pool.classad import ClassAd, ParseError, evaluate, parse_expr
+
+TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_UNITS = {
+    "ms": 0.001,
+    "s": 1.0, "sec": 1.0, "second": 1.0,
+    "m": 60.0, "min": 60.0, "minute": 60.0,
+    "h": 3600.0, "hour": 3600.0,
+    "d": 86400.0, "day": 86400.0,
+    "w": 604800.0, "week": 604800.0,
+}  # fmt: skip
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]*):(\d{1,5})")
+
+
+class Kind(StrEnum):
+    """What a setting's value is."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    COUNT = "count"
+    DURATION = "duration"
+    FLAG = "flag"
+    CHOICE = "choice"
+    ADDRESS = "address"
+    EXPRESSION = "expression"
+
+
+class Unfit(ValueError):
+    """A value is not of its kind; says what was expected."""
+
+
+def number(text: str) -> float:
+    """A number, or arithmetic that comes to one.
+
+    Raises:
+        Unfit: it is none.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = _calculated(text)
+    if not math.isfinite(found):
+        raise Unfit("a number")
+    return found
+
+
+def _calculated(text: str) -> float:
+    try:
+        value = evaluate(parse_expr(text), ClassAd())
+    except ParseError:
+        value = None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Unfit("a number")
+    return float(value)
+
+
+def count(text: str) -> float:
+    """A whole number of at least 0.
+
+    Raises:
+        Unfit: it is none.
+    """
+    try:
+        found = number(text)
+    except Unfit:
+        raise Unfit("a whole number") from None
+    if found < 0 or found != int(found):
+        raise Unfit("a whole number")
+    return found
+
+
+def duration(text: str) -> float:
+    """Seconds.
+
+    Raises:
+        Unfit: it is no length of time.
+    """
+    position, total = 0, 0.0
+    stripped = text.strip()
+    while match := _SPAN.match(stripped, position):
+        unit = match[2].lower()
+        factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
+        if factor is None:
+            break
+        total += float(match[1]) * factor
+        position = match.end()
+    if position and position == len(stripped):
+        return total
+    try:
+        return number(text)
+    except Unfit:
+        raise Unfit("a length of time such as 90, 10 min or 2 h") from None
+
+
+def flag(text: str) -> bool:
+    """True or false.
+
+    Raises:
+        Unfit: it is neither.
+    """
+    lowered = text.strip().lower()
+    if lowered not in TRUE + FALSE:
+        raise Unfit("true or false")
+    return lowered in TRUE
+
+
+def address(text: str) -> str:
+    """`host:port`, or nothing.
+
+    Raises:
+        Unfit: it is none.
+    """
+    match = _ADDRESS.fullmatch(text.strip())
+    if text.strip() and (match is None or int(match[2]) > 65535):
+        raise Unfit("HOST:PORT")
+    return text.strip()
+
+
+def expression(text: str) -> str:
+    """An expression's text.
+
+    Raises:
+        Unfit: it is none.
+    """
+    try:
+        parse_expr(text, syntax="old")
+    except ParseError as error:
+        raise Unfit(f"an expression: {error.message}") from None
+    return text
