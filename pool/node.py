@@ -36,10 +36,10 @@ from pool.policy.restarts import Restarts
 from pool.roles.base import Role, Surroundings
 from pool.roles.links import Links
 from pool.roles.startd.running import PRIVATE
-from pool.wire import Call, CannotListen, Dispatcher, Right, Service, method
+from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
 
 ROLES = ("collector", "negotiator", "schedd", "startd")
-SOCKET = "node.sock"
+SOCKET, PORT = "node.sock", "port"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +139,33 @@ class Node:
         self.log.info("ready", extra={"node": self.name, "roles": ",".join(self.roles), "address": self.address})
 
     async def _listen(self) -> None:
-        """Be reached by other nodes: on LISTEN, or on any port where that is not asked for and taken."""
+        """Be reached by other nodes: on LISTEN, or on any port where that is not asked for and taken.
+
+        A port that was drawn is kept: the others know this node by it, and so do claims when it is started again.
+        """
         listen = self.settings.text("LISTEN")
-        try:
-            server = await self._network.listen(f"tcp://{listen}", self.dispatcher)
-        except CannotListen:
-            if self.settings.is_set("LISTEN"):
-                raise
-            server = await self._network.listen(f"tcp://{listen.rpartition(':')[0]}:0", self.dispatcher)
+        host, _, port = listen.rpartition(":")
+        wishes = [listen]
+        if not self.settings.is_set("LISTEN"):
+            wishes.append(f"{host}:0")
+        kept = self.state / PORT
+        if (port == "0" or len(wishes) > 1) and kept.exists():
+            wishes.insert(0, f"{host}:{kept.read_text().strip()}")
+        server = await self._listen_on(wishes)
+        drawn = server.address.rpartition(":")[2]
+        if drawn != port:
+            kept.write_text(drawn)
         self._servers.append(server)
         self.address = self.membership.public_address(server.address)
         gate = self.membership.gate()
         if gate is not None:
             self.dispatcher.add("node", gate)
+
+    async def _listen_on(self, wishes: list[str]) -> Listening:
+        for wish in wishes[:-1]:
+            with contextlib.suppress(CannotListen):
+                return await self._network.listen(f"tcp://{wish}", self.dispatcher)
+        return await self._network.listen(f"tcp://{wishes[-1]}", self.dispatcher)
 
     async def open_pool(self) -> None:
         """Let others join: make the pool's authority and listen on the network, if that has not been done."""

@@ -324,9 +324,8 @@ class Starter:
             ("stderr", STDERR, activation.stderr),
         ):
             local = self.scratch / name
-            if path != NOTHING and os.path.lexists(local):
-                size = local.lstat().st_size
-                await staging.send_file(stream, [kind, size], local, size)
+            if path != NOTHING and (status := _status(local)) is not None:
+                await staging.send_file(stream, [kind, status.st_size], local, status.st_size)
         for output in found:
             status = output.path.lstat()
             mode = status.st_mode & 0o777
@@ -344,6 +343,13 @@ class Starter:
 
     def _before_stage(self) -> set[str]:
         return {os.path.basename(self.activation.stdin)} if self.activation.stdin != NOTHING else set()
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
 
 
 def remove_scratch(path: Path) -> None:

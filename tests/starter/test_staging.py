@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pool.starter.staging import Output, StagingError, inside, outputs, receive, send_file, top_level
+from pool.starter.staging import Output, StagingError, inside, open_regular, outputs, receive, send_file, top_level
 
 
 class Items:
@@ -121,6 +121,26 @@ def test_a_link_that_leads_out_is_no_output(tmp_path: Path) -> None:
     (scratch / "made").write_text("")
     (scratch / "alias").symlink_to("made")
     assert outputs(scratch, {}, ("alias",)) == [Output(scratch / "made", "alias")]
+
+
+def test_an_output_that_cannot_be_read_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for a lost connection, and tried again for as long as the claim lived."""
+
+    def forbidden(path: object, *_: object) -> object:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "x").touch()
+    monkeypatch.setattr(os, "scandir", forbidden)
+    monkeypatch.setattr(os, "open", forbidden)
+    for attempt in (
+        lambda: outputs(tmp_path, {}, ("sub",)),
+        lambda: outputs(tmp_path, {}, None),
+        lambda: open_regular(tmp_path / "x"),
+    ):
+        with pytest.raises(StagingError, match="cannot read the job's output .*: Permission denied") as caught:
+            attempt()
+        assert not caught.value.retry
 
 
 def test_inside(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from pool.roles.schedd.ledger import Step
 
 #: What becomes of a job that says nothing about it.
 COMPLETED = Decision(Verdict.COMPLETE)
+#: When the program of the present run began; there once the log has its beginning.
+BEGAN = "JobCurrentStartExecutingDate"
 #: A job that a machine could not start this often in a row is held instead of being tried for ever.
 MOST_FAILED_STARTS = 5
 
@@ -35,7 +37,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float) -> list[S
     changes["RemoteWallClockTime"] = float(job.get("RemoteWallClockTime", 0) or 0) + wall
     add_cpu(job, changes, report)
     steps: list[Step] = []
-    if report.get("started_event"):
+    if report.get("started_event") and job.get(BEGAN) is None:
         steps.append(Step(job, None, {}, EventKind.EXECUTE, {"slot": slot, **started(report)}))
     cause = str(report.get("cause"))
     wish = (job.state or {}).get("_wish")

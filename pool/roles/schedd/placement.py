@@ -30,7 +30,7 @@ from pool.jobs.states import Happening, JobStatus
 from pool.outside import Outside
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
-from pool.roles.schedd.ends import as_wished, end_steps, hold_step, started, usage_changes
+from pool.roles.schedd.ends import BEGAN, as_wished, end_steps, hold_step, started, usage_changes
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.wire import Connection, ConnectionLost, DeadlineExceeded, RemoteError
 
@@ -303,6 +303,8 @@ class Placement:
         }
         if job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
+        if job.get(BEGAN) is not None:
+            changes[BEGAN] = None
         return Step(job, Happening.START, changes)
 
     async def _send(self, claim: Claim, start: Activation) -> None:
@@ -377,6 +379,9 @@ class Placement:
         claim.going = True
         changes = usage_changes(data)
         if kind == "started":
+            if job.get(BEGAN) is not None:
+                return  # told again by a startd that was restarted
+            changes[BEGAN] = int(data.get("started") or self._outside.wall())
             step = Step(job, None, changes, EventKind.EXECUTE, {"slot": claim.slot, **started(data)})
         elif kind == "suspended" and job.status == RUNNING:
             changes["TotalSuspensions"] = int(job.get("TotalSuspensions", 0)) + 1

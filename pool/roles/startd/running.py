@@ -87,7 +87,7 @@ class Running:
         )
         running = cls(startd, slot, claim, start)
         running.forgot = True
-        running._told_start = True
+        running._began = float(note.get("began") or running._began)
         account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
         running.starter = Starter.found(keeper, start, account, running._place(), startd.keepers, HomeLink(claim))
         return running
@@ -242,8 +242,7 @@ class Running:
             "started": end.started,
         }
         if not self._told_start:
-            report["started_event"] = True
-            self._told_start = True
+            report["started_event"] = True  # known to the schedd only if it answered to "started"
         if end.cause == "start":
             report |= {"where": "start", "error": end.error, "retry": False}
         elif self.why and end.cause in ("exit", "signal"):
@@ -310,7 +309,6 @@ class Running:
     def _tell_start(self) -> None:
         self._teller = asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
         if not self._told_start:
-            self._told_start = True
             self._tell("started", {"started": self._began})
 
     def _tell_usage(self) -> None:
@@ -343,6 +341,7 @@ class Running:
         except (*TROUBLE, RemoteError):
             # The end will be reported in any case; this was for the onlookers.
             return
+        self._told_start = self._told_start or kind == "started"
 
     # -- start -------------------------------------------------------------------------------------------
 
@@ -385,4 +384,5 @@ class Running:
             "resources": slot.resources,
             "job": list(self.start.job),
             "run": self.start.run,
+            "began": self._began,
         }
