@@ -15,12 +15,13 @@ none out, with the expression that decided. It asks, in this order,
 
     Owner, Unclaimed, Matched, Claimed Idle     START
     Claimed Busy                                PREEMPT, then SUSPEND with WANT_SUSPEND
-    Claimed Retiring                            PREEMPT, then SUSPEND: it leaves rather than waits
+    Claimed Retiring                            SUSPEND: it leaves rather than waits
     Claimed Suspended                           PREEMPT, then CONTINUE
     Preempting Vacating                         KILL
 
 and an expression that nothing depends on at the moment is not evaluated. A job that has to leave is asked softly if
-WANT_VACATE, and killed at once otherwise.
+WANT_VACATE, and killed at once otherwise. Where the owner grants a retirement (MAX_JOB_RETIREMENT), a running job
+that PREEMPT is true for may run on for so long before it has to leave, and no other follows it.
 
 An expression that is undefined, an error, or no truth value is a *fault*: it is told (`Verdict.faults`), and counts as
 
@@ -82,6 +83,7 @@ TIMES: Mapping[str, float] = {
     "KEYBOARD_TOUCHED": 15,
     "MAX_SUSPEND": 600,
     "MAX_VACATE": 600,
+    "MAX_JOB_RETIREMENT": 0,
 }
 #: Macros that the shipped expressions are made of, for an administrator's own too.
 MACROS: Mapping[str, str] = {
@@ -177,7 +179,7 @@ class Verdict:
 
     Attributes:
         event: what to do; None leaves everything as it is.
-        because: the expression that decided; empty when nothing is to be done.
+        because: the expression or time that decided; empty when nothing is to be done.
         faults: expressions that were needed and had no usable value.
     """
 
@@ -303,14 +305,20 @@ class _Judge:
                 if self._true("PREEMPT", self._since("MAX_SUSPEND")):
                     return self._leave("PREEMPT")
                 return self._so(SlotEvent.CONTINUE, "CONTINUE") if self._true("CONTINUE") else self._so(None)
-            case (SlotState.CLAIMED, Activity.BUSY | Activity.RETIRING):
+            case (SlotState.CLAIMED, Activity.BUSY):
                 if self._true("PREEMPT"):
+                    if self._policy.times["MAX_JOB_RETIREMENT"] > 0:
+                        return self._so(SlotEvent.RETIRE, "PREEMPT")
                     return self._leave("PREEMPT")
                 if not self._true("SUSPEND"):
                     return self._so(None)
-                if condition.activity is Activity.BUSY and self._true("WANT_SUSPEND"):
+                if self._true("WANT_SUSPEND"):
                     return self._so(SlotEvent.SUSPEND, "SUSPEND")
                 return self._leave("SUSPEND")
+            case (SlotState.CLAIMED, Activity.RETIRING):
+                if self._since("MAX_JOB_RETIREMENT"):
+                    return self._leave("MAX_JOB_RETIREMENT")
+                return self._leave("SUSPEND") if self._true("SUSPEND") else self._so(None)
         return self._so(None)
 
     def _offered(self) -> bool:

@@ -8,8 +8,9 @@ Rules:
     hint, and a claim serves job after job.
 2.  Without a claim a slot is Owner or Unclaimed, as START has it. A match moves an unclaimed slot to Matched and
     lapses by itself; an owner who returns ends a match without asking anybody.
-3.  A job is only ever in Claimed (but Idle) and Preempting. It is started by ACTIVATE and is gone at JOB_ENDS,
-    however it ended. Preempting never turns back: a job that was told to leave leaves, whatever the owner does.
+3.  A job is only ever in Claimed (but Idle) and Preempting. It comes by ACTIVATE, or by FIND where it outlived the
+    node that started it, and is gone at JOB_ENDS, however it ended. Preempting never turns back: a job that was
+    told to leave leaves, whatever the owner does.
 4.  What follows Preempting is Owner: whoever took the machine back has it until START says otherwise, which
     OWNER_LEAVES then does at once.
 5.  RETIRE lets the job that runs end in its own time and lets no other follow. DRAIN takes a slot without a claim
@@ -76,6 +77,7 @@ class SlotEvent(StrEnum):
     LAPSE = "lapse"  # nobody claimed it in time
     CLAIM = "claim"  # a schedd with a grant
     ACTIVATE = "activate"  # the schedd starts a job
+    FIND = "find"  # a job that outlived an earlier run of the node
     JOB_ENDS = "job ends"  # by itself, or because it was told to
     SUSPEND = "suspend"
     CONTINUE = "continue"
@@ -132,6 +134,8 @@ RETIRING = Condition(SlotState.CLAIMED, Activity.RETIRING)
 VACATING = Condition(SlotState.PREEMPTING, Activity.VACATING)
 KILLING = Condition(SlotState.PREEMPTING, Activity.KILLING)
 DRAINED = Condition(SlotState.DRAINED, Activity.IDLE)
+#: Where a job is.
+OCCUPIED = frozenset({BUSY, SUSPENDED, RETIRING, VACATING, KILLING})
 
 CONDITIONS = (
     OWNER,
@@ -150,6 +154,7 @@ _E, _A = SlotEvent, Action
 _ROWS: tuple[tuple[Condition, SlotEvent, Condition, Action], ...] = (
     # no claim
     (OWNER, _E.OWNER_LEAVES, UNCLAIMED, _A.OFFER),
+    (OWNER, _E.FIND, BUSY, _A.RESUME_JOB),
     (OWNER, _E.DRAIN, DRAINED, _A.NOTHING),
     (UNCLAIMED, _E.OWNER_RETURNS, OWNER, _A.WITHDRAW),
     (UNCLAIMED, _E.MATCH, MATCHED, _A.NOTHING),

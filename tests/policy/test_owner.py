@@ -111,6 +111,15 @@ def test_a_running_job_is_not_preempted_by_time() -> None:
     assert asks(BUSY, since=10**6) is None
 
 
+def test_a_job_may_retire_where_its_owner_grants_that() -> None:
+    policy = Policy.of("desktop", {"PREEMPT": "true"}, {"MAX_JOB_RETIREMENT": 3600})
+    assert asks(BUSY, policy) is SlotEvent.RETIRE
+    assert asks(RETIRING, policy, since=3600) is None
+    assert asks(RETIRING, policy, since=3601) is SlotEvent.VACATE
+    assert asks(SUSPENDED, policy) is SlotEvent.VACATE
+    assert asks(BUSY, Policy.of("desktop", {"PREEMPT": "true"})) is SlotEvent.VACATE
+
+
 def test_a_retiring_job_leaves_rather_than_waits() -> None:
     assert asks(RETIRING, idle=3) is SlotEvent.VACATE
     assert asks(RETIRING) is None

@@ -33,7 +33,7 @@ from pool.policy.slots import (
     step,
 )
 
-WITH_A_JOB = {BUSY, SUSPENDED, RETIRING, VACATING, KILLING}
+WITH_A_JOB = slots.OCCUPIED
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,9 @@ def test_every_condition_can_be_reached_and_left() -> None:
 def test_a_job_comes_by_activation_and_goes_by_its_end() -> None:
     for (before, event), (after, action) in TABLE.items():
         if before not in WITH_A_JOB and after in WITH_A_JOB:
-            assert (event, action) == (SlotEvent.ACTIVATE, Action.START_JOB)
+            started = (CLAIMED_IDLE, SlotEvent.ACTIVATE, BUSY, Action.START_JOB)
+            found = (OWNER, SlotEvent.FIND, BUSY, Action.RESUME_JOB)
+            assert (before, event, after, action) in (started, found)
         if before in WITH_A_JOB and after not in WITH_A_JOB:
             assert event is SlotEvent.JOB_ENDS
 
@@ -125,7 +127,8 @@ def test_any_story_keeps_jobs_and_claims_apart(events: list[SlotEvent]) -> None:
             now, action = step(now, event)
         except SlotStateError:
             continue
-        claim = claim or event is SlotEvent.CLAIM
+        claim = claim or event in (SlotEvent.CLAIM, SlotEvent.FIND)
+        job = job or event is SlotEvent.FIND
         job = (job or action is Action.START_JOB) and event is not SlotEvent.JOB_ENDS
         if action is Action.END_CLAIM or now == UNCLAIMED:
             claim = False
