@@ -157,6 +157,7 @@ _OWNER = (
     _load("SUSPEND_LOAD", "load of the owner's above which jobs are suspended (EV 2.7)"),
     _time("MAX_SUSPEND", "time of suspension after which a job has to leave (EV 2.7)"),
     _time("MAX_VACATE", "time for leaving after which a job is killed (EV 2.7)"),
+    _time("MAX_JOB_RETIREMENT", "time that a running job may run on for before PREEMPT has it leave; 0 for none"),
     _duration("EVALUATE_INTERVAL", "5", "time between two evaluations of the owner's policy (EV 2.7)"),
 )
 _SCHEDD = (

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pool import __version__
 from pool.classad import ClassAd
-from pool.policy.owner import NAMES, Policy, decide, wire
-from pool.policy.slots import Activity, Condition, SlotEvent, SlotState, next_condition
+from pool.policy.owner import NAMES, TIMES, Policy, Verdict, judge, wire
+from pool.policy.slots import Action, SlotEvent
 from pool.roles.startd.slots import Slot, Wire
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The version of the job description language's home that default requirements ask machines for.
 LANGUAGE = f"$CondorVersion: 25.14.1 2026-01-01 poolnode-{__version__} $"
+#: Seconds by which wall clock and monotonic clock may part before that counts as a clock that was set.
+CLOCK_SLACK = 1.0
 #: Facts that change all the time: a change of these alone is advertised with the next regular update.
 RESTLESS = frozenset(
     {"LoadAvg", "TotalLoadAvg", "TotalCondorLoadAvg", "CondorLoadAvg", "KeyboardIdle", "ConsoleIdle", "Disk"}
@@ -33,6 +35,8 @@ class OwnerWatch:
         self._startd = startd
         self._told: set[str] = set()
         self._facts: Wire = {}
+        self._ahead = startd.outside.wall() - asyncio.get_running_loop().time()
+        startd.sensors.watch(self._roots)
         self.reload()
 
     def reload(self) -> None:
@@ -42,7 +46,11 @@ class OwnerWatch:
             PolicyError: it cannot be read; the policy before stays in force.
         """
         settings = self._startd.settings
-        self.policy = Policy.of(settings.text("POLICY"), {name: settings.text(name) for name in NAMES})
+        self.policy = Policy.of(
+            settings.text("POLICY"),
+            {name: settings.text(name) for name in NAMES},
+            {name: settings.number(name) for name in TIMES},
+        )
         self.policy_wire: Wire = wire(self.policy)
 
     def facts(self) -> Wire:
@@ -67,11 +75,12 @@ class OwnerWatch:
     async def look(self) -> None:
         """One evaluation, with what follows from it for the jobs."""
         startd = self._startd
+        self._mind_the_clock()
         startd.machine = self.facts()
         for slot in list(startd.slots.values()):
-            event = self._decide(slot)
-            if event is not None:
-                await self._act(slot, event)
+            verdict = self._judge(slot)
+            if verdict.event is not None:
+                await self._act(slot, verdict)
         steady = {name: value for name, value in startd.machine.items() if name not in RESTLESS}
         if steady != self._facts:
             self._facts = steady
@@ -86,49 +95,83 @@ class OwnerWatch:
         """Owner or unclaimed, as START has it, for a slot without a claim."""
         if slot.claim is not None:
             return
-        wall = self._startd.outside.wall()
-        if slot.state not in (SlotState.OWNER, SlotState.UNCLAIMED, SlotState.MATCHED):
-            slot.moved(SlotState.UNCLAIMED, Activity.IDLE, wall)
-        event = self._decide(slot)
+        event = self._judge(slot).event
         if event is not None:
-            self._move(slot, event)
-            self._startd.touch(slot, now=True)
+            self._free(slot, self.happen(slot, event))
 
-    def claim_idle(self, slot: Slot) -> None:
-        """A job has ended and the claim stays."""
-        slot.moved(SlotState.CLAIMED, Activity.IDLE, self._startd.outside.wall())
+    def happen(self, slot: Slot, event: SlotEvent) -> Action:
+        """Move a slot by the table."""
+        return slot.happen(event, self._startd.outside.wall())
 
-    def _decide(self, slot: Slot) -> SlotEvent | None:
-        startd = self._startd
+    def job_ended(self, slot: Slot) -> None:
+        """No process of the job in this slot is left."""
+        if slot.occupied:
+            self.happen(slot, SlotEvent.JOB_ENDS)
+
+    def _mind_the_clock(self) -> None:
+        """Where the wall clock was set, slots have been in their conditions for as long as before."""
+        ahead = self._startd.outside.wall() - asyncio.get_running_loop().time()
+        jumped = ahead - self._ahead
+        if abs(jumped) > CLOCK_SLACK:
+            self._ahead = ahead
+            self._startd.log.warning("the clock was set", extra={"seconds": round(jumped)})
+            for slot in self._startd.slots.values():
+                slot.since += jumped
+                slot.since_activity += jumped
+
+    def _roots(self) -> list[int]:
+        """Process numbers of the keepers whose jobs run here."""
+        runs = (slot.claim.running for slot in self._startd.slots.values() if slot.claim is not None)
+        return [run.pid for run in runs if run is not None and run.pid is not None]
+
+    def _judge(self, slot: Slot) -> Verdict:
+        startd, claim = self._startd, slot.claim
+        if claim is not None and claim.running is not None and claim.running.ended:
+            return Verdict(None)  # nothing of the job is left but its report
         ad = ClassAd.from_wire(startd.wire_of(slot))
-        job = slot.claim.ad if slot.claim is not None else None
-        now = startd.outside.wall()
-        if slot.claim is not None:
-            for name in self.policy.faults(ad, job, now):
-                if name not in self._told:
-                    self._told.add(name)
-                    startd.log.warning("a policy expression is neither true nor false", extra={"name": name})
-        return decide(self.policy, ad, job, Condition(slot.state, slot.activity), now)
+        job = claim.ad if claim is not None else None
+        verdict = judge(self.policy, ad, job, slot.condition, startd.outside.wall())
+        for fault in verdict.faults:
+            if fault.text not in self._told:
+                self._told.add(fault.text)
+                startd.log.warning("a policy expression is neither true nor false", extra={"what": fault.text})
+        return verdict
 
-    def _move(self, slot: Slot, event: SlotEvent) -> None:
-        state, activity = next_condition(Condition(slot.state, slot.activity), event)
-        slot.moved(state, activity, self._startd.outside.wall())
-
-    async def _act(self, slot: Slot, event: SlotEvent) -> None:
-        startd = self._startd
-        running: Any = slot.claim.running if slot.claim is not None else None
-        self._move(slot, event)
+    async def _act(self, slot: Slot, verdict: Verdict) -> None:
+        assert verdict.event is not None
+        startd, claim = self._startd, slot.claim
+        action = self.happen(slot, verdict.event)
+        if claim is None:
+            self._free(slot, action)
+            return
+        if action is Action.END_CLAIM:
+            startd.drop(slot)
+            return
         startd.touch(slot, now=True)
-        if event is SlotEvent.OWNER_RETURNS:
-            slot.grants.clear()
+        running: Any = claim.running
+        startd.log.info(
+            "the owner's policy",
+            extra={
+                "slot": slot.name,
+                "does": verdict.event.value,
+                "because": verdict.because,
+                "job": running.name if running is not None else None,
+            },
+        )
+        if verdict.event in (SlotEvent.RETIRE, SlotEvent.VACATE, SlotEvent.KILL):
+            claim.retiring = True
         if running is None:
             return
-        startd.log.info("the owner's policy", extra={"slot": slot.name, "does": str(event), "job": running.name})
-        if event is SlotEvent.SUSPEND:
+        if action is Action.SUSPEND_JOB:
             await running.suspend()
-        elif event is SlotEvent.CONTINUE:
+        elif action is Action.RESUME_JOB:
             await running.resume()
-        elif event in (SlotEvent.VACATE, SlotEvent.KILL):
-            assert slot.claim is not None
-            slot.claim.retiring = True
-            await running.stop(event is SlotEvent.VACATE, "the machine's owner is back")
+        elif action in (Action.ASK_JOB, Action.KILL_JOB):
+            await running.stop(action is Action.ASK_JOB, "the machine's owner is back")
+
+    def _free(self, slot: Slot, action: Action) -> None:
+        """What follows from a move of a slot without a claim."""
+        if action in (Action.WITHDRAW, Action.OFFER):
+            slot.grants.clear()
+            slot.key = self._startd.outside.secret(16)
+        self._startd.touch(slot, now=True)

@@ -20,7 +20,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.machine import Sensors
 from pool.policy import carve
-from pool.policy.slots import Activity, SlotState
+from pool.policy.slots import CLAIMED_IDLE, MATCHED, TABLE, UNCLAIMED, SlotEvent
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.startd.owner import OwnerWatch
@@ -136,13 +136,13 @@ class Startd(Role):
             slot = self._slot(str(grant["slot"]))
             if slot is None or slot.claim is not None or not _same(slot.key, grant.get("claim")):
                 continue
-            if slot.state not in (SlotState.UNCLAIMED, SlotState.MATCHED):
+            if slot.condition not in (UNCLAIMED, MATCHED):
                 continue
             slot.grants.append(
                 Grant(str(grant["submitter"]), str(grant["node"]), int(grant["count"]), now + MATCH_LIFE)
             )
-            if slot.kind != "partitionable":
-                slot.moved(SlotState.MATCHED, Activity.IDLE, self.outside.wall())
+            if slot.kind != "partitionable" and slot.condition == UNCLAIMED:
+                self.owner.happen(slot, SlotEvent.MATCH)
             asyncio.get_running_loop().call_later(MATCH_LIFE, self._lapse, slot)
             self.touch(slot)
             accepted.append(place)
@@ -206,8 +206,8 @@ class Startd(Role):
 
     def _take(self, slot: Slot, job: ClassAd) -> Slot | str:
         """The slot to claim for a job (a fresh dynamic one of a partitionable slot), or why not."""
-        if slot.state not in (SlotState.UNCLAIMED, SlotState.MATCHED):
-            return f"slot {slot.name} is in state {slot.state}"
+        if slot.condition not in (UNCLAIMED, MATCHED):
+            return f"slot {slot.name} is in state {slot.condition.state}"
         ad = ClassAd.from_wire(self.wire_of(slot))
         now = self.outside.wall()
         if not requirements_accept(ad, job, now):
@@ -223,7 +223,7 @@ class Startd(Role):
         slot.resources = left
         number = next(n for n in range(1, 10**6) if f"{slot.name}_{n}" not in self.slots)
         wall = self.outside.wall()
-        dynamic = Slot(f"{slot.name}_{number}", "dynamic", resources, "", wall, parent=slot, since_activity=wall)
+        dynamic = Slot(f"{slot.name}_{number}", "dynamic", resources, "", wall, UNCLAIMED, wall, slot)
         slot.children += 1
         self.slots[dynamic.name] = dynamic
         return dynamic
@@ -243,7 +243,7 @@ class Startd(Role):
         )
         self.claims[slot.claim.id] = slot
         slot.key = ""
-        slot.moved(SlotState.CLAIMED, Activity.IDLE, self.outside.wall())
+        self.owner.happen(slot, SlotEvent.CLAIM)
 
     @method(Right.SUBMIT)
     async def activate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -267,14 +267,14 @@ class Startd(Role):
             if running.start.mark == start.mark:
                 return
             raise Refused(f"slot {slot.name} is busy with job {running.name}", retry=True)
-        if claim.retiring or slot.state is not SlotState.CLAIMED:
+        if claim.retiring or slot.condition != CLAIMED_IDLE:
             raise Refused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
         claim.ad_wire = ad
         if not self._still_accepts(slot, claim, order["own"]):
             raise Refused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
         claim.last = start
         claim.running = Running(self, slot, claim, start)
-        slot.moved(SlotState.CLAIMED, Activity.BUSY, self.outside.wall())
+        self.owner.happen(slot, SlotEvent.ACTIVATE)
         self.touch(slot)
         self.spawn(claim.running.run(), f"job {start.name}")
 
@@ -315,10 +315,7 @@ class Startd(Role):
             slot = self.claims.get(str(number))
             if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
                 continue
-            running: Running | None = slot.claim.running
-            if running is not None:
-                await running.abandon()
-            self.drop(slot)
+            await self._give_up(slot)
         return {}
 
     @method(Right.SUBMIT)
@@ -328,6 +325,9 @@ class Startd(Role):
         if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
             return {"state": "unknown"}
         claim = slot.claim
+        if claim.over:
+            await claim.running.gone.wait()
+            return {"state": "unknown"}
         claim.link = call.connection
         claim.reconnected.set()
         claim.reconnected = asyncio.Event()
@@ -340,6 +340,7 @@ class Startd(Role):
         wanted = params.get("job")
         same = wanted is not None and (*wanted, params.get("run")) == running.start.mark
         state = "ending" if running.ended or not same else "running"
+        running.tell_condition()
         return {"state": state, "ad": ad, "forgot": running.forgot}
 
     @method(Right.SUBMIT)
@@ -392,7 +393,10 @@ class Startd(Role):
         if running is None:
             self.drop(slot)
             return
-        slot.moved(SlotState.PREEMPTING, Activity.VACATING if graceful else Activity.KILLING, self.outside.wall())
+        event = SlotEvent.VACATE if graceful else SlotEvent.KILL
+        if running.ended or (slot.condition, event) not in TABLE:
+            return  # it is on its way already
+        self.owner.happen(slot, event)
         self.touch(slot)
         await running.stop(graceful, why)
 
@@ -400,7 +404,7 @@ class Startd(Role):
 
     def _claimed(self, call: Call, params: dict[str, Any]) -> tuple[Slot, Claim]:
         slot = self.claims.get(str(params.get("claim")))
-        if slot is None or slot.claim is None:
+        if slot is None or slot.claim is None or slot.claim.over:
             raise Refused("there is no such claim on this machine", retry=True)
         if slot.claim.node != call.identity.node:
             self.log.warning("a claim used by a stranger", extra={"slot": slot.name, "from": call.identity.node})
@@ -409,10 +413,13 @@ class Startd(Role):
         return slot, slot.claim
 
     def drop(self, slot: Slot) -> None:
-        """The claim on a slot is over."""
+        """The claim on a slot is over, and nothing of a job is left."""
         claim = slot.claim
         if claim is None:
             return
+        self.owner.job_ended(slot)
+        if slot.condition == CLAIMED_IDLE:
+            self.owner.happen(slot, SlotEvent.RELEASE)
         self.claims.pop(claim.id, None)
         slot.claim = None
         remove_scratch(self.execute / slot.name)
@@ -436,8 +443,8 @@ class Startd(Role):
 
     def _new_key(self, slot: Slot) -> None:
         slot.key = self.outside.secret(16)
-        if slot.state is SlotState.MATCHED:
-            slot.moved(SlotState.UNCLAIMED, Activity.IDLE, self.outside.wall())
+        if slot.condition == MATCHED:
+            self.owner.happen(slot, SlotEvent.LAPSE)
         self.touch(slot, now=True)
 
     async def _renew_leases(self) -> None:
@@ -448,7 +455,7 @@ class Startd(Role):
             now = asyncio.get_running_loop().time()
             for slot in list(self.claims.values()):
                 claim = slot.claim
-                if claim is None:
+                if claim is None or claim.over:
                     continue
                 if now >= claim.until:
                     await self._lease_over(slot)
@@ -468,14 +475,12 @@ class Startd(Role):
         gone = set(answer["gone"])
         for number, slot in claims.items():
             claim = slot.claim
-            if claim is None or claim.id != number:
+            if claim is None or claim.id != number or claim.over:
+                continue
+            if number in gone:
+                await self._give_up(slot)
                 continue
             running: Running | None = claim.running
-            if number in gone:
-                if running is not None:
-                    await running.abandon()
-                self.drop(slot)
-                continue
             claim.asked = max(claim.asked, asked)
             if running is not None:
                 running.renew(claim.until - asyncio.get_running_loop().time())
@@ -484,10 +489,24 @@ class Startd(Role):
         claim = slot.claim
         assert claim is not None
         self.log.warning("a lease has ended: the schedd was not heard of", extra={"slot": slot.name, "of": claim.node})
+        await self._give_up(slot)
+
+    async def _give_up(self, slot: Slot) -> None:
+        """Nobody holds the claim on a slot any more: its job is killed, and the slot is free when that is dead."""
+        claim = slot.claim
+        if claim is None or claim.over:
+            return
         running: Running | None = claim.running
-        if running is not None:
-            await running.abandon()
-        self.drop(slot)
+        if running is None or running.ended:
+            if running is not None:
+                await running.abandon()
+            self.drop(slot)
+            return
+        claim.over = claim.retiring = True
+        if slot.occupied:
+            self.owner.happen(slot, SlotEvent.RELEASE)
+        self.touch(slot)
+        await running.abandon()
 
     # -- slots and ads -----------------------------------------------------------------------------------
 
@@ -529,10 +548,10 @@ class Startd(Role):
         slot.claim = claim
         slot.key = ""
         self.claims[claim.id] = slot
-        slot.moved(SlotState.CLAIMED, Activity.BUSY, wall)
+        self.owner.happen(slot, SlotEvent.FIND)
         claim.running = Running.found(self, slot, claim, keeper)
         self.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
-        self.spawn(claim.running.go_on(), f"job {claim.running.name}")
+        self.spawn(claim.running.take_up(), f"job {claim.running.name}")
 
     def wire_of(self, slot: Slot) -> Wire:
         """A slot's present ad; not to be changed."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
+from pool.policy.slots import SUSPENDED
 from pool.roles.startd.slots import Claim, Slot
 from pool.starter.accounts import NoAccount, account_for
 from pool.starter.keeper import Keeper
@@ -64,11 +65,20 @@ class Running:
         self._told_start = False
         self._teller: asyncio.TimerHandle | None = None
         self._abandoned = False
+        #: Set when an abandoned job is dead and its slot free.
+        self.gone = asyncio.Event()
+        self._graceful = True
         self._began = startd.outside.wall()
 
     @property
     def name(self) -> str:
         return self.start.name
+
+    @property
+    def pid(self) -> int | None:
+        """Of the keeper whose processes run now."""
+        keeper = self.starter.keeper if self.starter is not None and not self.ended else None
+        return keeper.pid if keeper is not None else None
 
     @classmethod
     def found(cls, startd: Startd, slot: Slot, claim: Claim, keeper: Keeper) -> Running:
@@ -119,12 +129,28 @@ class Running:
         except (StartRefused, NoAccount, *TROUBLE, RemoteError) as error:
             self.ended = True
             if self._abandoned:
+                self._leave()
                 return
             where = getattr(error, "where", "input" if isinstance(error, RemoteError) else "start")
             retry = getattr(error, "retry", True) and where != "input"
             await self._report({"cause": "start", "where": where, "error": str(error), "retry": retry})
             return
+        await self._catch_up()
         await self.go_on()
+
+    async def take_up(self) -> None:
+        """Go on with a job that was found, and that an earlier run of this node may have left suspended."""
+        assert self.starter is not None
+        await self.starter.resume()
+        await self.go_on()
+
+    async def _catch_up(self) -> None:
+        """Do what was asked of the job while it was being started."""
+        assert self.starter is not None
+        if self.why:
+            await (self.starter.vacate() if self._graceful else self.starter.kill())
+        elif self.slot.condition == SUSPENDED:
+            await self.starter.suspend()
 
     async def go_on(self) -> None:
         """Wait for the end of a started job and report it."""
@@ -142,6 +168,7 @@ class Running:
         error = await self._bring_home(end) if self.starter.has_outputs(end) else None
         if self._abandoned:
             await self.starter.done()
+            self._leave()
             return
         await self._report(self._end(end, error))
 
@@ -178,7 +205,10 @@ class Running:
 
     async def stop(self, graceful: bool, why: str) -> None:
         """Have the job end, softly or at once; its end is reported as an eviction."""
+        if self.ended:
+            return  # by itself, and its end is on the way
         self.why = self.why or why
+        self._graceful = graceful
         if self.starter is not None:
             await (self.starter.vacate() if graceful else self.starter.kill())
 
@@ -194,6 +224,12 @@ class Running:
         else:
             await self.stop(False, "its claim is over")
 
+    def _leave(self) -> None:
+        """An abandoned job is dead."""
+        if self.slot.claim is self.claim:
+            self.startd.drop(self.slot)
+        self.gone.set()
+
     async def suspend(self) -> None:
         if self.starter is not None:
             await self.starter.suspend()
@@ -203,6 +239,11 @@ class Running:
         if self.starter is not None:
             await self.starter.resume()
         self._tell("continued", {})
+
+    def tell_condition(self) -> None:
+        """Say to a schedd that was away whether the job is suspended."""
+        if not self.ended:
+            self._tell("suspended" if self.slot.condition == SUSPENDED else "continued", {})
 
     def renew(self, seconds: float) -> None:
         """The lease was renewed; the keeper is told how long it may let the job run."""
@@ -265,10 +306,10 @@ class Running:
         if slot.claim is not claim:
             return
         following = answer.get("next") if answer else None
+        startd.owner.job_ended(slot)
         if answer is None or not answer.get("keep") or claim.retiring:
             startd.drop(slot)
             return
-        startd.owner.claim_idle(slot)
         if following is None:
             startd.touch(slot)
             return

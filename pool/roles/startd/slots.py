@@ -13,7 +13,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
-from pool.policy.slots import Activity, SlotState
+from pool.policy.slots import OCCUPIED, OWNER, Action, Condition, SlotEvent, step
 
 Wire = dict[str, Any]
 Resources = dict[str, float | int]
@@ -42,6 +42,8 @@ class Claim:
             next order may say only what is different.
         verified: what the slot accepted last, so that the same is not asked twice.
         running: the job that is here, from its activation until its end is acknowledged.
+        retiring: no other job follows the present one.
+        over: it has ended for everybody else, and is kept until its job is dead.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Claim:
     place: Any = None
     reconnected: asyncio.Event = field(default_factory=asyncio.Event)
     retiring: bool = False
+    over: bool = False
 
     _ad: tuple[Wire, ClassAd] | None = None
 
@@ -84,6 +87,8 @@ class Slot:
         kind: static, partitionable or dynamic.
         resources: what it has by name (Cpus, Memory in MB, Disk in KiB, GPUs); for a partitionable slot what is left.
         key: the secret that a grant carries; made anew when it has been used up.
+        condition: state and activity; changed by `happen` alone.
+        since, since_activity: wall seconds at which it came into its state, and into its activity.
     """
 
     name: str
@@ -91,8 +96,7 @@ class Slot:
     resources: Resources
     key: str
     since: float
-    state: SlotState = SlotState.OWNER
-    activity: Activity = Activity.IDLE
+    condition: Condition = OWNER
     since_activity: float = 0.0
     parent: Slot | None = None
     grants: list[Grant] = field(default_factory=list)
@@ -100,14 +104,26 @@ class Slot:
     children: int = 0
     condor_load: float = 0.0
 
-    def moved(self, state: SlotState, activity: Activity, now: float) -> bool:
-        """Enter a state; False when that changes nothing. Times are wall seconds, for the ad."""
-        changed = False
-        if state is not self.state:
-            self.state, self.since, changed = state, now, True
-        if changed or activity is not self.activity:
-            self.activity, self.since_activity, changed = activity, now, True
-        return changed
+    @property
+    def occupied(self) -> bool:
+        """Whether a job is in it."""
+        return self.condition in OCCUPIED
+
+    def happen(self, event: SlotEvent, now: float) -> Action:
+        """Go where the table leads; returns what has to be done about it.
+
+        Args:
+            now: wall seconds, for the ad.
+
+        Raises:
+            SlotStateError: this cannot happen to a slot in this condition.
+        """
+        after, action = step(self.condition, event)
+        if after.state is not self.condition.state:
+            self.since = now
+        if after != self.condition:
+            self.condition, self.since_activity = after, now
+        return action
 
 
 def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) -> Wire:
@@ -120,8 +136,8 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
         "Machine": node,
         "SlotID": _number(slot.name),
         "StartdAddress": address,
-        "State": str(slot.state),
-        "Activity": str(slot.activity),
+        "State": str(slot.condition.state),
+        "Activity": str(slot.condition.activity),
         "EnteredCurrentState": int(slot.since),
         "EnteredCurrentActivity": int(slot.since_activity),
         "SlotType": slot.kind.capitalize(),
