@@ -27,7 +27,8 @@ An expression that is undefined, an error, or no truth value is a *fault*: it is
 
     START         false: nothing starts on a machine whose owner's wish is not known. Without a job to look at,
                   a START without value that names more than the machine has depends on the job, and is no
-                  fault: the slot is offered, and the match decides
+                  fault: the slot is offered, and the match decides (also `TARGET.Nice =?= true`, which
+                  without a job is plainly false)
     SUSPEND       false: mostly a job does not say what is asked, and the owner's own signs stand beside it
                   in an `||`
     CONTINUE      false: the owner may still be there
@@ -56,7 +57,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pool.classad import ERROR, UNDEFINED, ClassAd, Expr, ParseError, evaluate, parse_expr
+from pool.classad import UNDEFINED, ClassAd, Expr, ParseError, evaluate, parse_expr
+from pool.classad.flattening import flatten
+from pool.classad.references import external
 from pool.errors import PoolError
 from pool.policy.slots import Activity, Condition, SlotEvent, SlotState
 
@@ -324,13 +327,16 @@ class _Judge:
     def _offered(self) -> bool:
         """START without a job: true, or dependent on the job."""
         value = self._policy.value("START", self._slot, None, self._now)
-        if value is UNDEFINED or (value is ERROR and self._asks_the_job("START")):
+        if value is UNDEFINED:
             return True
-        return self._usable("START", value, SAFE["START"])
+        if is_condition(value) and value:
+            return True
+        return self._asks_the_job("START") or self._usable("START", value, SAFE["START"])
 
     def _asks_the_job(self, name: str) -> bool:
-        """Whether an expression looks at more than the slot's own ad."""
-        return any(other not in self._slot for other in self._policy.expressions[name].references())
+        """Whether an expression depends on more than the slot's own ad, whatever it comes to without."""
+        rest = flatten(self._policy.expressions[name], self._slot)
+        return bool(external(rest, self._slot))
 
     def _true(self, name: str, otherwise: bool | None = None) -> bool:
         value = self._policy.value(name, self._slot, self._job, self._now)

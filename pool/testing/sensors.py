@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+#: How idle a machine is that nobody was ever seen at.
+UNTOUCHED = 10**6
+
 
 class FakeSensors:
     """Facts that a test changes.
@@ -12,11 +15,17 @@ class FakeSensors:
     Attributes:
         facts: what `read` answers; change it while the pool runs.
         touched: wall time at which the owner last touched the keyboard, None for never.
+        owners_load: what the owner's own programs cause.
+        jobs_load: what each running job of the pool causes; it is in the whole load, and told apart only for
+            the keepers that the startd says are its own.
     """
 
     def __init__(self, name: str, *, cpus: int = 1, memory: int = 4096) -> None:
         self.name = name
         self.touched: float | None = None
+        self.owners_load = 0.0
+        self.jobs_load = 0.0
+        self._roots: Callable[[], Iterable[int]] = tuple
         self.facts: dict[str, Any] = {
             "Arch": "X86_64",
             "OpSys": "LINUX",
@@ -24,9 +33,6 @@ class FakeSensors:
             "Cpus": cpus,
             "Memory": memory,
             "Disk": 10**7,
-            "LoadAvg": 0.0,
-            "TotalLoadAvg": 0.0,
-            "TotalCondorLoadAvg": 0.0,
         }
 
     async def start(self) -> None:
@@ -36,8 +42,11 @@ class FakeSensors:
         """There is nothing to stop."""
 
     def watch(self, roots: Callable[[], Iterable[int]]) -> None:
-        """There are no processes."""
+        self._roots = roots
 
     def read(self, wall: float) -> dict[str, Any]:
-        idle = int(wall - self.touched) if self.touched is not None else 10**6
-        return {**self.facts, "KeyboardIdle": idle, "ConsoleIdle": idle}
+        idle = int(wall - self.touched) if self.touched is not None else UNTOUCHED
+        own = self.jobs_load * len(list(self._roots()))
+        load = own + self.owners_load
+        loads = {"LoadAvg": load, "TotalLoadAvg": load, "TotalCondorLoadAvg": own}
+        return {**loads, "KeyboardIdle": idle, "ConsoleIdle": idle, **self.facts}

@@ -180,7 +180,13 @@ def test_an_owner_may_change_a_time_alone() -> None:
 
 
 def test_a_start_that_depends_on_the_job_is_offered() -> None:
-    for text in ('TARGET.Owner == "ada"', 'regexp("a.a", TARGET.Owner)', "TARGET.ImageSize < Memory"):
+    for text in (
+        'TARGET.Owner == "ada"',
+        'regexp("a.a", TARGET.Owner)',
+        "TARGET.ImageSize < Memory",
+        "TARGET.Nice =?= true",
+        "KeyboardIdle > 900 && isUndefined(TARGET.Owner) == false",
+    ):
         policy = Policy.of("desktop", {"START": text})
         assert judge(policy, slot(OWNER), None, OWNER, NOW) == Verdict(SlotEvent.OWNER_LEAVES, "START"), text
         assert judge(policy, slot(UNCLAIMED), None, UNCLAIMED, NOW) == Verdict(None), text
