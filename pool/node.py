@@ -98,7 +98,7 @@ class Node:
         self._reread = reread
         self._personal = personal
         self._tasks: list[asyncio.Task[None]] = []
-        self._servers: list[Any] = []
+        self._closing = contextlib.AsyncExitStack()
         self._ready: dict[str, asyncio.Event] = {}
 
     # -- life --------------------------------------------------------------------------------------------
@@ -110,8 +110,11 @@ class Node:
             CannotRun: the state directory cannot be used, the address is taken, a role cannot start at all.
         """
         from pool.wire import RealNetwork
+        from pool.wire.certificates import check_name
 
         self.name = self.settings.text("NODE_NAME") or socket.gethostname()
+        if not self._personal:
+            check_name(self.name, ())
         _private_directory(self.state, 0o711 if os.geteuid() == 0 else 0o700)
         for name in PRIVATE:
             _private_directory(self.state / name)
@@ -121,9 +124,12 @@ class Node:
             self.dispatcher, self.membership.identity, self.membership.credentials, self.membership.user_of
         )
         self.links = Links(self._network, self.dispatcher)
+        self._closing.push_async_callback(self.links.close)
         self.dispatcher.add("node", NodeService(self))
         self._unix = f"unix://{self.state / SOCKET}"
-        self._servers.append(await self._network.listen(self._unix, self.dispatcher))
+        server = await self._network.listen(self._unix, self.dispatcher)
+        self._closing.callback((self.state / SOCKET).unlink, missing_ok=True)
+        self._closing.push_async_callback(server.close)
         self.address = self._unix
         if self.membership.listens:
             await self._listen()
@@ -155,7 +161,7 @@ class Node:
         drawn = server.address.rpartition(":")[2]
         if drawn != port:
             kept.write_text(drawn)
-        self._servers.append(server)
+        self._closing.push_async_callback(server.close)
         self.address = self.membership.public_address(server.address)
         gate = self.membership.gate()
         if gate is not None:
@@ -194,11 +200,7 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.links.close()
-        for server in self._servers:
-            await server.close()
-        with contextlib.suppress(FileNotFoundError):
-            (self.state / SOCKET).unlink()
+        await self._closing.aclose()
 
     async def _keep(self, name: str, given: Surroundings) -> None:
         """Run one role for as long as the node lives, starting it again when it fails (EV 2.4)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,15 @@ class Executables:
     Args:
         directory: where copies lie; None keeps none (simulation).
         files: access to users' files.
+        remember: keeps a cluster's digest over a restart; None forgets it.
     """
 
-    def __init__(self, directory: Path | None, files: FilesOf) -> None:
+    def __init__(
+        self, directory: Path | None, files: FilesOf, remember: Callable[[int, str | None], None] | None = None
+    ) -> None:
         self._directory = directory
         self._files = files
+        self._remember = remember or (lambda cluster, digest: None)
         self._known: dict[tuple[Any, ...], str] = {}
         self._of_cluster: dict[int, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -47,7 +52,9 @@ class Executables:
         return path if path.exists() else None
 
     def digest_of(self, job: Job) -> str | None:
-        """The digest of the stored executable of a job's cluster, None where none is stored (yet)."""
+        """The digest of a job's stored executable, None where none is stored (yet): one for each cluster is."""
+        if job.delta and "Cmd" in job.delta and job.delta["Cmd"] != job.cluster.wire.get("Cmd"):
+            return None
         return self._of_cluster.get(job.cluster.id)
 
     def keep_soon(self, cluster: Cluster) -> None:
@@ -63,9 +70,22 @@ class Executables:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def forget(self, cluster: int) -> None:
-        """The cluster has left the queue."""
-        self._of_cluster.pop(cluster, None)
+    def recall(self, cluster: int, digest: str) -> None:
+        """After a restart: what `remember` was told."""
+        self._of_cluster[cluster] = digest
+
+    def tidy(self, queued: Container[int], before: float) -> None:
+        """Forget the clusters that have left the queue, and the copies none has used since `before` (wall time)."""
+        for cluster in [number for number in self._of_cluster if number not in queued]:
+            del self._of_cluster[cluster]
+            self._remember(cluster, None)
+        if self._directory is None:
+            return
+        used = set(self._of_cluster.values())
+        for path in self._directory.iterdir():
+            if path.name not in used and path.stat().st_mtime < before:
+                path.unlink(missing_ok=True)
+        self._known = {mark: name for mark, name in self._known.items() if (self._directory / name).exists()}
 
     async def _keep(self, cluster: int, owner: str, path: str) -> None:
         try:
@@ -75,6 +95,7 @@ class Executables:
             return
         if digest is not None:
             self._of_cluster[cluster] = digest
+            self._remember(cluster, digest)
 
     async def keep(self, owner: str, path: str) -> str | None:
         """Store a file and return its digest; None for one that is too large."""
@@ -84,6 +105,7 @@ class Executables:
         mark = (owner, path, status.size, status.mtime_ns, status.inode)
         known = self._known.get(mark)
         if known is not None and (self._directory / known).exists():
+            os.utime(self._directory / known)
             return known
         if status.size > LARGEST:
             return None

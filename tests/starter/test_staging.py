@@ -138,7 +138,7 @@ def test_an_output_that_cannot_be_read_is_said_at_once(tmp_path: Path, monkeypat
         lambda: outputs(tmp_path, {}, None),
         lambda: open_regular(tmp_path / "x"),
     ):
-        with pytest.raises(StagingError, match="cannot read the job's output .*: Permission denied") as caught:
+        with pytest.raises(StagingError, match=r"cannot read the job.s output .*: Permission denied") as caught:
             attempt()
         assert not caught.value.retry
 

@@ -64,6 +64,7 @@ class Ledger:
         self.queue = queue
         self.next_cluster = 1
         self.last_event = 0
+        self.meta: dict[str, bytes] = {}
         self._outside = outside
         self._log = log
         self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
@@ -76,6 +77,7 @@ class Ledger:
         loaded: Loaded = self.store.load()
         self.next_cluster = loaded.next_cluster
         self.last_event = loaded.next_event - 1
+        self.meta = loaded.meta
         active: list[Job] = []
         for row in loaded.clusters:
             cluster = Cluster(row.cluster, row.owner, msgpack.unpackb(row.ad))

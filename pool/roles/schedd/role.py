@@ -21,7 +21,7 @@ from pool.roles.schedd.placement import Placement
 from pool.roles.schedd.reporting import Reporting
 from pool.shadow.executables import Executables
 from pool.shadow.shadow import Shadow
-from pool.store import Trim
+from pool.store import SetMeta, Trim
 from pool.wire import Call, Right, Stream, method, streaming
 
 #: Jobs in one submit; more are refused, in words.
@@ -32,6 +32,10 @@ MOST_ATTRIBUTES = 5000
 OWN_NAMES = frozenset({"owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"})
 #: Seconds between two advertisements of an owner's numbers: when new work came, and otherwise.
 SOON, LATER = 0.02, 0.25
+#: The name under which the store keeps the digest of a cluster's executable; the cluster's number follows.
+EXECUTABLE = "executable "
+#: Seconds for which an executable is kept that no job in the queue needs: the next submit often does.
+KEEP_UNUSED = 86400.0
 #: The longest a claim stays idle in the hope of another job of its owner, seconds.
 LINGER = 1.0
 #: What expressions of submit files rely on, where the client did not measure it. Sizes in MB and KiB.
@@ -116,7 +120,8 @@ class Schedd(Role):
             given.instance,
         )
         self.submitters = Submitters(self, self.advertiser)
-        self.executables = Executables(given.state / "spool" / "executables" if given.state else None, given.files)
+        kept = given.state / "spool" / "executables" if given.state else None
+        self.executables = Executables(kept, given.files, self._remember)
         self.placement = Placement(
             self.ledger,
             given.links,
@@ -136,6 +141,10 @@ class Schedd(Role):
         self.acts = Acts(self.ledger, self.placement, self.outside)
         self.reporting = Reporting(self.ledger, given, self.log)
         running = self.ledger.load()
+        for name, digest in self.ledger.meta.items():
+            if name.startswith(EXECUTABLE):
+                self.executables.recall(int(name.removeprefix(EXECUTABLE)), digest.decode())
+        self._tidy()
         self.reporting.begin()
         for job in running:
             self.placement.adopt(job)
@@ -343,9 +352,22 @@ class Schedd(Role):
     def _finished(self, ad: Wire) -> None:
         self.reporting.finished(ad)
 
+    def _remember(self, cluster: int, digest: str | None) -> None:
+        async def write() -> None:
+            try:
+                await self.store.write(SetMeta(f"{EXECUTABLE}{cluster}", digest.encode() if digest else None))
+            except PoolError as error:
+                self.log.warning("an executable will be read again", extra={"cluster": cluster, "why": str(error)})
+
+        self.spawn(write(), "remember")
+
+    def _tidy(self) -> None:
+        self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
+
     async def _forget_old(self) -> None:
         while True:
             await asyncio.sleep(3600.0)
+            self._tidy()
             before = self.outside.wall() - 86400.0 * self.settings.number("HISTORY_DAYS")
             left = True
             while left:

@@ -1,0 +1,60 @@
+"""The store of executables: one copy of each content, kept for as long as somebody needs it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pool.policy.queue import IDLE, Cluster, Job
+from pool.shadow.executables import Executables
+from pool.shadow.files import LocalFiles
+
+
+def store(directory: Path, remembered: dict[int, str | None] | None = None) -> Executables:
+    files = LocalFiles(inline=True)
+    told = remembered if remembered is not None else {}
+    return Executables(directory / "kept", lambda owner: files, told.__setitem__)
+
+
+def script(directory: Path, name: str, text: str) -> str:
+    path = directory / name
+    path.write_text(text)
+    return str(path)
+
+
+async def test_one_content_is_kept_once(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    one = await kept.keep("me", script(tmp_path, "a", "x"))
+    assert one is not None
+    assert await kept.keep("me", script(tmp_path, "b", "x")) == one
+    assert await kept.keep("me", script(tmp_path, "a", "y and more")) != one
+    assert len(os.listdir(tmp_path / "kept")) == 2
+    path = kept.path(one)
+    assert path is not None
+    assert path.read_text() == "x"
+
+
+async def test_copies_nobody_needs_go(tmp_path: Path) -> None:
+    remembered: dict[int, str | None] = {}
+    kept = store(tmp_path, remembered)
+    one, other = [await kept.keep("me", script(tmp_path, name, name)) for name in "ab"]
+    assert one is not None
+    assert other is not None
+    kept.recall(1, one)
+    kept.recall(2, other)
+    kept.tidy({1, 2}, before=2e9)
+    assert len(os.listdir(tmp_path / "kept")) == 2, "a queued cluster needs its copy, however old"
+    kept.tidy({1}, before=0.0)
+    assert len(os.listdir(tmp_path / "kept")) == 2, "a fresh one stays for a while"
+    assert remembered == {2: None}
+    kept.tidy({1}, before=4e9)
+    assert os.listdir(tmp_path / "kept") == [one]
+    assert await kept.keep("me", str(tmp_path / "b")) == other, "it is stored again when it is needed again"
+
+
+def test_a_job_with_a_program_of_its_own_has_no_stored_one(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    cluster = Cluster(1, "me", {"Cmd": "/a"})
+    kept.recall(1, "0" * 64)
+    assert kept.digest_of(Job(cluster, 0, IDLE, None, None)) == "0" * 64
+    assert kept.digest_of(Job(cluster, 1, IDLE, {"Cmd": "/b"}, None)) is None
