@@ -28,7 +28,7 @@ from pool import __version__
 from pool.config import Settings
 from pool.config.places import state_directory
 from pool.errors import PoolError
-from pool.log import set_up_logging
+from pool.log import log_level, set_up_logging
 from pool.mail import send_mail
 from pool.membership import Membership
 from pool.outside import Outside
@@ -242,12 +242,23 @@ class Node:
             first = False
 
     def reload(self) -> list[str]:
-        """Read the configuration again; returns the names of the settings that changed."""
+        """Read the configuration again; returns the names of the settings that changed.
+
+        Raises:
+            PoolError: something in it is wrong; everything stays as it was.
+        """
         settings = self._reread()
         changed = sorted(settings.differences(self.settings))
-        self.settings = settings
-        for role in self.running.values():
-            role.reload(settings)
+        log_level(settings.text("LOG_LEVEL"))
+        try:
+            for role in self.running.values():
+                role.reload(settings)
+        except PoolError:
+            for role in self.running.values():
+                role.reload(self.settings)
+            log_level(self.settings.text("LOG_LEVEL"))
+            raise
+        self.settings = self.given.settings = settings
         self.log.info("configuration read again", extra={"changed": ",".join(changed) or "nothing"})
         return changed
 

@@ -77,6 +77,26 @@ async def test_a_failed_role_is_started_again_alone(tmp_path: Path) -> None:
         await one.stop(handover=False)
 
 
+async def test_a_role_that_is_started_again_has_the_settings_read_last(tmp_path: Path) -> None:
+    own = {"POLICY": "dedicated", "LISTEN": "", "MAIL": "none", "CLAIM_LIFE": "100"}
+
+    def read() -> Settings:
+        return Settings.load(None, sets=own, environ={}, files=False)
+
+    one = Node(("collector", "schedd"), read(), tmp_path, Outside(), read, personal=True)
+    one.running = Told()
+    await one.start()
+    try:
+        own["CLAIM_LIFE"] = "200"
+        assert one.reload() == ["CLAIM_LIFE"]
+        before = one.running["schedd"]
+        fail(one, "schedd")
+        await told(one.running, lambda: one.running.get("schedd") not in (None, before))
+        assert one.running["schedd"].settings.number("CLAIM_LIFE") == 200
+    finally:
+        await one.stop(handover=False)
+
+
 async def test_a_role_that_fails_too_often_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     one = node(tmp_path, RESTARTS_PER_HOUR="1")
     await one.start()
