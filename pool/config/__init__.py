@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pool.config.kinds import Kind
     from pool.config.reading import ConfigError
-    from pool.config.settings import Change, Explanation, Settings, Warning_
+    from pool.config.settings import Change, ConfigWarning, Explanation, Settings
     from pool.config.table import TABLE, Setting
 
-__all__ = ["TABLE", "Change", "ConfigError", "Explanation", "Kind", "Setting", "Settings", "Warning_"]
+__all__ = ["TABLE", "Change", "ConfigError", "ConfigWarning", "Explanation", "Kind", "Setting", "Settings"]
 
 _HOMES = {"Kind": "kinds", "ConfigError": "reading", "TABLE": "table", "Setting": "table"}
 

@@ -33,7 +33,7 @@ _OWN_STATE = re.compile(r"\bEnteredCurrentState\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Warning_:
+class ConfigWarning:
     """Something in a configuration that is probably not meant."""
 
     where: str
@@ -70,7 +70,7 @@ class Settings:
     """All settings of one node. Not changed after it was loaded."""
 
     values: dict[str, Assignment] = field(default_factory=dict)
-    warnings: list[Warning_] = field(default_factory=list)
+    warnings: list[ConfigWarning] = field(default_factory=list)
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     hostname: str = field(default_factory=socket.gethostname)
     _known: dict[str, str] = field(default_factory=dict, repr=False)
@@ -245,7 +245,7 @@ class Settings:
         self._known.clear()
 
     def _warn(self, where: str, text: str) -> None:
-        warning = Warning_(where, text)
+        warning = ConfigWarning(where, text)
         if warning not in self.warnings:
             self.warnings.append(warning)
 

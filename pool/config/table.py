@@ -178,7 +178,15 @@ _NEGOTIATOR = (
     _duration("NEGOTIATION_INTERVAL", "300", "longest time between two cycles (EV 2.6)"),
 )
 
-ROWS = (*_NODE, *_STARTD, *_OWNER, *_SCHEDD, *_NEGOTIATOR)
+#: The rows by what reads them, in the order of the documentation.
+SECTIONS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
+    ("Every node", _NODE),
+    ("Machines (startd)", _STARTD),
+    ("The machine's owner (startd)", _OWNER),
+    ("Queues (schedd)", _SCHEDD),
+    ("Matchmaking (negotiator)", _NEGOTIATOR),
+)
+ROWS = tuple(row for _, rows in SECTIONS for row in rows)
 TABLE = {row.name: row for row in ROWS}
 
 #: Names of the papers and of HTCondor's users for the same things.
@@ -189,6 +197,7 @@ ALIASES = {
     "CONTINUEIDLETIME": "CONTINUE_IDLE",
     "MAXSUSPENDTIME": "MAX_SUSPEND",
     "MAXVACATETIME": "MAX_VACATE",
+    "MAXJOBRETIREMENTTIME": "MAX_JOB_RETIREMENT",
     "CONDOR_ADMIN": "ADMIN",
     "CLASSAD_LIFETIME": "AD_LIFETIME",
     "CLAIM_WORKLIFE": "CLAIM_LIFE",

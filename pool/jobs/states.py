@@ -158,9 +158,11 @@ def move(state: JobStatus, happening: Happening) -> Move:
 
 
 def draw() -> str:
-    """The table as a Graphviz graph, for the docs."""
+    """The table as a Mermaid state diagram, for the docs: one arrow for each pair of states, with what moves it."""
     edges: dict[tuple[JobStatus, JobStatus], list[str]] = {}
     for (state, happening), (after, _) in TABLE.items():
         edges.setdefault((state, after), []).append(happening.value)
-    lines = [f'  {a.name} -> {b.name} [label="{", ".join(names)}"];' for (a, b), names in edges.items()]
-    return "digraph job {\n" + "\n".join(lines) + "\n}\n"
+    lines = ["stateDiagram-v2", f"    [*] --> {JobStatus.IDLE.name}"]
+    lines += [f"    {a.name} --> {b.name}: {', '.join(names)}" for (a, b), names in edges.items()]
+    lines += [f"    {state.name} --> [*]" for state in JobStatus if state.final]
+    return "\n".join(lines) + "\n"

@@ -65,5 +65,6 @@ def test_letters_and_numbers_are_the_known_ones() -> None:
 
 def test_it_draws_itself() -> None:
     drawing = draw()
-    assert 'IDLE -> RUNNING [label="start"];' in drawing
-    assert drawing.count("->") == len({(s, m.next) for (s, _), m in TABLE.items()})
+    assert drawing.startswith("stateDiagram-v2\n    [*] --> IDLE\n")
+    assert "    IDLE --> RUNNING: start\n" in drawing
+    assert drawing.count(" --> ") == len({(s, m.next) for (s, _), m in TABLE.items()}) + 3
