@@ -360,6 +360,19 @@ def remove_scratch(path: Path) -> None:
         return
     except OSError:
         shutil.rmtree(path, ignore_errors=True)
+        if path.exists():  # a job may take away everybody's rights to its directories, its own too
+            _open_up(path)
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _open_up(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.chmod(0o700)
+    for above, directories, _ in os.walk(path):
+        for directory in (Path(above, name) for name in directories):
+            if not directory.is_symlink():
+                with contextlib.suppress(OSError):
+                    directory.chmod(0o700)
 
 
 def _keep(program: Path, stored: Path) -> None:
