@@ -45,12 +45,15 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What a program does: runs so many seconds, then exits with a code; `stubborn` ones ignore the soft signal."""
+    """What a program does: runs so many seconds, then exits with a code; `stubborn` ones ignore the soft signal, and
+    killed ones take `dying` seconds until nothing of them is left.
+    """
 
     seconds: float = 10.0
     code: int = 0
     stubborn: bool = False
     rss: int = 1024
+    dying: float = 0.0
 
 
 class FakeKeeper:
@@ -68,7 +71,7 @@ class FakeKeeper:
         self._left = behaviour.seconds
         self._since: float | None = loop.time()
         self._timer = loop.call_later(behaviour.seconds, self._end, "exit", behaviour.code, None)
-        self._lease = loop.call_later(spec.lease_seconds, self._end, "lease", None, int(signal.SIGKILL))
+        self._lease = loop.call_later(spec.lease_seconds, self._kill, "lease")
         self.suspended = False
 
     async def suspend(self) -> None:
@@ -91,21 +94,17 @@ class FakeKeeper:
 
     async def vacate(self) -> None:
         if self._behaviour.stubborn:
-            asyncio.get_running_loop().call_later(
-                self.spec.grace, self._end, "killed", None, int(signal.SIGKILL)
-            )
+            asyncio.get_running_loop().call_later(self.spec.grace, self._kill, "killed")
         else:
             self._end("vacated", None, int(signal.SIGTERM))
 
     async def kill(self) -> None:
-        self._end("killed", None, int(signal.SIGKILL))
+        self._kill("killed")
 
     def renew(self, seconds: float) -> None:
         if not self.ended.done():
             self._lease.cancel()
-            self._lease = asyncio.get_running_loop().call_later(
-                seconds, self._end, "lease", None, int(signal.SIGKILL)
-            )
+            self._lease = asyncio.get_running_loop().call_later(seconds, self._kill, "lease")
 
     async def usage(self) -> Usage:
         return Usage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
@@ -117,6 +116,13 @@ class FakeKeeper:
         loop = asyncio.get_running_loop()
         running = loop.time() - self._since if self._since is not None else 0.0
         return self._behaviour.seconds - self._left + running
+
+    def _kill(self, cause: str) -> None:
+        if self._behaviour.dying:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._behaviour.dying, self._end, cause, None, int(signal.SIGKILL))
+        else:
+            self._end(cause, None, int(signal.SIGKILL))
 
     def _end(self, cause: str, code: int | None, by: int | None) -> None:
         if self.ended.done():

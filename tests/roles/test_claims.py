@@ -1,0 +1,88 @@
+"""The end of claims: a slot is free when nothing of its job is left, and not when somebody said it should be."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pool.policy import slots
+from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
+from pool.testing.pool import SimPool
+from tests.roles.support import QUICK
+
+
+def test_a_slot_is_not_offered_while_its_job_dies() -> None:
+    """The lease ends, the job is killed and takes five minutes to die: it hangs in a file system, say."""
+
+    async def work() -> None:
+        async with SimPool(31, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(500.0, dying=300.0))
+            await pool.submit("head")
+            await pool.until(lambda: bool(pool.witness.running), within=60)
+            startd = pool.role("m1", "startd")
+            (slot,) = startd.slots.values()
+            pool.network.cut("head", "m1")
+            await pool.until(lambda: slot.condition == slots.KILLING, within=120)
+            killed = asyncio.get_running_loop().time()
+            pool.network.heal()
+            await asyncio.sleep(200.0)
+            assert slot.condition == slots.KILLING
+            assert slot.claim.over
+            await pool.until(lambda: pool.queued("head") == 0, within=3600)
+            (first, second), (died, _) = pool.witness.starts, pool.witness.ends
+            assert (first[1], second[1]) == ("m1", "m1")
+            assert second[2] >= died[2] > killed + 250.0
+            (ad,) = await pool.ended("head")
+            assert (ad["NumJobStarts"], ad["ExitCode"]) == (2, 0)
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_claim_that_is_over_is_no_claim() -> None:
+    """A schedd that comes back for it is told so, once the job is dead."""
+
+    async def work() -> None:
+        async with SimPool(32, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(500.0, dying=100.0))
+            await pool.submit("head")
+            await pool.until(lambda: bool(pool.witness.running), within=60)
+            (slot,) = pool.role("m1", "startd").slots.values()
+            claim = slot.claim.id
+            pool.network.cut("head", "m1")
+            await pool.until(lambda: slot.condition == slots.KILLING, within=120)
+            pool.network.heal()
+            host = pool.network.host("head", roles=("schedd",))
+            link = await host.connect("mem://m1")
+            answer = await link.call("startd.resume", {"claim": claim, "job": [1, 0], "run": 1}, timeout=300.0)
+            assert answer == {"state": "unknown"}
+            assert not pool.witness.running
+            await link.close()
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_job_that_ended_by_itself_is_not_evicted_afterwards() -> None:
+    """Its end is on the way while the machine is vacated: it stays an end."""
+
+    async def work() -> None:
+        async with SimPool(33, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(20.0))
+            await pool.submit("head")
+            await pool.until(lambda: bool(pool.witness.running), within=60)
+            startd = pool.role("m1", "startd")
+            (slot,) = startd.slots.values()
+            pool.network.cut("head", "m1")
+            await pool.until(lambda: not pool.witness.running, within=60)
+            await startd.evict(slot, True, "its owner took the machine back")
+            pool.network.heal()
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            (ad,) = await pool.ended("head")
+            assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
+            pool.sound()
+
+    run_virtual(work())
