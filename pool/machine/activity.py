@@ -1,91 +1,209 @@
-"""How long nobody has touched this machine: terminals, pseudo-terminals, input devices, the desktop session.
+"""How long nobody has touched this machine: terminals, pseudo-terminals, keyboard and mouse (A4; EV 3.2).
 
-A terminal's access time moves when something is read from it, which is when somebody types. Input devices have no
-such time; their interrupts are counted in /proc/interrupts, and a count that moved is activity.
+Looked at once an evaluation and never in between, so that a hundred keystrokes a second cost what none cost:
+
+    terminals     the access time of /dev/tty* and /dev/pts/*, which moves when what was typed is read. The kernel
+                  notes it in steps of eight seconds
+    interrupts    the count of the keyboard controller's, in /sys/kernel/irq. Everybody may read it; USB keyboards have
+                  no interrupt of their own
+    input events  /dev/input/event* of keyboards and pointers, where this process may open them (root, group `input`).
+                  What waits there is thrown away unseen: that something waited is all that is asked
+
+A change is dated by monotonic time, so that a clock that is set does neither hide the owner nor invent one:
+only the first look at a terminal has to trust the wall clock. Serial lines to instruments (ttyUSB and the like)
+say nothing of a person and are left out.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 #: Seconds of idleness that are told at most: nobody was ever seen.
 FOREVER = 10**7
-_CONSOLE = ("tty", "console")
+#: Seconds between two times that the kernel notes for a terminal.
+GRAIN = 8.0
+_TERMINAL = re.compile(r"(tty(S|AMA)?\d+|hvc\d+|console)")
+_KEYS = ("i8042", "keyboard", "mouse", "touchpad", "hid")
+#: Looks after which devices that were plugged in are found.
+AGAIN = 12
 
 
-def terminal_idle(wall: float, devices: Path = Path("/dev")) -> tuple[float, float]:
-    """Seconds since anybody typed at any terminal, and at a console of the machine itself."""
-    everywhere = console = float(FOREVER)
-    for path in _terminals(devices):
-        with contextlib.suppress(OSError):
-            idle = max(0.0, wall - os.stat(path).st_atime)
-            everywhere = min(everywhere, idle)
-            if path.parent == devices:
-                console = min(console, idle)
-    return everywhere, console
+class Touches:
+    """When something last changed, by monotonic time. Pure: what is seen and both clocks are handed in."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, float] = {}
+        self._youngest: float | None = None
+        self._looked = 0.0
+
+    def look(self, stamps: Mapping[str, float], wall: float, now: float) -> None:
+        """Take in the time stamps (wall, seconds) of all that can be touched."""
+        for name, stamp in stamps.items():
+            known = self._seen.get(name)
+            if known == stamp:
+                continue
+            age = max(0.0, wall - stamp)
+            if known is not None and age > now - self._looked + GRAIN:
+                age = 0.0  # it changed since the last look: the clock was set
+            self.touched(now - age)
+        self._seen = dict(stamps)
+        self._looked = now
+
+    def touched(self, when: float) -> None:
+        """Something was touched at a (monotonic) time."""
+        self._youngest = when if self._youngest is None else max(self._youngest, when)
+
+    def idle(self, now: float) -> float:
+        """Seconds since the last touch."""
+        return FOREVER if self._youngest is None else min(max(0.0, now - self._youngest), FOREVER)
 
 
-def idle_seconds(wall: float, session_since: float | None) -> tuple[float, float]:
-    """KeyboardIdle and ConsoleIdle: any terminal or the desktop session; the machine's own keyboard only.
+class Terminals:
+    """The terminals of a machine: those of its own console, and all others."""
+
+    def __init__(self, devices: Path = Path("/dev")) -> None:
+        self._devices = devices
+        self._console, self._all = Touches(), Touches()
+
+    def look(self, wall: float, now: float) -> None:
+        """Stat each terminal once."""
+        console = dict(self._stamps(self._devices, _TERMINAL))
+        lines = dict(self._stamps(self._devices / "pts", re.compile(r"\d+")))
+        self._console.look(console, wall, now)
+        self._all.look(console | lines, wall, now)
+
+    def idle(self, now: float) -> tuple[float, float]:
+        """Seconds since anybody typed anywhere, and at the machine itself."""
+        return self._all.idle(now), self._console.idle(now)
+
+    @staticmethod
+    def _stamps(directory: Path, names: re.Pattern[str]) -> Iterator[tuple[str, float]]:
+        with contextlib.suppress(OSError), os.scandir(directory) as entries:
+            for entry in entries:
+                if names.fullmatch(entry.name):
+                    with contextlib.suppress(OSError):
+                        yield entry.path, entry.stat().st_atime
+
+
+class KeyInterrupts:
+    """Interrupts of keyboard and mouse controllers. Which lines are theirs is looked up once."""
+
+    def __init__(self, kernel: Path = Path("/sys/kernel/irq")) -> None:
+        self._counters = [line / "per_cpu_count" for line in _listed(kernel) if _is_keys(line / "actions")]
+        self._last: list[str] | None = None
+
+    def moved(self) -> bool:
+        """Whether there was an interrupt since the last time this was asked."""
+        if not self._counters:
+            return False
+        counts = [_read(path) for path in self._counters]
+        moved = self._last is not None and counts != self._last
+        self._last = counts
+        return moved
+
+
+class InputEvents:
+    """Event devices of keyboards and pointers, those that may be opened."""
+
+    def __init__(self, devices: Path = Path("/dev/input"), system: Path = Path("/sys/class/input")) -> None:
+        self._devices = devices
+        self._system = system
+        self._open: dict[str, int] = {}
+        self._until_again = 0
+
+    def moved(self) -> bool:
+        """Whether events waited; they are gone then. Never waits itself."""
+        if self._until_again <= 0:
+            self._find()
+            self._until_again = AGAIN
+        self._until_again -= 1
+        moved = False
+        for name, descriptor in list(self._open.items()):
+            try:
+                while os.read(descriptor, 16384):
+                    moved = True
+                self._drop(name)
+            except BlockingIOError:
+                continue
+            except OSError:
+                self._drop(name)
+        return moved
+
+    def close(self) -> None:
+        """Let the devices go."""
+        for name in list(self._open):
+            self._drop(name)
+
+    def _find(self) -> None:
+        for path in _listed(self._devices):
+            if path.name in self._open or not path.name.startswith("event") or not self._is_a_persons(path.name):
+                continue
+            with contextlib.suppress(OSError):
+                self._open[path.name] = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _is_a_persons(self, name: str) -> bool:
+        """A keyboard repeats keys (event type 20); the kernel gives a mouse, touchpad or tablet a `mouse` node."""
+        device = self._system / name / "device"
+        with contextlib.suppress(ValueError):
+            if int(_read(device / "capabilities" / "ev").split()[-1] or "0", 16) >> 20 & 1:
+                return True
+        return any(path.name.startswith("mouse") for path in _listed(device))
+
+    def _drop(self, name: str) -> None:
+        os.close(self._open.pop(name))
+
+
+class Activity:
+    """All signs of a person together.
 
     Args:
-        session_since: wall time since when the desktop session is idle, the present while it is used, None without one.
+        root: of the file system, for tests.
     """
-    everywhere, console = terminal_idle(wall)
-    devices = _INPUT.idle(wall)
-    console = min(console, devices)
-    if session_since is not None:
-        console = min(console, max(0.0, wall - session_since))
-    return min(everywhere, console), console
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._terminals = Terminals(root / "dev")
+        self._interrupts = KeyInterrupts(root / "sys/kernel/irq")
+        self._events = InputEvents(root / "dev/input", root / "sys/class/input")
+        self._hands = Touches()
+
+    def look(self, wall: float, now: float, session_idle: float | None = None) -> tuple[float, float]:
+        """KeyboardIdle and ConsoleIdle, seconds: any terminal or the machine itself; the machine itself only.
+
+        Args:
+            wall, now: wall and monotonic time.
+            session_idle: seconds for which the desktop session says it was not used; None where it does not say.
+        """
+        self._terminals.look(wall, now)
+        # Both are asked every time: each remembers what it saw.
+        if self._interrupts.moved() | self._events.moved():
+            self._hands.touched(now)
+        everywhere, console = self._terminals.idle(now)
+        console = min(console, self._hands.idle(now), FOREVER if session_idle is None else session_idle)
+        return min(everywhere, console), console
+
+    def close(self) -> None:
+        """Keep nothing open."""
+        self._events.close()
 
 
-class InputDevices:
-    """Keyboard and mouse by their interrupts."""
-
-    NAMES = ("i8042", "keyboard", "mouse", "hid")
-
-    def __init__(self, source: Path = Path("/proc/interrupts")) -> None:
-        self._source = source
-        self._last: int | None = None
-        self._moved = 0.0
-
-    def idle(self, wall: float) -> float:
-        """Seconds since the count last moved, as seen by these readings; a great many where there is no device."""
-        count = self._count()
-        if count is None:
-            return float(FOREVER)
-        if self._last is not None and count != self._last:
-            self._moved = wall
-        self._last = count
-        return max(0.0, wall - self._moved) if self._moved else float(FOREVER)
-
-    def _count(self) -> int | None:
-        try:
-            text = self._source.read_text()
-        except OSError:
-            return None
-        total: int | None = None
-        for line in text.splitlines():
-            lowered = line.lower()
-            if any(name in lowered for name in self.NAMES):
-                numbers = [int(word) for word in line.split()[1:] if word.isdigit()]
-                total = (total or 0) + sum(numbers)
-        return total
+def _is_keys(actions: Path) -> bool:
+    told = _read(actions).lower()
+    return any(name in told for name in _KEYS)
 
 
-_INPUT = InputDevices()
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return "0"
 
 
-def _terminals(devices: Path) -> Iterable[Path]:
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(devices):
-            name = entry.name
-            if name.startswith(_CONSOLE) and name not in ("tty", "ttyprintk"):
-                yield Path(entry.path)
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(devices / "pts"):
-            if entry.name.isdigit():
-                yield Path(entry.path)
+def _listed(directory: Path) -> list[Path]:
+    try:
+        return sorted(directory.iterdir())
+    except OSError:
+        return []

@@ -1,27 +1,29 @@
 """The sensors of a machine, read together every few seconds. Nothing here waits, and nothing runs between two reads.
 
 `read` answers with attributes by the names that job descriptions use. What a machine does not have (a desktop
-session, a GPU, input devices) is simply not there. The owner's activity is the youngest of terminals, input devices
-and the desktop session's idle hint; a hundred keystrokes a second cost nothing, since only access times are looked
-at, once a reading.
+session, a GPU, input devices) is simply not there.
+
+The machine's load is `TotalLoadAvg`, the pool's part of it `TotalCondorLoadAvg`, and what is left the owner's.
+`LoadAvg` is the owner's alone as long as nobody adds a slot's own to it, so that `LoadAvg - CondorLoadAvg`
+means the same.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
 
-from pool.machine.activity import idle_seconds
-from pool.machine.gpus import count_gpus
-from pool.machine.load import JobLoad, runnable_in
+from pool.machine.activity import Activity
+from pool.machine.gpus import find_gpus
+from pool.machine.limits import usable_cpus, usable_memory
+from pool.machine.load import Count, OwnerLoad, Trees, running_tasks
 from pool.machine.logind import SessionIdle
+from pool.machine.system import subnet, this_system
 
 Facts = dict[str, Any]
 #: Disk kept back from jobs on the file system of the scratch directories, KiB.
@@ -48,13 +50,16 @@ class LinuxSensors:
 
     Args:
         directory: where scratch directories lie, for the free disk space.
+        resources: resources of the machine's own by name and amount, beside those that are found.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, resources: Mapping[str, int | float] | None = None) -> None:
         self._directory = directory
-        self._still = still_facts()
+        self._still = still_facts(resources or {})
+        self._activity = Activity()
         self._session = SessionIdle()
-        self._job_load = JobLoad()
+        self._owner = OwnerLoad()
+        self._trees = Trees()
         self._roots: Callable[[], Iterable[int]] = tuple
 
     async def start(self) -> None:
@@ -62,71 +67,83 @@ class LinuxSensors:
 
     async def stop(self) -> None:
         await self._session.stop()
+        self._activity.close()
 
     def watch(self, roots: Callable[[], Iterable[int]]) -> None:
+        """What descends from this process is the pool's own in any case; these are beside that."""
         self._roots = roots
 
     def read(self, wall: float) -> Facts:
         """One reading: about a millisecond."""
         now = asyncio.get_running_loop().time()
-        load = os.getloadavg()[0]
-        roots = list(self._roots())
-        own = self._job_load.sample(runnable_in(roots) if roots else 0, now)
-        keyboard, console = idle_seconds(wall, self._session.idle_since())
+        keyboard, console = self._activity.look(wall, now, self._session.idle(now))
         return {
             **self._still,
+            **self._load(now),
             "Disk": self._disk(),
-            "LoadAvg": round(load, 2),
-            "TotalLoadAvg": round(load, 2),
-            "TotalCondorLoadAvg": round(min(own, load), 2),
+            "VirtualMemory": free_swap(),
             "KeyboardIdle": int(keyboard),
             "ConsoleIdle": int(console),
-            "VirtualMemory": psutil.swap_memory().free // 1024,
+        }
+
+    def _load(self, now: float) -> Facts:
+        whole = os.getloadavg()[0]
+        # At one moment as nearly as can be: first all tasks, then the pool's. This process runs whenever it looks.
+        running = running_tasks()
+        own = self._trees.count((os.getpid(), *self._roots()))
+        own = Count(max(0.0, own.running - 1), own.waiting)
+        owner = self._owner.sample(whole, max(0.0, running - 1), own, now)
+        return {
+            "TotalLoadAvg": round(whole, 2),
+            "TotalCondorLoadAvg": round(max(0.0, whole - owner), 2),
+            "LoadAvg": round(owner, 2),
         }
 
     def _disk(self) -> int:
-        with contextlib.suppress(OSError):
+        try:
             status = os.statvfs(self._directory)
-            return max(0, status.f_bavail * status.f_frsize // 1024 - DISK_RESERVE)
-        return 0
+        except OSError:
+            return 0
+        return max(0, status.f_bavail * status.f_frsize // 1024 - DISK_RESERVE)
 
 
-def still_facts() -> Facts:
+def still_facts(resources: Mapping[str, int | float]) -> Facts:
     """What does not change while the machine is up."""
-    cpus = len(os.sched_getaffinity(0))
-    name, version = _distribution()
+    memory = psutil.virtual_memory().total
+    cpus = usable_cpus(len(os.sched_getaffinity(0)))
+    gpus = find_gpus(os.environ)
     facts: Facts = {
-        "Arch": {"x86_64": "X86_64", "aarch64": "aarch64"}.get(platform.machine(), platform.machine()),
-        "OpSys": "LINUX",
-        "OpSysName": name,
-        "OpSysMajorVer": version,
-        "OpSysAndVer": f"{name}{version}",
-        "KernelVersion": platform.release(),
+        **this_system(),
         "Cpus": cpus,
         "DetectedCpus": os.cpu_count() or cpus,
         "TotalCpus": cpus,
-        "Memory": _memory() // 2**20,
-        "DetectedMemory": psutil.virtual_memory().total // 2**20,
+        "Memory": usable_memory(memory) // 2**20,
+        "TotalMemory": usable_memory(memory) // 2**20,
+        "DetectedMemory": memory // 2**20,
+        "Subnet": own_subnet(),
+        **resources,
     }
-    gpus = count_gpus()
     if gpus:
-        facts["GPUs"] = facts["DetectedGPUs"] = gpus
+        facts["GPUs"] = facts["DetectedGPUs"] = len(gpus)
+        facts["GPUs_DeviceName"] = gpus[0].model or gpus[0].vendor
+    facts["MachineResources"] = " ".join(("Cpus", "Memory", "Disk", *(("GPUs",) if gpus else ()), *resources))
     return facts
 
 
-def _memory() -> int:
-    """Bytes of memory this process may use: the machine's, or its cgroup's where that has less."""
-    total = psutil.virtual_memory().total
-    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            return min(total, int(Path(name).read_text()))
-    return total
+def own_subnet() -> str:
+    """The network that this machine is on (EV 3.2): that of its first address that others can reach."""
+    for addresses in psutil.net_if_addrs().values():
+        for one in addresses:
+            if one.family.name == "AF_INET" and one.netmask and not one.address.startswith("127."):
+                return subnet(one.address, one.netmask)
+    return ""
 
 
-def _distribution() -> tuple[str, int]:
-    release: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        release = platform.freedesktop_os_release()
-    name = release.get("NAME", "Linux").split()[0]
-    major = release.get("VERSION_ID", "0").split(".")[0]
-    return name, int(major) if major.isdigit() else 0
+def free_swap(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Swap space that is free, KiB (EV 3.2)."""
+    try:
+        text = meminfo.read_text()
+    except OSError:
+        return 0
+    _, found, rest = text.partition("SwapFree:")
+    return int(rest.split(maxsplit=1)[0]) if found else 0
