@@ -168,6 +168,9 @@ class Nodes:
     ) -> Node:
         """Start a node; `ready()` waits for it."""
         given = {"NODE_NAME": name, "LISTEN": "127.0.0.1:0", "POLICY": "dedicated", "MAIL": "none", **sets}
+        if join is not None and "FILESYSTEM_DOMAIN" not in sets:
+            # It shares the files of whoever runs the tests: its jobs have to run as that user.
+            given.setdefault("RUN_AS", "node")
         arguments = ["--roles", roles]
         if join is not None:
             arguments += ["--join", join]

@@ -28,8 +28,7 @@ def pool3() -> Iterator[Nodes]:
 
     async def start(nodes: Nodes) -> None:
         head = nodes.start("head", HEAD).ready()
-        # Whoever runs the tests owns the files: a machine that shares them has to run its jobs as the same user.
-        near = nodes.start("near", "startd", join=await token(head, "startd"), RUN_AS="node")
+        near = nodes.start("near", "startd", join=await token(head, "startd"))
         far = nodes.start("far", "startd", join=await token(head, "startd"), FILESYSTEM_DOMAIN="elsewhere")
         near.ready(), far.ready()
         async with client(head) as pool:
