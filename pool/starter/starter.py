@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,8 @@ from pool.starter.spec import EndReport, KeeperSpec, StartFailed
 
 #: Names in a scratch directory that are the starter's own and never go home.
 STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
+#: The name of a stored executable: the SHA-256 of its content.
+DIGEST = re.compile(r"[0-9a-f]{64}")
 #: How an end by itself is told from one that was forced on the job.
 BY_ITSELF = ("exit", "signal")
 
@@ -237,7 +241,10 @@ class Starter:
 
     async def _stage_in(self) -> None:
         activation = self.activation
-        stored = self.place.executables / activation.digest if activation.digest else None
+        digest = activation.digest
+        if digest and not DIGEST.fullmatch(digest):
+            raise StartRefused(f"{digest[:80]!r} is no digest of an executable", where="input")
+        stored = self.place.executables / digest if digest else None
         wanted = activation.carries_executable and (stored is None or not stored.exists())
         try:
             async with await self._home.fetch(activation, wanted) as stream:
@@ -376,10 +383,16 @@ def _open_up(path: Path) -> None:
 
 
 def _keep(program: Path, stored: Path) -> None:
+    """Keep an executable for the next job that names it; not under the name of another one."""
     stored.parent.mkdir(parents=True, exist_ok=True)
     aside = stored.with_name(f"{stored.name}.{os.getpid()}.{program.parent.name}")
     shutil.copyfile(program, aside)
-    os.replace(aside, stored)
+    with aside.open("rb") as handle:
+        genuine = hashlib.file_digest(handle, "sha256").hexdigest() == stored.name
+    if genuine:
+        os.replace(aside, stored)
+    else:
+        aside.unlink()
 
 
 def _place(stored: Path, program: Path, owner: tuple[int, int] | None) -> None:

@@ -1,0 +1,104 @@
+"""Executables kept on the execute side: only under the digest of what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pool.jobs.activation import Activation, Mode
+from pool.starter.keeper import Keepers
+from pool.starter.starter import Account, Place, Starter, StartRefused
+
+GENUINE = b"#!/bin/sh\necho genuine\n"
+START = Activation(
+    job=(1, 0),
+    run=1,
+    owner="me",
+    mode=Mode.TRANSFER,
+    executable="/home/me/prog",
+    digest=hashlib.sha256(GENUINE).hexdigest(),
+    argv=("prog",),
+    env={},
+    iwd="/home/me",
+    carries_executable=True,
+)
+
+
+class Home:
+    """A submit side that sends some program."""
+
+    def __init__(self, program: bytes) -> None:
+        self.program = program
+        self.asked = 0
+
+    async def fetch(self, activation: Activation, executable_wanted: bool) -> Any:
+        items: list[Any] = [["done"]]
+        if executable_wanted:
+            self.asked += 1
+            items = [["file", "prog", 0o755, len(self.program)], self.program, *items]
+
+        async def sent() -> AsyncIterator[Any]:
+            for item in items:
+                yield item
+
+        @asynccontextmanager
+        async def stream() -> AsyncIterator[Any]:
+            yield sent()
+
+        return stream()
+
+    async def store(self, activation: Activation) -> Any:
+        raise AssertionError("nothing goes home here")
+
+
+def content(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+class NoKeepers:
+    """Takes what it is to start, and says what program it was."""
+
+    def __init__(self) -> None:
+        self.started: list[bytes] = []
+
+    async def start(self, spec: Any) -> Any:
+        self.started.append(content(spec.argv[0]))
+
+
+async def run(place: Path, home: Home, start: Activation = START) -> bytes:
+    account = Account(os.getuid(), os.getgid(), None, "me", "/", False)
+    keepers = NoKeepers()
+    execute = place / "execute"
+    execute.mkdir(exist_ok=True)
+    slot = Place("slot1", execute, place / "kept", 1, None)
+    starter = Starter(start, account, slot, cast(Keepers, keepers), home)
+    try:
+        await starter.start(60.0, {})
+        return keepers.started[0]
+    finally:
+        starter.clean()
+
+
+async def test_a_program_is_sent_once(tmp_path: Path) -> None:
+    home = Home(GENUINE)
+    assert [await run(tmp_path, home), await run(tmp_path, home)] == [GENUINE, GENUINE]
+    assert home.asked == 1
+
+
+async def test_nothing_is_kept_under_the_name_of_another(tmp_path: Path) -> None:
+    assert await run(tmp_path, Home(b"#!/bin/sh\necho planted\n")) != GENUINE
+    assert os.listdir(tmp_path / "kept") == []
+    assert await run(tmp_path, Home(GENUINE)) == GENUINE
+
+
+@pytest.mark.parametrize("digest", ["../../etc/passwd", "/etc/passwd", "abc", "A" * 64])
+async def test_a_digest_is_a_digest(tmp_path: Path, digest: str) -> None:
+    with pytest.raises(StartRefused, match="no digest"):
+        await run(tmp_path, Home(GENUINE), replace(START, digest=digest))
