@@ -25,8 +25,8 @@ from dataclasses import dataclass
 MINUTE = 60.0
 #: The kernel counts this often, seconds.
 TICK = 5.0
-#: Files of /proc that one look reads, about ten microseconds each.
-READS = 200
+#: Files of /proc that one look reads, ten to twenty microseconds each.
+READS = 120
 _WEIGHT_OF_TICK = 1.0 - math.exp(-TICK / MINUTE)
 
 
