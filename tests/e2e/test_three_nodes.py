@@ -211,6 +211,17 @@ id -u
     assert not {"SECRET", "reached", "wrote", "node.key", "instance", home.name} & set(said), said
 
 
+async def test_a_job_that_shares_its_users_files_does_not_see_the_nodes_state(pool3: Nodes, home: Path) -> None:
+    """It may run as the very user that the node runs as."""
+    near = pool3.state("near")
+    text = f"cat {near}/trust/node.key; ls -A {near}/trust {near}/spool {near}/keepers; echo done"
+    async with client(pool3.all[0]) as pool:
+        result = await outcome(pool, home, executable=program(home, text), output="out", requirements=NEAR)
+    assert result.ok, result
+    lines = (home / "out").read_text().splitlines()
+    assert [line for line in lines if line and not line.endswith(":")] == ["done"]
+
+
 @pytest.mark.parametrize("where", [NEAR, FAR])
 async def test_nothing_is_left_behind_and_nothing_escapes(pool3: Nodes, home: Path, where: str) -> None:
     """A job that makes a daemon, hides files and forbids everybody its directories leaves nothing (A14)."""
