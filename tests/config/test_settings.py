@@ -13,7 +13,6 @@ import pytest
 
 from pool.classad import ClassAd, evaluate, parse_expr
 from pool.config import TABLE, ConfigError, Kind, Settings
-from pool.config.__main__ import reference
 from pool.config.places import config_files, state_directory
 from pool.config.table import ALIASES, ROWS, canonical
 from pool.policy.owner import DEDICATED, DESKTOP, NAMES, Policy
@@ -346,11 +345,3 @@ def test_every_row_is_read_by_something() -> None:
 def test_tools_that_only_look_for_a_node_do_not_wait_for_the_language() -> None:
     code = "import sys, pool.config.places; sys.exit('pool.classad' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False).returncode == 0
-
-
-def test_the_table_of_the_docs() -> None:
-    lines = reference().splitlines()
-    assert len(lines) == len(ROWS) + 2
-    assert "| LISTEN * | address | `0.0.0.0:9618` | host and port" in "\n".join(lines)
-    assert all(line.replace("\\|", "").count("|") == 5 for line in lines)
-    assert any("START_IDLE" in line and "; also STARTIDLETIME |" in line for line in lines)
