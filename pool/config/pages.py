@@ -73,7 +73,7 @@ def configuration() -> str:
     """docs/configuration.md."""
     parts = [_MADE, _CONFIGURATION]
     for title, rows in SECTIONS:
-        parts.append(f"\n## {title}\n\n{_table(('setting', 'default', 'unit', 'what it is'), map(_row, rows))}")
+        parts.append(f"\n## {title}\n\n{_table(('setting', 'value', 'default', 'what it is'), map(_row, rows))}")
     parts.append(
         "\n## The shipped policies\n\n"
         "Evaluated with the slot's ad as MY and the job's as TARGET, every EVALUATE_INTERVAL.\n\n"
@@ -121,10 +121,9 @@ PAGES = {"configuration.md": configuration, "states.md": state_tables}
 
 def _row(setting: Setting) -> tuple[str, ...]:
     mark = "" if setting.live else " *"
-    doc = setting.doc
-    if setting.choices and not all(choice in doc for choice in setting.choices):
-        doc = f"{doc}: {', '.join(setting.choices)}"
-    return f"`{setting.name}`{mark}", _code(setting.default), setting.unit, doc
+    value = ", ".join(setting.choices) or f"{setting.kind}{f' ({setting.unit})' if setting.unit else ''}"
+    default = "the policy's" if setting.default.startswith("$(POLICY_") else _code(setting.default)
+    return f"`{setting.name}`{mark}", value, default, setting.doc
 
 
 def _code(text: str) -> str:
