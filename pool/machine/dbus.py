@@ -224,7 +224,10 @@ class _Reader:
             raise Malformed("an array that is cut off")
         found: list[Any] = []
         while self.at < end:
+            before = self.at
             found.append(self.value(kind, depth))
+            if self.at == before:
+                raise Malformed("an array of nothings, which would have no end")
         if self.at != end:
             raise Malformed("an array of the wrong length")
         return _as_dict(found) if kind[0] == "{" else found

@@ -107,3 +107,11 @@ def test_a_message_with_one_wrong_byte_is_read_or_refused(position: int, value: 
         decode(bytes(data))
     except Malformed:
         pass
+
+
+def test_an_array_of_nothings_has_an_end() -> None:
+    """One wrong byte can make an element type empty; reading it never came to the array's end."""
+    data = bytearray(encode(Message(CALL, 7, {SIGNATURE: "a(y)"}, ([(1,)],))))
+    data[bytes(data).index(b"a(y)") : bytes(data).index(b"a(y)") + 5] = b"a()\0\0"
+    with pytest.raises(Malformed):
+        decode(bytes(data))
