@@ -112,6 +112,7 @@ def test_a_message_with_one_wrong_byte_is_read_or_refused(position: int, value: 
 def test_an_array_of_nothings_has_an_end() -> None:
     """One wrong byte can make an element type empty; reading it never came to the array's end."""
     data = bytearray(encode(Message(CALL, 7, {SIGNATURE: "a(y)"}, ([(1,)],))))
-    data[bytes(data).index(b"a(y)") : bytes(data).index(b"a(y)") + 5] = b"a()\0\0"
+    place = bytes(data).index(b"\x04a(y)\0")
+    data[place : place + 6] = b"\x03a()\0\0"
     with pytest.raises(Malformed):
         decode(bytes(data))
