@@ -189,7 +189,9 @@ class Nodes:
                 node.process.kill()
                 node.process.wait(PATIENCE)
         kill_family()
-        shutil.rmtree(self.place, ignore_errors=True)
+        # Some jobs here take away everybody's rights to their directories.
+        subprocess.run(["chmod", "-R", "u+rwX", self.place], stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(self.place)
 
 
 @contextlib.contextmanager
