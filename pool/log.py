@@ -24,23 +24,14 @@ def set_up_logging(stream: TextIO, *, as_json: bool, level: str) -> None:
     Raises:
         PoolError: there is no such level.
     """
-    log_level(level)
+    if level.lower() not in LEVELS:
+        raise PoolError(f"LOG_LEVEL = {level}: no such level", hint=f"one of {', '.join(LEVELS)}")
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if as_json else TextLines())
     logger = logging.getLogger("pool")
     logger.handlers[:] = [handler]
+    logger.setLevel(LEVELS[level.lower()])
     logger.propagate = False
-
-
-def log_level(level: str) -> None:
-    """From which level on the package's records are logged.
-
-    Raises:
-        PoolError: there is no such level.
-    """
-    if level.lower() not in LEVELS:
-        raise PoolError(f"LOG_LEVEL = {level}: no such level", hint=f"one of {', '.join(LEVELS)}")
-    logging.getLogger("pool").setLevel(LEVELS[level.lower()])
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

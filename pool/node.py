@@ -28,7 +28,7 @@ from pool import __version__
 from pool.config import Settings
 from pool.config.places import state_directory
 from pool.errors import PoolError
-from pool.log import log_level, set_up_logging
+from pool.log import LEVELS, set_up_logging
 from pool.mail import send_mail
 from pool.membership import Membership
 from pool.outside import Outside
@@ -249,15 +249,17 @@ class Node:
         """
         settings = self._reread()
         changed = sorted(settings.differences(self.settings))
-        log_level(settings.text("LOG_LEVEL"))
+        level = settings.text("LOG_LEVEL")
+        if level.lower() not in LEVELS:
+            raise PoolError(f"LOG_LEVEL = {level}: no such level", hint=f"one of {', '.join(LEVELS)}")
         try:
             for role in self.running.values():
                 role.reload(settings)
         except PoolError:
             for role in self.running.values():
                 role.reload(self.settings)
-            log_level(self.settings.text("LOG_LEVEL"))
             raise
+        self.log.setLevel(LEVELS[level.lower()])
         self.settings = self.given.settings = settings
         self.log.info("configuration read again", extra={"changed": ",".join(changed) or "nothing"})
         return changed

@@ -117,5 +117,5 @@ class Reporting:
         try:
             if not await self._given.mail(user, subject, text):
                 self._log.info("no mail system here; the notice is in the event log", extra={"user": user})
-        except PoolError as error:
+        except (PoolError, OSError) as error:  # whatever the mail system does, the queue goes on
             self._log.warning("a notice could not be mailed", extra={"user": user, "error": str(error)})
