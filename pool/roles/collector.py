@@ -13,7 +13,7 @@ from pool.classad import ClassAd, evaluate, parse_expr
 from pool.errors import PoolError
 from pool.policy.registry import Entry, NameTaken, Registry, Update
 from pool.roles.base import Role
-from pool.wire import Call, Right, Stream, method, streaming
+from pool.wire import Call, Identity, Right, Stream, method, streaming
 
 BATCH = 500
 #: A watcher that has this many changes waiting is too slow; it is cut off and starts over from a fresh picture.
@@ -33,6 +33,27 @@ class _Watcher:
         if key[0] in self.kinds or "Any" in self.kinds:
             self.changes[key] = entry
             self.wake.set()
+
+
+#: Which role a node must have to advertise ads of a type, and whether their names are THING@NODE, or NODE alone.
+ADVERTISERS = {
+    "Machine": ("startd", True),
+    "Submitter": ("schedd", True),
+    "Scheduler": ("schedd", False),
+    "Negotiator": ("negotiator", False),
+}
+
+
+def not_its_to_tell(kind: str, name: str, identity: Identity) -> str | None:
+    """Why this node may not advertise such an ad; None when it may (EV 2.9.1, first hazard)."""
+    if kind not in ADVERTISERS:
+        return f"there are no ads of type {kind}; there are {', '.join(ADVERTISERS)}"
+    role, parts = ADVERTISERS[kind]
+    if role not in identity.roles:
+        return f"node {identity.name} has not joined as {role}"
+    if name != identity.name and not (parts and name.endswith(f"@{identity.name}")):
+        return f"a {kind} ad of node {identity.name} must be named {'NAME@' if parts else ''}{identity.name}"
+    return None
 
 
 class Collector(Role):
@@ -67,9 +88,12 @@ class Collector(Role):
                 item.get("private"),
                 float(item["lifetime"]),
             )
-            if kind == "Machine" and name != node and not name.endswith(f"@{node}"):
-                refused.append([kind, name, f"a machine ad of node {node} must be named SLOT@{holder}"])
+            why_not = not_its_to_tell(kind, name, call.identity)
+            if why_not:
+                refused.append([kind, name, why_not])
                 continue
+            if "Node" in update.ad:
+                update.ad["Node"] = node
             try:
                 entry = self._registry.update(update, holder, now)
             except NameTaken as error:

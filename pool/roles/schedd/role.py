@@ -23,6 +23,7 @@ from pool.shadow.executables import Executables
 from pool.shadow.shadow import Shadow
 from pool.store import SetMeta, Trim
 from pool.wire import Call, Right, Stream, method, streaming
+from pool.wire.errors import Refused
 
 #: Jobs in one submit; more are refused, in words.
 MOST_JOBS = 1_000_000
@@ -404,8 +405,13 @@ def _check_expression(name: str, value: list[Any]) -> None:
 
 
 def owner_of(call: Call, params: dict[str, Any]) -> str:
-    """The user a call acts for: the authenticated one; an administrator may name another."""
+    """The user a call acts for: the authenticated one; an administrator may name another.
+
+    A node is nobody's user, whatever its name: it chose that itself when it joined.
+    """
     wish = params.get("owner")
+    if call.identity.kind != "user" and Right.ADMINISTER not in call.identity.rights:
+        raise Refused(f"{call.identity} is no user and has no jobs", hint="call as a user, with a token or on the machine")
     if wish and wish != call.identity.name:
         if Right.ADMINISTER not in call.identity.rights:
             raise PoolError(f"{call.identity.name} may not act for {wish}")

@@ -1,0 +1,64 @@
+"""What a node that has joined may not do although it may speak: pass for users, for other nodes, for other roles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pool.testing import run_virtual
+from pool.testing.pool import SimPool
+from pool.wire import Connection, RemoteError
+from tests.roles.support import QUICK
+
+
+async def joined(pool: SimPool, name: str, role: str) -> Connection:
+    """A connection to the head from a node that holds a good certificate and runs a program of its own."""
+    return await pool.network.host(name, roles=[role]).connect("mem://head")
+
+
+async def advertise(link: Connection, kind: str, name: str, ad: dict[str, Any]) -> list[list[str]]:
+    update = {"kind": kind, "name": name, "sequence": 1, "whole": True, "ad": ad, "lifetime": 900.0}
+    answer = await link.call("collector.update", {"incarnation": "x", "updates": [update]})
+    refused: list[list[str]] = answer["refused"]
+    return refused
+
+
+@pytest.mark.parametrize("verb", ["submit", "reserve", "act"])
+def test_a_node_named_like_a_user_is_not_that_user(verb: str) -> None:
+    async def work() -> None:
+        async with SimPool(5, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            link = await joined(pool, "alice", "schedd")
+            params = {"ad": {"Cmd": "/bin/true"}, "count": 1, "action": "remove", "owner": "alice", "all": True}
+            with pytest.raises(RemoteError, match="node alice is no user"):
+                await link.call(f"schedd.{verb}", params)
+            assert not list(pool.role("head", "schedd").queue.jobs())
+            await link.close()
+
+    run_virtual(work())
+
+
+def test_a_node_advertises_what_its_roles_have_and_in_its_own_name() -> None:
+    async def work() -> None:
+        async with SimPool(6, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            startd, schedd = await joined(pool, "desk", "startd"), await joined(pool, "home", "schedd")
+            for link, kind, name in (
+                (startd, "Submitter", "alice@desk"),
+                (startd, "Negotiator", "desk"),
+                (schedd, "Machine", "slot1@home"),
+                (schedd, "Submitter", "alice@head"),
+                (schedd, "Scheduler", "head"),
+                (schedd, "Anything", "home"),
+            ):
+                refused = await advertise(link, kind, name, {"MyType": kind})
+                assert refused, (kind, name)
+                assert refused[0][:2] == [kind, name]
+            assert not await advertise(schedd, "Submitter", "alice@home", {"MyType": "Submitter", "Node": "head"})
+            ad = pool.role("head", "collector")._registry.entries[("Submitter", "alice@home")].ad
+            assert ad["Node"] == "home"
+            for link in (startd, schedd):
+                await link.close()
+
+    run_virtual(work())
