@@ -411,7 +411,7 @@ def owner_of(call: Call, params: dict[str, Any]) -> str:
     """
     wish = params.get("owner")
     if call.identity.kind != "user" and Right.ADMINISTER not in call.identity.rights:
-        raise Refused(f"{call.identity} is no user and has no jobs", hint="call as a user: with a token, or on the machine")
+        raise Refused(f"{call.identity} is no user and has no jobs", hint="call as a user, with a token")
     if wish and wish != call.identity.name:
         if Right.ADMINISTER not in call.identity.rights:
             raise PoolError(f"{call.identity.name} may not act for {wish}")
