@@ -46,7 +46,7 @@ class Activation:
         argv, env: complete; argv[0] is what the program sees as its name.
         stdin, stdout, stderr: paths, relative ones are meant against `iwd`.
         inputs: paths to copy into the scratch directory before the start (transfer mode).
-        outputs: names in the scratch directory to bring home; None brings home what is new or changed.
+        outputs: names in the scratch directory to bring home; None brings home what is new or changed and not hidden.
         remaps: output name to the path it gets at home.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         on_failure_too: bring outputs home also when the job is evicted (ON_EXIT_OR_EVICT).
@@ -105,6 +105,25 @@ class Activation:
             values = {name: values[name] if name in values else getattr(since, name) for name in FIELDS}
         return cls(**values)
 
+    def may_bring(self, name: str) -> bool:
+        """Whether an execute machine may put something home under this name (relative, `..` excluded already).
+
+        What was asked for, under the name it gets at home; where nothing was, files of the scratch directory's top
+        that are not hidden: a machine of somebody else's must not leave a `.profile` in its user's directory.
+        """
+        first = name.partition("/")[0]
+        if self.outputs is None:
+            return "/" not in name and not hidden(name)
+        for asked in self.outputs:
+            if asked.endswith("/"):
+                if not hidden(first):
+                    return True
+                continue
+            at_home = asked if asked in self.remaps else os.path.basename(asked)
+            if name == at_home or name.startswith(f"{at_home}/"):
+                return True
+        return False
+
     def for_job(self, job: tuple[int, int], run: int) -> Activation:
         """The same start for another job of the cluster that differs in nothing else."""
         values = {name: getattr(self, name) for name in FIELDS}
@@ -113,6 +132,11 @@ class Activation:
 
 
 FIELDS = tuple(entry.name for entry in fields(Activation))
+
+
+def hidden(name: str) -> bool:
+    """Whether a file of this name is left where it is unless it is asked for: its name begins with a dot."""
+    return name.startswith(".")
 
 
 def mode_for(job: ClassAd, slot: ClassAd) -> Mode:

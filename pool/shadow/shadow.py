@@ -162,6 +162,8 @@ class Shadow:
         """Where an output belongs: its own new place, or in that of the nearest directory that has one."""
         if posixpath.isabs(name) or ".." in name.split("/"):
             raise PoolError(f"refused to write outside the job's directory: {name!r}")
+        if not start.may_bring(name):
+            raise PoolError(f"refused an output that the job was not asked for: {name!r}")
         rest = ""
         above = name
         while above:

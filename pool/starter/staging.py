@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from pool.errors import PoolError
+from pool.jobs.activation import hidden
 
 CHUNK = 256 * 1024
 
@@ -133,7 +134,7 @@ def outputs(
     asked: tuple[str, ...] | None,
     renamed: Collection[str] = (),
 ) -> list[Output]:
-    """What goes home: what was asked for, or every top-level file that is new or changed since the start.
+    """What goes home: what was asked for, or every top-level file that is new or changed, and not hidden.
 
     Args:
         renamed: names that home has another place for. Any other is put into the initial directory without the
@@ -145,7 +146,7 @@ def outputs(
     try:
         if asked is None:
             now = top_level(scratch)
-            names = sorted(name for name, mark in now.items() if before.get(name) != mark)
+            names = sorted(name for name, mark in now.items() if before.get(name) != mark and not hidden(name))
             return [Output(scratch / name, name) for name in names]
         found: list[Output] = []
         top = os.path.realpath(scratch)

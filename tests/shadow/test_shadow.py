@@ -1,0 +1,97 @@
+"""What an execute machine may put into a user's directories at a job's end: what was asked for, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pool.errors import PoolError
+from pool.jobs.activation import Activation, Mode
+from pool.shadow.executables import Executables
+from pool.shadow.files import LocalFiles
+from pool.shadow.shadow import Shadow
+from pool.wire import Stream
+
+
+@dataclass
+class Items:
+    """A stream whose other side has said all it will say."""
+
+    brought: list[Any]
+    sent: list[Any] = field(default_factory=list)
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for item in self.brought:
+            yield item
+
+    async def send(self, item: Any) -> None:
+        self.sent.append(item)
+
+    async def finish(self) -> None:
+        pass
+
+
+def start_of(home: Path, outputs: tuple[str, ...] | None, remaps: dict[str, str]) -> Activation:
+    return Activation(
+        (1, 0), 1, "alice", Mode.TRANSFER, "/bin/true", None, ("true",), {}, str(home), outputs=outputs, remaps=remaps
+    )
+
+
+async def bring(home: Path, start: Activation, *items: Any) -> Any:
+    files = LocalFiles()
+    claims = {"c": SimpleNamespace(job=object(), run=1, start=start, owner="alice")}
+    shadow = Shadow(SimpleNamespace(claims=claims), Executables(None, lambda _: files), lambda _: files)
+    stream = Items([*items, ["done"]])
+    try:
+        await shadow.bring({"claim": "c", "run": 1}, cast(Stream, stream))
+    finally:
+        await files.close()
+    return stream.sent[-1]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "remaps", "name", "place"),
+    [
+        (None, {}, "out.txt", "out.txt"),
+        (("deep/out.txt",), {}, "out.txt", "out.txt"),
+        (("deep/out.txt",), {"deep/out.txt": "b.txt"}, "deep/out.txt", "b.txt"),
+        ((".state",), {}, ".state", ".state"),
+        (("results",), {}, "results/one", "results/one"),
+        (("results/",), {}, "one", "one"),
+    ],
+)
+async def test_what_was_asked_for_comes_home(
+    tmp_path: Path, outputs: tuple[str, ...] | None, remaps: dict[str, str], name: str, place: str
+) -> None:
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    assert (await bring(tmp_path, start_of(tmp_path, outputs, remaps), ["file", name, 0o644, 2], b"hi")) == ["ok", 2]
+    assert (tmp_path / place).read_bytes() == b"hi"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "name"),
+    [
+        (None, ".profile"),
+        (None, ".ssh/authorized_keys"),
+        (None, "bin/ls"),
+        (("out.txt",), "other.txt"),
+        (("out.txt",), ".profile"),
+        (("results",), "results2"),
+        (("results/",), ".profile"),
+        ((), "any"),
+        (("out.txt",), "../out.txt"),
+    ],
+)
+async def test_what_was_not_asked_for_is_refused(tmp_path: Path, outputs: tuple[str, ...] | None, name: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for item in (["file", name, 0o644, 2], ["dir", name, 0o755]):
+        with pytest.raises(PoolError, match="refused"):
+            await bring(home, start_of(home, outputs, {}), item, b"hi")
+    assert sorted(os.listdir(home)) + os.listdir(tmp_path) == ["home"]
