@@ -121,6 +121,7 @@ _STARTD = (
         needed=True,
         live=False,
     ),
+    _expression("SLOT_WEIGHT", "Cpus", "how much a slot counts in its user's usage, an expression over its ad"),
     _text(
         "EXECUTE_DIR", "", "where jobs' scratch directories lie; in the state directory when empty", live=False
     ),

@@ -136,6 +136,8 @@ KILLING = Condition(SlotState.PREEMPTING, Activity.KILLING)
 DRAINED = Condition(SlotState.DRAINED, Activity.IDLE)
 #: Where a job is.
 OCCUPIED = frozenset({BUSY, SUSPENDED, RETIRING, VACATING, KILLING})
+#: Where a claim may be preempted for a better one (D5).
+PREEMPTIBLE = frozenset({CLAIMED_IDLE, BUSY, SUSPENDED})
 
 CONDITIONS = (
     OWNER,

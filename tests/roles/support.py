@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pool.testing.keepers import Behaviour
+from pool.testing.pool import SimPool
 
 #: Short leases and intervals, so that what takes hours takes minutes; all times are virtual anyway.
 QUICK = {"CLAIM_LEASE": "60", "UPDATE_INTERVAL": "30", "AD_LIFETIME": "100", "NEGOTIATION_INTERVAL": "60"}
@@ -11,3 +14,9 @@ QUICK = {"CLAIM_LEASE": "60", "UPDATE_INTERVAL": "30", "AD_LIFETIME": "100", "NE
 def lasting(seconds: float, code: int = 0) -> Behaviour:
     """A program that runs so long and exits with a code."""
     return Behaviour(seconds, code)
+
+
+def told(pool: SimPool, slot: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the collector knows of a slot: its ad, and the private part of it."""
+    entry = pool.role("head", "collector")._registry.entries[("Machine", slot)]
+    return entry.ad, entry.private or {}

@@ -51,7 +51,11 @@ class OwnerWatch:
             {name: settings.text(name) for name in NAMES},
             {name: settings.number(name) for name in TIMES},
         )
-        self.policy_wire: Wire = wire(self.policy)
+        self.policy_wire: Wire = {
+            **wire(self.policy),
+            "SlotWeight": [settings.text("SLOT_WEIGHT")],
+            "MaxJobRetirementTime": int(self.policy.times["MAX_JOB_RETIREMENT"]),
+        }
 
     def facts(self) -> Wire:
         """What the machine is and how busy it is now."""
@@ -84,7 +88,7 @@ class OwnerWatch:
         steady = {name: value for name, value in startd.machine.items() if name not in RESTLESS}
         if steady != self._facts:
             self._facts = steady
-            startd.publish_all()
+            startd.ads.tell_all()
 
     def evaluate(self) -> None:
         """Settle the slots that no job is in, at once."""
@@ -128,7 +132,7 @@ class OwnerWatch:
         startd, claim = self._startd, slot.claim
         if claim is not None and claim.running is not None and claim.running.ended:
             return Verdict(None)  # nothing of the job is left but its report
-        ad = ClassAd.from_wire(startd.wire_of(slot))
+        ad = ClassAd.from_wire(startd.ads.wire_of(slot))
         job = claim.ad if claim is not None else None
         verdict = judge(self.policy, ad, job, slot.condition, startd.outside.wall())
         for fault in verdict.faults:
@@ -147,7 +151,7 @@ class OwnerWatch:
         if action is Action.END_CLAIM:
             startd.drop(slot)
             return
-        startd.touch(slot, now=True)
+        startd.ads.touch(slot, now=True)
         running: Any = claim.running
         startd.log.info(
             "the owner's policy",
@@ -174,4 +178,4 @@ class OwnerWatch:
         if action in (Action.WITHDRAW, Action.OFFER):
             slot.grants.clear()
             slot.key = self._startd.outside.secret(16)
-        self._startd.touch(slot, now=True)
+        self._startd.ads.touch(slot, now=True)

@@ -23,17 +23,16 @@ from pool.policy import carve
 from pool.policy.slots import CLAIMED_IDLE, MATCHED, TABLE, UNCLAIMED, SlotEvent
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
+from pool.roles.startd.ads import SlotAds
 from pool.roles.startd.owner import OwnerWatch
 from pool.roles.startd.running import Running
-from pool.roles.startd.slots import Claim, Grant, Slot, Wire, slot_wire
+from pool.roles.startd.slots import Claim, Grant, Slot, Wire
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.starter import remove_scratch
 from pool.wire import Call, Right, Stream, method, streaming
 
 #: A match that is not claimed within this many seconds lapses.
 MATCH_LIFE = 30.0
-#: Changes of slots that nobody waits for are told to the collector after this many seconds, together.
-GATHER = 0.05
 #: A lease is renewed this many times within its length.
 RENEWALS = 3
 
@@ -69,8 +68,6 @@ class Startd(Role):
         self.keepers: Keepers = given.keepers()
         self.slots: dict[str, Slot] = {}
         self.claims: dict[str, Slot] = {}
-        self._dirty: set[str] = set()
-        self._timer: asyncio.TimerHandle | None = None
         self.execute = Path(self.settings.text("EXECUTE_DIR") or f"{given.state}/execute")
         self.advertiser = Advertiser(
             given.links,
@@ -81,6 +78,7 @@ class Startd(Role):
             self.log,
             given.instance,
         )
+        self.ads = SlotAds(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self.owner = OwnerWatch(self)
         self.machine: Wire = self.owner.facts()
@@ -93,7 +91,7 @@ class Startd(Role):
         for line in self.keepers.abilities.reduced:
             self.log.warning("reduced", extra={"what": line})
         self.owner.evaluate()
-        self.publish_all()
+        self.ads.tell_all()
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.owner.run(), "owner")
         self.spawn(self._renew_leases(), "leases")
@@ -123,7 +121,7 @@ class Startd(Role):
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
         self.owner.evaluate()
-        self.publish_all()
+        self.ads.tell_all()
 
     # -- negotiator --------------------------------------------------------------------------------------
 
@@ -144,7 +142,7 @@ class Startd(Role):
             if slot.kind != "partitionable" and slot.condition == UNCLAIMED:
                 self.owner.happen(slot, SlotEvent.MATCH)
             asyncio.get_running_loop().call_later(MATCH_LIFE, self._lapse, slot)
-            self.touch(slot)
+            self.ads.touch(slot)
             accepted.append(place)
         return {"accepted": accepted}
 
@@ -194,10 +192,10 @@ class Startd(Role):
         elif not made:
             self._to_owner_or_unclaimed(slot)
         for one in made:
-            self.touch(one)
+            self.ads.touch(one)
         return {
             "claims": [
-                {"claim": one.claim.id, "slot": f"{one.name}@{self.given.node}", "ad": self.wire_of(one)}
+                {"claim": one.claim.id, "slot": f"{one.name}@{self.given.node}", "ad": self.ads.wire_of(one)}
                 for one in made
                 if one.claim is not None
             ],
@@ -208,7 +206,7 @@ class Startd(Role):
         """The slot to claim for a job (a fresh dynamic one of a partitionable slot), or why not."""
         if slot.condition not in (UNCLAIMED, MATCHED):
             return f"slot {slot.name} is in state {slot.condition.state}"
-        ad = ClassAd.from_wire(self.wire_of(slot))
+        ad = ClassAd.from_wire(self.ads.wire_of(slot))
         now = self.outside.wall()
         if not requirements_accept(ad, job, now):
             return f"slot {slot.name} does not accept the job"
@@ -238,11 +236,12 @@ class Startd(Role):
             lease=min(max(float(params["lease"]), 1.0), self.settings.number("CLAIM_LEASE_MAX")),
             asked=now,
             born=now,
+            since=self.outside.wall(),
             link=call.connection,
             ad_wire=params["ad"],
         )
         self.claims[slot.claim.id] = slot
-        slot.key = ""
+        slot.key = self.outside.secret(16)
         self.owner.happen(slot, SlotEvent.CLAIM)
 
     @method(Right.SUBMIT)
@@ -275,7 +274,7 @@ class Startd(Role):
         claim.last = start
         claim.running = Running(self, slot, claim, start)
         self.owner.happen(slot, SlotEvent.ACTIVATE)
-        self.touch(slot)
+        self.ads.flip(slot)
         self.spawn(claim.running.run(), f"job {start.name}")
 
     @staticmethod
@@ -294,7 +293,7 @@ class Startd(Role):
         machine, shared, before = claim.verified
         if machine is self.machine and shared is claim.shared and before == rest:
             return True
-        if not requirements_accept(ClassAd.from_wire(self.wire_of(slot)), claim.ad, self.outside.wall()):
+        if not requirements_accept(ClassAd.from_wire(self.ads.wire_of(slot)), claim.ad, self.outside.wall()):
             return False
         claim.verified = (self.machine, claim.shared, rest)
         return True
@@ -333,7 +332,7 @@ class Startd(Role):
         claim.reconnected = asyncio.Event()
         running: Running | None = claim.running
         self.spawn(self._renew(call.connection, [slot]), "renew")
-        ad = self.wire_of(slot)
+        ad = self.ads.wire_of(slot)
         if running is None:
             claim.last = None
             return {"state": "idle", "ad": ad}
@@ -397,7 +396,7 @@ class Startd(Role):
         if running.ended or (slot.condition, event) not in TABLE:
             return  # it is on its way already
         self.owner.happen(slot, event)
-        self.touch(slot)
+        self.ads.touch(slot, now=True)
         await running.stop(graceful, why)
 
     # -- claims ------------------------------------------------------------------------------------------
@@ -427,8 +426,7 @@ class Startd(Role):
         if slot.kind == "dynamic" and slot.parent is not None:
             parent = slot.parent
             del self.slots[slot.name]
-            self._dirty.discard(slot.name)
-            self.advertiser.withdraw("Machine", f"{slot.name}@{self.given.node}")
+            self.ads.withdraw(slot)
             parent.resources = carve.give_back(parent.resources, slot.resources)
             parent.children -= 1
             self._to_owner_or_unclaimed(parent)
@@ -439,13 +437,13 @@ class Startd(Role):
         slot.grants.clear()
         self._new_key(slot)
         self.owner.settle(slot)
-        self.touch(slot, now=True)
+        self.ads.touch(slot, now=True)
 
     def _new_key(self, slot: Slot) -> None:
         slot.key = self.outside.secret(16)
         if slot.condition == MATCHED:
             self.owner.happen(slot, SlotEvent.LAPSE)
-        self.touch(slot, now=True)
+        self.ads.touch(slot, now=True)
 
     async def _renew_leases(self) -> None:
         while True:
@@ -505,7 +503,7 @@ class Startd(Role):
         claim.over = claim.retiring = True
         if slot.occupied:
             self.owner.happen(slot, SlotEvent.RELEASE)
-        self.touch(slot)
+        self.ads.touch(slot, now=True)
         await running.abandon()
 
     # -- slots and ads -----------------------------------------------------------------------------------
@@ -542,45 +540,17 @@ class Startd(Role):
             lease=float(note["lease"]),
             asked=now,
             born=now,
+            since=self.outside.wall(),
             link=None,
             ad_wire={},
         )
         slot.claim = claim
-        slot.key = ""
+        slot.key = self.outside.secret(16)
         self.claims[claim.id] = slot
         self.owner.happen(slot, SlotEvent.FIND)
         claim.running = Running.found(self, slot, claim, keeper)
         self.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
         self.spawn(claim.running.take_up(), f"job {claim.running.name}")
-
-    def wire_of(self, slot: Slot) -> Wire:
-        """A slot's present ad; not to be changed."""
-        return slot_wire(slot, self.machine, self.given.node, self.given.address, self.owner.policy_wire)
-
-    def touch(self, slot: Slot, *, now: bool = False) -> None:
-        """A slot has changed: tell the collector, at once or gathered with other changes."""
-        if self.slots.get(slot.name) is not slot:
-            return
-        self._dirty.add(slot.name)
-        if now:
-            self._publish_dirty()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(GATHER, self._publish_dirty)
-
-    def publish_all(self) -> None:
-        self._dirty.update(self.slots)
-        self._publish_dirty()
-
-    def _publish_dirty(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        dirty, self._dirty = self._dirty, set()
-        for name in dirty:
-            slot = self.slots.get(name)
-            if slot is not None:
-                private = {"ClaimId": slot.key} if slot.claim is None and slot.key else None
-                self.advertiser.publish("Machine", f"{name}@{self.given.node}", self.wire_of(slot), private)
 
 
 def _same(secret: str, shown: Any) -> bool:

@@ -68,7 +68,7 @@ class Running:
         #: Set when an abandoned job is dead and its slot free.
         self.gone = asyncio.Event()
         self._graceful = True
-        self._began = startd.outside.wall()
+        self.began = startd.outside.wall()
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ class Running:
         )
         running = cls(startd, slot, claim, start)
         running.forgot = True
-        running._began = float(note.get("began") or running._began)
+        running.began = float(note.get("began") or running.began)
         account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
         running.starter = Starter.found(keeper, start, account, running._place(), startd.keepers, HomeLink(claim))
         return running
@@ -311,7 +311,7 @@ class Running:
             startd.drop(slot)
             return
         if following is None:
-            startd.touch(slot)
+            startd.ads.flip(slot)
             return
         try:
             startd.begin(slot, claim, following)
@@ -350,7 +350,7 @@ class Running:
     def _tell_start(self) -> None:
         self._teller = asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
         if not self._told_start:
-            self._tell("started", {"started": self._began})
+            self._tell("started", {"started": self.began})
 
     def _tell_usage(self) -> None:
         self.startd.spawn(self._usage(), "usage")
@@ -425,5 +425,5 @@ class Running:
             "resources": slot.resources,
             "job": list(self.start.job),
             "run": self.start.run,
-            "began": self._began,
+            "began": self.began,
         }

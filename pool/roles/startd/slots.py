@@ -13,7 +13,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
-from pool.policy.slots import OCCUPIED, OWNER, Action, Condition, SlotEvent, step
+from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, Action, Condition, SlotEvent, step
 
 Wire = dict[str, Any]
 Resources = dict[str, float | int]
@@ -40,7 +40,8 @@ class Claim:
         ad_wire: the ad of the job that runs, or of the one the claim was made for.
         last, shared: the start that was ordered last, and what its job's ad shares with its cluster: the
             next order may say only what is different.
-        verified: what the slot accepted last, so that the same is not asked twice.
+        verified, ranked: what the slot accepted last, and how much it likes it, so that the same is not asked twice.
+        since: wall time at which the claim was made.
         running: the job that is here, from its activation until its end is acknowledged.
         retiring: no other job follows the present one.
         over: it has ended for everybody else, and is kept until its job is dead.
@@ -53,12 +54,14 @@ class Claim:
     lease: float
     asked: float
     born: float
+    since: float
     link: Any
     ad_wire: Wire
     running: Any = None
     last: Activation | None = None
     shared: Wire = field(default_factory=dict)
     verified: tuple[Any, Any, Any] = (None, None, None)
+    ranked: tuple[Any, Any, float] = (None, None, 0.0)
     place: Any = None
     reconnected: asyncio.Event = field(default_factory=asyncio.Event)
     retiring: bool = False
@@ -86,7 +89,8 @@ class Slot:
     Attributes:
         kind: static, partitionable or dynamic.
         resources: what it has by name (Cpus, Memory in MB, Disk in KiB, GPUs); for a partitionable slot what is left.
-        key: the secret that a grant carries; made anew when it has been used up.
+        key: the secret that a grant carries; made anew when it has been used up. While the slot is claimed a grant
+            with it preempts the claim.
         condition: state and activity; changed by `happen` alone.
         since, since_activity: wall seconds at which it came into its state, and into its activity.
     """
@@ -108,6 +112,15 @@ class Slot:
     def occupied(self) -> bool:
         """Whether a job is in it."""
         return self.condition in OCCUPIED
+
+    @property
+    def grantable(self) -> bool:
+        """Whether the negotiator may grant it to somebody: it is free, or a better job may take it over (D5)."""
+        claim = self.claim
+        if not self.key or claim is None:
+            return bool(self.key)
+        known = claim.running is None or not claim.running.forgot
+        return known and not claim.retiring and self.condition in PREEMPTIBLE
 
     def happen(self, event: SlotEvent, now: float) -> Action:
         """Go where the table leads; returns what has to be done about it.
@@ -153,10 +166,12 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
     if slot.claim is not None:
         wire["RemoteOwner"] = slot.claim.owner
         wire["RemoteUser"] = slot.claim.submitter
-        wire["ClientMachine"] = slot.claim.node
+        wire["ClientMachine"] = wire["ScheddName"] = slot.claim.node
+        wire["ClaimStart"] = int(slot.claim.since)
         running = slot.claim.running
         if running is not None:
             wire["JobId"] = running.name
+            wire["JobStart"] = int(running.began)
     return wire
 
 

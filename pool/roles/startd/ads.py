@@ -1,0 +1,121 @@
+"""The ads of a startd's slots, and when the collector is told of them: at once, or gathered.
+
+A claimed slot goes on advertising, so that it can be matched with a better job (D6, RL 4.3): what it holds, for whom,
+how much this machine likes the job there, and in the private part the id with which a preempting grant is made. What
+somebody waits for (a slot that became free, an owner who is back) is told at once. That a job on a kept claim ends
+and the next one begins is told once in a while: with short jobs it happens a thousand times a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import ClassAd, rank
+from pool.roles.startd.slots import Claim, Slot, Wire, slot_wire
+
+if TYPE_CHECKING:
+    from pool.roles.startd.role import Startd
+
+#: Changes of slots that nobody waits for are told to the collector after this many seconds, together.
+GATHER = 0.05
+#: What jobs come and go on a kept claim is told this often at most, seconds.
+FLIPS = 1.0
+
+
+class SlotAds:
+    """The ads of one startd's slots."""
+
+    def __init__(self, startd: Startd) -> None:
+        self._startd = startd
+        self._due: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wire_of(self, slot: Slot) -> Wire:
+        """A slot's present ad; not to be changed."""
+        startd = self._startd
+        wire = slot_wire(slot, startd.machine, startd.given.node, startd.given.address, startd.owner.policy_wire)
+        if slot.claim is not None:
+            wire |= self._held(slot.claim, wire)
+        return wire
+
+    def touch(self, slot: Slot, *, now: bool = False) -> None:
+        """A slot has changed: tell the collector, at once or gathered with other changes."""
+        if self._startd.slots.get(slot.name) is not slot:
+            return
+        if now:
+            self._due.pop(slot.name, None)
+            self._tell(slot)
+        else:
+            self._tell_at(slot, asyncio.get_running_loop().time() + GATHER)
+
+    def flip(self, slot: Slot) -> None:
+        """A job on a claim that is kept has begun or ended."""
+        if self._startd.slots.get(slot.name) is slot:
+            told = self._told.get(slot.name, -FLIPS)
+            self._tell_at(slot, max(asyncio.get_running_loop().time() + GATHER, told + FLIPS))
+
+    def tell_all(self) -> None:
+        """Something that all slots' ads say has changed."""
+        self._due.clear()
+        for slot in list(self._startd.slots.values()):
+            self._tell(slot)
+
+    def withdraw(self, slot: Slot) -> None:
+        """There is no such slot any more."""
+        self._due.pop(slot.name, None)
+        self._told.pop(slot.name, None)
+        self._startd.advertiser.withdraw("Machine", self._name(slot))
+
+    def _tell_at(self, slot: Slot, due: float) -> None:
+        if due < self._due.get(slot.name, due + 1.0):
+            self._due[slot.name] = due
+            if self._timer is None or self._timer.when() > due:
+                self._wait_until(due)
+
+    def _name(self, slot: Slot) -> str:
+        return f"{slot.name}@{self._startd.given.node}"
+
+    def _wait_until(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(due, self._gathered)
+
+    def _gathered(self) -> None:
+        self._timer = None
+        soon = asyncio.get_running_loop().time() + GATHER
+        for name in [name for name, due in self._due.items() if due <= soon]:
+            del self._due[name]
+            slot = self._startd.slots.get(name)
+            if slot is not None:
+                self._tell(slot)
+        if self._due:
+            self._wait_until(min(self._due.values()))
+
+    def _tell(self, slot: Slot) -> None:
+        self._told[slot.name] = asyncio.get_running_loop().time()
+        private = {"ClaimId": slot.key} if slot.grantable else None
+        self._startd.advertiser.publish("Machine", self._name(slot), self.wire_of(slot), private)
+
+    def _held(self, claim: Claim, wire: Wire) -> Wire:
+        """What the job in a claimed slot adds to its ad."""
+        held: Wire = {"CurrentRank": self._rank(claim, wire)}
+        limits = claim.ad_wire.get("ConcurrencyLimits")
+        if isinstance(limits, list):
+            limits = claim.ad.value("ConcurrencyLimits", None, target=ClassAd.from_wire(wire))
+        if isinstance(limits, str):
+            held["ConcurrencyLimits"] = limits
+        return held
+
+    def _rank(self, claim: Claim, wire: Wire) -> float:
+        """How much the machine likes the claim's job; worked out once for each job and each look at the machine."""
+        startd = self._startd
+        preference = startd.owner.policy.expressions["RANK"].value
+        if isinstance(preference, (bool, int, float)):
+            return float(preference)
+        job, machine, found = claim.ranked
+        if job is not claim.ad_wire or machine is not startd.machine:
+            found = rank(ClassAd.from_wire(wire), claim.ad, startd.outside.wall())
+            claim.ranked = (claim.ad_wire, startd.machine, found)
+        return found

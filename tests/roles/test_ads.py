@@ -1,0 +1,87 @@
+"""What slots say of themselves while they are claimed (D6), and how often."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
+from pool.testing.pool import BEGINNING, SimPool
+from tests.roles.support import QUICK, told
+
+
+def test_a_claimed_slot_goes_on_advertising() -> None:
+    async def work() -> None:
+        async with SimPool(51, settings={**QUICK, "RANK": "TARGET.Worth", "SLOT_WEIGHT": "Cpus * 2"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(500.0))
+            await asyncio.sleep(1.0)
+            free, secret = told(pool, "slot1@m1")
+            assert (free["State"], free["Activity"]) == ("Unclaimed", "Idle")
+            assert "CurrentRank" not in free
+            await asyncio.sleep(99.0)
+            wants = {"Worth": 2.5, "ConcurrencyLimits": "matlab:2"}
+            cluster = await pool.submit("head", ad=wants)
+            await asyncio.sleep(10.0)
+            ad, id_now = told(pool, "slot1@m1")
+            assert {name: ad[name] for name in ("State", "Activity", "RemoteUser", "RemoteOwner", "ScheddName")} == {
+                "State": "Claimed",
+                "Activity": "Busy",
+                "RemoteUser": "alice@head",
+                "RemoteOwner": "alice",
+                "ScheddName": "head",
+            }
+            assert (ad["JobId"], ad["CurrentRank"], ad["ConcurrencyLimits"]) == (f"{cluster}.0", 2.5, "matlab:2")
+            assert ad["EnteredCurrentState"] == ad["ClaimStart"] == ad["JobStart"] == BEGINNING + 100
+            assert (ad["SlotWeight"], ad["MaxJobRetirementTime"], ad["Cpus"]) == (["Cpus * 2"], 0, 1)
+            assert id_now["ClaimId"] != secret["ClaimId"]
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_dynamic_slots_may_be_preempted_and_leaving_ones_not() -> None:
+    async def work() -> None:
+        async with SimPool(52, settings={**QUICK, "SLOTS": "partitionable"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(500.0, stubborn=True))
+            await pool.submit("head", ad={"JobMaxVacateTime": 100})
+            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await asyncio.sleep(1.0)
+            ad, private = told(pool, "slot1_1@m1")
+            assert ad["Activity"] == "Busy"
+            assert private["ClaimId"]
+            await pool.act("head", "alice", action="vacate", all=True)
+            startd = pool.role("m1", "startd")
+            await startd.evict(startd.slots["slot1_1"], True, "wanted")
+            await asyncio.sleep(1.0)
+            ad, private = told(pool, "slot1_1@m1")
+            assert (ad["State"], private) == ("Preempting", {})
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_jobs_that_come_and_go_on_a_claim_are_told_once_in_a_while() -> None:
+    async def work() -> None:
+        async with SimPool(53, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(0.02))
+            await asyncio.sleep(1.0)
+            await pool.submit("head", count=500)
+            said: set[Any] = set()
+            await pool.until(lambda: said.add(_known(pool)) or pool.queued("head") == 0, within=600, step=0.02)
+            took = asyncio.get_running_loop().time()
+            assert len(pool.witness.starts) == 500
+            assert 2 < len(said) <= took + 4
+            await asyncio.sleep(5.0)
+            assert told(pool, "slot1@m1")[0]["State"] == "Unclaimed"
+            pool.sound()
+
+    run_virtual(work())
+
+
+def _known(pool: SimPool) -> Any:
+    ad, _ = told(pool, "slot1@m1")
+    return ad.get("Activity"), ad.get("JobId")
