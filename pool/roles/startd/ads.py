@@ -9,7 +9,7 @@ and the next one begins is told once in a while: with short jobs it happens a th
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pool.classad import ClassAd, rank
 from pool.roles.startd.slots import Claim, Slot, Wire, slot_wire
