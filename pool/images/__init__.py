@@ -1,0 +1,26 @@
+"""Where checkpoint images lie: content-addressed, compressed, committed as a whole or not at all (C4, C5; VS 5.3).
+
+    a directory the keeper wrote -> chunks (by content, each once) + one manifest -> a directory the keeper restores
+
+Start reading at `store.py`; `manifest.py` is what a checkpoint is made of, `chunks.py` how its bytes lie on disk, and
+`carrying.py` how an image goes from one store to another. What is in an image is the keeper's business, and when
+one is made `pool.policy.checkpoints`'.
+"""
+
+from pool.images.carrying import receive_image, send_image
+from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
+from pool.images.manifest import Manifest, Part
+from pool.images.store import Draft, ImageStore
+
+__all__ = [
+    "Draft",
+    "ImageDamaged",
+    "ImageError",
+    "ImageGone",
+    "ImageStore",
+    "Manifest",
+    "NoRoom",
+    "Part",
+    "receive_image",
+    "send_image",
+]

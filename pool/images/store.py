@@ -1,0 +1,370 @@
+"""The image store of one node: checkpoints by job and generation, with a quota.
+
+A checkpoint begins as a `Draft`: its chunks are put down in any order, and it counts for nothing until `commit` has
+synchronised them and renamed the manifest into place (VS 5.3's tentative and permanent checkpoint). What a crash
+leaves of a draft is found when the store is opened, and dropped. The newest checkpoint of a job is never dropped to
+make room, and neither is what it needs.
+
+Every method blocks on the disk: callers on an event loop use a thread. Methods may be called from several threads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from pool.images.chunks import Chunks, compress, digest_of, expand
+from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
+from pool.images.manifest import CHUNK, HOLE, Manifest, Part
+
+#: Generations kept of each job while there is room: one to restore, and one to fall back to.
+KEEP = 2
+_ZEROS = bytes(CHUNK)
+_SUFFIX = ".manifest"
+
+
+class ImageStore:
+    """The checkpoints in one directory.
+
+    Args:
+        directory: made where it is missing; nobody else writes there.
+        quota: bytes on disk; None for no bound but the disk's.
+        keep: generations of a job that are kept while there is room.
+    """
+
+    def __init__(self, directory: Path, *, quota: int | None = None, keep: int = KEEP) -> None:
+        self._manifests_in = directory / "jobs"
+        self._keep = max(keep, 1)
+        self._lock = threading.RLock()
+        self._jobs: dict[str, dict[int, Manifest]] = {}
+        self._uses: Counter[bytes] = Counter()
+        self._drafts: set[Draft] = set()
+        self.quota = quota
+        self.damaged: list[str] = []
+        try:
+            self._manifests_in.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._chunks = Chunks(directory / "chunks")
+            self._read()
+        except OSError as error:
+            raise _failed("open", directory, error) from error
+        for digest in [digest for digest in self._chunks if not self._uses[digest]]:
+            self._chunks.drop(digest)
+
+    # -- what there is -----------------------------------------------------------------------------------
+
+    @property
+    def used(self) -> int:
+        """Bytes on disk."""
+        return self._chunks.used
+
+    def jobs(self) -> list[str]:
+        """The jobs that have a checkpoint here."""
+        with self._lock:
+            return sorted(self._jobs)
+
+    def generations(self, job: str) -> list[int]:
+        """A job's checkpoints, oldest first."""
+        with self._lock:
+            return sorted(self._jobs.get(job, ()))
+
+    def manifest(self, job: str, generation: int | None = None) -> Manifest:
+        """A checkpoint, by default the newest.
+
+        Raises:
+            ImageGone: there is none.
+        """
+        with self._lock:
+            found = self._jobs.get(job, {})
+            number = max(found, default=None) if generation is None else generation
+            if number is None or number not in found:
+                which = f"checkpoint {generation} of" if generation is not None else "checkpoint of"
+                raise ImageGone(f"there is no {which} job {job} here")
+            return found[number]
+
+    def packed(self, digest: bytes) -> bytes:
+        """A chunk as it travels. Raises ImageGone."""
+        return self._chunks.packed(digest)
+
+    # -- taking in ---------------------------------------------------------------------------------------
+
+    def begin(self, job: str) -> Draft:
+        """Begin a checkpoint of a job; several may be under way."""
+        with self._lock:
+            draft = Draft(self, job)
+            self._drafts.add(draft)
+            return draft
+
+    def keep(self, job: str, directory: Path, created: float, **facts: Any) -> Manifest:
+        """Take in an image that a keeper has written into a directory, as the job's next generation.
+
+        Raises:
+            NoRoom: quota or disk are used up. Nothing of it stays.
+            ImageError: the directory cannot be read, or the disk fails.
+        """
+        with self.begin(job) as draft:
+            return draft.commit(draft.take_in(directory), created, facts=tuple(sorted(facts.items())))
+
+    def _put(self, draft: Draft, digest: bytes, packed: bytes) -> None:
+        with self._lock:
+            draft.pinned.add(digest)
+            if digest in self._chunks:
+                return
+            self._make_room(len(packed))
+            try:
+                self._chunks.put(digest, packed)
+            except OSError as error:
+                raise _failed("keep a checkpoint in", self._manifests_in.parent, error) from error
+
+    def _commit(self, draft: Draft, manifest: Manifest) -> Manifest:
+        missing = [digest for digest in manifest.digests() if digest not in self._chunks]
+        if missing:
+            raise ImageError(f"{len(missing)} chunks of the checkpoint of job {manifest.job} are missing", retry=True)
+        folder = self._manifests_in / _folder_of(manifest.job)
+        path = folder / f"{manifest.generation:09d}{_SUFFIX}"
+        try:
+            self._chunks.sync(manifest.digests())
+            folder.mkdir(exist_ok=True, mode=0o700)
+            aside = path.with_suffix(".part")
+            with aside.open("wb") as handle:
+                handle.write(manifest.pack())
+                handle.flush()
+                os.fsync(handle.fileno())
+            aside.replace(path)
+            for directory in (folder, self._manifests_in):
+                _sync_directory(directory)
+        except OSError as error:
+            raise _failed("commit a checkpoint in", folder, error) from error
+        with self._lock:
+            self._jobs.setdefault(manifest.job, {})[manifest.generation] = manifest
+            self._uses.update(manifest.digests())
+            self._drop_superseded(manifest.job, self._keep)
+        return manifest
+
+    def _end(self, draft: Draft) -> None:
+        """A draft was committed or given up: what only it needed goes."""
+        with self._lock:
+            self._drafts.discard(draft)
+            for digest in draft.pinned:
+                self._drop_unused(digest)
+
+    # -- giving out --------------------------------------------------------------------------------------
+
+    def restore(self, manifest: Manifest, directory: Path) -> None:
+        """Write an image's files into an empty directory, holes left as holes.
+
+        Raises:
+            ImageDamaged, ImageGone: a chunk is not what it was or not there; the store itself stays as it is.
+            ImageError: the directory cannot be written.
+        """
+        try:
+            for part in manifest.parts:
+                path = directory / part.name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("xb") as handle:
+                    os.fchmod(handle.fileno(), part.mode)
+                    for index, digest in enumerate(part.chunks):
+                        if digest == HOLE:
+                            handle.seek(part.length(index), os.SEEK_CUR)
+                        else:
+                            data = expand(digest, self.packed(digest))
+                            if len(data) != part.length(index):
+                                raise ImageDamaged(f"chunk {digest.hex()} is of another length than {part.name} says")
+                            handle.write(data)
+                    handle.truncate(part.size)
+        except OSError as error:
+            raise _failed("write a checkpoint to", directory, error) from error
+
+    # -- letting go --------------------------------------------------------------------------------------
+
+    def drop(self, job: str, generation: int | None = None) -> None:
+        """Forget one checkpoint of a job, or all of them; what is not there is no error."""
+        with self._lock:
+            for number in [generation] if generation is not None else self.generations(job):
+                self._forget(job, number)
+            if not self._jobs.get(job):
+                shutil.rmtree(self._manifests_in / _folder_of(job), ignore_errors=True)
+
+    def _make_room(self, wanted: int) -> None:
+        if self.quota is None or self.used + wanted <= self.quota:
+            return
+        for job in sorted(self._jobs, key=lambda job: min(m.created for m in self._jobs[job].values())):
+            self._drop_superseded(job, 1)
+            if self.used + wanted <= self.quota:
+                return
+        raise NoRoom(
+            f"no room for a checkpoint: {self.used} of {self.quota} bytes are used by the last checkpoints of jobs",
+            hint="raise CHECKPOINT_QUOTA, or let jobs end",
+            retry=True,
+        )
+
+    def _drop_superseded(self, job: str, keep: int) -> None:
+        found = self._jobs.get(job, {})
+        newest = sorted(found)[-keep:]
+        needed = set(newest).union(*(found[number].needs for number in newest)) if newest else set()
+        for number in sorted(set(found) - needed):
+            self._forget(job, number)
+
+    def _forget(self, job: str, generation: int) -> None:
+        manifest = self._jobs.get(job, {}).pop(generation, None)
+        if manifest is None:
+            return
+        # The manifest goes first: a crash in between leaves chunks that the next opening drops.
+        (self._manifests_in / _folder_of(job) / f"{generation:09d}{_SUFFIX}").unlink(missing_ok=True)
+        for digest in manifest.digests():
+            self._uses[digest] -= 1
+            self._drop_unused(digest)
+        if not self._jobs[job]:
+            del self._jobs[job]
+
+    def _drop_unused(self, digest: bytes) -> None:
+        if self._uses[digest] <= 0 and not any(digest in draft.pinned for draft in self._drafts):
+            del self._uses[digest]
+            self._chunks.drop(digest)
+
+    # -- opening -----------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        for folder in sorted(self._manifests_in.iterdir()):
+            for path in sorted(folder.iterdir()):
+                if path.suffix == ".part":
+                    path.unlink()  # a commit that did not come to its rename
+                if path.suffix != _SUFFIX:
+                    continue
+                try:
+                    manifest = Manifest.unpack(path.read_bytes())
+                    if any(digest not in self._chunks for digest in manifest.digests()):
+                        raise ImageDamaged("chunks of it are missing")
+                    if _folder_of(manifest.job) != folder.name:
+                        raise ImageDamaged("it is another job's")
+                except ImageDamaged as error:
+                    self.damaged.append(f"{path}: {error.message}")
+                    path.rename(path.with_suffix(".damaged"))
+                    continue
+                self._jobs.setdefault(manifest.job, {})[manifest.generation] = manifest
+                self._uses.update(manifest.digests())
+
+
+class Draft:
+    """A checkpoint in the making; a context manager that leaves nothing behind unless it was committed.
+
+    Attributes:
+        pinned: chunks that must stay for it.
+    """
+
+    def __init__(self, store: ImageStore, job: str) -> None:
+        self._store = store
+        self.job = job
+        self.pinned: set[bytes] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store._end(self)
+
+    def missing(self, manifest: Manifest) -> list[bytes]:
+        """The chunks of somebody's manifest that have to come; those that are here stay here from now on."""
+        with self._store._lock:
+            found: list[bytes] = []
+            for digest in manifest.digests():
+                if digest in self._store._chunks:
+                    self.pinned.add(digest)
+                else:
+                    found.append(digest)
+            return found
+
+    def put(self, digest: bytes, packed: bytes) -> None:
+        """A chunk as it travels, looked at before it is kept.
+
+        Raises:
+            ImageDamaged: it is not the chunk of that name.
+            NoRoom, ImageError
+        """
+        expand(digest, packed)
+        self._store._put(self, digest, packed)
+
+    def take_in(self, directory: Path) -> tuple[Part, ...]:
+        """Put down what a directory holds.
+
+        Raises:
+            NoRoom, ImageError
+        """
+        parts: list[Part] = []
+        try:
+            for path in sorted(_files(directory)):
+                status = path.stat()
+                chunks: list[bytes] = []
+                with path.open("rb") as handle:
+                    while data := handle.read(CHUNK):
+                        chunks.append(self._piece(data))
+                if len(chunks) != -(-status.st_size // CHUNK):
+                    raise ImageError("the checkpoint changed while it was stored", retry=True)
+                name = str(path.relative_to(directory))
+                parts.append(Part(name, status.st_size, status.st_mode & 0o777, tuple(chunks)))
+        except OSError as error:
+            raise _failed("read the checkpoint in", directory, error) from error
+        return tuple(parts)
+
+    def _piece(self, data: bytes) -> bytes:
+        if data == _ZEROS[: len(data)]:
+            return HOLE
+        digest = digest_of(data)
+        self._store._put(self, digest, b"" if digest in self._store._chunks else compress(data))
+        return digest
+
+    def commit(
+        self,
+        parts: tuple[Part, ...],
+        created: float,
+        *,
+        generation: int | None = None,
+        needs: tuple[int, ...] = (),
+        facts: tuple[tuple[str, Any], ...] = (),
+    ) -> Manifest:
+        """Make it a checkpoint of the job: it is on disk, whole, when this returns.
+
+        Args:
+            generation: its number where it has one already; by default the next of the job.
+
+        Raises:
+            ImageError: a chunk is missing, the number was used, or the disk fails.
+        """
+        known = self._store.generations(self.job)
+        number = (known[-1] + 1 if known else 1) if generation is None else generation
+        if number in known:
+            raise ImageError(f"job {self.job} has a checkpoint {number} already")
+        return self._store._commit(self, Manifest(self.job, number, created, parts, needs, facts))
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = Path(folder, name)
+            if path.is_file() and not path.is_symlink():
+                yield path
+
+
+def _folder_of(job: str) -> str:
+    """A job's directory: its id, whatever is in it, as one plain name."""
+    plain = "".join(char if char.isalnum() or char in "._-@" else f"%{ord(char):02x}" for char in job)
+    return plain.replace("..", "%2e.")
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _failed(operation: str, where: Path, error: OSError) -> ImageError:
+    text = f"cannot {operation} {where}: {(error.strerror or str(error)).lower()}"
+    if error.errno in (28, 122):
+        return NoRoom(text, hint="free some space", retry=True)
+    return ImageError(text, retry=True)
