@@ -1,0 +1,127 @@
+"""When a checkpoint is made, what for, and what becomes of a job whose checkpoint fails (C3, C4, C7; EV 2.7, RL 4.2).
+
+Pure: the starter asks when the next one is due and what to do when the owner wants the machine, the schedd which
+checkpoint a start goes on from. How one is made is the keeper's business, where it lies `pool.images`'.
+
+The papers' rhythm: the first checkpoint after half an hour, and from then on at twice the interval up to two hours,
+since a machine that has been left alone for long tends to be left alone for longer (EV 2.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pool.classad import ClassAd
+
+#: What a job may say of an interval or a count: between these many seconds.
+SHORTEST, LONGEST = 1.0, 30 * 86400.0
+#: Restores that may fail on one machine before the job is not sent there again.
+MOST_FAILURES = 3
+
+
+class Wish(StrEnum):
+    """What the description file says: `checkpoint = off | auto | self | required`."""
+
+    OFF = "off"  # never
+    AUTO = "auto"  # where it can be done; a job that cannot be saved runs on, marked so
+    SELF = "self"  # the job writes its own, and ends with an agreed code when it has
+    REQUIRED = "required"  # a job that cannot be saved is held instead of run
+
+
+class Cause(StrEnum):
+    """What a checkpoint is made for."""
+
+    PERIODIC = "periodic"
+    DEMAND = "demand"  # `poolnode checkpoint`
+    VACATE = "vacate"  # the last one before the job leaves its machine
+    REMOVE = "remove"  # `poolnode rm --checkpoint`
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """When periodic checkpoints come.
+
+    Attributes:
+        first: seconds of running until the first; 0 or less for none at all.
+        most: the longest interval, seconds.
+        factor: what each interval is multiplied by to give the next.
+    """
+
+    first: float = 1800.0
+    most: float = 7200.0
+    factor: float = 2.0
+
+    def interval(self, made: int) -> float | None:
+        """Seconds of running until the next, when so many were made since the start on this machine."""
+        if self.first <= 0:
+            return None
+        if self.factor <= 1 or self.first >= self.most:
+            return min(self.first, self.most)
+        # Not by a power: a job of a year has made thousands of them.
+        interval = self.first
+        for _ in range(made):
+            interval *= self.factor
+            if interval >= self.most:
+                return self.most
+        return interval
+
+
+def wish_of(job: ClassAd) -> Wish:
+    """What a job wants; what is not understood counts as AUTO."""
+    text = job.value("JobCheckpoint", None)
+    if isinstance(text, str) and text.lower() in set(Wish):
+        return Wish(text.lower())
+    return Wish.SELF if job.value("SuccessCheckpointExitCode", None) is not None else Wish.AUTO
+
+
+def rhythm_of(job: ClassAd, pool: Rhythm) -> Rhythm:
+    """The rhythm of a job: the pool's, or the job's own `checkpoint_interval`, at which it then stays."""
+    own = job.value("CheckpointInterval", None)
+    if isinstance(own, bool) or not isinstance(own, (int, float)):
+        return pool
+    if own <= 0:
+        return Rhythm(first=0.0)
+    seconds = min(max(float(own), SHORTEST), LONGEST)
+    return Rhythm(seconds, seconds, 1.0)
+
+
+def before_leaving(wish: Wish, allowed: bool, resumable: bool, ran: float, worth: float) -> bool:
+    """Whether a last checkpoint is made before a job leaves its machine.
+
+    Args:
+        allowed: what the machine's owner says of it (WANT_CHECKPOINT).
+        resumable: nothing was found in the job that cannot be saved.
+        ran: seconds the job has run since its last checkpoint, or since its start.
+        worth: seconds of work below which it is not worth the owner's time.
+    """
+    return wish in (Wish.AUTO, Wish.REQUIRED) and allowed and resumable and ran >= worth
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try to go on from a checkpoint, that failed."""
+
+    machine: str
+    generation: int
+
+
+def go_on_from(generations: Iterable[int], failed: Iterable[Attempt]) -> int | None:
+    """The checkpoint a job's next start goes on from: the newest that has not failed; None for its beginning.
+
+    A checkpoint is given up when it has failed on two machines, or as often as it may on one: a machine of its own
+    trouble does not cost the job its work.
+    """
+    tries = list(failed)
+    for generation in sorted(generations, reverse=True):
+        machines = [attempt.machine for attempt in tries if attempt.generation == generation]
+        if len(set(machines)) < 2 and len(machines) < MOST_FAILURES:
+            return generation
+    return None
+
+
+def shunned(failed: Iterable[Attempt]) -> tuple[str, ...]:
+    """The machines a job is not sent to again: those where going on failed thrice."""
+    machines = [attempt.machine for attempt in failed]
+    return tuple(sorted({machine for machine in machines if machines.count(machine) >= MOST_FAILURES}))

@@ -1,0 +1,96 @@
+"""When checkpoints are made, and what a start goes on from."""
+
+from __future__ import annotations
+
+import pytest
+
+from pool.classad import ClassAd
+from pool.policy.checkpoints import Attempt, Rhythm, Wish, before_leaving, go_on_from, rhythm_of, shunned, wish_of
+
+
+def test_the_papers_rhythm() -> None:
+    """EV 2.7: after 30 minutes, then twice the interval, up to 2 hours."""
+    minutes = [interval / 60 for made in range(6) if (interval := Rhythm().interval(made)) is not None]
+    assert minutes == [30, 60, 120, 120, 120, 120]
+    assert Rhythm().interval(10**6) == 7200
+
+
+@pytest.mark.parametrize(
+    ("rhythm", "intervals"),
+    [
+        (Rhythm(0), [None, None]),
+        (Rhythm(-5), [None, None]),
+        (Rhythm(60, 60, 1), [60, 60]),
+        (Rhythm(100, 30), [30, 30]),
+        (Rhythm(10, 1000, 10), [10, 100, 1000, 1000]),
+        (Rhythm(10, 1000, 0.5), [10, 10]),
+    ],
+)
+def test_other_rhythms(rhythm: Rhythm, intervals: list[float | None]) -> None:
+    assert [rhythm.interval(made) for made in range(len(intervals))] == intervals
+
+
+@pytest.mark.parametrize(
+    ("text", "wish"),
+    [
+        ("", Wish.AUTO),
+        ('JobCheckpoint = "off"', Wish.OFF),
+        ('JobCheckpoint = "Required"', Wish.REQUIRED),
+        ('JobCheckpoint = "nonsense"', Wish.AUTO),
+        ("JobCheckpoint = 7", Wish.AUTO),
+        ("SuccessCheckpointExitCode = 85", Wish.SELF),
+        ('SuccessCheckpointExitCode = 85\nJobCheckpoint = "auto"', Wish.AUTO),
+    ],
+)
+def test_what_a_job_wants(text: str, wish: Wish) -> None:
+    assert wish_of(ClassAd.from_long(text)) is wish
+
+
+@pytest.mark.parametrize(
+    ("text", "rhythm"),
+    [
+        ("", Rhythm()),
+        ("CheckpointInterval = 60", Rhythm(60, 60, 1)),
+        ("CheckpointInterval = 0", Rhythm(0)),
+        ("CheckpointInterval = 0.001", Rhythm(1, 1, 1)),
+        ("CheckpointInterval = true", Rhythm()),
+        ('CheckpointInterval = "often"', Rhythm()),
+        ("CheckpointInterval = error", Rhythm()),
+    ],
+)
+def test_a_jobs_own_rhythm(text: str, rhythm: Rhythm) -> None:
+    assert rhythm_of(ClassAd.from_long(text), Rhythm()) == rhythm
+
+
+@pytest.mark.parametrize(
+    ("wish", "allowed", "resumable", "ran", "made"),
+    [
+        (Wish.AUTO, True, True, 60, True),
+        (Wish.REQUIRED, True, True, 60, True),
+        (Wish.AUTO, True, True, 5, False),
+        (Wish.AUTO, False, True, 60, False),
+        (Wish.AUTO, True, False, 60, False),
+        (Wish.OFF, True, True, 60, False),
+        (Wish.SELF, True, True, 60, False),
+    ],
+)
+def test_the_last_one(wish: Wish, allowed: bool, resumable: bool, ran: float, made: bool) -> None:
+    assert before_leaving(wish, allowed, resumable, ran, 10) is made
+
+
+def test_a_restore_that_fails_never_eats_the_work() -> None:
+    """The next start falls back to the one before, then to the beginning; one bad machine costs nothing."""
+    assert go_on_from([], []) is None
+    assert go_on_from([3, 4], []) == 4
+    bad = [Attempt("a", 4)]
+    assert go_on_from([3, 4], bad) == 4
+    assert go_on_from([3, 4], [*bad, Attempt("b", 4)]) == 3
+    assert go_on_from([3, 4], [Attempt("a", 4)] * 3) == 3
+    assert go_on_from([3], [Attempt("a", 3), Attempt("b", 3)]) is None
+    assert go_on_from([5], [Attempt("a", 3), Attempt("b", 3)]) == 5
+
+
+def test_a_machine_where_it_failed_thrice_is_shunned() -> None:
+    tries = [Attempt("a", 4), Attempt("a", 4), Attempt("b", 4)]
+    assert shunned(tries) == ()
+    assert shunned([*tries, Attempt("a", 3)]) == ("a",)
