@@ -37,6 +37,7 @@ from pool.roles.base import Role, Surroundings
 from pool.roles.links import Links
 from pool.roles.startd.running import PRIVATE
 from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
+from pool.wire.shapes import TEXTS, optional
 
 ROLES = ("collector", "negotiator", "schedd", "startd")
 SOCKET, PORT = "node.sock", "port"
@@ -337,12 +338,21 @@ class NodeService(Service):
             "uid_domain": node.settings.text("UID_DOMAIN"),
         }
 
-    @method(Right.READ)
+    @method(Right.READ, takes={"names": optional(TEXTS)})
     async def settings(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         """Every setting with its value and where that was set: {names?} -> [{name, value, source, unit, doc}]"""
         return self._node.settings.describe(params.get("names"))
 
-    @method(Right.ADMINISTER)
+    @method(
+        Right.ADMINISTER,
+        takes={
+            "roles": optional(TEXTS),
+            "lifetime": int | float | None,
+            "uses": int | None,
+            "node": str | None,
+            "user": str | None,
+        },
+    )
     async def token(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A join token: {roles, lifetime, uses} -> {token, expires}"""
         await self._node.open_pool()

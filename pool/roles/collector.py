@@ -14,6 +14,7 @@ from pool.errors import PoolError
 from pool.policy.registry import Entry, NameTaken, Registry, Update
 from pool.roles.base import Role
 from pool.wire import Call, Identity, Right, Stream, method, streaming
+from pool.wire.shapes import MAPPINGS, TEXTS, optional
 
 BATCH = 500
 #: A watcher that has this many changes waiting is too slow; it is cut off and starts over from a fresh picture.
@@ -66,7 +67,7 @@ class Collector(Role):
         self._watchers: set[_Watcher] = set()
         self.spawn(self._expire(), "expire")
 
-    @method(Right.ADVERTISE)
+    @method(Right.ADVERTISE, takes={"incarnation": str, "updates": MAPPINGS, "gone": list | None})
     async def update(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Take in ads. {incarnation, updates: [...], gone: [[kind, name]]} -> {resend: [...], refused: [...]}"""
         now = asyncio.get_running_loop().time()
@@ -108,7 +109,10 @@ class Collector(Role):
                 self._tell((kind, name), None)
         return {"resend": resend, "refused": refused}
 
-    @streaming(Right.READ)
+    @streaming(
+        Right.READ,
+        takes={"type": str | None, "constraint": str | None, "attributes": optional(TEXTS), "limit": int | None},
+    )
     async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Ads of one type, in batches: {type, constraint, attributes, limit}."""
         kind = str(params.get("type") or "Any")
@@ -134,7 +138,7 @@ class Collector(Role):
             await stream.send(batch)
         await stream.finish()
 
-    @streaming(Right.READ)
+    @streaming(Right.READ, takes={"types": optional(TEXTS)})
     async def watch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Every ad now, then each change: items are lists of [kind, name, ad or None, private or None]."""
         private = bool(params.get("private"))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pool.errors import PoolError
 from pool.wire.errors import Cancelled, DeadlineExceeded, NoSuchMethod, NoSuchRole, NotPermitted, Refused
 from pool.wire.identity import Identity, Right
+from pool.wire.shapes import Takes, check
 
 if TYPE_CHECKING:
     from pool.wire.connection import Connection
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pool.wire")
 
 MARK = "__pool_method__"
+NOTHING_SAID: Takes = {}
 LATE = "its deadline has passed"
 STOPPED = "its role was stopped"
 Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
@@ -42,11 +44,13 @@ class Declared:
         streaming: it has a stream.
         cancellable: it is cancelled when nobody waits for it any more: given up, past its deadline,
         connection gone.
+        takes: what its parameters look like, as far as it says.
     """
 
     right: Right | None
     streaming: bool
     cancellable: bool
+    takes: Takes
 
 
 @dataclass(slots=True)
@@ -68,7 +72,9 @@ class Service:
     """Something with methods; subclass it and declare them."""
 
 
-def method(right: Right | None, *, cancellable: bool = False) -> Callable[[Method], Method]:
+def method(
+    right: Right | None, *, cancellable: bool = False, takes: Takes = NOTHING_SAID
+) -> Callable[[Method], Method]:
     """Declares `async def verb(self, call, params) -> result`.
 
     A method runs to its end even when its caller is gone, so that what it changes is changed whole; its
@@ -76,20 +82,20 @@ def method(right: Right | None, *, cancellable: bool = False) -> Callable[[Metho
     """
 
     def declare(function: Method) -> Method:
-        setattr(function, MARK, Declared(right, False, cancellable))
+        setattr(function, MARK, Declared(right, False, cancellable, takes))
         return function
 
     return declare
 
 
-def streaming(right: Right | None) -> Callable[[Method], Method]:
+def streaming(right: Right | None, *, takes: Takes = NOTHING_SAID) -> Callable[[Method], Method]:
     """Declares `async def verb(self, call, params, stream) -> None`.
 
     It is cancelled when the stream is given up or the connection is gone. The stream ends when it returns.
     """
 
     def declare(function: Method) -> Method:
-        setattr(function, MARK, Declared(right, True, True))
+        setattr(function, MARK, Declared(right, True, True, takes))
         return function
 
     return declare
@@ -191,6 +197,8 @@ class Dispatcher:
             raise Refused(f"{name} is {'a stream' if entry.declared.streaming else 'no stream'}")
         if type(params) is not dict:
             raise Refused(f"the parameters of {name} are not a map")
+        if entry.declared.takes:
+            check(name, entry.declared.takes, params)
         return entry
 
     def _missing(self, name: str, identity: Identity) -> Refused:

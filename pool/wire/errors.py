@@ -11,6 +11,7 @@
        |- Refused              what a side answers instead of running a method; travels as a RemoteError
           |- NoSuchRole        this node does not run that role (now: it may be starting again)
           |- NoSuchMethod      the role has no method of that name
+          |- Malformed         the parameters are not what the method takes
           |- NotPermitted      the caller lacks the right that the method declares
           |- Cancelled         the caller gave up, or the role was stopped, before there was an answer
 
@@ -73,6 +74,10 @@ class RemoteFault(WireError):
 
 class Refused(WireError):
     """The method was not run."""
+
+
+class Malformed(Refused):
+    """The parameters are not what the method takes."""
 
 
 class NoSuchRole(Refused):

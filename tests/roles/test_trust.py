@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from pool.testing import run_virtual
 from pool.testing.pool import SimPool
-from pool.wire import Connection, RemoteError
+from pool.wire import Connection, DeadlineExceeded, RemoteError
 from tests.roles.support import QUICK
 
 
@@ -62,3 +63,48 @@ def test_a_node_advertises_what_its_roles_have_and_in_its_own_name() -> None:
                 await link.close()
 
     run_virtual(work())
+
+
+JUNK: tuple[Any, ...] = (None, True, -1, 10**17, 2.5, "x", "", b"x", [], [None], ["x"], [[]], [["x"]], {}, {"x": 1})
+
+
+def test_no_parameters_of_a_user_fail_a_method() -> None:
+    """Whatever a user's program sends is answered in words: an "internal error" would be a stack trace in the log."""
+
+    async def work() -> None:
+        async with SimPool(7, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd,startd")
+            link = await pool.network.user("mallory", "head", administer=True)
+            await link.call("schedd.submit", {"ad": {"Cmd": "/bin/true"}, "count": 3})
+            for name, entry in sorted(pool.nodes["head"].dispatcher._methods.items()):
+                takes = entry.declared.takes
+                fitting = {"action": "prio", "all": True, "count": 1, "lease": 5, "id": [1, 0], "ad": {}}
+                base = {key: fitting.get(key, "x") for key, kind in takes.items() if key in fitting or kind is str}
+                tries: list[dict[str, Any]] = [{}, base]
+                tries += [base | {key: value} for key in [*takes, "value", "file", "follow"] for value in JUNK]
+                for params in tries:
+                    try:
+                        if entry.declared.streaming:
+                            await listen(link, name, params)
+                        elif name not in ("node.stop", "node.die"):
+                            await link.call(name, params, timeout=5)
+                    except RemoteError as error:
+                        assert error.kind != "InternalError", (name, params)
+                    except DeadlineExceeded:
+                        assert entry.declared.streaming, (name, params)
+            await link.close()
+
+    run_virtual(work())
+
+
+async def listen(link: Connection, name: str, params: dict[str, Any]) -> None:
+    """What a streaming method says until it falls silent."""
+    stream = await link.stream(name, params)
+    try:
+        async with asyncio.timeout(1):
+            async for _ in stream:
+                pass
+    except TimeoutError:
+        pass
+    finally:
+        stream.abort()

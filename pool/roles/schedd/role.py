@@ -24,6 +24,7 @@ from pool.shadow.shadow import Shadow
 from pool.store import SetMeta, Trim
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.errors import Refused
+from pool.wire.shapes import JOB_ID, JOB_IDS, TEXTS, Takes, optional
 
 #: Jobs in one submit; more are refused, in words.
 MOST_JOBS = 1_000_000
@@ -41,6 +42,16 @@ KEEP_UNUSED = 86400.0
 LINGER = 1.0
 #: What expressions of submit files rely on, where the client did not measure it. Sizes in MB and KiB.
 UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
+
+
+#: How jobs are chosen, in listings and by what changes them.
+CHOICE: Takes = {
+    "ids": optional(JOB_IDS),
+    "constraint": str | None,
+    "owner": str | None,
+    "attributes": optional(TEXTS),
+    "limit": int | None,
+}
 
 
 class Submitters:
@@ -186,12 +197,15 @@ class Schedd(Role):
 
     # -- users -------------------------------------------------------------------------------------------
 
-    @method(Right.SUBMIT)
+    @method(Right.SUBMIT, takes={"owner": str | None})
     async def reserve(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """An id for a cluster whose description mentions $(Cluster): {} -> {cluster}"""
         return {"cluster": self.ledger.reserve(owner_of(call, params))}
 
-    @method(Right.SUBMIT)
+    @method(
+        Right.SUBMIT,
+        takes={"ad": dict, "count": int, "deltas": list | None, "cluster": int | None, "owner": str | None},
+    )
     async def submit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Accept a cluster: {ad, count, deltas, cluster?} -> {cluster, count}. Durable when answered."""
         owner = owner_of(call, params)
@@ -238,7 +252,7 @@ class Schedd(Role):
         }
         return accepted
 
-    @method(Right.SUBMIT)
+    @method(Right.SUBMIT, takes={"action": str, **CHOICE})
     async def act(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Remove, hold, release, vacate jobs or change their priority: see `Acts.act`."""
         everybody = Right.ADMINISTER in call.identity.rights
@@ -248,12 +262,12 @@ class Schedd(Role):
             self.submitters.changed(owner, True)
         return done
 
-    @streaming(Right.READ)
+    @streaming(Right.READ, takes=CHOICE)
     async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Jobs in the queue, in batches of ads."""
         await self.listings.query(params, stream)
 
-    @streaming(Right.READ)
+    @streaming(Right.READ, takes=CHOICE)
     async def history(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Jobs that have left the queue, newest first."""
         await self.listings.history(params, stream)
@@ -263,12 +277,12 @@ class Schedd(Role):
         """What each user's ended jobs have used (EV 2.8)."""
         return await self.listings.summary()
 
-    @streaming(Right.READ)
+    @streaming(Right.READ, takes={"cluster": int | None, "ids": optional(JOB_IDS), "after": int | None})
     async def watch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Events of jobs: those since `after`, then each as it happens."""
         await self.listings.watch(params, stream)
 
-    @streaming(Right.SUBMIT)
+    @streaming(Right.SUBMIT, takes={"id": JOB_ID, "file": str | None, "offset": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's output as it grows."""
         everybody = Right.ADMINISTER in call.identity.rights

@@ -30,6 +30,7 @@ from pool.roles.startd.slots import Claim, Grant, Slot, Wire
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.starter import remove_scratch
 from pool.wire import Call, Right, Stream, method, streaming
+from pool.wire.shapes import TEXTS
 
 #: A match that is not claimed within this many seconds lapses.
 MATCH_LIFE = 30.0
@@ -157,7 +158,10 @@ class Startd(Role):
 
     # -- schedd ------------------------------------------------------------------------------------------
 
-    @method(Right.SUBMIT)
+    @method(
+        Right.SUBMIT,
+        takes={"slot": str, "claim": str, "submitter": str, "lease": int | float, "ad": dict, "count": int | None},
+    )
     async def claim(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Claim a slot: {slot, claim, submitter, owner, lease, ad, count} -> {claims: [{claim, slot, ad}], refused}"""
         slot = self._slot(str(params["slot"]))
@@ -298,7 +302,7 @@ class Startd(Role):
         claim.verified = (self.machine, claim.shared, rest)
         return True
 
-    @method(Right.SUBMIT)
+    @method(Right.SUBMIT, takes={"claim": str, "run": int | None})
     async def deactivate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Stop the job of a claim, softly or at once: {claim, run, graceful}. Its end is reported as ever."""
         _, claim = self._claimed(call, params)
@@ -307,7 +311,7 @@ class Startd(Role):
             await running.stop(bool(params.get("graceful", True)), "the schedd asked for it")
         return {}
 
-    @method(Right.SUBMIT)
+    @method(Right.SUBMIT, takes={"claims": TEXTS})
     async def release(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Give claims back: {claims}. A job that still runs there is killed first, without a report."""
         for number in params["claims"]:
@@ -354,7 +358,7 @@ class Startd(Role):
             running.remember(start if running.start.mark == start.mark else None)
         return {}
 
-    @streaming(Right.SUBMIT)
+    @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """What a running job has written so far: {claim, file, offset} -> bytes"""
         _, claim = self._claimed(call, params)
@@ -366,7 +370,7 @@ class Startd(Role):
 
     # -- the owner ---------------------------------------------------------------------------------------
 
-    @method(Right.SUBMIT)
+    @method(Right.SUBMIT, takes={"slot": str | None})
     async def vacate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Give the machine back: {slot?, graceful} -> {slots}. For an administrator, and for this machine's user."""
         if Right.ADMINISTER not in call.identity.rights:

@@ -1,0 +1,94 @@
+"""What a method's parameters look like, looked at before it runs: a caller's mistake is told to the caller in words.
+
+    @method(Right.SUBMIT, takes={"count": int, "deltas": list | None, "ids": JOB_IDS})
+
+A kind is a type, a union of types, or a `Check`; one that None fits may be left out. Parameters that are not named
+pass, so that a newer caller may say more than an older method knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import Any
+
+from pool.wire.errors import Malformed
+
+_LARGEST = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A kind that no type names: what it is called, and what fits it."""
+
+    name: str
+    fits: Callable[[Any], bool]
+
+
+Kind = type | UnionType | Check
+Takes = Mapping[str, Kind]
+
+_NAMES = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a mapping",
+    bytes: "bytes",
+    type(None): "nothing",
+}
+
+
+def optional(check: Check) -> Check:
+    """The same, or nothing."""
+    return Check(f"{check.name} or nothing", lambda value: value is None or check.fits(value))
+
+
+def _all(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(one, kind) for one in value)
+
+
+def _id(value: Any) -> bool:
+    return isinstance(value, list) and len(value) in (1, 2) and all(type(part) is int for part in value)
+
+
+JOB_ID = Check("a job id [cluster, process]", lambda value: _id(value) and len(value) == 2)
+JOB_IDS = Check(
+    "a list of [cluster] and [cluster, process]", lambda value: isinstance(value, list) and all(map(_id, value))
+)
+TEXTS = Check("a list of texts", lambda value: _all(value, str))
+MAPPINGS = Check("a list of mappings", lambda value: _all(value, dict))
+
+
+def check(method: str, takes: Takes, params: Mapping[str, Any]) -> None:
+    """Look at a call's parameters.
+
+    Raises:
+        Malformed: one is missing or of another kind.
+    """
+    for name, kind in takes.items():
+        value = params.get(name)
+        if isinstance(kind, Check):
+            fits = kind.fits(value)
+        elif isinstance(value, bool):
+            fits = (isinstance(kind, UnionType) and bool in kind.__args__) or kind is bool
+        else:
+            fits = isinstance(value, kind) and not (isinstance(value, int | float) and abs(value) > _LARGEST)
+        if not fits:
+            what = "is missing" if name not in params else f"is {_shown(value)}"
+            raise Malformed(f"cannot call {method}: {name!r} {what}", hint=f"it takes {described(kind)}")
+
+
+def described(kind: Kind) -> str:
+    """A kind in words."""
+    if isinstance(kind, Check):
+        return kind.name
+    kinds = kind.__args__ if isinstance(kind, UnionType) else (kind,)
+    return " or ".join(_NAMES.get(one, one.__name__) for one in kinds)
+
+
+def _shown(value: Any) -> str:
+    plain = isinstance(value, str | int | float | bool)
+    return f"{value!r:.60}" if plain else _NAMES.get(type(value), "something else")
