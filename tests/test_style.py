@@ -38,6 +38,7 @@ FLOORS = {
     "checkpoint": 2,
     "remoteio": 2,
     "store": 2,
+    "images": 2,
     "config": 2,
     "roles": 3,
     "log": 4,
