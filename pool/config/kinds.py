@@ -3,6 +3,7 @@
     NUMBER, COUNT   1.5     2 * 3     $(OTHER) + 1          arithmetic is the expression language's
     DURATION        90      10 min    1 h 30 min    20 * 60           seconds where no unit stands
     FLAG            true yes on 1     false no off 0
+    SPAN            a DURATION, or an expression that comes to seconds
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Kind(StrEnum):
     CHOICE = "choice"
     ADDRESS = "address"
     EXPRESSION = "expression"
+    SPAN = "duration or expression"
 
 
 class Unfit(ValueError):
@@ -141,3 +143,19 @@ def expression(text: str) -> str:
     except ParseError as error:
         raise Unfit(f"an expression: {error.message}") from None
     return text
+
+
+def span(text: str) -> str:
+    """The text of an expression that comes to seconds, of a length of time or an expression.
+
+    Raises:
+        Unfit: it is neither.
+    """
+    try:
+        return f"{duration(text):g}"
+    except Unfit:
+        pass
+    try:
+        return expression(text)
+    except Unfit as unfit:
+        raise Unfit(f"a length of time such as 90, 10 min or 2 h, or {unfit}") from None

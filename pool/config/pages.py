@@ -14,7 +14,7 @@ from pathlib import Path
 from pool.config.table import ALIASES, SECTIONS, Setting
 from pool.jobs import states
 from pool.policy import slots
-from pool.policy.owner import DEDICATED_TEXTS, DESKTOP_TEXTS, MACROS
+from pool.policy.shipped import DEDICATED_TEXTS, DESKTOP_TEXTS, MACROS
 
 _MADE = "<!-- Made by `python -m pool.config.pages docs` from the program's tables: change those. -->\n"
 

@@ -25,7 +25,7 @@ from pool.config.macros import Replacer, TooLong, names_in
 from pool.config.places import config_files
 from pool.config.reading import DEEPEST, Assignment, ConfigError, Opener, open_file, parse
 from pool.config.table import TABLE, Setting, canonical
-from pool.policy.owner import MACROS, SHIPPED_TEXTS
+from pool.policy.shipped import MACROS, SHIPPED_TEXTS
 
 DEFAULT, COMMAND_LINE = "default", "command line"
 PREFIX = "POOLNODE_"
@@ -373,6 +373,8 @@ def _unfit(row: Setting, text: str) -> str:
             kinds.address(text)
         elif row.kind is Kind.EXPRESSION:
             kinds.expression(text)
+        elif row.kind is Kind.SPAN:
+            kinds.span(text)
         elif row.kind is Kind.CHOICE and text.strip().lower() not in row.choices:
             return f"one of {', '.join(row.choices)}"
     except Unfit as unfit:

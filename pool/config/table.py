@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pool.config.kinds import Kind
-from pool.policy.owner import SHIPPED_TEXTS, TIMES
+from pool.policy.shipped import SHIPPED_TEXTS, TIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,6 @@ _STARTD = (
         needed=True,
         live=False,
     ),
-    _expression("SLOT_WEIGHT", "Cpus", "how much a slot counts in its user's usage, an expression over its ad"),
     _text(
         "EXECUTE_DIR", "", "where jobs' scratch directories lie; in the state directory when empty", live=False
     ),
@@ -150,7 +149,8 @@ _OWNER = (
     _owners("KILL", "when a leaving job is killed"),
     _owners("WANT_SUSPEND", "whether a job is suspended before it has to leave (RL 4.2)"),
     _owners("WANT_VACATE", "whether a leaving job is asked softly first"),
-    _owners("RANK", "which jobs this machine prefers"),
+    _owners("RANK", "which jobs this machine prefers; a better one may preempt (RL 4.3)"),
+    _owners("SLOT_WEIGHT", "how much a slot counts in its user's usage"),
     _time("START_IDLE", "keyboard idle time after which jobs may start (EV 2.7)"),
     _time("CONTINUE_IDLE", "keyboard idle time after which a suspended job goes on (EV 2.7)"),
     _time("KEYBOARD_TOUCHED", "keyboard idle time below which the owner is there"),
@@ -158,7 +158,14 @@ _OWNER = (
     _load("SUSPEND_LOAD", "load of the owner's above which jobs are suspended (EV 2.7)"),
     _time("MAX_SUSPEND", "time of suspension after which a job has to leave (EV 2.7)"),
     _time("MAX_VACATE", "time for leaving after which a job is killed (EV 2.7)"),
-    _time("MAX_JOB_RETIREMENT", "time that a running job may run on for before PREEMPT has it leave; 0 for none"),
+    Setting(
+        "MAX_JOB_RETIREMENT",
+        Kind.SPAN,
+        "$(POLICY_MAX_JOB_RETIREMENT)",
+        "s",
+        "time that a job may run since its start before PREEMPT or a better job has it leave; may ask for the job's ad",
+        needed=True,
+    ),
     _duration("EVALUATE_INTERVAL", "5", "time between two evaluations of the owner's policy (EV 2.7)"),
 )
 _SCHEDD = (

@@ -8,6 +8,8 @@
     WANT_SUSPEND  is it worth suspending first
     WANT_VACATE   is the job asked to leave before it is killed
     RANK          which jobs this machine prefers
+    MAX_JOB_RETIREMENT  seconds that a job may run in any case; the job may wish for less (MaxJobRetirementTime)
+    SLOT_WEIGHT   how much the slot counts in its user's usage
 
 Each is evaluated with the slot's ad as MY and the job's as TARGET, so that an owner may suspend small jobs and preempt
 big ones (RL 4.2: `WANT_SUSPEND = TARGET.ImageSize < 100000`). `judge` is pure: ads, condition and time in, one event or
@@ -15,20 +17,23 @@ none out, with the expression that decided. It asks, in this order,
 
     Owner, Unclaimed, Matched, Claimed Idle     START
     Claimed Busy                                PREEMPT, then SUSPEND with WANT_SUSPEND
-    Claimed Retiring                            SUSPEND: it leaves rather than waits
+    Claimed Retiring                            MAX_JOB_RETIREMENT, then SUSPEND: it leaves rather than waits
     Claimed Suspended                           PREEMPT, then CONTINUE
     Preempting Vacating                         KILL
 
 and an expression that nothing depends on at the moment is not evaluated. A job that has to leave is asked softly if
 WANT_VACATE, and killed at once otherwise. Where the owner grants a retirement (MAX_JOB_RETIREMENT), a running job
-that PREEMPT is true for may run on for so long before it has to leave, and no other follows it.
+that PREEMPT is true for, or that another is to take the place of, runs on until it has run for so long since its
+start, suspensions not counted, and no other follows it.
 
-An expression that is undefined, an error, or no truth value is a *fault*: it is told (`Verdict.faults`), and counts as
+An expression that is undefined, an error, or of the wrong type is a *fault*: it is told (`Verdict.faults`), and counts
+as
 
     START         false: nothing starts on a machine whose owner's wish is not known. Without a job to look at,
                   a START without value that names more than the machine has depends on the job, and is no
                   fault: the slot is offered, and the match decides (also `TARGET.Nice =?= true`, which
-                  without a job is plainly false)
+                  without a job is plainly false). That it names what neither the machine nor every job
+                  has is told all the same
     SUSPEND       false: mostly a job does not say what is asked, and the owner's own signs stand beside it
                   in an `||`
     CONTINUE      false: the owner may still be there
@@ -37,22 +42,16 @@ An expression that is undefined, an error, or no truth value is a *fault*: it is
     KILL          what the papers' time says, so that a machine is given back
     WANT_SUSPEND  true: work is kept
     WANT_VACATE   true: work is kept
-    RANK          0: no preference
+    RANK          0: no preference, and no job is preempted for another
+    MAX_JOB_RETIREMENT  0: what the owner did not plainly promise is not promised
+    SLOT_WEIGHT   Cpus
 
-DESKTOP is the papers' policy with their times: a job may start after 15 minutes without keyboard and with a
-load of the owner's own of at most 0.3; it is suspended when the keyboard is touched or that load is above 1.5; it
-goes on after 5 quiet minutes; after 10 minutes of suspension it has to leave, and 10 minutes later it is killed.
-The owner's load is the machine's without the pool's (`pool.machine.load`); the papers took the whole, which for
-jobs of several processes cannot work (VS 7.4). DEDICATED always runs jobs.
-
-Both are kept as texts with macros, in the papers' own notation, so that a configuration may change one of the
-times or one of the expressions and still use the rest; `pool.config` reads the same texts.
+The policies that come with the program are `pool.policy.shipped`.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,10 +59,21 @@ from typing import Any
 from pool.classad import UNDEFINED, ClassAd, Expr, ParseError, evaluate, parse_expr
 from pool.classad.flattening import flatten
 from pool.classad.references import external
-from pool.errors import PoolError
+from pool.policy.shipped import TIMES, PolicyError, shipped
 from pool.policy.slots import Activity, Condition, SlotEvent, SlotState
 
-NAMES = ("START", "SUSPEND", "CONTINUE", "PREEMPT", "KILL", "WANT_SUSPEND", "WANT_VACATE", "RANK")
+NAMES = (
+    "START",
+    "SUSPEND",
+    "CONTINUE",
+    "PREEMPT",
+    "KILL",
+    "WANT_SUSPEND",
+    "WANT_VACATE",
+    "RANK",
+    "MAX_JOB_RETIREMENT",
+    "SLOT_WEIGHT",
+)
 #: What an expression counts as that is a fault; where two times apply, see `judge`.
 SAFE = {
     "START": False,
@@ -74,89 +84,10 @@ SAFE = {
     "WANT_SUSPEND": True,
     "WANT_VACATE": True,
 }
-
-#: The times and loads of the papers' policy: seconds, and runnable processes (EV 2.7). `KEYBOARD_TOUCHED` is how young
-#: a touch must be to count as one: the kernel notes a terminal's in steps of eight seconds, and it is looked at every
-#: five.
-TIMES: Mapping[str, float] = {
-    "START_IDLE": 900,
-    "CONTINUE_IDLE": 300,
-    "BACKGROUND_LOAD": 0.3,
-    "SUSPEND_LOAD": 1.5,
-    "KEYBOARD_TOUCHED": 15,
-    "MAX_SUSPEND": 600,
-    "MAX_VACATE": 600,
-    "MAX_JOB_RETIREMENT": 0,
-}
-#: Macros that the shipped expressions are made of, for an administrator's own too.
-MACROS: Mapping[str, str] = {
-    "MINUTE": "60",
-    "HOUR": "(60 * 60)",
-    "DAY": "(24 * 60 * 60)",
-    "NONCONDORLOADAVG": "(TotalLoadAvg - TotalCondorLoadAvg)",
-    "STATETIMER": "(CurrentTime - EnteredCurrentState)",
-    "ACTIVITYTIMER": "(CurrentTime - EnteredCurrentActivity)",
-    "CPUIDLE": "($(NonCondorLoadAvg) <= $(BACKGROUND_LOAD))",
-    "CPUBUSY": "($(NonCondorLoadAvg) > $(SUSPEND_LOAD))",
-    "KEYBOARDBUSY": "(KeyboardIdle < $(KEYBOARD_TOUCHED))",
-}
-#: The papers' policy (EV 2.7, TS 8.1), as a configuration would write it.
-DESKTOP_TEXTS: Mapping[str, str] = {
-    "START": "$(CPUIdle) && KeyboardIdle > $(START_IDLE)",
-    "SUSPEND": "$(KeyboardBusy) || $(CPUBusy)",
-    "CONTINUE": "$(CPUIdle) && KeyboardIdle > $(CONTINUE_IDLE)",
-    "PREEMPT": 'Activity == "Suspended" && $(ActivityTimer) > $(MAX_SUSPEND)',
-    "KILL": "$(ActivityTimer) > $(MAX_VACATE)",
-    "WANT_SUSPEND": "true",
-    "WANT_VACATE": "true",
-    "RANK": "0.0",
-}
-#: For servers and personal pools: jobs always run.
-DEDICATED_TEXTS: Mapping[str, str] = {
-    "START": "true",
-    "SUSPEND": "false",
-    "CONTINUE": "true",
-    "PREEMPT": "false",
-    "KILL": "$(ActivityTimer) > $(MAX_VACATE)",
-    "WANT_SUSPEND": "false",
-    "WANT_VACATE": "true",
-    "RANK": "0.0",
-}
-SHIPPED_TEXTS = {"desktop": DESKTOP_TEXTS, "dedicated": DEDICATED_TEXTS}
-
-_MACRO = re.compile(r"\$\((\w+)\)")
-
-
-def filled(text: str, times: Mapping[str, float] = TIMES) -> str:
-    """A shipped text with its macros and times put in."""
-    while "$(" in text:
-        text = _MACRO.sub(lambda match: _macro(match[1].upper(), times), text)
-    return text
-
-
-def _macro(name: str, times: Mapping[str, float]) -> str:
-    return f"{times[name]:g}" if name in times else MACROS[name]
-
-
-def shipped(name: str, times: Mapping[str, float] = TIMES) -> dict[str, str]:
-    """The expressions of a shipped policy.
-
-    Args:
-        times: as TIMES, with some of them changed.
-
-    Raises:
-        PolicyError: there is no such policy.
-    """
-    texts = SHIPPED_TEXTS.get(name.lower())
-    if texts is None:
-        raise PolicyError(
-            f"POLICY = {name}: there is no such policy", hint=f"one of {', '.join(SHIPPED_TEXTS)}"
-        )
-    return {key: filled(text, times) for key, text in texts.items()}
-
-
-class PolicyError(PoolError):
-    """A policy expression cannot be read, or there is no policy of that name."""
+#: Attributes that every job has (lower case): an expression without a job may miss them.
+EVERY_JOB_HAS = frozenset(
+    ["owner", "user", "cmd", "iwd", "imagesize", "diskusage", "jobprio", "jobuniverse", "jobstatus", "qdate", "clusterid", "procid", "numjobstarts", "requestcpus", "requestmemory", "requestdisk", "requestgpus", "nicejob", "niceuser", "accountinggroup", "acctgroup", "filesystemdomain", "jobstartdate", "enteredcurrentstatus", "maxjobretirementtime", "concurrencylimits"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +97,17 @@ class Fault:
     Attributes:
         name: which one.
         value: what it came to: undefined, error, or a value of the wrong kind.
+        missing: attributes it names that are not there.
     """
 
     name: str
     value: str
+    missing: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def text(self) -> str:
-        return f"{self.name} is {self.value}"
+        missing = f": no attribute {', '.join(self.missing)}" if self.missing else ""
+        return f"{self.name}: {self.value}{missing}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +118,13 @@ class Verdict:
         event: what to do; None leaves everything as it is.
         because: the expression or time that decided; empty when nothing is to be done.
         faults: expressions that were needed and had no usable value.
+        asked: all expressions that were needed.
     """
 
     event: SlotEvent | None
     because: str = ""
     faults: tuple[Fault, ...] = ()
+    asked: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +158,6 @@ class Policy:
     def faults(self, slot: ClassAd, job: ClassAd | None, now: float) -> list[str]:
         """Names of all expressions that are neither true nor false for these ads, needed now or not."""
         return [name for name in SAFE if not is_condition(self.value(name, slot, job, now))]
-
-
-DESKTOP: Mapping[str, str] = shipped("desktop")
-DEDICATED: Mapping[str, str] = shipped("dedicated")
-SHIPPED = {"desktop": DESKTOP, "dedicated": DEDICATED}
 
 
 def read(name: str, text: str) -> Expr:
@@ -285,6 +216,23 @@ def judge(policy: Policy, slot: ClassAd, job: ClassAd | None, condition: Conditi
     return _Judge(policy, slot, job, now).on(condition)
 
 
+def judge_replaced(policy: Policy, slot: ClassAd, job: ClassAd, now: float) -> Verdict:
+    """What a running job has to do for which another is to come: retire, leave, or be killed (RL 4.3)."""
+    return _Judge(policy, slot, job, now).replaced("preemption")
+
+
+def preference(policy: Policy, slot: ClassAd, job: ClassAd, now: float) -> tuple[float, Verdict]:
+    """How much the machine likes a job (RANK); the verdict has its faults only."""
+    judged = _Judge(policy, slot, job, now)
+    return judged.amount("RANK") or 0.0, judged.noted()
+
+
+def weight(policy: Policy, slot: ClassAd, now: float) -> tuple[float | None, Verdict]:
+    """What the slot weighs (SLOT_WEIGHT), None where that is no amount; the verdict has its faults only."""
+    judged = _Judge(policy, slot, None, now)
+    return judged.weight(), judged.noted()
+
+
 class _Judge:
     """One judgement: notes the faults of what it asks."""
 
@@ -294,6 +242,7 @@ class _Judge:
         self._job = job
         self._now = now
         self._faults: list[Fault] = []
+        self._names: list[str] = []
 
     def on(self, condition: Condition) -> Verdict:
         match condition:
@@ -310,24 +259,70 @@ class _Judge:
                 return self._so(SlotEvent.CONTINUE, "CONTINUE") if self._true("CONTINUE") else self._so(None)
             case (SlotState.CLAIMED, Activity.BUSY):
                 if self._true("PREEMPT"):
-                    if self._policy.times["MAX_JOB_RETIREMENT"] > 0:
-                        return self._so(SlotEvent.RETIRE, "PREEMPT")
-                    return self._leave("PREEMPT")
+                    return self.replaced("PREEMPT")
                 if not self._true("SUSPEND"):
                     return self._so(None)
                 if self._true("WANT_SUSPEND"):
                     return self._so(SlotEvent.SUSPEND, "SUSPEND")
                 return self._leave("SUSPEND")
             case (SlotState.CLAIMED, Activity.RETIRING):
-                if self._since("MAX_JOB_RETIREMENT"):
+                if self._retirement_left() <= 0:
                     return self._leave("MAX_JOB_RETIREMENT")
                 return self._leave("SUSPEND") if self._true("SUSPEND") else self._so(None)
         return self._so(None)
 
+    def replaced(self, because: str) -> Verdict:
+        """A running job has to make room, in its retirement if it has any left."""
+        if self._retirement_left() > 0:
+            return self._so(SlotEvent.RETIRE, because)
+        return self._leave(because)
+
+    def amount(self, name: str) -> float | None:
+        """An expression that is to be a number; None where it is a fault."""
+        value = self._asked(name)
+        if is_condition(value):
+            return float(value)
+        self._fault(name, value)
+        return None
+
+    def weight(self) -> float | None:
+        """SLOT_WEIGHT, which is not below nothing."""
+        value = self.amount("SLOT_WEIGHT")
+        if value is not None and not 0 <= value < math.inf:
+            self._fault("SLOT_WEIGHT", value)
+            return None
+        return value
+
+    def noted(self) -> Verdict:
+        """Nothing to be done, with the faults of what was asked."""
+        return self._so(None)
+
+    def _retirement_left(self) -> float:
+        """Seconds that the job may run on for in any case."""
+        promised = self.amount("MAX_JOB_RETIREMENT") or 0.0
+        if promised <= 0:
+            return 0.0
+        wish = self._job.value("MaxJobRetirementTime", None, self._slot, self._now) if self._job is not None else None
+        if isinstance(wish, (int, float)) and is_condition(wish):
+            promised = min(promised, float(wish))
+        start = self._number("JobStart")
+        if start is None:
+            retiring = self._slot.value("Activity", "") == str(Activity.RETIRING)
+            start = self._number("EnteredCurrentActivity") if retiring else self._now
+        suspended = self._number("TotalJobSuspendTime") or 0.0
+        return promised - (self._now - (self._now if start is None else start) - suspended)
+
+    def _number(self, name: str) -> float | None:
+        value = self._slot.value(name, None)
+        return float(value) if isinstance(value, (int, float)) else None
+
     def _offered(self) -> bool:
         """START without a job: true, or dependent on the job."""
-        value = self._policy.value("START", self._slot, None, self._now)
+        value = self._asked("START")
         if value is UNDEFINED:
+            missing = [name for name in self._missing("START") if name.lower() not in EVERY_JOB_HAS]
+            if missing:
+                self._faults.append(Fault("START", "undefined without a job", tuple(missing)))
             return True
         if is_condition(value) and value:
             return True
@@ -338,23 +333,41 @@ class _Judge:
         rest = flatten(self._policy.expressions[name], self._slot)
         return bool(external(rest, self._slot))
 
+    def _asked(self, name: str) -> Any:
+        self._names.append(name)
+        return self._policy.value(name, self._slot, self._job, self._now)
+
     def _true(self, name: str, otherwise: bool | None = None) -> bool:
-        value = self._policy.value(name, self._slot, self._job, self._now)
-        return self._usable(name, value, SAFE[name] if otherwise is None else otherwise)
+        return self._usable(name, self._asked(name), SAFE[name] if otherwise is None else otherwise)
 
     def _usable(self, name: str, value: object, otherwise: bool) -> bool:
         if is_condition(value):
             return bool(value)
-        self._faults.append(Fault(name, str(value).lower() if not isinstance(value, str) else repr(value)))
+        self._fault(name, value)
         return otherwise
+
+    def _fault(self, name: str, value: object) -> None:
+        text = str(value).lower() if not isinstance(value, str) else repr(value)
+        self._faults.append(Fault(name, text, tuple(self._missing(name)) if value is UNDEFINED else ()))
+
+    def _missing(self, name: str) -> list[str]:
+        """Attributes that an expression names and neither ad has; without a job, the job's own are not known."""
+        found: list[str] = []
+        for named in sorted(external(self._policy.expressions[name], self._slot)):
+            scope, _, attribute = named.rpartition(".")
+            if self._job is None and scope:
+                continue
+            if self._job is None or attribute not in self._job:
+                found.append(named)
+        return found
 
     def _since(self, limit: str) -> bool:
         """Whether the slot has been at what it does for longer than one of the papers' times."""
-        entered = self._slot.value("EnteredCurrentActivity", None)
-        return isinstance(entered, (int, float)) and self._now - entered > self._policy.times[limit]
+        entered = self._number("EnteredCurrentActivity")
+        return entered is not None and self._now - entered > self._policy.times[limit]
 
     def _leave(self, because: str) -> Verdict:
         return self._so(SlotEvent.VACATE if self._true("WANT_VACATE") else SlotEvent.KILL, because)
 
     def _so(self, event: SlotEvent | None, because: str = "") -> Verdict:
-        return Verdict(event, because, tuple(self._faults))
+        return Verdict(event, because, tuple(self._faults), tuple(self._names))

@@ -15,7 +15,8 @@ from pool.classad import ClassAd, evaluate, parse_expr
 from pool.config import TABLE, ConfigError, Kind, Settings
 from pool.config.places import config_files, state_directory
 from pool.config.table import ALIASES, ROWS, canonical
-from pool.policy.owner import DEDICATED, DESKTOP, NAMES, Policy
+from pool.policy.owner import NAMES, Policy
+from pool.policy.shipped import DEDICATED, DESKTOP
 from tests.conftest import REPOSITORY
 
 Load = Callable[..., Settings]

@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 
 from pool.classad import ClassAd, requirements_accept
 from pool.policy.owner import (
-    DEDICATED,
-    DESKTOP,
     NAMES,
     Fault,
     Policy,
-    PolicyError,
     Verdict,
     decide,
     judge,
+    judge_replaced,
+    preference,
+    weight,
     wire,
 )
+from pool.policy.shipped import DEDICATED, DESKTOP, PolicyError
 from pool.policy.slots import (
     BUSY,
     CLAIMED_IDLE,
@@ -112,17 +113,43 @@ def test_a_running_job_is_not_preempted_by_time() -> None:
 
 
 def test_a_job_may_retire_where_its_owner_grants_that() -> None:
-    policy = Policy.of("desktop", {"PREEMPT": "true"}, {"MAX_JOB_RETIREMENT": 3600})
+    policy = Policy.of("desktop", {"PREEMPT": "true", "MAX_JOB_RETIREMENT": "3600"})
     assert asks(BUSY, policy) is SlotEvent.RETIRE
-    assert asks(RETIRING, policy, since=3600) is None
-    assert asks(RETIRING, policy, since=3601) is SlotEvent.VACATE
+    assert asks(RETIRING, policy, since=3599) is None
+    assert asks(RETIRING, policy, since=3600) is SlotEvent.VACATE
     assert asks(SUSPENDED, policy) is SlotEvent.VACATE
     assert asks(BUSY, Policy.of("desktop", {"PREEMPT": "true"})) is SlotEvent.VACATE
 
 
+def left(policy: Policy, job: ClassAd, *, ran: float, suspended: float = 0) -> SlotEvent | None:
+    """What becomes of a running job that has to make room after so long."""
+    ad = slot(BUSY)
+    ad["JobStart"], ad["TotalJobSuspendTime"] = NOW - ran, suspended
+    return judge_replaced(policy, ad, job, NOW).event
+
+
+def test_retirement_counts_from_the_start_without_suspensions() -> None:
+    policy = Policy.of("dedicated", {"MAX_JOB_RETIREMENT": "3600"})
+    assert left(policy, JOB, ran=3599) is SlotEvent.RETIRE
+    assert left(policy, JOB, ran=3600) is SlotEvent.VACATE
+    assert left(policy, JOB, ran=3700, suspended=200) is SlotEvent.RETIRE
+    assert left(policy, JOB, ran=3800, suspended=200) is SlotEvent.VACATE
+    assert left(Policy.of("dedicated", {}), JOB, ran=0) is SlotEvent.VACATE
+
+
+def test_a_job_may_wish_for_less_retirement_and_not_for_more() -> None:
+    policy = Policy.of("dedicated", {"MAX_JOB_RETIREMENT": "TARGET.Nice =?= true ? 0 : 3600"})
+    assert left(policy, ClassAd({"MaxJobRetirementTime": 60}), ran=61) is SlotEvent.VACATE
+    assert left(policy, ClassAd({"MaxJobRetirementTime": 7200}), ran=3601) is SlotEvent.VACATE
+    assert left(policy, ClassAd({"MaxJobRetirementTime": "soon"}), ran=61) is SlotEvent.RETIRE
+    assert left(policy, ClassAd({"Nice": True}), ran=1) is SlotEvent.VACATE
+
+
 def test_a_retiring_job_leaves_rather_than_waits() -> None:
-    assert asks(RETIRING, idle=3) is SlotEvent.VACATE
-    assert asks(RETIRING) is None
+    policy = Policy.of("desktop", {"MAX_JOB_RETIREMENT": "3600"})
+    assert asks(RETIRING, policy, idle=3) is SlotEvent.VACATE
+    assert asks(RETIRING, policy) is None
+    assert asks(RETIRING) is SlotEvent.VACATE  # its owner promises no retirement any more
 
 
 def test_the_load_of_the_pools_own_jobs_does_not_count() -> None:
@@ -150,7 +177,7 @@ def test_a_whole_story_of_an_owner_who_comes_and_stays() -> None:
 
 
 def test_dedicated_machines_always_run_jobs() -> None:
-    for condition in (UNCLAIMED, MATCHED, CLAIMED_IDLE, BUSY, RETIRING):
+    for condition in (UNCLAIMED, MATCHED, CLAIMED_IDLE, BUSY):
         assert asks(condition, dedicated, idle=0, load=50) is None
     assert asks(OWNER, dedicated, idle=0, load=50) is SlotEvent.OWNER_LEAVES
     assert asks(SUSPENDED, dedicated, idle=0) is SlotEvent.CONTINUE
@@ -225,8 +252,36 @@ def test_an_expression_without_value_counts_as_is_written_and_is_told(
     verdict = judge(policy, slot(condition, **facts), JOB, condition, NOW)
     assert verdict.event is event
     assert verdict.faults == (Fault(name, value),)
-    assert verdict.faults[0].text == f"{name} is {value}"
+    assert verdict.faults[0].text == f"{name}: {value}" + (": no attribute NotThere" if value == "undefined" else "")
+    assert name in verdict.asked
     assert policy.faults(slot(condition), JOB, NOW) == [name]
+
+
+@pytest.mark.parametrize("text", ["NotThere", "TARGET.NotThere", '1 + "a"', '"much"', 'real("NaN")'])
+def test_an_amount_without_value_counts_as_is_written_and_is_told(text: str) -> None:
+    policy = Policy.of("dedicated", {"RANK": text, "MAX_JOB_RETIREMENT": text, "SLOT_WEIGHT": text})
+    rank, verdict = preference(policy, slot(BUSY), JOB, NOW)
+    assert (rank, [fault.name for fault in verdict.faults]) == (0.0, ["RANK"])
+    verdict = judge_replaced(policy, slot(BUSY), JOB, NOW)
+    assert (verdict.event, [fault.name for fault in verdict.faults]) == (SlotEvent.VACATE, ["MAX_JOB_RETIREMENT"])
+    weighs, verdict = weight(policy, slot(BUSY), NOW)
+    assert (weighs, [fault.name for fault in verdict.faults]) == (None, ["SLOT_WEIGHT"])
+
+
+def test_amounts_are_numbers_and_a_weight_is_not_below_nothing() -> None:
+    policy = Policy.of("dedicated", {"RANK": 'TARGET.Owner == "ada"', "SLOT_WEIGHT": "-1"})
+    assert preference(policy, slot(BUSY), JOB, NOW) == (1.0, Verdict(None))
+    assert weight(policy, slot(BUSY), NOW) == (None, Verdict(None, "", (Fault("SLOT_WEIGHT", "-1.0"),)))
+    assert weight(Policy.of("dedicated", {}), slot(BUSY), NOW) == (2.0, Verdict(None))
+
+
+def test_a_start_that_names_what_nobody_may_have_is_told() -> None:
+    policy = Policy.of("dedicated", {"START": "KeybordIdle > 900 && TARGET.Nice"})
+    verdict = judge(policy, slot(UNCLAIMED), None, UNCLAIMED, NOW)
+    assert verdict.event is None
+    assert [fault.text for fault in verdict.faults] == ["START: undefined without a job: no attribute KeybordIdle"]
+    policy = Policy.of("dedicated", {"START": "ImageSize < 1000"})
+    assert judge(policy, slot(UNCLAIMED), None, UNCLAIMED, NOW) == Verdict(None)
 
 
 @pytest.mark.parametrize("text", ['1 + "a"', '"yes"', "error"])

@@ -14,7 +14,7 @@ from pool.policy.slots import Condition
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour, FakeKeeper
 from pool.testing.pool import SimNode, SimPool
-from tests.roles.support import QUICK
+from tests.roles.support import QUICK, told
 
 DESKTOP = {**QUICK, "POLICY": "desktop"}
 MINUTE = 60.0
@@ -236,7 +236,7 @@ def test_expressions_without_value_keep_work_and_are_told_once(
         assert it.slot().condition == slots.BUSY
 
     tell(story, settings={"PREEMPT": text, "SUSPEND": text})
-    told = [record for record in caplog.records if "neither true nor false" in record.getMessage()]
+    told = [record for record in caplog.records if "policy has no value" in record.getMessage()]
     assert len(told) == 2
 
 
@@ -282,11 +282,36 @@ def test_a_retirement_has_an_end() -> None:
         await it.begun()
         it.sensors.facts["Wanted"] = True
         await it.took(slots.RETIRING, within=LOOK)
-        took = await it.took(slots.OWNER)
-        assert 60 * MINUTE <= took < 60 * MINUTE + 2 * LOOK
+        await it.took(slots.OWNER)
+        (_, _, began), (_, _, over) = it.pool.witness.starts[0], it.pool.witness.ends[0]
+        assert 60 * MINUTE - 1 <= over - began < 60 * MINUTE + 2 * LOOK
         assert it.pool.queued("head") == 1
 
     rules = {"PREEMPT": "Wanted =?= true", "START": "Wanted =!= true", "MAX_JOB_RETIREMENT": "1 h"}
+    tell(story, settings=rules)
+
+
+def test_time_in_suspension_is_no_part_of_a_retirement() -> None:
+    async def story(it: Story) -> None:
+        await it.begun()
+        it.sensors.facts["Paused"] = True
+        await it.took(slots.SUSPENDED, within=LOOK)
+        await asyncio.sleep(30 * MINUTE)
+        it.sensors.facts["Paused"] = False
+        it.sensors.facts["Wanted"] = True
+        await it.took(slots.BUSY, within=LOOK)
+        await it.took(slots.RETIRING, within=2 * LOOK)
+        await it.took(slots.OWNER)
+        (_, _, began), (_, _, over) = it.pool.witness.starts[0], it.pool.witness.ends[0]
+        assert 90 * MINUTE - 1 <= over - began < 90 * MINUTE + 6 * LOOK
+
+    rules = {
+        "PREEMPT": 'Activity == "Busy" && Wanted =?= true',
+        "START": "Wanted =!= true",
+        "MAX_JOB_RETIREMENT": "1 h",
+        "SUSPEND": "Paused =?= true",
+        "CONTINUE": "Paused =!= true",
+    }
     tell(story, settings=rules)
 
 
@@ -323,6 +348,39 @@ def test_a_start_that_asks_for_something_lets_only_that_in() -> None:
         assert next(iter(it.pool.role("head", "schedd").queue.jobs())).id[0] == other
 
     tell(story, settings={"START": "TARGET.Nice =?= true"}, behave=Behaviour(60.0), submit=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("PREEMPT", "Nothing > 1", "PREEMPT: undefined: no attribute Nothing"),
+        ("SUSPEND", '1 + "a"', "SUSPEND: error"),
+        ("RANK", "TARGET.Worth", "RANK: undefined: no attribute TARGET.Worth"),
+        ("SLOT_WEIGHT", '"heavy"', "SLOT_WEIGHT: 'heavy'"),
+    ],
+)
+def test_an_expression_without_value_is_told_in_the_slots_ad(name: str, text: str, said: str) -> None:
+    async def story(it: Story) -> None:
+        await it.begun()
+        await asyncio.sleep(10 * MINUTE)
+        assert it.slot().condition == slots.BUSY
+        ad, _ = told(it.pool, "slot1@m1")
+        assert ad["PolicyTrouble"] == said
+        assert (ad["CurrentRank"], ad["SlotWeight"]) == (0.0, ["Cpus"])
+
+    tell(story, settings={name: text})
+
+
+def test_what_was_wrong_with_a_policy_is_told_until_it_is_mended() -> None:
+    async def story(it: Story) -> None:
+        await it.begun()
+        await asyncio.sleep(MINUTE)
+        assert told(it.pool, "slot1@m1")[0]["PolicyTrouble"] == "PREEMPT: undefined: no attribute Wanted"
+        it.sensors.facts["Wanted"] = 0
+        await asyncio.sleep(MINUTE)
+        assert "PolicyTrouble" not in told(it.pool, "slot1@m1")[0]
+
+    tell(story, settings={"PREEMPT": "Wanted > 1"})
 
 
 # --- startd.vacate

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from pool.classad import ClassAd, rank
+from pool.classad import ClassAd
 from pool.roles.startd.slots import Claim, Slot, Wire, slot_wire
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class SlotAds:
         startd = self._startd
         wire = slot_wire(slot, startd.machine, startd.given.node, startd.given.address, startd.owner.policy_wire)
         if slot.claim is not None:
-            wire |= self._held(slot.claim, wire)
+            wire |= self._held(slot, slot.claim, wire)
         return wire
 
     def touch(self, slot: Slot, *, now: bool = False) -> None:
@@ -98,9 +98,9 @@ class SlotAds:
         private = {"ClaimId": slot.key} if slot.grantable else None
         self._startd.advertiser.publish("Machine", self._name(slot), self.wire_of(slot), private)
 
-    def _held(self, claim: Claim, wire: Wire) -> Wire:
+    def _held(self, slot: Slot, claim: Claim, wire: Wire) -> Wire:
         """What the job in a claimed slot adds to its ad."""
-        held: Wire = {"CurrentRank": self._rank(claim, wire)}
+        held: Wire = {"CurrentRank": self._rank(slot, claim, wire)}
         limits = claim.ad_wire.get("ConcurrencyLimits")
         if isinstance(limits, list):
             limits = claim.ad.value("ConcurrencyLimits", None, target=ClassAd.from_wire(wire))
@@ -108,14 +108,11 @@ class SlotAds:
             held["ConcurrencyLimits"] = limits
         return held
 
-    def _rank(self, claim: Claim, wire: Wire) -> float:
+    def _rank(self, slot: Slot, claim: Claim, wire: Wire) -> float:
         """How much the machine likes the claim's job; worked out once for each job and each look at the machine."""
         startd = self._startd
-        preference = startd.owner.policy.expressions["RANK"].value
-        if isinstance(preference, (bool, int, float)):
-            return float(preference)
         job, machine, found = claim.ranked
         if job is not claim.ad_wire or machine is not startd.machine:
-            found = rank(ClassAd.from_wire(wire), claim.ad, startd.outside.wall())
+            found = startd.owner.preference(slot, wire, claim.ad)
             claim.ranked = (claim.ad_wire, startd.machine, found)
         return found

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pool import __version__
 from pool.classad import ClassAd
-from pool.policy.owner import NAMES, TIMES, Policy, Verdict, judge, wire
+from pool.config.kinds import span
+from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, weight, wire
+from pool.policy.shipped import DEDICATED, TIMES
 from pool.policy.slots import Action, SlotEvent
 from pool.roles.startd.slots import Slot, Wire
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 LANGUAGE = f"$CondorVersion: 25.14.1 2026-01-01 poolnode-{__version__} $"
 #: Seconds by which wall clock and monotonic clock may part before that counts as a clock that was set.
 CLOCK_SLACK = 1.0
+#: Different faults of the policy that are logged at most: a job's attributes may make many.
+MOST_TOLD = 1000
 #: Facts that change all the time: a change of these alone is advertised with the next regular update.
 RESTLESS = frozenset(
     {"LoadAvg", "TotalLoadAvg", "TotalCondorLoadAvg", "CondorLoadAvg", "KeyboardIdle", "ConsoleIdle", "Disk"}
@@ -48,14 +52,23 @@ class OwnerWatch:
         settings = self._startd.settings
         self.policy = Policy.of(
             settings.text("POLICY"),
-            {name: settings.text(name) for name in NAMES},
+            {name: settings.text(name) for name in NAMES if name != "MAX_JOB_RETIREMENT"}
+            | {"MAX_JOB_RETIREMENT": span(settings.text("MAX_JOB_RETIREMENT"))},
             {name: settings.number(name) for name in TIMES},
         )
+        self._weighs_cpus = self.policy.texts["SLOT_WEIGHT"] == DEDICATED["SLOT_WEIGHT"]
         self.policy_wire: Wire = {
             **wire(self.policy),
-            "SlotWeight": [settings.text("SLOT_WEIGHT")],
-            "MaxJobRetirementTime": int(self.policy.times["MAX_JOB_RETIREMENT"]),
+            "SlotWeight": self._said("SLOT_WEIGHT"),
+            "MaxJobRetirementTime": self._said("MAX_JOB_RETIREMENT"),
         }
+        for slot in self._startd.slots.values():
+            slot.troubles.clear()
+
+    def _said(self, name: str) -> Any:
+        """An expression as an ad has it: a number plainly."""
+        value = self.policy.expressions[name].value
+        return value if isinstance(value, (int, float)) else [self.policy.texts[name]]
 
     def facts(self) -> Wire:
         """What the machine is and how busy it is now."""
@@ -122,6 +135,8 @@ class OwnerWatch:
             for slot in self._startd.slots.values():
                 slot.since += jumped
                 slot.since_activity += jumped
+                if slot.claim is not None and slot.claim.running is not None:
+                    slot.claim.running.began += jumped
 
     def _roots(self) -> list[int]:
         """Process numbers of the keepers whose jobs run here."""
@@ -135,11 +150,35 @@ class OwnerWatch:
         ad = ClassAd.from_wire(startd.ads.wire_of(slot))
         job = claim.ad if claim is not None else None
         verdict = judge(self.policy, ad, job, slot.condition, startd.outside.wall())
-        for fault in verdict.faults:
-            if fault.text not in self._told:
-                self._told.add(fault.text)
-                startd.log.warning("a policy expression is neither true nor false", extra={"what": fault.text})
+        self.note(slot, verdict)
+        if not self._weighs_cpus:
+            self.note(slot, weight(self.policy, ad, startd.outside.wall())[1])
         return verdict
+
+    def preference(self, slot: Slot, ad: Wire, job: ClassAd) -> float:
+        """How much the machine likes a job."""
+        expression = self.policy.expressions["RANK"].value
+        if isinstance(expression, (bool, int, float)):
+            return float(expression)
+        value, verdict = preference(self.policy, ClassAd.from_wire(ad), job, self._startd.outside.wall())
+        self.note(slot, verdict)
+        return value
+
+    def note(self, slot: Slot, verdict: Verdict) -> None:
+        """Keep the faults of what was asked: they are logged once, and shown in the slot's ad until they are gone."""
+        found = {fault.name: fault for fault in verdict.faults}
+        changed = False
+        for name in verdict.asked:
+            if slot.troubles.get(name) != found.get(name):
+                changed = True
+                slot.troubles.pop(name, None)
+        slot.troubles.update(found)
+        for fault in verdict.faults:
+            if fault.text not in self._told and len(self._told) < MOST_TOLD:
+                self._told.add(fault.text)
+                self._startd.log.warning("an expression of the owner's policy has no value", extra={"what": fault.text})
+        if changed:
+            self._startd.ads.touch(slot)
 
     async def _act(self, slot: Slot, verdict: Verdict) -> None:
         assert verdict.event is not None

@@ -69,6 +69,9 @@ class Running:
         self.gone = asyncio.Event()
         self._graceful = True
         self.began = startd.outside.wall()
+        #: Seconds for which the job stood still, up to its last suspension's end.
+        self.suspended = 0.0
+        self._suspended_at: float | None = None
 
     @property
     def name(self) -> str:
@@ -231,11 +234,15 @@ class Running:
         self.gone.set()
 
     async def suspend(self) -> None:
+        self._suspended_at = asyncio.get_running_loop().time()
         if self.starter is not None:
             await self.starter.suspend()
         self._tell("suspended", {})
 
     async def resume(self) -> None:
+        if self._suspended_at is not None:
+            self.suspended += asyncio.get_running_loop().time() - self._suspended_at
+            self._suspended_at = None
         if self.starter is not None:
             await self.starter.resume()
         self._tell("continued", {})

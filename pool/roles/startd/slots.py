@@ -13,6 +13,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
+from pool.policy.owner import Fault
 from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, Action, Condition, SlotEvent, step
 
 Wire = dict[str, Any]
@@ -92,6 +93,7 @@ class Slot:
         key: the secret that a grant carries; made anew when it has been used up. While the slot is claimed a grant
             with it preempts the claim.
         condition: state and activity; changed by `happen` alone.
+        troubles: expressions of the owner's policy that had no usable value when they were last needed, by name.
         since, since_activity: wall seconds at which it came into its state, and into its activity.
     """
 
@@ -107,6 +109,7 @@ class Slot:
     claim: Claim | None = None
     children: int = 0
     condor_load: float = 0.0
+    troubles: dict[str, Fault] = field(default_factory=dict)
 
     @property
     def occupied(self) -> bool:
@@ -172,6 +175,12 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
         if running is not None:
             wire["JobId"] = running.name
             wire["JobStart"] = int(running.began)
+            if running.suspended:
+                wire["TotalJobSuspendTime"] = int(running.suspended)
+    if slot.troubles:
+        if "SLOT_WEIGHT" in slot.troubles:
+            wire["SlotWeight"] = ["Cpus"]
+        wire["PolicyTrouble"] = "; ".join(fault.text for fault in slot.troubles.values())
     return wire
 
 
