@@ -85,7 +85,7 @@ SAFE = {
     "WANT_VACATE": True,
 }
 #: Attributes that every job has (lower case): an expression without a job may miss them.
-EVERY_JOB_HAS = frozenset({  # fmt: skip
+EVERY_JOB_HAS = frozenset({
     "owner", "user", "cmd", "iwd", "imagesize", "diskusage", "jobprio", "jobuniverse", "jobstatus", "qdate",
     "clusterid", "procid", "numjobstarts", "requestcpus", "requestmemory", "requestdisk", "requestgpus",
     "nicejob", "niceuser", "accountinggroup", "acctgroup", "filesystemdomain", "jobstartdate",
