@@ -97,6 +97,11 @@ class ClassAd:
     def own_getter(self) -> Callable[[str], Any]:
         return self._held.get
 
+    @property
+    def holdings(self) -> Mapping[str, Any]:
+        """Folded names to what is held, of the ad's own attributes. Not to be changed."""
+        return self._held
+
     def getter(self) -> Callable[[str], Any]:
         """A function from folded name to what is held: a scalar, an Expr, or None."""
         own = self._held.get

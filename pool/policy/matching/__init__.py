@@ -1,0 +1,17 @@
+"""Matching by what can matter: requests and machines in groups, each question asked once for each group.
+
+    Picture                  all slots: put, drop; matches, holds, values, refusals
+    split(requirements)      the clauses of an expression; Clause
+    bits                     sets of slots as integers
+
+The answers are those of `pool.classad.symmetric_match` for every pair; see `clauses` for the bounds.
+"""
+
+from __future__ import annotations
+
+from pool.policy.matching.bits import Bits, bits_of, members
+from pool.policy.matching.clauses import Clause, split
+from pool.policy.matching.pairs import Pair
+from pool.policy.matching.picture import Picture
+
+__all__ = ["Bits", "Clause", "Pair", "Picture", "bits_of", "members", "split"]

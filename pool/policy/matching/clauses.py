@@ -1,0 +1,368 @@
+"""Requirements taken apart: into the clauses of their conjunction, and each clause into logic over small questions.
+
+A value is in one of four *classes*: true (a number other than 0), false, undefined, error (anything else, strings
+included). What `&&`, `||`, `!`, `?:` and ifThenElse make of classes needs no values, so that an expression can be
+answered for a whole pool at once by sets: for each *question* (the smallest part that is not logic) the set of slots
+for each class, then `&` and `|` over sets. A question looks at few attributes, so it is asked once for each distinct
+combination of them and not once for each slot.
+
+An attribute of the ad's own that stands for a clause (START, WithinResourceLimits) is taken apart in its place. Such a
+part is asked as if the evaluation had come through that attribute, so that one which refers back to itself is
+undefined, as it is when the whole is evaluated.
+
+What is accepted is what `pool.classad.symmetric_match` accepts, with one difference: the bounds on steps and depth hold
+for each question by itself. An expression that draws numbers, or that asks for the contexts of a list by a name that
+its ad does not have (which makes the reference forget names from there on), is not taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pool.classad import Expr, literal
+from pool.classad.names import SHADOWED
+from pool.classad.nodes import Call, Chain, Conditional, Node, Paren, Ref, Unary, children
+from pool.policy.matching.looking import Look, look
+
+Side = Literal["request", "machine"]
+Held = Callable[[str], Any]
+
+_CONTEXTS = frozenset({"evalineachcontext", "countmatches"})
+_REMEMBERED = 20_000
+#: Most questions of one tree; what has more is asked as a whole.
+_MOST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A part without logic of its own.
+
+    Attributes:
+        through: attributes of the same ad, folded, by way of which it was found.
+    """
+
+    side: Side
+    expr: Expr
+    through: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.expr.text
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """`&&`."""
+
+    parts: tuple[Tree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """`||`."""
+
+    parts: tuple[Tree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opposite:
+    """`!`."""
+
+    part: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`test ? yes : no` and ifThenElse."""
+
+    test: Tree
+    yes: Tree
+    no: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """An attribute of the ad's own that may be taken apart in its place."""
+
+    name: str
+    expr: Expr
+
+
+Tree = Question | Every | Some | Opposite | Choice | Own
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One of the conditions that must all be true.
+
+    Attributes:
+        side: whose Requirements it is from.
+        text: as it was written.
+        through: attributes of the same ad that it stands in, outermost first; empty when it stands in Requirements.
+        tree: its logic.
+    """
+
+    side: Side
+    text: str
+    through: tuple[str, ...]
+    tree: Tree = field(compare=False, repr=False)
+
+    @property
+    def references(self) -> frozenset[str]:
+        """Folded names of the attributes that its text mentions, of either ad."""
+        names: frozenset[str] = frozenset()
+        for question in questions(self.tree):
+            names |= look(question.expr).names
+        return names
+
+
+def split(requirements: Any, side: Side = "request", held: Held | None = None) -> tuple[Clause, ...]:
+    """The clauses of Requirements: it accepts when every one of them is true, and only then.
+
+    Args:
+        requirements: what an ad holds: an expression or a plain value.
+        side: whose they are.
+        held: looks an attribute of the same ad up, by its folded name; without it none is taken apart.
+    """
+    return tuple(clauses_of(resolved(requirements, side, held), side))
+
+
+def clauses_of(tree: Tree, side: Side) -> Iterator[Clause]:
+    """The clauses of a tree."""
+    if isinstance(tree, Every):
+        for part in tree.parts:
+            yield from clauses_of(part, side)
+    else:
+        yield Clause(side, text_of(tree), _shared_way([question.through for question in questions(tree)]), tree)
+
+
+def _shared_way(ways: list[tuple[str, ...]]) -> tuple[str, ...]:
+    shared = 0
+    while all(len(way) > shared and way[shared] == ways[0][shared] for way in ways):
+        shared += 1
+    return ways[0][:shared]
+
+
+def questions(tree: Tree) -> Iterator[Question]:
+    """All questions of a tree, from the left."""
+    if isinstance(tree, Question):
+        yield tree
+    elif isinstance(tree, (Every, Some)):
+        for part in tree.parts:
+            yield from questions(part)
+    elif isinstance(tree, Opposite):
+        yield from questions(tree.part)
+    elif isinstance(tree, Choice):
+        for part in (tree.test, tree.yes, tree.no):
+            yield from questions(part)
+
+
+def text_of(tree: Tree) -> str:
+    """The tree as an expression."""
+    if isinstance(tree, (Question, Own)):
+        return tree.expr.text
+    if isinstance(tree, Every):
+        return " && ".join(_closed(part) for part in tree.parts)
+    if isinstance(tree, Some):
+        return " || ".join(_closed(part) for part in tree.parts)
+    if isinstance(tree, Opposite):
+        return f"!{_closed(tree.part)}"
+    return f"{_closed(tree.test)} ? {_closed(tree.yes)} : {_closed(tree.no)}"
+
+
+def _closed(tree: Tree) -> str:
+    text = text_of(tree)
+    return f"({text})" if isinstance(tree, (Every, Some, Choice)) else text
+
+
+# --- taking apart
+
+
+def resolved(requirements: Any, side: Side, held: Held | None = None) -> Tree:
+    """The logic of Requirements, with own attributes in their places. Arguments as for `split`."""
+    if type(requirements) is not Expr:
+        return Question(side, literal(requirements))
+    if _divisible(requirements, held, set()):
+        try:
+            return _Placing(side, held).placed(taken_apart(requirements).tree, ())
+        except _TooMany:
+            pass
+    return Question(side, requirements)
+
+
+def consulted(requirements: Any, held: Held) -> list[tuple[str, Any]]:
+    """The attributes that decide how Requirements are taken apart, with what the ad holds for them: two ads for which
+    this is the same have the same tree.
+    """
+    found: list[tuple[str, Any]] = []
+    waiting = [requirements] if type(requirements) is Expr else []
+    seen: set[str] = set()
+    while waiting:
+        apart = taken_apart(waiting.pop())
+        for name in (*_owns(apart), *_context_names(apart)):
+            if name not in seen:
+                seen.add(name)
+                value = held(name)
+                value = value if type(value) is Expr else value is not None
+                found.append((name, value))
+                if type(value) is Expr:
+                    waiting.append(value)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """An expression taken apart by its text alone.
+
+    Attributes:
+        contexts: own attributes by which contexts of lists are asked for; None when such a name is another's.
+    """
+
+    tree: Tree
+    owns: tuple[str, ...]
+    contexts: tuple[str, ...] | None
+    look: Look
+
+
+_apart: dict[Expr, _Apart] = {}
+_parts: dict[str, Expr] = {}
+
+
+def taken_apart(expr: Expr) -> _Apart:
+    """The logic of one expression by its text alone."""
+    found = _apart.get(expr)
+    if found is None:
+        if len(_apart) >= _REMEMBERED:
+            _apart.clear()
+            _parts.clear()
+        tree = _logic(expr.node)
+        owns = tuple(dict.fromkeys(leaf.name for leaf in _leaves(tree) if isinstance(leaf, Own)))
+        found = _apart[expr] = _Apart(tree, owns, _asked_contexts(expr.node), look(expr))
+    return found
+
+
+def _owns(apart: _Apart) -> tuple[str, ...]:
+    return apart.owns
+
+
+def _context_names(apart: _Apart) -> tuple[str, ...]:
+    return apart.contexts or ()
+
+
+def _leaves(tree: Tree) -> Iterator[Tree]:
+    if isinstance(tree, (Every, Some)):
+        for part in tree.parts:
+            yield from _leaves(part)
+    elif isinstance(tree, Opposite):
+        yield from _leaves(tree.part)
+    elif isinstance(tree, Choice):
+        for part in (tree.test, tree.yes, tree.no):
+            yield from _leaves(part)
+    else:
+        yield tree
+
+
+def _logic(node: Node) -> Tree:
+    if isinstance(node, Paren):
+        return _logic(node.inner)
+    if isinstance(node, Chain) and node.rest[0][0] in ("&&", "||"):
+        parts = tuple(_logic(part) for part in (node.first, *[below for _, below in node.rest]))
+        return Every(parts) if node.rest[0][0] == "&&" else Some(parts)
+    if isinstance(node, Unary) and node.sign == "!":
+        return Opposite(_logic(node.operand))
+    if isinstance(node, Conditional):
+        return Choice(_logic(node.test), _logic(node.yes), _logic(node.no))
+    if isinstance(node, Call) and node.name.lower() == "ifthenelse" and len(node.arguments) == 3:
+        return Choice(*[_logic(argument) for argument in node.arguments])
+    if (name := _own_name(node)) is not None:
+        return Own(name, _shared(node))
+    return Question("request", _shared(node))
+
+
+def _own_name(node: Node) -> str | None:
+    """The folded name of an attribute that the same ad answers for, if it has it: `START`, `MY.START`."""
+    if not isinstance(node, Ref) or node.absolute:
+        return None
+    base = node.base
+    if base is None:
+        return node.name.lower()
+    own = isinstance(base, Ref) and base.base is None and not base.absolute and base.name.lower() in ("my", "self")
+    return node.name.lower() if own else None
+
+
+def _shared(node: Node) -> Expr:
+    """The expression of a part, the same object for the same text, so that it is compiled once."""
+    expr = Expr(node)
+    return _parts.setdefault(expr.text, expr)
+
+
+def _asked_contexts(node: Node) -> tuple[str, ...] | None:
+    found: list[str] = []
+    waiting = [node]
+    while waiting:
+        below = waiting.pop()
+        if isinstance(below, Call) and below.name.lower() in _CONTEXTS and below.arguments:
+            first = below.arguments[0]
+            if isinstance(first, Ref):
+                name = _own_name(first)
+                if name is None:
+                    return None
+                found.append(name)
+        waiting.extend(children(below))
+    return tuple(found)
+
+
+def _divisible(expr: Expr, held: Held | None, seen: set[str]) -> bool:
+    """Whether the parts of an expression, and of what stands in it, may be asked one by one."""
+    apart = taken_apart(expr)
+    if apart.look.chance or apart.contexts is None:
+        return False
+    if held is None:
+        return True
+    if any(held(name) is None for name in apart.contexts):
+        return False
+    for name in apart.owns:
+        below = held(name)
+        if name not in seen and type(below) is Expr:
+            seen.add(name)
+            if not _divisible(below, held, seen):
+                return False
+    return True
+
+
+class _TooMany(Exception):
+    """The tree has more questions than are worth asking one by one."""
+
+
+class _Placing:
+    """Puts own attributes in their places."""
+
+    __slots__ = ("held", "left", "side")
+
+    def __init__(self, side: Side, held: Held | None) -> None:
+        self.side = side
+        self.held = held
+        self.left = _MOST
+
+    def placed(self, tree: Tree, through: tuple[str, ...]) -> Tree:
+        if isinstance(tree, Every):
+            parts: list[Tree] = []
+            for part in (self.placed(part, through) for part in tree.parts):
+                parts.extend(part.parts if isinstance(part, Every) else (part,))
+            return Every(tuple(parts))
+        if isinstance(tree, Some):
+            return Some(tuple(self.placed(part, through) for part in tree.parts))
+        if isinstance(tree, Opposite):
+            return Opposite(self.placed(tree.part, through))
+        if isinstance(tree, Choice):
+            return Choice(*[self.placed(part, through) for part in (tree.test, tree.yes, tree.no)])
+        self.left -= 1
+        if self.left < 0:
+            raise _TooMany
+        if isinstance(tree, Own) and self.held is not None:
+            below = self.held(tree.name)
+            if type(below) is Expr and tree.name not in through and not SHADOWED:
+                return self.placed(taken_apart(below).tree, (*through, tree.name))
+        return Question(self.side, tree.expr, through)

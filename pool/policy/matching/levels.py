@@ -1,0 +1,99 @@
+"""Ranks: a number for each group of machine values and each distinct request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pool.classad.names import SCOPE_NAMES
+from pool.policy.matching.bits import Bits
+from pool.policy.matching.columns import Grouping, Partition
+from pool.policy.matching.looking import Look
+from pool.policy.matching.pairs import Pair, number_of
+from pool.policy.matching.tables import request_key
+
+#: Distinct requests whose numbers are kept.
+_KEPT = 1024
+
+
+class Levels:
+    """Slots by a number that follows from their group."""
+
+    __slots__ = ("_epoch", "_numbers", "_partition", "_places", "grouping")
+
+    def __init__(self, grouping: Grouping) -> None:
+        self.grouping = grouping
+        self._epoch = 0
+        self._numbers: list[float] = []
+        self._places: dict[float, int] = {}
+        self._partition = Partition(grouping)
+
+    def settle(self, number: Callable[[Any], float]) -> None:
+        """Follow the grouping."""
+        grouping = self.grouping
+        if self._epoch != grouping.epoch:
+            self._numbers.clear()
+            self._places.clear()
+            self._epoch = grouping.epoch
+        for value in grouping.values[len(self._numbers) :]:
+            found = number(value)
+            self._numbers.append(found)
+            self._places.setdefault(found, len(self._places))
+
+    def __len__(self) -> int:
+        """How many different numbers there are, of groups that exist or existed."""
+        return len(self._places)
+
+    def number(self, place: int) -> float:
+        """The number of one slot."""
+        return self._numbers[self.grouping.groups[place]]
+
+    def sets(self) -> list[tuple[float, Bits]]:
+        """The slots of each number, greatest first. Worth it while there are few."""
+        places, numbers = self._places, self._numbers
+
+        def extend(codes: list[int]) -> None:
+            codes.extend([places[number] for number in numbers[len(codes) :]])
+
+        self._partition.settle(extend)
+        bits = self._partition.bits
+        return [(number, bits[place]) for number, place in sorted(places.items(), reverse=True) if bits.get(place)]
+
+
+class Ranks:
+    """Numbers of machines for requests.
+
+    Args:
+        closure: all that a number can depend on.
+        grouping: machines by those of the names that any of them holds.
+        value: the rank's value, once `pair.machine` holds a group's values.
+    """
+
+    def __init__(self, closure: Look, grouping: Grouping, value: Callable[[Pair], Any]) -> None:
+        self.closure = closure
+        self.grouping = grouping
+        self._value = value
+        self._asked = tuple(sorted(closure.names - SCOPE_NAMES))
+        self._fleeting = closure.timed or closure.hidden or closure.chance
+        self._time: float | None = None
+        self._levels: dict[Any, Levels] = {}
+
+    def levels(self, pair: Pair) -> Levels:
+        """The slots by their number for this request."""
+        if self._fleeting and self._time != pair.now:
+            self._levels.clear()
+            self._time = pair.now
+        key = request_key(pair, self._asked, self.closure)
+        found = self._levels.get(key)
+        if found is None:
+            if len(self._levels) >= _KEPT:
+                self._levels.clear()
+            found = self._levels[key] = Levels(self.grouping)
+        grouping, rank = self.grouping, self._value
+
+        def number(value: Any) -> float:
+            grouping.fill(pair, value)
+            return number_of(rank(pair))
+
+        found.settle(number)
+        return found

@@ -1,0 +1,99 @@
+"""One request beside machines of which only some attributes matter: what a question's answer is.
+
+The scopes of an evaluation are made once for a request and kept, because most questions take less time than making
+them does. The machine is a mapping that is filled with what the question looks at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from pool.classad import UNDEFINED, ClassAd, Expr
+from pool.classad.ad import scope_of
+from pool.classad.errors import EvaluationFailed
+from pool.classad.scope import STEPS
+from pool.policy.matching.clauses import Question, Side
+
+FALSE, TRUE, UNKNOWN, WRONG = 0, 1, 2, 3
+"""The classes of a value: false, true, undefined, error or no truth value."""
+
+NOBODY = ClassAd()
+
+
+class Pair:
+    """A request and, one after another, machines.
+
+    Args:
+        request: the request's ad.
+        now: wall time in seconds.
+
+    Attributes:
+        machine: the attributes of the machine that is asked about, to be set by whoever asks.
+        whole: a whole ad stands on the machine's side instead.
+    """
+
+    __slots__ = ("_scopes", "machine", "now", "request", "whole")
+
+    def __init__(self, request: ClassAd, now: float) -> None:
+        self.request = request
+        self.now = now
+        self.machine: dict[str, Any] = {}
+        self.whole = False
+        self._fresh()
+
+    def _fresh(self, machine: ClassAd = NOBODY) -> None:
+        root = scope_of(self.request, machine, self.now)
+        assert root.other is not None
+        if machine is NOBODY:
+            root.other.get = self.machine.get
+        self._scopes = (root, root.other)
+
+    def stand(self, machine: ClassAd | None) -> None:
+        """Put a whole ad on the machine's side, or none again."""
+        self.whole = machine is not None
+        self._fresh(machine or NOBODY)
+
+    def value(self, expr: Expr, side: Side, through: Iterable[str] = ()) -> Any:
+        """The value of an expression of one side; UNDEFINED, ERROR and ads as the evaluation has them."""
+        root, other = self._scopes
+        scope = root if side == "request" else other
+        root.steps = STEPS
+        root.draws = 0
+        if through:
+            root.active = {(id(scope.ad), key) for key in through}
+        try:
+            value = (expr.compiled or expr.compile())(scope)
+        except (EvaluationFailed, RecursionError, MemoryError):
+            self._fresh()
+            return None
+        if through:
+            root.active = None
+        if root.lost is not None:
+            self._fresh()
+        return value
+
+    def answer(self, question: Question) -> int:
+        """The class of a question's value."""
+        return class_of(self.value(question.expr, question.side, question.through))
+
+
+def class_of(value: Any) -> int:
+    """The class of a value; None stands for an evaluation that went beyond its bounds."""
+    if value is True:
+        return TRUE
+    if value is False:
+        return FALSE
+    if value is UNDEFINED:
+        return UNKNOWN
+    if type(value) is int or type(value) is float:
+        return TRUE if value else FALSE
+    return WRONG
+
+
+def number_of(value: Any) -> float:
+    """A rank: 0.0 when the value is no number."""
+    if isinstance(value, (bool, int, float)) and not math.isnan(value):
+        return float(value)
+    return 0.0

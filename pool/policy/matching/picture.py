@@ -1,0 +1,308 @@
+"""The machines as the matchmaker sees them, kept from cycle to cycle and changed by differences.
+
+A request is matched with all machines at once: its Requirements and theirs are taken apart into questions (`clauses`),
+each question is answered for groups of machines that hold the same for what it looks at (`columns`, `tables`), and the
+answers are put together as sets (`solving`). What was answered stays until the machines it is about change, so that the
+next cycle costs what changed. DESIGN 6 and 12.
+
+Nothing here decides who gets what; see `pool.policy.negotiation`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pool.classad import ERROR, UNDEFINED, ClassAd, Expr, literal
+from pool.classad.names import fold
+from pool.policy.matching.bits import Bits, bits_of, members
+from pool.policy.matching.clauses import Clause, Question, resolved, split
+from pool.policy.matching.columns import Grouping, Whole
+from pool.policy.matching.levels import Ranks
+from pool.policy.matching.looking import NOTHING, Look, look
+from pool.policy.matching.offers import Kinds, Offers
+from pool.policy.matching.pairs import Pair
+from pool.policy.matching.solving import classes, where_true
+from pool.policy.matching.tables import Table
+from pool.policy.matching.vocabulary import Vocabulary, changes
+
+_PLAIN = frozenset({bool, int, float, str, type(UNDEFINED), type(ERROR)})
+
+
+class Picture:
+    """All slots that are known.
+
+    Slots have places, small numbers that sets are made of; a place is used again when its slot has gone.
+    """
+
+    def __init__(self) -> None:
+        self.vocabulary = Vocabulary()
+        self.alive: Bits = 0
+        self._ads: list[ClassAd | None] = []
+        self._held: list[Mapping[str, Any] | None] = []
+        self._names: list[str] = []
+        self._places: dict[str, int] = {}
+        self._free: list[int] = []
+        self._groupings: dict[tuple[str, ...], Grouping] = {}
+        self._whole: Whole | None = None
+        self._watching: dict[str, list[Grouping]] = {}
+        self._tables: dict[tuple[Question, Look], Table] = {}
+        self._ranks: dict[Any, Ranks] = {}
+        self._kinds = Kinds(self._watch)
+        self._watch("requirements", self._kinds)
+        self._offers = Offers(self._kinds, self.table)
+
+    # --- what is known
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def count(self) -> int:
+        """How many slots there are."""
+        return len(self._places)
+
+    @property
+    def size(self) -> int:
+        """How many places there are, those without a slot included."""
+        return len(self._ads)
+
+    def put(self, name: str, ad: ClassAd) -> None:
+        """A slot is known, or its ad is another. The ad must not be changed from here on; it is compared with the one
+        before, so that what is the same costs nothing later.
+        """
+        if ad.parent is not None:
+            ad = ad.merged()
+        place = self._places.get(name)
+        after = ad.holdings
+        if place is None:
+            place = self._new_place(name)
+            differences = [(key, None, value) for key, value in after.items()]
+            for grouping in self._groupings.values():
+                grouping.touch(place)
+            self._kinds.touch(place)
+        else:
+            before = self._held[place]
+            assert before is not None
+            differences = changes(before, after)
+        self._ads[place] = ad
+        self._held[place] = after
+        if differences:
+            self._changed(place, differences)
+
+    def drop(self, name: str) -> None:
+        """A slot is gone, if it was there."""
+        place = self._places.pop(name, None)
+        if place is None:
+            return
+        held = self._held[place]
+        assert held is not None
+        self.alive &= ~(1 << place)
+        self._ads[place] = self._held[place] = None
+        self._names[place] = ""
+        self._free.append(place)
+        self._changed(place, [(key, value, None) for key, value in held.items()])
+
+    def clear(self) -> None:
+        """Forget everything, as when the collector must be heard anew."""
+        self.__init__()  # type: ignore[misc]
+
+    def _new_place(self, name: str) -> int:
+        if self._free:
+            place = self._free.pop()
+            self._names[place] = name
+        else:
+            place = len(self._ads)
+            self._ads.append(None)
+            self._held.append(None)
+            self._names.append(name)
+        self._places[name] = place
+        self.alive |= 1 << place
+        return place
+
+    def _changed(self, place: int, differences: list[tuple[str, Any, Any]]) -> None:
+        change, watching = self.vocabulary.change, self._watching
+        wider: list[str] = []
+        for key, before, after in differences:
+            if change(key, before, after):
+                wider.append(key)
+            for grouping in watching.get(key, ()):
+                grouping.touch(place)
+        if self._whole is not None:
+            self._whole.touch(place)
+        if wider:
+            self._widen(wider)
+
+    def _widen(self, names: Iterable[str]) -> None:
+        """Machines hold what they did not: forget what looked at such names without finding them."""
+        wider = frozenset(names)
+        stale = [key for key, table in self._tables.items() if not wider.isdisjoint(table.closure.names)]
+        stale_ranks = [key for key, ranks in self._ranks.items() if not wider.isdisjoint(ranks.closure.names)]
+        for key in stale:
+            del self._tables[key]
+        for rank_key in stale_ranks:
+            del self._ranks[rank_key]
+
+    # --- slots by name and place
+
+    def ad(self, name: str) -> ClassAd | None:
+        """A slot's ad; None when it is not known."""
+        place = self._places.get(name)
+        return None if place is None else self._ads[place]
+
+    def place(self, name: str) -> int | None:
+        return self._places.get(name)
+
+    def at(self, place: int) -> ClassAd:
+        """The ad of the slot in a place that is taken."""
+        ad = self._ads[place]
+        assert ad is not None
+        return ad
+
+    def name(self, place: int) -> str:
+        return self._names[place]
+
+    def names(self, bits: Bits) -> list[str]:
+        """The names of the slots in a set, in the order of their places."""
+        return [self._names[place] for place in members(bits & self.alive)]
+
+    def set_of(self, names: Iterable[str]) -> Bits:
+        """The set of these slots, those that are known."""
+        places = self._places
+        return bits_of([places[name] for name in names if name in places], self.size)
+
+    # --- what machines hold
+
+    def values(self, attribute: str) -> Counter[Any]:
+        """How many slots have each value of an attribute. Expressions are evaluated in their ad alone; slots that lack
+        it count as UNDEFINED, lists and ads by their text.
+        """
+        key = fold(attribute)
+        grouping = self.grouping((key,))
+        found: Counter[Any] = Counter()
+        for place in members(self.alive):
+            held = grouping.values[grouping.groups[place]]
+            value = self.at(place).eval(key) if type(held) is Expr else UNDEFINED if held is None else held
+            found[value if type(value) in _PLAIN else literal(value).text] += 1
+        return found
+
+    def where(self, attribute: str, accept: Any) -> Bits:
+        """The slots whose plain value of an attribute is accepted by a function of it; None is nothing."""
+        grouping = self.grouping((fold(attribute),))
+        codes = [1 if accept(value) else 0 for value in grouping.values]
+        return self.alive & bits_of([place for place, group in enumerate(grouping.groups) if codes[group]], self.size)
+
+    def grouping(self, names: tuple[str, ...]) -> Grouping:
+        """The slots grouped by what they hold for these names, folded and in order; up to date."""
+        found = self._groupings.get(names)
+        if found is None:
+            found = self._groupings[names] = Grouping(names)
+            for name in names:
+                self._watch(name, found)
+            for place in range(self.size):
+                found.touch(place)
+        found.settle(self._held)
+        return found
+
+    def whole(self) -> Whole:
+        """Every slot by itself; up to date."""
+        if self._whole is None:
+            self._whole = Whole()
+            for place in range(self.size):
+                self._whole.touch(place)
+        self._whole.settle(self._ads)
+        return self._whole
+
+    def _watch(self, name: str, grouping: Grouping) -> None:
+        self._watching.setdefault(name, []).append(grouping)
+
+    # --- requests
+
+    def pair(self, request: ClassAd, now: float) -> Pair:
+        """A request, to ask several things about it.
+
+        Args:
+            now: wall time in seconds, for expressions that ask for it.
+        """
+        return Pair(request, now)
+
+    def matches(self, request: ClassAd | Pair, now: float = 0.0) -> Bits:
+        """The slots that accept the request and are accepted by it, as `symmetric_match` has it."""
+        pair = request if isinstance(request, Pair) else Pair(request, now)
+        return self.accepted(pair, self.accepting(pair, self.alive))
+
+    def accepted(self, pair: Pair, among: Bits | None = None) -> Bits:
+        """The slots whose own Requirements accept the request."""
+        self._kinds.settle(self._held)
+        return self._offers.accepted(pair, self.alive if among is None else among & self.alive)
+
+    def accepting(self, pair: Pair, among: Bits | None = None) -> Bits:
+        """The slots that the request's Requirements accept."""
+        among = self.alive if among is None else among & self.alive
+        requirements = pair.request.held("Requirements")
+        if requirements is None:
+            return 0
+        tree = resolved(requirements, "request", pair.request.held)
+        return where_true(tree, lambda question: self.table(question, pair).answers(pair).bits, among)
+
+    # --- clause by clause
+
+    def clauses(self, request: ClassAd) -> tuple[Clause, ...]:
+        """The clauses of a request's Requirements; empty when it has none, which matches nothing."""
+        requirements = request.held("Requirements")
+        return () if requirements is None else split(requirements, "request", request.held)
+
+    def machine_clauses(self) -> list[tuple[Clause, Bits]]:
+        """The different clauses of the machines' Requirements, with the slots that have each. A slot without
+        Requirements has none, and accepts nothing.
+        """
+        self._kinds.settle(self._held)
+        return [(clause, bits & self.alive) for clause, bits in self._offers.clauses() if bits & self.alive]
+
+    def holds(self, clause: Clause, request: ClassAd, now: float) -> Bits:
+        """The slots for which a clause is true with this request. For a clause of the machines it is asked of all of
+        them, those that do not have it included.
+        """
+        pair = Pair(request, now)
+        true, _, _ = classes(clause.tree, lambda question: self.table(question, pair).answers(pair).bits, self.alive)
+        return true
+
+    def refusals(self, request: ClassAd, now: float) -> list[tuple[Clause, Bits]]:
+        """The machines' clauses that are not true for a request, with the slots that refuse it by each."""
+        found = []
+        for clause, slots in self.machine_clauses():
+            refusing = slots & ~self.holds(clause, request, now)
+            if refusing:
+                found.append((clause, refusing))
+        return found
+
+    # --- how far questions look
+
+    def closure(self, begin: Look, request: ClassAd | None = None) -> Look:
+        return self.vocabulary.closure(begin, request)
+
+    def table(self, question: Question, pair: Pair) -> Table:
+        """The answers to a question, for requests with expressions like this one's."""
+        closure = self.closure(look(question.expr), pair.request)
+        key = (question, closure)
+        found = self._tables.get(key)
+        if found is None:
+            grouping: Grouping
+            if closure.hidden:
+                grouping = self.whole()
+            else:
+                grouping = self.grouping(self.vocabulary.held(closure.names))
+            found = self._tables[key] = Table(question, closure, grouping)
+        found.grouping.settle(self._ads if closure.hidden else self._held)
+        return found
+
+    def references(self) -> frozenset[str]:
+        """Folded names that the machines' Requirements and Rank can look at in a request, directly or by way of what
+        machines hold; names of the machines' own are left out when every machine has them.
+        """
+        begin = NOTHING
+        for name in ("requirements", "rank"):
+            begin = begin | self.vocabulary.look(name)
+        closure = self.closure(begin)
+        return frozenset(name for name in closure.names if self.vocabulary.holders[name] < len(self))

@@ -1,0 +1,89 @@
+"""Which names machines hold, and by which expressions: how far a question can look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from pool.classad import ClassAd, Expr
+from pool.policy.matching.looking import NOTHING, Look, look, looks
+
+
+class Vocabulary:
+    """The names that machines hold, and the different expressions they hold for them.
+
+    Attributes:
+        holders: for each folded name how many machines hold it.
+    """
+
+    def __init__(self) -> None:
+        self.holders: Counter[str] = Counter()
+        self._expressions: dict[str, Counter[Expr]] = {}
+        self._looks: dict[str, Look] = {}
+
+    def change(self, name: str, before: Any, after: Any) -> bool:
+        """One machine holds something else for a name; whether questions now may look further than they did."""
+        wider = False
+        if before is None:
+            self.holders[name] += 1
+            wider = self.holders[name] == 1
+        elif after is None:
+            self.holders[name] -= 1
+        if type(before) is Expr:
+            known = self._expressions[name]
+            known[before] -= 1
+            if not known[before]:
+                del known[before]
+        if type(after) is Expr:
+            known = self._expressions.setdefault(name, Counter())
+            known[after] += 1
+            if known[after] == 1 and name in self._looks and self._looks[name] | look(after) != self._looks[name]:
+                wider = True
+                self._looks.pop(name, None)
+        return wider
+
+    def look(self, name: str) -> Look:
+        """What the machines' expressions for a name look at; it may include those of machines that are gone."""
+        found = self._looks.get(name)
+        if found is None:
+            known = self._expressions.get(name)
+            found = self._looks[name] = looks(known) if known else NOTHING
+        return found
+
+    def closure(self, begin: Look, request: ClassAd | None = None) -> Look:
+        """All that can matter to a question: what it looks at, and what that looks at in either ad."""
+        found = begin
+        names = set(begin.names)
+        waiting = list(begin.names)
+        while waiting:
+            name = waiting.pop()
+            further = [self.look(name)]
+            if request is not None:
+                further.append(look(request.held(name)))
+            for more in further:
+                if more is not NOTHING:
+                    found = found | more
+                    new = more.names - names
+                    names |= new
+                    waiting.extend(new)
+        return found
+
+    def held(self, names: frozenset[str]) -> tuple[str, ...]:
+        """Those of the names that any machine holds, in order."""
+        return tuple(sorted(name for name in names if self.holders[name] > 0))
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(name, before, after) of what two ads hold differently; None is nothing."""
+    found: list[tuple[str, Any, Any]] = []
+    for name, value in after.items():
+        old = before.get(name)
+        if old is value:
+            continue
+        if old is not None and type(old) is type(value) and old == value and (value != 0 or type(value) is not float):
+            continue
+        found.append((name, old, value))
+    if len(before) + len(found) != len(after) or len(found):
+        found.extend((name, value, None) for name, value in before.items() if name not in after)
+    return found

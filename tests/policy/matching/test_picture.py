@@ -1,0 +1,137 @@
+"""The picture of machines: what it says matches is what the evaluator says, also after machines changed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pool.classad import UNDEFINED, ClassAd, parse_expr, symmetric_match
+from pool.classad.match import requirements_accept
+from pool.policy.matching import Picture
+from tests.policy.matching.expressions import Ads
+
+NOW = 1_700_000_000.0
+
+
+def expected(picture: Picture, request: ClassAd, machines: dict[str, ClassAd], now: float = NOW) -> list[str]:
+    return sorted(name for name, ad in machines.items() if symmetric_match(request, ad, now))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_matches_are_those_of_the_evaluator(seed: int) -> None:
+    ads, picture, chance = Ads(seed), Picture(), random.Random(seed)
+    machines: dict[str, ClassAd] = {}
+    requests = [ads.request() for _ in range(25)]
+    for turn in range(4):
+        for number in range(30):
+            if turn and chance.random() < 0.6:
+                continue
+            name = f"slot{number}"
+            if turn and chance.random() < 0.3:
+                machines.pop(name, None)
+                picture.drop(name)
+            else:
+                machines[name] = ads.machine()
+                picture.put(name, machines[name])
+        requests[turn] = ads.request()
+        for request in requests:
+            found = sorted(picture.names(picture.matches(request, NOW + turn // 2)))
+            assert found == expected(picture, request, machines, NOW + turn // 2), request["Requirements"].text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_requirements_accept_where_every_clause_does(seed: int) -> None:
+    ads, picture = Ads(1000 + seed), Picture()
+    machines = {f"slot{number}": ads.machine() for number in range(20)}
+    for name, ad in machines.items():
+        picture.put(name, ad)
+    for _ in range(20):
+        request = ads.request()
+        if "Requirements" not in request:
+            continue
+        found = picture.alive
+        for clause in picture.clauses(request):
+            found &= picture.holds(clause, request, NOW)
+        wanted = [name for name, ad in machines.items() if requirements_accept(request, ad, NOW)]
+        assert picture.names(found) == wanted, request["Requirements"].text
+
+
+def machine(**attributes: object) -> ClassAd:
+    return ClassAd(
+        {
+            name: parse_expr(value[1:]) if isinstance(value, str) and value.startswith("=") else value
+            for name, value in attributes.items()
+        }
+    )
+
+
+def small_pool() -> Picture:
+    picture = Picture()
+    start = '=KeyboardIdle > 900 || Owner == "anna"'
+    for number in range(6):
+        picture.put(
+            f"slot{number}",
+            machine(
+                Memory=1024 * (number + 1),
+                KeyboardIdle=300 * number,
+                Start=start,
+                Requirements="=START && TARGET.RequestMemory <= MY.Memory",
+                Load=parse_expr("Memory / 1024"),
+            ),
+        )
+    return picture
+
+
+def test_clauses_say_who_fails_them() -> None:
+    picture = small_pool()
+    job = machine(Requirements="=TARGET.Memory >= 2048 && (TARGET.Memory < 6000)", RequestMemory=4096, Owner="bob")
+    clauses = picture.clauses(job)
+    assert [clause.text for clause in clauses] == ["TARGET.Memory >= 2048", "TARGET.Memory < 6000"]
+    assert [picture.holds(clause, job, NOW).bit_count() for clause in clauses] == [5, 5]
+    assert "memory" in clauses[0].references
+    refused = {clause.text: picture.names(bits) for clause, bits in picture.refusals(job, NOW)}
+    assert refused == {
+        'KeyboardIdle > 900 || Owner == "anna"': ["slot0", "slot1", "slot2", "slot3"],
+        "TARGET.RequestMemory <= MY.Memory": ["slot0", "slot1", "slot2"],
+    }
+    assert picture.names(picture.matches(job, NOW)) == ["slot4"]
+    through = {clause.text: clause.through for clause, _ in picture.machine_clauses()}
+    assert through['KeyboardIdle > 900 || Owner == "anna"'] == ("start",)
+
+
+def test_values_of_an_attribute_are_counted() -> None:
+    picture = small_pool()
+    assert picture.values("Load") == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1}
+    picture.drop("slot0")
+    assert picture.values("Nosuch") == {UNDEFINED: 5}
+    assert picture.count == 5
+
+
+def test_a_change_of_one_machine_is_followed() -> None:
+    picture = small_pool()
+    job = machine(Requirements="=TARGET.HasThing", RequestMemory=1, Owner="anna")
+    assert picture.matches(job, NOW) == 0
+    ad = picture.ad("slot2")
+    assert ad is not None
+    ad = ad.copy()
+    ad["HasThing"] = True
+    picture.put("slot2", ad)
+    assert picture.names(picture.matches(job, NOW)) == ["slot2"]
+    picture.drop("slot2")
+    assert picture.matches(job, NOW) == 0
+    assert picture.ad("slot2") is None
+
+
+def test_what_machines_can_look_at_in_a_job_is_known() -> None:
+    found = small_pool().references()
+    assert {"owner", "requestmemory"} <= found
+    assert "memory" not in found
+
+
+def test_expressions_over_the_time_are_asked_again() -> None:
+    picture = Picture()
+    picture.put("slot", machine(Since=100, Requirements="=time() - Since > 50"))
+    job = machine(Requirements=True)
+    assert picture.matches(job, 120.0) == 0
+    assert picture.matches(job, 151.0) == 1
