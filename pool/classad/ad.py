@@ -64,6 +64,8 @@ class ClassAd:
     def _key(self, name: str) -> str:
         """The key of a name about to be set; notes its spelling when that is not the usual one."""
         key = fold(name)
+        if key in names.SCOPE_NAMES:
+            names.defined(key)
         if names.usual_spelling(key) != name:
             if self._spelled is None:
                 self._spelled = {}

@@ -32,9 +32,13 @@ def fold(name: str) -> str:
     if len(_folded) < _LIMIT and len(name) < 256:
         _folded[name] = key
         _spelled.setdefault(key, name)
+    return key
+
+
+def defined(key: str) -> None:
+    """Note that an ad has an attribute of this folded name."""
     if key in SCOPE_NAMES:
         SHADOWED.add(key)
-    return key
 
 
 def usual_spelling(key: str) -> str:

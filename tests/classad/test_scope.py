@@ -107,3 +107,12 @@ def test_my_and_target_are_the_ads_themselves() -> None:
 def test_without_a_time_the_clock_is_undefined() -> None:
     assert value("time()", now=None) == "undefined"
     assert value("time() + 1", now=41.9) == "42"
+
+
+def test_only_an_ad_that_has_such_an_attribute_makes_a_scopes_name_ambiguous() -> None:
+    from pool.classad import names
+
+    before = set(names.SHADOWED)
+    parse_expr("size(TOPLEVEL) + LEFT.x").compile()
+    ClassAd().get("right")
+    assert before == names.SHADOWED

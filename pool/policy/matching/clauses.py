@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pool.classad import Expr, literal
-from pool.classad.names import SHADOWED
+from pool.classad.names import SCOPE_NAMES, SHADOWED
 from pool.classad.nodes import Call, Chain, Conditional, Node, Paren, Ref, Unary, children
 from pool.policy.matching.looking import Look, look
 
@@ -283,7 +283,7 @@ def _logic(node: Node) -> Tree:
 
 def _own_name(node: Node) -> str | None:
     """The folded name of an attribute that the same ad answers for, if it has it: `START`, `MY.START`."""
-    if not isinstance(node, Ref) or node.absolute:
+    if not isinstance(node, Ref) or node.absolute or node.name.lower() in SCOPE_NAMES:
         return None
     base = node.base
     if base is None:

@@ -15,7 +15,7 @@ from pool.classad.names import fold
 from pool.classad.nodes import Chain, Node, Paren, Ref
 from pool.policy.matching.clauses import Question
 from pool.policy.matching.columns import Grouping, Ordered
-from pool.policy.matching.looking import look
+from pool.policy.matching.looking import attributes, look
 from pool.policy.matching.pairs import Pair
 
 _ORDER = frozenset({"<", "<=", ">", ">="})
@@ -39,7 +39,7 @@ class Comparison:
         """Whether no machine has a say in the other side, by way of the request's own expressions."""
         waiting, seen = [look(self.other).names], set[str]()
         while waiting:
-            for name in waiting.pop() - seen:
+            for name in attributes(waiting.pop()) - seen:
                 seen.add(name)
                 if name == self.name:
                     return False

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pool.classad.names import SCOPE_NAMES
 from pool.policy.matching.bits import Bits
 from pool.policy.matching.columns import Grouping, Partition
-from pool.policy.matching.looking import Look
+from pool.policy.matching.looking import Look, attributes
 from pool.policy.matching.pairs import Pair, number_of
 from pool.policy.matching.tables import request_key
 
@@ -73,7 +72,7 @@ class Ranks:
         self.closure = closure
         self.grouping = grouping
         self._value = value
-        self._asked = tuple(sorted(closure.names - SCOPE_NAMES))
+        self._asked = tuple(sorted(attributes(closure.names)))
         self._fleeting = closure.timed or closure.hidden or closure.chance
         self._time: float | None = None
         self._levels: dict[Any, Levels] = {}

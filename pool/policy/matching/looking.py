@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.classad import Expr
-from pool.classad.names import SCOPE_NAMES
+from pool.classad.names import SCOPE_NAMES, SHADOWED
 from pool.classad.nodes import Call, Node, Paren, Ref, children
 
 #: Functions whose value is not settled by attributes: the time, its zone, the users of this machine.
@@ -63,6 +63,12 @@ def look(held: Any) -> Look:
             _looks.clear()
         found = _looks[held] = _seen(held.node)
     return found
+
+
+def attributes(names: frozenset[str]) -> frozenset[str]:
+    """Those of the names that ads are asked for: names of scopes only where some ad has an attribute of that name."""
+    scopes = names & SCOPE_NAMES
+    return names - scopes | (scopes & SHADOWED) if scopes else names
 
 
 def looks(expressions: Iterable[Any]) -> Look:

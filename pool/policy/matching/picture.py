@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pool.classad import ERROR, UNDEFINED, ClassAd, Expr, literal
-from pool.classad.names import fold
+from pool.classad.names import SHADOWED, fold
 from pool.policy.matching.bits import Bits, bits_of, members
 from pool.policy.matching.clauses import Clause, Question, resolved, split
 from pool.policy.matching.columns import Grouping, Whole
@@ -49,6 +49,7 @@ class Picture:
         self._watching: dict[str, list[Grouping]] = {}
         self._tables: dict[tuple[Question, Look], Table] = {}
         self._ranks: dict[Any, Ranks] = {}
+        self._shadowed = len(SHADOWED)
         self._kinds = Kinds(self._watch)
         self._watch("requirements", self._kinds)
         self._offers = Offers(self._kinds, self.table)
@@ -284,6 +285,10 @@ class Picture:
 
     def table(self, question: Question, pair: Pair) -> Table:
         """The answers to a question, for requests with expressions like this one's."""
+        if len(SHADOWED) != self._shadowed:  # an ad has an attribute named as a scope: names mean other things now
+            self._shadowed = len(SHADOWED)
+            self._tables.clear()
+            self._ranks.clear()
         closure = self.closure(look(question.expr), pair.request)
         key = (question, closure)
         found = self._tables.get(key)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pool.classad.names import SCOPE_NAMES
 from pool.policy.matching.clauses import Question
 from pool.policy.matching.columns import Extension, Grouping, Partition, token
 from pool.policy.matching.comparing import comparison
-from pool.policy.matching.looking import Look
+from pool.policy.matching.looking import Look, attributes
 from pool.policy.matching.pairs import Pair
 
 #: Below so many groups each is asked.
@@ -34,7 +33,7 @@ class Table:
         self.question = question
         self.closure = closure
         self.grouping = grouping
-        self._asked = tuple(sorted(closure.names - SCOPE_NAMES))
+        self._asked = tuple(sorted(attributes(closure.names)))
         self._fleeting = closure.timed or closure.hidden or closure.chance
         self._time: float | None = None
         self._answers: dict[Any, Partition] = {}

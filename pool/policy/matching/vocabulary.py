@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pool.classad import ClassAd, Expr
-from pool.policy.matching.looking import NOTHING, Look, look, looks
+from pool.policy.matching.looking import NOTHING, Look, attributes, look, looks
 
 
 class Vocabulary:
@@ -54,8 +54,8 @@ class Vocabulary:
     def closure(self, begin: Look, request: ClassAd | None = None) -> Look:
         """All that can matter to a question: what it looks at, and what that looks at in either ad."""
         found = begin
-        names = set(begin.names)
-        waiting = list(begin.names)
+        names = set(attributes(begin.names))
+        waiting = list(names)
         while waiting:
             name = waiting.pop()
             further = [self.look(name)]
@@ -64,7 +64,7 @@ class Vocabulary:
             for more in further:
                 if more is not NOTHING:
                     found = found | more
-                    new = more.names - names
+                    new = attributes(more.names) - names
                     names |= new
                     waiting.extend(new)
         return found
