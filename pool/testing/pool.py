@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -153,7 +153,13 @@ class SimPool:
         async def spring() -> None:
             await (self.crash(victim) if machine_too else self.kill(victim))
 
-        trap = Trap(method, phase, spring, count)
+        return self.when(method, phase, spring, count=count)
+
+    def when(
+        self, method: str, phase: Phase, what: Callable[[], Coroutine[Any, Any, None]], *, count: int = 1
+    ) -> Trap:
+        """Have something happen right before or after a certain call is served."""
+        trap = Trap(method, phase, what, count)
         self.traps.waiting.append(trap)
         return trap
 

@@ -6,6 +6,7 @@ import asyncio
 
 from pool.policy import slots
 from pool.testing import run_virtual
+from pool.testing.faults import Phase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK
@@ -83,6 +84,26 @@ def test_a_job_that_ended_by_itself_is_not_evicted_afterwards() -> None:
             await pool.until(lambda: pool.queued("head") == 0, within=600)
             (ad,) = await pool.ended("head")
             assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_job_that_is_sent_as_its_claim_ends_is_not_lost() -> None:
+    """The owner takes the machine back between the report of an end and its answer, which carries the next job."""
+
+    async def work() -> None:
+        async with SimPool(34, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(20.0))
+            await pool.submit("head", count=2)
+            await pool.until(lambda: bool(pool.witness.running), within=60)
+            startd = pool.role("m1", "startd")
+            (slot,) = startd.slots.values()
+            pool.when("schedd.ended", Phase.AFTER, lambda: startd.evict(slot, True, "its owner took the machine back"))
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            assert sorted(ad["ExitCode"] for ad in await pool.ended("head")) == [0, 0]
+            assert len(pool.witness.starts) == 2
             pool.sound()
 
     run_virtual(work())
