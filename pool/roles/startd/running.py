@@ -314,7 +314,7 @@ class Running:
             return
         following = answer.get("next") if answer else None
         startd.owner.job_ended(slot)
-        if answer is None or not answer.get("keep") or claim.retiring:
+        if answer is None or not answer.get("keep") or (claim.retiring and following is None):
             startd.drop(slot)
             return
         if following is None:
@@ -330,7 +330,10 @@ class Running:
     async def refuse(self, error: PoolError) -> None:
         """Report that this job was not started because the slot does not take it any more."""
         self.ended = True
-        await self._report({"cause": "start", "where": "machine", "error": str(error), "retry": True})
+        if self.claim.retiring:  # the job has nothing to do with that
+            await self._report({"cause": "vacated", "why": str(error), "released": True})
+        else:
+            await self._report({"cause": "start", "where": "machine", "error": str(error), "retry": True})
 
     async def _acknowledged(self, report: dict[str, Any]) -> dict[str, Any] | None:
         """The schedd's answer to the end, None when the lease was over first."""
