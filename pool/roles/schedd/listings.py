@@ -17,8 +17,9 @@ from pool.jobs.events import EventKind, JobEvent
 from pool.outside import Outside
 from pool.policy.queue import ACTIVE, Job, Wire
 from pool.roles.links import Links
+from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ledger import Ledger
-from pool.roles.schedd.placement import Claim, Placement
+from pool.roles.schedd.placement import Placement
 from pool.shadow.files import FilesOf
 from pool.store import WHOLE_CLUSTER
 from pool.wire import Stream

@@ -159,7 +159,7 @@ class Schedd(Role):
         self._tidy()
         self.reporting.begin()
         for job in running:
-            self.placement.adopt(job)
+            self.placement.reaching.adopt(job)
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.reporting.run(), "reporting")
         self.spawn(self.acts.watch_expressions(self.settings.number("PERIODIC_INTERVAL")), "periodic")
@@ -296,15 +296,15 @@ class Schedd(Role):
         self.queue.learn(frozenset(str(name) for name in params.get("references", ())))
         owner = self._owner(params["submitter"])
         return {
-            "requests": self.placement.requests(owner, int(params["limit"])),
-            "running": self.placement.holds(owner),
+            "requests": self.placement.matches.requests(owner, int(params["limit"])),
+            "running": self.placement.matches.holds(owner),
         }
 
     @method(Right.NEGOTIATE)
     async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Matches made for this schedd's submitters."""
         for match in params["matches"]:
-            self.placement.matched(match, self._owner(match["submitter"]))
+            self.placement.matches.matched(match, self._owner(match["submitter"]))
         return {}
 
     # -- startds -----------------------------------------------------------------------------------------

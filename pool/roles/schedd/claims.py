@@ -1,0 +1,54 @@
+"""A claim as the schedd keeps it: a record; what is done with it is `pool.roles.schedd.placement`'s."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from pool.classad import ClassAd
+from pool.jobs.activation import Activation
+from pool.policy.queue import Job
+from pool.wire import ConnectionLost, DeadlineExceeded
+
+#: What a machine that cannot be reached looks like.
+TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
+#: Added to our side of a lease, for clocks that do not tick alike: seconds, and a part of the lease.
+MARGIN, DRIFT = 2.0, 0.01
+
+
+def patience(lease: float) -> float:
+    """Seconds after our last answer when a startd's lease must have ended."""
+    return lease * (1 + DRIFT) + MARGIN
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A slot that is ours for a while.
+
+    Attributes:
+        id: the secret that the startd made for this claim.
+        until: monotonic time at which the startd's lease has ended for sure.
+        fits: whether the slot's ad matches a group of jobs, by the group's number.
+        job, run, start: what was sent to it last and has not ended.
+        template: the start of a job that differs from its cluster in nothing, for the next such one.
+        sent: the order before, which the startd has: the next one says only what is different.
+    """
+
+    id: str
+    slot: str
+    ad: ClassAd
+    startd: str
+    owner: str
+    lease: float
+    born: float
+    until: float
+    fits: dict[int, bool] = field(default_factory=dict)
+    job: Job | None = None
+    run: int = 0
+    start: Activation | None = None
+    going: bool = False
+    idle_timer: asyncio.TimerHandle | None = None
+    lost: bool = False
+    template: Activation | None = None
+    sent: Activation | None = None
+    ending: asyncio.Lock = field(default_factory=asyncio.Lock)

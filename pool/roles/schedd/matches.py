@@ -1,0 +1,123 @@
+"""From a request to a claim: what a schedd asks the negotiator for, and claiming the slots it learns of (RL 3.2.2).
+
+A match is a hint: the slot is claimed with the startd, which may refuse. While that is under way the jobs that it is
+for are not asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import ClassAd
+from pool.policy.queue import RUNNING, SUSPENDED
+from pool.roles.schedd.claims import TROUBLE, Claim, patience
+from pool.wire import RemoteError
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.placement import Placement
+
+
+class Matches:
+    """The matches of one schedd, from their requests to their claims."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._queue = placement.queue
+        self._asked: dict[str, int] = {}
+
+    def requests(self, owner: str, limit: int) -> list[dict[str, Any]]:
+        """What an owner's idle jobs ask for: one entry for each autocluster, in PRIO order."""
+        found: list[dict[str, Any]] = []
+        left = limit - self._asked.get(owner, 0)
+        on_the_way = self._asked.get(owner, 0)
+        for group in self._queue.groups(owner):
+            count = group.idle
+            if on_the_way:
+                count, on_the_way = max(0, count - on_the_way), max(0, on_the_way - count)
+            count = min(count, left)
+            if count <= 0:
+                continue
+            first = self._queue.first(group)
+            if first is None:
+                continue
+            left -= count
+            oldest = first.get("QDate", 0)
+            found.append(
+                {
+                    "number": group.id,
+                    "ad": first.wire(),
+                    "count": count,
+                    "oldest": float(oldest) if isinstance(oldest, (int, float)) else 0.0,
+                }
+            )
+        return found
+
+    def holds(self, owner: str) -> int:
+        """How many slots an owner has, those on the way included."""
+        return self._queue.count(owner, RUNNING, SUSPENDED) + self._asked.get(owner, 0)
+
+    def on_the_way(self, owner: str) -> int:
+        """How many slots have been matched to an owner's jobs and are being claimed."""
+        return self._asked.get(owner, 0)
+
+    def matched(self, match: dict[str, Any], owner: str) -> None:
+        """Take up a match: claim the slot in the background."""
+        placement = self._placement
+        count = int(match["count"])
+        self._asked[owner] = self._asked.get(owner, 0) + count
+        placement.spawn(self._claim(match, owner, count), "claim")
+
+    async def _claim(self, match: dict[str, Any], owner: str, count: int) -> None:
+        placement = self._placement
+        address = str(match["startd"])
+        group = self._queue.group(int(match["request"]))
+        job = self._queue.first(group) if group else None
+        loop = asyncio.get_running_loop()
+        try:
+            if job is None:
+                # The jobs went another way meanwhile; unclaimed, the match lapses by itself.
+                return
+            link = await placement.links.to(address)
+            answer = await link.call(
+                "startd.claim",
+                {
+                    "slot": match["slot"],
+                    "claim": match["claim"],
+                    "schedd": placement.name,
+                    "submitter": match["submitter"],
+                    "owner": owner,
+                    "lease": placement.lease,
+                    "ad": job.wire(),
+                    "count": count,
+                },
+                timeout=30.0,
+            )
+        except (*TROUBLE, RemoteError) as error:
+            placement.log.info("a slot was not to be claimed", extra={"slot": match["slot"], "why": str(error)})
+            placement.changed(owner, True)
+            return
+        finally:
+            self._asked[owner] -= count
+        now = loop.time()
+        fresh = [
+            Claim(
+                str(item["claim"]),
+                str(item["slot"]),
+                ClassAd.from_wire(item["ad"]),
+                address,
+                owner,
+                placement.lease,
+                now,
+                now + patience(placement.lease),
+            )
+            for item in answer["claims"]
+        ]
+        for claim in fresh:
+            placement.claims[claim.id] = claim
+            placement.reaching.watch(claim, link)
+        for claim in fresh:
+            placement.spawn(placement.use(claim), "use")
+        if answer.get("refused"):
+            placement.log.info("a startd refused", extra={"slot": match["slot"], "why": answer["refused"]})
+            placement.changed(owner, True)

@@ -1,0 +1,148 @@
+"""Reaching a lost startd again: what becomes of its claims, and of the jobs on them, until the lease must have ended.
+
+A connection that breaks says nothing of the job, which runs on. We try to take the claim up again and the startd says
+what it knows; only when its lease has ended for sure is the job idle again (start contract, rule 2). A schedd that was
+restarted is in the same place with every job that ran when it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import ClassAd
+from pool.errors import PoolError
+from pool.jobs.activation import activation
+from pool.jobs.events import EventKind
+from pool.policy.queue import Job
+from pool.roles.schedd.claims import TROUBLE, Claim, patience
+from pool.roles.schedd.ledger import Step
+from pool.wire import Connection, RemoteError
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.placement import Placement
+
+FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
+
+
+class Reaching:
+    """The claims of one schedd whose startds cannot be reached."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+
+    def adopt(self, job: Job) -> None:
+        """After a restart: take up the claim under which a job was running when we stopped."""
+        placement = self._placement
+        note = (job.state or {})["_run"]
+        now = asyncio.get_running_loop().time()
+        claim = placement.claims.get(note["claim"])
+        if claim is None:
+            claim = Claim(
+                str(note["claim"]),
+                str(note["slot"]),
+                ClassAd(),
+                str(note["startd"]),
+                str(note["owner"]),
+                float(note["lease"]),
+                now,
+                now + patience(float(note["lease"])),
+            )
+            placement.claims[claim.id] = claim
+        claim.job, claim.run, job.run = job, int(note["run"]), claim
+        self.lose(claim)
+
+    def watch(self, claim: Claim, link: Connection) -> None:
+        """See to the claim when this connection ends."""
+        link.closed.add_done_callback(lambda _: self.lose(claim))
+
+    def lose(self, claim: Claim) -> None:
+        """Its startd could not be reached just now."""
+        placement = self._placement
+        if claim.lost or placement.claims.get(claim.id) is not claim:
+            return
+        claim.lost = True
+        placement.spawn(self._reach_again(claim), "reach")
+
+    async def _reach_again(self, claim: Claim) -> None:
+        """Try to take the claim up again until its lease has ended for sure."""
+        placement = self._placement
+        loop = asyncio.get_running_loop()
+        retry = FIRST_RETRY
+        while placement.claims.get(claim.id) is claim:
+            try:
+                async with asyncio.timeout(max(0.1, min(10.0, claim.until - loop.time()))):
+                    link = await placement.links.to(claim.startd)
+                    answer = await link.call(
+                        "startd.resume",
+                        {
+                            "claim": claim.id,
+                            "job": list(claim.job.id) if claim.job else None,
+                            "run": claim.run,
+                        },
+                        timeout=10.0,
+                    )
+            except (*TROUBLE, RemoteError):
+                if loop.time() >= claim.until:
+                    await self._lease_over(claim)
+                    return
+                pause = retry * (0.5 + placement.outside.chance.random())
+                await asyncio.sleep(max(0.0, min(pause, claim.until - loop.time())))
+                retry = min(retry * 2, LONGEST_RETRY)
+                continue
+            claim.lost = False
+            self.watch(claim, link)
+            self._remember(claim, answer.get("ad"))
+            if answer.get("forgot") and claim.start is not None:
+                try:
+                    await link.call("startd.remind", placement.order(claim, whole=True), timeout=10.0)
+                except (*TROUBLE, RemoteError):
+                    continue
+            await self._taken_up(claim, str(answer["state"]))
+            return
+
+    def _remember(self, claim: Claim, slot: dict[str, Any] | None) -> None:
+        """Know again, after a restart, what the slot is and what had been sent to it."""
+        placement = self._placement
+        if slot is None:
+            return
+        claim.ad = ClassAd.from_wire(slot)
+        claim.fits.clear()
+        if claim.job is not None and claim.start is None:
+            try:
+                digest = placement.executables.digest_of(claim.job)
+                claim.start = activation(claim.job.ad(), claim.ad, claim.run, digest)
+            except PoolError as error:
+                placement.log.warning("a start cannot be repeated", extra={"job": claim.job.id, "why": str(error)})
+
+    async def _taken_up(self, claim: Claim, state: str) -> None:
+        """The startd is there again and says what it knows: unknown, idle, running, ending (it will report)."""
+        placement = self._placement
+        job = claim.job
+        if state == "unknown":
+            placement.drop(claim)
+            if job is not None:
+                await placement.requeue(claim, job, "its machine no longer knows the job", EventKind.RECONNECT_FAILED)
+        elif state in ("running", "ending"):
+            claim.going = True
+            if job is not None and state == "running":
+                await placement.ledger.commit(Step(job, None, {}, EventKind.RECONNECTED, {"slot": claim.slot}))
+                wish = (job.state or {}).get("_wish")
+                if wish:
+                    await placement.stop(job, wish, bool(wish.get("graceful", True)))
+        elif job is None:
+            await placement.use(claim)
+        elif (job.state or {}).get("_wish") or claim.start is None:
+            placement.drop(claim)
+            await placement.release(claim)
+            await placement.requeue(claim, job, "it had not been started", None)
+        else:
+            await placement.send(claim, claim.start)
+
+    async def _lease_over(self, claim: Claim) -> None:
+        placement = self._placement
+        job = claim.job
+        placement.drop(claim)
+        if job is not None:
+            why = "its machine could not be reached until the claim's lease had ended"
+            await placement.requeue(claim, job, why, EventKind.RECONNECT_FAILED)
