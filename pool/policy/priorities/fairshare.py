@@ -1,0 +1,46 @@
+"""Fair share by decaying usage, as users of today's batch systems know it.
+
+An account's *real* priority follows the number of slots it holds, halfway in each half-life: an account that holds ten
+slots for long has 10, one that stops has half of that a half-life later, and nobody is better than 0.5. The *effective*
+priority is that times a factor. Slots are shared in inverse proportion to effective priorities: of two users, one at
+10 and the other at 5, the second is given two of three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pool.policy.priorities.accounts import BEST, Account, Tally
+from pool.policy.priorities.turns import LeastTurns, Standing, Turns
+
+HALF_LIFE = 86400.0
+FACTOR = 1000.0
+
+
+class FairShare:
+    """The fair-share policy.
+
+    Args:
+        half_life: seconds in which usage loses half of its weight.
+        factor: of accounts that have none of their own.
+    """
+
+    name = "fairshare"
+    trouble = ""
+
+    def __init__(self, half_life: float = HALF_LIFE, factor: float = FACTOR) -> None:
+        self._half_life = max(half_life, 1.0)
+        self._factor = factor
+
+    def advance(self, account: Account, tally: Tally, seconds: float) -> None:
+        kept = 0.5 ** (seconds / self._half_life)
+        account.real = max(account.real * kept + tally.running * (1.0 - kept), BEST)
+
+    def granted(self, account: Account, weight: float) -> None:
+        """What is held counts as it is held."""
+
+    def effective(self, account: Account) -> float:
+        return account.real * (account.factor if account.factor is not None else self._factor)
+
+    def turns(self, standings: Iterable[Standing]) -> Turns:
+        return LeastTurns((standing, self.effective(standing.account)) for standing in standings)

@@ -1,0 +1,204 @@
+"""From priorities to turns: which submitter takes the next slots, and how many before it is somebody else's turn.
+
+Each kind answers the cycle's three questions (`Turns`): whose turn it is and how much slot weight may be taken in
+it, what was taken, and who wants or fits nothing more.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pool.policy.priorities.accounts import Account
+
+#: A turn with nobody behind it.
+ALL = 1e9
+#: Less slot weight than this is none.
+TRIFLE = 1e-9
+
+
+class Turns(Protocol):
+    """What a negotiation cycle asks of whoever decides who comes first."""
+
+    def next(self) -> tuple[str, float] | None:
+        """Whose turn it is, and the slot weight it may take before it has to ask again; None when nobody is left."""
+
+    def took(self, submitter: str, weight: float) -> None:
+        """The submitter whose turn it is has taken so much."""
+
+    def done(self, submitter: str) -> None:
+        """The submitter wants or fits nothing more."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """A submitter in one cycle.
+
+    Attributes:
+        submitter: as the cycle names it.
+        account: whose priority it has; several submitters may share one.
+        held: slot weight that the account holds already.
+        oldest: wall time since when its oldest job waits.
+    """
+
+    submitter: str
+    account: Account
+    held: float = 0.0
+    oldest: float = 0.0
+
+
+class LeastTurns:
+    """The next slot goes to the account that holds least for its due: least `held` times `price`.
+
+    Accounts of equal price end up with equal shares; one of half the price with twice as much. What an account holds
+    already counts, so that shares are of the pool and not of what happens to be free.
+
+    Args:
+        prices: each submitter, and what a slot costs it.
+    """
+
+    def __init__(self, prices: Iterable[tuple[Standing, float]]) -> None:
+        self._price: dict[str, float] = {}
+        self._held: dict[str, float] = {}
+        self._account: dict[str, str] = {}
+        self._gone: set[str] = set()
+        heap: list[tuple[float, float, float, str]] = []
+        for standing, price in prices:
+            name = standing.submitter
+            self._account[name] = standing.account.name
+            self._price[name] = max(price, TRIFLE)
+            self._held[standing.account.name] = max(standing.held, self._held.get(standing.account.name, 0.0))
+            heap.append((0.0, price, standing.oldest, name))
+        # What is held by an account is known only now that all of its submitters were seen.
+        self._heap = [(self._cost(name), price, oldest, name) for _, price, oldest, name in heap]
+        heapq.heapify(self._heap)
+
+    def next(self) -> tuple[str, float] | None:
+        """Whose turn it is, and the slot weight it may take in it."""
+        while self._heap:
+            cost, price, oldest, name = self._heap[0]
+            if name in self._gone:
+                heapq.heappop(self._heap)
+                continue
+            current = self._cost(name)
+            if current != cost:  # another submitter of the account has taken something
+                heapq.heapreplace(self._heap, (current, price, oldest, name))
+                continue
+            after = min((entry[0] for entry in self._heap[1:3]), default=None)
+            if after is None:
+                return name, ALL
+            return name, max(1.0, (after - cost) / self._price[name])
+        return None
+
+    def took(self, submitter: str, weight: float) -> None:
+        """The submitter whose turn it is has taken so much."""
+        self._held[self._account[submitter]] += weight
+
+    def done(self, submitter: str) -> None:
+        """The submitter wants or fits nothing more."""
+        self._gone.add(submitter)
+
+    def _cost(self, submitter: str) -> float:
+        return self._held[self._account[submitter]] * self._price[submitter]
+
+
+class UpDownTurns:
+    """EV 3.5's RESCHEDULE: the highest index first, as long as it is above the next; each slot takes one off.
+
+    Between equals, where the paper leaves it open, each takes one in turn, the one with the oldest job first.
+
+    Args:
+        indices: each submitter and its account's index.
+    """
+
+    def __init__(self, indices: Iterable[tuple[Standing, float]]) -> None:
+        self._index: dict[str, float] = {}
+        self._account: dict[str, str] = {}
+        self._heap: list[tuple[float, int, float, str]] = []
+        self._gone: set[str] = set()
+        self._taken = 0
+        for standing, index in indices:
+            self._account[standing.submitter] = standing.account.name
+            self._index[standing.account.name] = index
+            self._heap.append((-index, 0, standing.oldest, standing.submitter))
+        heapq.heapify(self._heap)
+
+    def next(self) -> tuple[str, float] | None:
+        """Whose turn it is, and the slot weight it may take in it."""
+        while self._heap:
+            below, _, oldest, name = self._heap[0]
+            if name in self._gone:
+                heapq.heappop(self._heap)
+                continue
+            index = self._index[self._account[name]]
+            if -below != index:
+                self._taken += 1
+                heapq.heapreplace(self._heap, (-index, self._taken, oldest, name))
+                continue
+            after = min((entry[0] for entry in self._heap[1:3]), default=None)
+            if after is None:
+                return name, ALL
+            return name, max(1.0, index + after)
+        return None
+
+    def took(self, submitter: str, weight: float) -> None:
+        """The submitter whose turn it is has taken so much."""
+        self._index[self._account[submitter]] -= weight
+
+    def done(self, submitter: str) -> None:
+        """The submitter wants or fits nothing more."""
+        self._gone.add(submitter)
+
+
+@dataclass(slots=True)
+class Purse:
+    """What a group may still take in a cycle.
+
+    Attributes:
+        name: the group's.
+        left: slot weight.
+    """
+
+    name: str
+    left: float
+
+
+class WithinQuotas:
+    """Turns of others, kept within what their groups may take.
+
+    Args:
+        inner: the order among submitters.
+        purses: for each submitter those that pay for it: its group's, and of the groups above.
+
+    Attributes:
+        bound: submitters that were stopped, and the group whose quota stopped them.
+    """
+
+    def __init__(self, inner: Turns, purses: Mapping[str, tuple[Purse, ...]]) -> None:
+        self._inner = inner
+        self._purses = purses
+        self.bound: dict[str, str] = {}
+
+    def next(self) -> tuple[str, float] | None:
+        """Whose turn it is, and the slot weight it may take in it."""
+        while (turn := self._inner.next()) is not None:
+            submitter, weight = turn
+            purses = self._purses.get(submitter, ())
+            empty = next((purse for purse in purses if purse.left <= TRIFLE), None)
+            if empty is None:
+                return submitter, min([weight, *(purse.left for purse in purses)])
+            self.bound[submitter] = empty.name
+            self._inner.done(submitter)
+        return None
+
+    def took(self, submitter: str, weight: float) -> None:
+        """The submitter whose turn it is has taken so much."""
+        for purse in self._purses.get(submitter, ()):
+            purse.left -= weight
+        self._inner.took(submitter, weight)
+
+    def done(self, submitter: str) -> None:
+        """The submitter wants or fits nothing more."""
+        self._inner.done(submitter)

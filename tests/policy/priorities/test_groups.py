@@ -1,0 +1,118 @@
+"""Quotas of groups: what each may hold, and who gets what is left."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pool.policy.priorities import (
+    Account,
+    LeastTurns,
+    Purse,
+    Quota,
+    QuotaError,
+    Standing,
+    WithinQuotas,
+    allot,
+    group_of,
+    read_quotas,
+)
+from pool.policy.priorities.groups import entitled, lineage
+
+QUOTAS = read_quotas("physics=0.5, physics.theory=0.4, chem=20, math=10% alone")
+
+
+def test_quotas_are_read() -> None:
+    assert (
+        Quota("chem", 20),
+        Quota("math", 0.1, True),
+        Quota("physics", 0.5),
+        Quota("physics.theory", 0.4),
+    ) == QUOTAS
+    assert read_quotas("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("physics", "'physics' is no quota"),
+        ("=5", "is no quota"),
+        ("a b=5", "is no quota"),
+        ("a=5 often", "is no quota"),
+        ("a=many", "no number"),
+        ("a=-1", "cannot be"),
+        ("a=nan", "cannot be"),
+        ("a=1, A=2", "two quotas"),
+        ("a.b=1", "a above it has none"),
+    ],
+)
+def test_what_is_no_list_of_quotas_is_said(text: str, said: str) -> None:
+    with pytest.raises(QuotaError, match=said):
+        read_quotas(text)
+
+
+def test_a_job_is_paid_for_by_the_nearest_group_that_has_a_quota() -> None:
+    assert group_of("Physics.Theory.Strings", QUOTAS) == "physics.theory"
+    assert group_of("biology", QUOTAS) == ""
+    assert lineage("physics.theory") == ("physics.theory", "physics")
+
+
+def test_entitlements() -> None:
+    assert entitled(QUOTAS, 100) == {"": 100, "chem": 20, "math": 10, "physics": 50, "physics.theory": 20}
+    crowded = entitled(read_quotas("a=80, b=80"), 100)
+    assert crowded == {"": 100, "a": 50, "b": 50}
+
+
+EVERYBODY = {"chem": 500.0, "physics": 500.0, "math": 500.0, "": 500.0, "physics.theory": 500.0}
+THEORY_AND_CHEM = {"chem": 20 + 30 * 20 / 70, "physics.theory": 50 + 30 * 50 / 70}
+
+
+@pytest.mark.parametrize(
+    ("wants", "given"),
+    [
+        (EVERYBODY, {"chem": 20, "physics": 30, "physics.theory": 20, "math": 10, "": 20}),
+        ({"chem": 5, "physics": 10}, {"chem": 5, "physics": 10}),
+        ({"math": 500}, {"math": 10}),
+        ({"chem": 500}, {"chem": 100}),
+        ({"chem": 500, "": 500}, {"chem": 50, "": 50}),
+        ({"chem": 500, "physics.theory": 500}, THEORY_AND_CHEM),
+        ({**EVERYBODY, "": 20, "chem": 20, "math": 10}, {"physics": 30, "physics.theory": 20}),
+    ],
+)
+def test_what_is_left_goes_to_those_who_want_it_by_their_quotas(
+    wants: dict[str, float], given: dict[str, float]
+) -> None:
+    dealt = allot(QUOTAS, wants, 100)
+    for group, amount in given.items():
+        assert dealt[group] == pytest.approx(amount), group
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["", "chem", "math", "physics", "physics.theory"]), st.floats(0, 1000)),
+    st.floats(0, 500),
+)
+def test_never_more_than_there_is_or_is_wanted(wants: dict[str, float], total: float) -> None:
+    dealt = allot(QUOTAS, wants, total)
+    assert sum(dealt.values()) <= total + 1e-6
+    for group, amount in dealt.items():
+        assert -1e-9 <= amount <= wants.get(group, 0) + 1e-6
+    assert dealt["math"] <= entitled(QUOTAS, total)["math"] + 1e-6
+    # Nothing is left lying while somebody who may take it wants it.
+    unmet = sum(wants.get(group, 0) - amount for group, amount in dealt.items() if group != "math")
+    assert unmet < 1e-6 or sum(dealt.values()) > total - 1e-3 * max(total, 1)
+
+
+def test_turns_stay_within_quotas_and_say_which_one_binds() -> None:
+    physics, theory = Purse("physics", 5), Purse("physics.theory", 2)
+    inner = LeastTurns((Standing(name, Account(name)), 1.0) for name in ("ann", "bob", "cyd"))
+    turns = WithinQuotas(inner, {"ann": (theory, physics), "bob": (physics,)})
+    has = {"ann": 0, "bob": 0, "cyd": 0}
+    for _ in range(30):
+        turn = turns.next()
+        assert turn is not None
+        turns.took(turn[0], 1)
+        has[turn[0]] += 1
+    assert has == {"ann": 2, "bob": 3, "cyd": 25}
+    assert turns.bound == {"ann": "physics.theory", "bob": "physics"}
