@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pool.classad import ClassAd
     from pool.client.descriptions import What
     from pool.client.handles import Cluster, Job
+    from pool.client.why import Explanation
     from pool.jobs.description import Description
     from pool.outside import Outside
     from pool.wire import Connection, Network, Stream
@@ -383,6 +384,36 @@ class Pool:
         params: dict[str, Any] = {"type": kind}
         params |= question(None, None, constraint, attributes, limit)
         return await self.gather("collector.query", params, at=await self.collector())
+
+    async def why(self, job: str | Sequence[int]) -> Explanation:
+        """Why a job does not run (`"12.3"` or `(12, 3)`), from its schedd and the negotiator.
+
+        Raises:
+            PoolError: there is no such job, or its schedd does not answer.
+        """
+        from pool.client.why import why_job
+
+        cluster, proc = (part for part in job.split(".")) if isinstance(job, str) else (job[0], job[1])
+        return await why_job(self, int(cluster), int(proc))
+
+    async def why_machine(self, name: str) -> list[Explanation]:
+        """Why a slot, or each slot of a machine, runs what it runs or nothing.
+
+        Raises:
+            PoolError: there is no machine of that name, or several are.
+        """
+        from pool.client.why import why_machine
+
+        return await why_machine(self, name)
+
+    async def negotiator(self) -> str:
+        """The address of the pool's negotiator: this node, what the collector knows, or the collector's node."""
+        if "negotiator" in ((await self.info()).get("roles") or ()):
+            return self.address
+        for ad in await self.advertised("Negotiator", attributes=["NegotiatorAddress"]):
+            if address := ad.get("NegotiatorAddress"):
+                return str(address)
+        return await self.collector()
 
     async def collector(self) -> str:
         """The address of the pool's collector."""

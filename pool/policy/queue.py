@@ -83,6 +83,13 @@ class Job:
         """The whole job ad in wire form."""
         return {**self.cluster.wire, **self.own()}
 
+    def told(self) -> Wire:
+        """What the negotiation said of an idle job, by HTCondor's names; shown, and never matched by."""
+        rejected = self.group.rejected if self.group is not None else None
+        if rejected is None:
+            return {}
+        return {"LastRejMatchReason": rejected[0], "LastRejMatchTime": int(rejected[1])}
+
     def get(self, name: str, default: Any = None) -> Any:
         """A literal attribute by its canonical name without making an ad; expressions come as `[text]`."""
         if self.state and name in self.state:
@@ -103,9 +110,12 @@ class Job:
 
 
 class Group:
-    """The idle jobs of one owner that no expression can tell apart."""
+    """The idle jobs of one owner that no expression can tell apart.
 
-    __slots__ = ("ad", "heap", "id", "idle", "owner", "signature")
+    `rejected` is why the last negotiation found nothing for them, and when (wall seconds); not kept over a restart.
+    """
+
+    __slots__ = ("ad", "heap", "id", "idle", "owner", "rejected", "signature")
 
     def __init__(self, number: int, owner: str, signature: tuple[str, ...], ad: ClassAd) -> None:
         self.id = number
@@ -114,6 +124,7 @@ class Group:
         self.ad = ad
         self.heap: list[tuple[float, int, int]] = []
         self.idle = 0
+        self.rejected: tuple[str, float] | None = None
 
 
 class Queue:

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd
-from pool.policy.negotiation import Machine, Match, Request, cycle, machine_references
+from pool.policy.negotiation import Machine, Match, Outcome, Request, cycle, machine_references
+from pool.policy.why.findings import Cycle, Finding
+from pool.policy.why.machine import Wish
 from pool.roles.base import Role
-from pool.wire import Connection, ConnectionLost, DeadlineExceeded, RemoteError
+from pool.roles.explaining import Explaining
+from pool.wire import Call, Connection, ConnectionLost, DeadlineExceeded, RemoteError, Right, method
+from pool.wire.shapes import TEXTS
 
 FIRST_RETRY = 0.05
 LONGEST_RETRY = 10.0
@@ -39,8 +44,49 @@ class Negotiator(Role):
         self._submitters: dict[str, ClassAd] = {}
         self._wake = asyncio.Event()
         self._cycles = 0
+        self._last: tuple[float, dict[str, list[Request]], Outcome] | None = None
+        self._explaining = Explaining(self, self.outside)
         self.spawn(self._watch(), "watch")
         self.spawn(self._cycle_when_due(), "cycles")
+
+    # -- why ---------------------------------------------------------------------------------------------
+
+    @method(Right.READ, takes={"request": dict})
+    async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Why a request has no machine: {request: {ad, submitter, number}} -> {findings, time}"""
+        return await self._explaining.job(params)
+
+    @method(Right.READ, takes={"slots": TEXTS})
+    async def why_machine(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """What the pool's idle jobs are to slots: {slots: names} -> {slots: {name: findings}, time}"""
+        return await self._explaining.machine(params)
+
+    @property
+    def slots(self) -> Mapping[str, ClassAd]:
+        """The ads of all slots, as advertised."""
+        return self._slots
+
+    def wishes(self) -> list[Wish]:
+        """The kinds of idle jobs that were asked for last."""
+        if self._last is None:
+            return []
+        _, requests, outcome = self._last
+        return [
+            Wish(request.ad, outcome.unmatched.get(submitter, {}).get(request.number, 0))
+            for submitter, own in requests.items()
+            for request in own
+            if outcome.unmatched.get(submitter, {}).get(request.number)
+        ]
+
+    def situation(self, submitter: str, request: int, ad: ClassAd) -> list[Finding]:
+        """What else is known of a request."""
+        if self._last is None:
+            return []
+        when, requests, outcome = self._last
+        asked = next((one for one in requests.get(submitter, ()) if one.number == request), None)
+        left = outcome.unmatched.get(submitter, {}).get(request, 0)
+        every = self.settings.number("NEGOTIATION_INTERVAL")
+        return [Cycle(when, asked is not None, asked.count - left if asked else 0, "", every)]
 
     # -- the picture -------------------------------------------------------------------------------------
 
@@ -119,6 +165,7 @@ class Negotiator(Role):
             if name in self._slots
         ]
         outcome = cycle(requests, machines, running, now)
+        self._last = (now, requests, outcome)
         if outcome.matches:
             await self._tell(outcome.matches, wanting)
         self.log.debug("cycle", extra={"number": self._cycles, "matches": len(outcome.matches), "slots": len(machines)})

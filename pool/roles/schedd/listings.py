@@ -55,9 +55,9 @@ class Listings:
         for number, job in enumerate(list(self._select(params)), 1):
             if number % TURN == 0:
                 await asyncio.sleep(0)
-            if constraint is not None and not _true(evaluate(constraint, job.ad(), None, now)):
+            if constraint is not None and not _true(evaluate(constraint, _shown(job), None, now)):
                 continue
-            batch.append(_project(job, wanted) if wanted else job.wire())
+            batch.append(_project(job, wanted) if wanted else job.wire() | job.told())
             left -= 1
             if left == 0:
                 break
@@ -249,8 +249,14 @@ class Listings:
         return offset
 
 
+def _shown(job: Job) -> ClassAd:
+    ad = job.ad()
+    ad.update(job.told())
+    return ad
+
+
 def _project(job: Job, wanted: Sequence[str]) -> Wire:
-    own = job.own()
+    own = job.own() | job.told()
     shared = job.cluster.wire
     found: Wire = {}
     for name in wanted:

@@ -19,6 +19,7 @@ from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.placement import Placement
 from pool.roles.schedd.reporting import Reporting
+from pool.roles.schedd.why import Why
 from pool.shadow.executables import Executables
 from pool.shadow.shadow import Shadow
 from pool.store import SetMeta, Trim
@@ -28,6 +29,8 @@ from pool.wire.shapes import JOB_ID, JOB_IDS, TEXTS, Takes, optional
 
 #: Jobs in one submit; more are refused, in words.
 MOST_JOBS = 1_000_000
+#: Characters of a reason that a negotiator gives.
+MOST_REASON = 500
 #: Attributes in one ad.
 MOST_ATTRIBUTES = 5000
 #: What only the schedd says of a job (lower case). JobStatus may be asked for once, as held.
@@ -151,6 +154,7 @@ class Schedd(Role):
         self.shadow = Shadow(self.placement, self.executables, given.files)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links)
         self.acts = Acts(self.ledger, self.placement, self.outside)
+        self.explaining = Why(self.ledger, self.placement, self.outside, given.node)
         self.reporting = Reporting(self.ledger, given, self.log)
         running = self.ledger.load()
         for name, digest in self.ledger.meta.items():
@@ -272,6 +276,11 @@ class Schedd(Role):
         """Jobs that have left the queue, newest first."""
         await self.listings.history(params, stream)
 
+    @method(Right.READ, takes={"id": JOB_ID})
+    async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Why a job does not run, as far as its schedd knows: {id} -> {findings, request, time}"""
+        return await self.explaining.why(int(params["id"][0]), int(params["id"][1]))
+
     @method(Right.READ)
     async def summary(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         """What each user's ended jobs have used (EV 2.8)."""
@@ -305,6 +314,16 @@ class Schedd(Role):
         """Matches made for this schedd's submitters."""
         for match in params["matches"]:
             self.placement.matches.matched(match, self._owner(match["submitter"]))
+        return {}
+
+    @method(Right.NEGOTIATE, takes={"submitter": str, "time": float | int, "rejections": list})
+    async def rejected(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """What a cycle left without a machine, and why: {submitter, time, rejections: [[request, reason]]}"""
+        when = float(params["time"])
+        for number, reason in params["rejections"]:
+            group = self.queue.group(int(number))
+            if group is not None and group.owner == self._owner(params["submitter"]):
+                group.rejected = (str(reason)[:MOST_REASON], when)
         return {}
 
     # -- startds -----------------------------------------------------------------------------------------

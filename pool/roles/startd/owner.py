@@ -15,6 +15,8 @@ from pool.config.kinds import span
 from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, weight, wire
 from pool.policy.shipped import DEDICATED, TIMES
 from pool.policy.slots import Action, SlotEvent
+from pool.policy.why.findings import Finding
+from pool.policy.why.machine import owners_view
 from pool.roles.startd.slots import Slot, Wire
 
 if TYPE_CHECKING:
@@ -179,6 +181,13 @@ class OwnerWatch:
                 self._startd.log.warning("an expression of the owner's policy has no value", extra={"what": fault.text})
         if changed:
             self._startd.ads.touch(slot)
+
+    def view(self, slot: Slot) -> list[Finding]:
+        """What the policy makes of a slot with this moment's facts, for whoever asks why (D8)."""
+        startd = self._startd
+        ad = ClassAd.from_wire({**startd.ads.wire_of(slot), **self.facts(), **slot.resources})
+        job = slot.claim.ad if slot.claim is not None else None
+        return owners_view(self.policy, ad, job, slot.condition, startd.outside.wall())
 
     async def _act(self, slot: Slot, verdict: Verdict) -> None:
         assert verdict.event is not None

@@ -21,6 +21,7 @@ from pool.jobs.activation import Activation
 from pool.machine import Sensors
 from pool.policy import carve
 from pool.policy.slots import CLAIMED_IDLE, MATCHED, TABLE, UNCLAIMED, SlotEvent
+from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.startd.ads import SlotAds
@@ -155,6 +156,15 @@ class Startd(Role):
         slot.grants = [grant for grant in slot.grants if grant.expires > now and grant.count > 0]
         if before and not slot.grants and slot.claim is None:
             self._new_key(slot)
+
+    # -- anybody -----------------------------------------------------------------------------------------
+
+    @method(Right.READ, takes={"slots": TEXTS})
+    async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """What the owner's policy makes of slots: {slots: names} -> {slots: {name: findings}, time}"""
+        found = {str(name): self._slot(str(name)) for name in params["slots"]}
+        views = {name: to_wire(self.owner.view(slot)) for name, slot in found.items() if slot is not None}
+        return {"slots": views, "time": self.outside.wall()}
 
     # -- schedd ------------------------------------------------------------------------------------------
 

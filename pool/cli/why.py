@@ -1,0 +1,71 @@
+"""`why`: what keeps a job from running, or a machine from being used (D8)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pool.cli import tables
+from pool.cli.common import Address, Json, ask, say, say_json
+from pool.cli.selection import UsageProblem, one_job
+
+if TYPE_CHECKING:
+    from pool.client.pool import Pool
+    from pool.client.why import Explanation
+
+_JOB = re.compile(r"\d+(\.\d*)?")
+
+
+def why(
+    what: Annotated[
+        list[str], typer.Argument(metavar="JOB|MACHINE", help="A job (12.3), a slot, or a machine.", show_default=False)
+    ],
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Say why a job waits, or why a machine runs nothing.
+
+    Of a job: its state, how many machines there are, which of its conditions rule out how many of them and what the
+    machines have instead, which machines refuse it and by which clause, who has those that match, whose turn it is,
+    which limit is reached, what the last negotiation said, and what it would take. Of a machine: what its owner's
+    policy says and why, what would move the job that it runs, and what the pool's idle jobs ask for.
+
+    \b
+    Examples:
+      poolnode why 12.3
+      poolnode why 12                   the first waiting job of cluster 12
+      poolnode why donder               every slot of a machine
+      poolnode why slot1@donder
+      poolnode why 12.3 --json | jq -r .standing
+    """
+    if not what:
+        raise UsageProblem("why: no job and no machine", hint="for example `poolnode why 12.3`")
+
+    async def question(pool: Pool) -> list[Explanation]:
+        found: list[Explanation] = []
+        for word in what:
+            if _JOB.fullmatch(word):
+                found.append(await pool.why(await _job(pool, one_job(word))))
+            else:
+                found += await pool.why_machine(word)
+        return found
+
+    explanations = ask(address, question)
+    if as_json:
+        say_json(explanation.to_json() for explanation in explanations)
+        return 0
+    width = tables.terminal_width()
+    for number, explanation in enumerate(explanations):
+        say([*([""] if number else []), *explanation.lines(width)])
+    return 0
+
+
+async def _job(pool: Pool, wanted: tuple[int, ...]) -> tuple[int, int]:
+    """The job meant by an id; of a cluster the first one that waits, else the first there is."""
+    if len(wanted) == 2:
+        return wanted[0], wanted[1]
+    jobs = await pool.find([wanted], ["ClusterId", "ProcId", "JobStatus"])
+    waiting = [ad for ad in jobs if ad.get("JobStatus") == 1] or jobs
+    return (wanted[0], int(waiting[0]["ProcId"])) if waiting else (wanted[0], 0)

@@ -1,0 +1,113 @@
+"""The machines of a pool as somebody who waits sees them: what each could be, and whom it serves now.
+
+A partitionable slot counts once, with its dynamic slots put back into it: a job waits for the whole of it to be free,
+not for what happens to be left. So `Memory` of a slot that is full of jobs is what it has, not 96 MB, and "largest
+machine has 32 GB" is true tomorrow as well.
+
+Answers about many machines come as whole numbers whose bits are machines, so that "and", "or" and counting are cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.classad import ClassAd
+from pool.policy.carve import STANDARD, named_resources
+
+
+@dataclass(slots=True)
+class Place:
+    """A slot that jobs can be matched with.
+
+    Attributes:
+        whole: its ad, with nothing carved out of it.
+        now: its ad as advertised.
+        parts: the ads of its dynamic slots.
+    """
+
+    name: str
+    whole: ClassAd
+    now: ClassAd
+    parts: list[ClassAd] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        return text(self.now, "State") or "Unknown"
+
+    def serves(self) -> list[ClassAd]:
+        """The ads of the slots here that somebody has: itself, or its dynamic slots."""
+        return [ad for ad in (self.now, *self.parts) if text(ad, "RemoteUser") or text(ad, "RemoteOwner")]
+
+
+def places(slots: Mapping[str, ClassAd]) -> list[Place]:
+    """Slots by name, dynamic ones put back into the slot they were carved out of.
+
+    An ad that says what it cannot be (a dynamic slot without the slot it is part of) stands for itself.
+    """
+    found: dict[str, Place] = {}
+    parts: list[tuple[str, ClassAd]] = []
+    for name, ad in slots.items():
+        if ad.held("DynamicSlot") is True:
+            parts.append((name, ad))
+        else:
+            found[name] = Place(name, ad, ad)
+    for name, ad in parts:
+        parent = found.get(parent_of(name))
+        if parent is None:
+            found[name] = Place(name, ad, ad)
+        else:
+            parent.parts.append(ad)
+    for place in found.values():
+        if place.parts:
+            place.whole = _whole(place)
+    return list(found.values())
+
+
+def parent_of(name: str) -> str:
+    """`slot1@m` of `slot1_3@m`."""
+    slot, at, machine = name.partition("@")
+    return f"{slot.rpartition('_')[0]}{at}{machine}"
+
+
+def _whole(place: Place) -> ClassAd:
+    total: dict[str, Any] = {}
+    for name in (*STANDARD, *named_resources(place.now)):
+        free = number(place.now, name)
+        if free is not None:
+            total[name] = free + sum(number(part, name) or 0 for part in place.parts)
+    return ClassAd(total, parent=place.now)
+
+
+def machine_of(ad: ClassAd, name: str) -> str:
+    """The machine that a slot is part of."""
+    return text(ad, "Machine") or name.rpartition("@")[2]
+
+
+def text(ad: ClassAd, name: str) -> str:
+    """An attribute that should be a string; empty when it is anything else."""
+    value = ad.held(name)
+    return value if isinstance(value, str) else ""
+
+
+def number(ad: ClassAd, name: str) -> int | float | None:
+    """An attribute that should be a plain number; None when it is anything else."""
+    value = ad.held(name)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value else None
+
+
+def bits(flags: Iterable[object]) -> int:
+    """The number whose bits are set where something is true."""
+    return int("".join("1" if flag else "0" for flag in flags)[::-1] or "0", 2)
+
+
+def numbers(mask: int) -> list[int]:
+    """Which bits are set, lowest first."""
+    shown = bin(mask)[:1:-1]
+    found: list[int] = []
+    at = shown.find("1")
+    while at >= 0:
+        found.append(at)
+        at = shown.find("1", at + 1)
+    return found

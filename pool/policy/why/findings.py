@@ -1,0 +1,467 @@
+"""Why a job waits or a machine rests: typed findings, which travel between nodes and are put into words elsewhere.
+
+An *explanation* is a list of findings in no particular order; each says one thing that somebody knows for sure (the
+schedd about its queue, the negotiator about machines and the order of users, the startd about its owner's policy).
+`words` orders them and makes lines of them; programs look at their kinds and fields (`poolnode why --json`).
+
+Nothing here finds anything out: that is `job`'s and `machine`'s. Times are wall seconds, lengths of time seconds.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A value and how many have it: `LINUX` on 40 machines, `bob` on 3."""
+
+    value: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of a job's, looked at against every machine.
+
+    Attributes:
+        text: as its user wrote it: `request_memory 64 GB`, `OpSys == "WINDOWS"`.
+        rules_out: machines for which it does not hold.
+        alone: machines that would match but for it.
+        attribute: the machines' attribute that it asks for; empty when there is none or more than one.
+        has: what machines have there, the commonest first; at most a few.
+        silent: machines whose ads do not have the attribute.
+        best: the value that comes nearest (`32 GB`), where values have an order.
+        best_fitting: the same among machines that meet everything else, where that is another.
+        want: which end is near: `largest` or `smallest`; empty without an order.
+    """
+
+    text: str
+    rules_out: int = 0
+    alone: int = 0
+    attribute: str = ""
+    has: tuple[Share, ...] = ()
+    silent: int = 0
+    best: str = ""
+    best_fitting: str = ""
+    want: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One clause by which machines refuse a job.
+
+    Attributes:
+        text: the clause of the machines' own requirements.
+        count: machines where it does not hold.
+        names: a few of them.
+        states: what state they are in.
+    """
+
+    text: str
+    count: int = 0
+    names: tuple[str, ...] = ()
+    states: tuple[Share, ...] = ()
+
+
+# --- what the schedd knows
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The job and its place in its owner's own order (PRIO, TS 8.2).
+
+    Attributes:
+        ahead: idle jobs of the same owner that come first.
+        idle: idle jobs of the owner, this one included.
+        alike: idle jobs that no expression can tell from this one, this one included.
+    """
+
+    job: str
+    owner: str
+    status: int
+    since: float = 0.0
+    submitted: float = 0.0
+    starts: int = 0
+    ahead: int = 0
+    idle: int = 0
+    alike: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """It is held, and stays so until it is released."""
+
+    reason: str
+    code: int = 0
+    subcode: int = 0
+    hint: str = ""
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """It has left the queue.
+
+    Attributes:
+        removed: taken out, rather than ended by itself.
+        code: exit status, or the signal's number when `signalled`.
+    """
+
+    removed: bool
+    when: float = 0.0
+    code: int | None = None
+    signalled: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """It has a machine.
+
+    Attributes:
+        phase: `starting`, `running`, `suspended`, `sending output` or `stopping`.
+        since: when this run began.
+        wish: what will become of it when it has stopped, where somebody asked for that.
+    """
+
+    slot: str
+    phase: str
+    since: float = 0.0
+    wish: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """Its machine cannot be reached; until the claim's lease has ended it may run there, so nowhere else."""
+
+    slot: str
+    left: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claiming:
+    """Matches for its owner's jobs that are being claimed this moment."""
+
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStarts:
+    """Machines could not start it; after so many in a row it is held."""
+
+    count: int
+    most: int
+    slot: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """What the negotiator said last of jobs like this one."""
+
+    reason: str
+    when: float
+
+
+# --- what the negotiator knows
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What there is: slots that jobs can be matched with (a partitionable slot counts once), by state."""
+
+    machines: int
+    slots: int
+    states: tuple[Share, ...] = ()
+    twins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """Machines that the job's own requirements rule out, and by which conditions."""
+
+    count: int
+    conditions: tuple[Condition, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Machines that the job would take and that refuse it."""
+
+    count: int
+    clauses: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Machines that match and serve somebody.
+
+    Attributes:
+        users: whom they serve.
+        kept: why they are not taken from them.
+    """
+
+    count: int
+    users: tuple[Share, ...] = ()
+    kept: tuple[Share, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Machines that match and can be given to nobody now: their owner has them, they are out of use, ..."""
+
+    count: int
+    states: tuple[Share, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Machines that match and are free."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The fewest conditions whose change lets machines in.
+
+    Attributes:
+        changes: the conditions.
+        theirs: clauses of the machines' that would have to change too; empty where the user can do it alone.
+        lets_in: how many machines.
+    """
+
+    changes: tuple[str, ...]
+    lets_in: int
+    theirs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Where the user stands in the order of priorities; place 1 is served first.
+
+    Attributes:
+        ahead: who comes first, best first; at most a few.
+        running: slots the user has.
+    """
+
+    user: str
+    place: int
+    of: int
+    priority: float | None = None
+    ahead: tuple[str, ...] = ()
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A concurrency limit that the job counts against.
+
+    Attributes:
+        wants: how much of it this job takes.
+        binds: no more than `most` are given out, so that this job does not fit in.
+    """
+
+    name: str
+    used: float
+    most: float
+    wants: float = 1.0
+    binds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The share of the pool that the user's group has."""
+
+    group: str
+    used: float
+    quota: float
+    binds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """The last negotiation.
+
+    Attributes:
+        asked: whether the job was asked for in it.
+        reason: why it was rejected; empty where it was not.
+    """
+
+    when: float
+    asked: bool = False
+    matched: int = 0
+    reason: str = ""
+    every: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Roughly how long it will take; None where nobody can tell.
+
+    Attributes:
+        basis: what the estimate rests on, or why there is none.
+    """
+
+    seconds: float | None
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """Somebody who should have been asked does not answer, or is not there."""
+
+    who: str
+    why: str = ""
+
+
+# --- what is known of a machine
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot as it is.
+
+    Attributes:
+        user, job: whom it serves.
+        heard: when its ad was taken.
+    """
+
+    name: str
+    state: str
+    activity: str
+    since: float = 0.0
+    user: str = ""
+    job: str = ""
+    draining: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One of the owner's expressions and what it comes to now.
+
+    Attributes:
+        effect: what it would do if it were true: `starts nothing`, `suspends the job`, ...
+        clauses: those of its clauses that make it false (of START), or that would have to become true.
+    """
+
+    name: str
+    text: str
+    value: str
+    effect: str = ""
+    clauses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something of the machine's configuration that its administrator should mend."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The idle jobs of the pool against one machine.
+
+    Attributes:
+        jobs, clusters: idle jobs, and kinds of them that were asked for in the last cycle.
+        fit: jobs that match the machine.
+        unmet: the jobs' conditions that the machine does not meet, by how many jobs have them.
+        refused: the machine's clauses that keep jobs out.
+        better: jobs that match and that the machine prefers to the one it has.
+    """
+
+    jobs: int
+    clusters: int
+    fit: int = 0
+    unmet: tuple[Share, ...] = ()
+    refused: tuple[Share, ...] = ()
+    better: int = 0
+
+
+Finding = (
+    Queued
+    | Held
+    | Ended
+    | Running
+    | Unreachable
+    | Claiming
+    | FailedStarts
+    | Rejected
+    | Machines
+    | Unmet
+    | Refused
+    | Busy
+    | Unusable
+    | Free
+    | Nearest
+    | Turn
+    | Limit
+    | Quota
+    | Cycle
+    | Outlook
+    | Silent
+    | Slot
+    | Rule
+    | Trouble
+    | Demand
+)
+KINDS: dict[str, type[Finding]] = {kind.__name__: kind for kind in get_args(Finding)}
+
+
+# --- over the wire
+
+
+def to_wire(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """As plain values: each a mapping with its `kind` and its fields."""
+    return [{"kind": type(finding).__name__, **_plain(finding)} for finding in findings]
+
+
+def _plain(thing: Any) -> Any:
+    if is_dataclass(thing):
+        return {field.name: _plain(getattr(thing, field.name)) for field in fields(thing)}
+    if isinstance(thing, tuple):
+        return [_plain(item) for item in thing]
+    return thing
+
+
+def from_wire(items: Iterable[Any]) -> list[Finding]:
+    """The reverse of `to_wire`. What a newer program says in kinds or fields unknown here is left out."""
+    found: list[Finding] = []
+    for item in items:
+        kind = KINDS.get(str(item.get("kind"))) if isinstance(item, Mapping) else None
+        if kind is None:
+            continue
+        try:
+            found.append(_built(kind, item))
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+_hints: dict[type[Any], dict[str, Any]] = {}
+
+
+def _built(kind: type[Any], item: Mapping[str, Any]) -> Any:
+    hints = _hints.get(kind)
+    if hints is None:
+        hints = _hints[kind] = get_type_hints(kind)
+    return kind(**{name: _read(hint, item[name]) for name, hint in hints.items() if name in item})
+
+
+def _read(hint: Any, value: Any) -> Any:
+    if get_origin(hint) in (Union, types.UnionType):
+        if value is None:
+            return None
+        hint = next(one for one in get_args(hint) if one is not type(None))
+    if get_origin(hint) is tuple:
+        return tuple(_read(get_args(hint)[0], item) for item in value)
+    if is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise TypeError(f"no {hint}")
+        return _built(hint, value)  # type: ignore[arg-type]
+    return hint(value)

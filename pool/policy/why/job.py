@@ -1,0 +1,276 @@
+"""Why an idle job has no machine: the census of a pool with one job's eyes (D8).
+
+Every machine is asked every clause of the job's Requirements, and answers with every clause of its own. From who
+fails what follow all counts, in one consistent picture:
+
+    ruled out   at least one condition of the job's does not hold
+    refused     the job would take it; at least one clause of the machine's does not hold
+    matching    none of either: free, busy with somebody, or not to be had (its owner has it, it is drained)
+
+A submit file's resource request stands on both sides, and counts once, as the job's. `examine` works in pieces
+(`holding`); it decides nothing: what the last negotiation did and whose turn it is come from the negotiator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pool.classad import ClassAd, Expr, parse_expr, symmetric_match
+from pool.policy.matching.clauses import split
+from pool.policy.why import crowd
+from pool.policy.why.crowd import Place
+from pool.policy.why.findings import (
+    Busy,
+    Finding,
+    Free,
+    Machines,
+    Nearest,
+    Refusal,
+    Refused,
+    Share,
+    Unmet,
+    Unusable,
+)
+from pool.policy.why.holding import Piecemeal, held_by, held_for
+from pool.policy.why.values import condition
+from pool.policy.why.wording import Wording, wording
+
+#: Things listed of each kind, and names of machines.
+MOST, NAMES = 8, 3
+#: Different ways to fail that are told apart when looking for the nearest miss.
+MOST_WAYS = 2000
+#: Clauses of one expression that are told apart; those behind them count as one.
+MOST_CLAUSES = 100
+NO_REQUIREMENTS = Wording("requirements", "its ad has no Requirements, so that it matches nothing")
+
+
+@dataclass(slots=True)
+class Item:
+    """One condition, of whichever side, and the machines that fail it.
+
+    Attributes:
+        theirs: only the machines ask for it.
+        clauses: the job's clauses behind it.
+    """
+
+    wording: Wording
+    theirs: bool
+    fails: int = 0
+    clauses: list[Expr] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Census:
+    """Who fails what.
+
+    Attributes:
+        failed: machines that fail anything.
+        once: machines that fail exactly one condition.
+    """
+
+    places: list[Place]
+    items: dict[str, Item]
+    failed: int = 0
+    once: int = 0
+
+    @property
+    def everybody(self) -> int:
+        return (1 << len(self.places)) - 1
+
+    @property
+    def matching(self) -> int:
+        return self.everybody & ~self.failed
+
+    @property
+    def ruled_out(self) -> int:
+        mask = 0
+        for item in self.items.values():
+            mask |= 0 if item.theirs else item.fails
+        return mask
+
+    def add(self, named: Wording, fails: int, clause: Expr, *, theirs: bool) -> None:
+        key = f"theirs {named.key}" if theirs and not named.resource else named.key
+        item = self.items.get(key)
+        if item is None:
+            item = self.items[key] = Item(named, theirs)
+        item.theirs &= theirs
+        item.fails |= fails
+        if not theirs:
+            item.clauses.append(clause)
+
+    def close(self) -> None:
+        """All conditions are in."""
+        twice = 0
+        for item in self.items.values():
+            twice |= self.failed & item.fails
+            self.failed |= item.fails
+        self.once = self.failed & ~twice
+
+    def ways(self) -> list[tuple[list[Item], int]]:
+        """Each combination of conditions that some machine fails, with those machines."""
+        groups: list[tuple[list[Item], int]] = [([], self.failed)]
+        for item in self.items.values():
+            if not item.fails or len(groups) > MOST_WAYS:
+                continue
+            split: list[tuple[list[Item], int]] = []
+            for failed, mask in groups:
+                if inside := mask & item.fails:
+                    split.append(([*failed, item], inside))
+                if rest := mask & ~item.fails:
+                    split.append((failed, rest))
+            groups = split
+        return [(failed, mask) for failed, mask in groups if mask]
+
+
+def clauses_of(ad: ClassAd) -> list[Expr]:
+    """The clauses of an ad's Requirements, as the matchmaker takes them apart; none where it has no Requirements."""
+    held = ad.held("Requirements")
+    if held is None:
+        return []
+    texts = [clause.text for clause in split(held, "request", ad.getter())]
+    if len(texts) > MOST_CLAUSES:
+        texts[MOST_CLAUSES - 1 :] = [" && ".join(f"({text})" for text in texts[MOST_CLAUSES - 1 :])]
+    return [parse_expr(text, "old") for text in texts]
+
+
+def take_census(places: list[Place], job: ClassAd, now: float) -> Piecemeal[Census]:
+    """Ask every machine every condition."""
+    census = Census(places, {})
+    machines = [place.whole for place in places]
+    clauses = clauses_of(job)
+    if not clauses:
+        census.add(NO_REQUIREMENTS, census.everybody, parse_expr("false"), theirs=False)
+    for clause in clauses:
+        held = yield from held_by(clause, job, machines, now)
+        census.add(wording(clause.text, job), census.everybody & ~held, clause, theirs=False)
+        yield
+    for requirements, mask in _alike(places).items():
+        some = [machines[number] for number in crowd.numbers(mask)]
+        for clause in clauses_of(some[0]):
+            held = yield from held_for(clause, job, some, now)
+            fails = _spread(((1 << len(some)) - 1) & ~held, mask)
+            census.add(wording(clause.text, job), fails, clause, theirs=True)
+            yield
+        if requirements is None:
+            census.add(Wording("no requirements", "its ad has no Requirements"), mask, parse_expr("false"), theirs=True)
+    census.close()
+    return census
+
+
+def _alike(places: Sequence[Place]) -> dict[Expr | None, int]:
+    """Machines by their Requirements."""
+    found: dict[Expr | None, list[int]] = {}
+    for number, place in enumerate(places):
+        found.setdefault(place.now.get("Requirements"), []).append(number)
+    return {requirements: sum(1 << number for number in numbers) for requirements, numbers in found.items()}
+
+
+def _spread(mask: int, over: int) -> int:
+    """The bits of a mask over some machines, where those machines stand among all."""
+    if not mask:
+        return 0
+    among = crowd.numbers(over)
+    return sum(1 << among[number] for number in crowd.numbers(mask))
+
+
+def examine(slots: Mapping[str, ClassAd], job: ClassAd, now: float) -> Piecemeal[tuple[list[Finding], Census]]:
+    """What the pool's machines are to one job: findings, and the census for who wants to go on from there.
+
+    Args:
+        slots: the ads of all slots by name, as advertised.
+        job: the ad of the request.
+        now: wall seconds.
+    """
+    places = crowd.places(slots)
+    yield
+    found: list[Finding] = [_machines(places)]
+    if not places:
+        return found, Census(places, {})
+    census = yield from take_census(places, job, now)
+    ruled_out = census.ruled_out
+    if ruled_out:
+        conditions = []
+        for item in census.items.values():
+            if not item.theirs and item.fails:
+                conditions.append((yield from condition(item.wording, item.clauses, item.fails, census, job, now)))
+        conditions.sort(key=lambda one: (-one.alone, -one.rules_out))
+        found.append(Unmet(ruled_out.bit_count(), tuple(conditions[:MOST])))
+    refused = census.failed & ~ruled_out
+    if refused:
+        found.append(Refused(refused.bit_count(), _refusals(census, refused)))
+    found += yield from _matching(census, job, now)
+    if not census.matching:
+        nearest = _nearest(census)
+        if nearest is not None:
+            found.append(nearest)
+    return found, census
+
+
+def _machines(places: Sequence[Place]) -> Machines:
+    machines = {crowd.machine_of(place.now, place.name) for place in places}
+    states = Counter(place.state for place in places)
+    return Machines(len(machines), len(places), shares(states))
+
+
+def _refusals(census: Census, refused: int) -> tuple[Refusal, ...]:
+    rows = []
+    for item in census.items.values():
+        mask = item.fails & refused
+        if item.theirs and mask:
+            numbers = crowd.numbers(mask)
+            rows.append(
+                Refusal(
+                    item.wording.text,
+                    len(numbers),
+                    tuple(census.places[number].name for number in numbers[:NAMES]),
+                    shares(Counter(census.places[number].state for number in numbers)),
+                )
+            )
+    return tuple(sorted(rows, key=lambda row: -row.count)[:MOST])
+
+
+def _matching(census: Census, job: ClassAd, now: float) -> Piecemeal[list[Finding]]:
+    free, busy = 0, 0
+    users: Counter[str] = Counter()
+    other: Counter[str] = Counter()
+    for count, number in enumerate(crowd.numbers(census.matching), 1):
+        if not count % 200:
+            yield
+        place = census.places[number]
+        if place.state == "Unclaimed" and (not place.parts or symmetric_match(job, place.now, now)):
+            free += 1
+        elif served := place.serves():
+            busy += 1
+            users.update({crowd.text(ad, "RemoteUser") or crowd.text(ad, "RemoteOwner") for ad in served})
+        else:
+            other[place.state] += 1
+    found: list[Finding] = []
+    if free:
+        found.append(Free(free))
+    if busy:
+        found.append(Busy(busy, shares(users)))
+    if other:
+        found.append(Unusable(other.total(), shares(other)))
+    return found
+
+
+def _nearest(census: Census) -> Nearest | None:
+    """The fewest conditions whose change lets machines in; what the user can do alone comes first."""
+    best: tuple[tuple[bool, int, int], list[Item]] | None = None
+    for failed, mask in census.ways():
+        key = (any(item.theirs for item in failed), len(failed), -mask.bit_count())
+        if best is None or key < best[0]:
+            best = key, failed
+    if best is None:
+        return None
+    changes = tuple(item.wording.text for item in best[1] if not item.theirs)
+    theirs = tuple(item.wording.text for item in best[1] if item.theirs)
+    return Nearest(changes, -best[0][2], theirs)
+
+
+def shares(counted: Mapping[str, int] | Iterable[tuple[str, int]], most: int = MOST) -> tuple[Share, ...]:
+    """The commonest first, at most so many."""
+    pairs = counted.items() if isinstance(counted, Mapping) else counted
+    return tuple(Share(name, count) for name, count in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:most])

@@ -1,0 +1,364 @@
+"""Findings put into words: a headline, then what a person needs to see at a glance, about fifteen lines.
+
+Pure text: nothing is asked, no clock is read (`now` is the asker's), and no time zone is needed, for all times are said
+as "3 min ago". Machines are counted, never listed, but for a few names as examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from pool.policy.why.findings import (
+    Busy,
+    Condition,
+    Cycle,
+    Demand,
+    Ended,
+    FailedStarts,
+    Finding,
+    Free,
+    Held,
+    Limit,
+    Machines,
+    Nearest,
+    Outlook,
+    Queued,
+    Quota,
+    Refused,
+    Rejected,
+    Rule,
+    Running,
+    Share,
+    Silent,
+    Slot,
+    Trouble,
+    Turn,
+    Unmet,
+    Unreachable,
+    Unusable,
+)
+from pool.policy.why.standing import Standing, standing
+
+F = TypeVar("F")
+#: Status numbers of jobs that are told apart here (`pool.jobs.states`).
+IDLE = 1
+_STATES = {
+    "Owner": "in use by their owners",
+    "Drained": "out of use",
+    "Preempting": "moving a job off",
+    "Matched": "just given to somebody",
+    "Claimed": "claimed",
+}
+_ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
+
+
+def lines(findings: Sequence[Finding], now: float, width: int | None = None) -> list[str]:
+    """An explanation as lines.
+
+    Args:
+        now: wall seconds.
+        width: the longest line; None cuts nothing.
+    """
+    slot = _first(findings, Slot)
+    made = _of_machine(slot, findings, now) if slot is not None else _of_job(findings, now)
+    if width is None:
+        return made
+    return [line if len(line) <= width else line[: max(1, width - 1)] + "…" for line in made]
+
+
+# --- a job
+
+
+def _of_job(findings: Sequence[Finding], now: float) -> list[str]:
+    queued = _first(findings, Queued)
+    made = [headline(findings, now)]
+    made += [f"  {line}" for line in _state_lines(findings, now)]
+    if queued is None or queued.status != IDLE:
+        return made
+    made += _machine_lines(findings)
+    made += [f"  {line}" for line in _order_lines(findings, now)]
+    return made
+
+
+def headline(findings: Sequence[Finding], now: float) -> str:
+    """The one line that says most."""
+    queued = _first(findings, Queued)
+    name = queued.job if queued else "the job"
+    kind = standing(findings)
+    if (ended := _first(findings, Ended)) is not None:
+        return f"{name} {_ended(ended, now)}"
+    if (held := _first(findings, Held)) is not None:
+        return f"{name} is held{_since(held.since, now)}: {held.reason or 'no reason was given'}"
+    if (lost := _first(findings, Unreachable)) is not None:
+        return f"{name} waits for {lost.slot}, which cannot be reached and where it may still run"
+    if (running := _first(findings, Running)) is not None:
+        return f"{name} {_running(running, now)}"
+    since = _since(queued.since, now) if queued else ""
+    return f"{name} waits{since}: {_BECAUSE[kind]}"
+
+
+_BECAUSE = {
+    Standing.CLAIMING: "machines have been found for jobs of its owner and are being claimed",
+    Standing.BLIND: "why, only the matchmaker could say, and it cannot be asked",
+    Standing.NO_MACHINES: "there is no machine in the pool",
+    Standing.NO_MATCH: "no machine meets its conditions",
+    Standing.REFUSED: "the machines that it would take refuse it",
+    Standing.LIMITED: "a limit is reached",
+    Standing.UNUSABLE: "the machines that match are not to be had now",
+    Standing.BUSY: "the machines that match are busy",
+    Standing.NEXT: "a machine is free for it, and the next negotiation will see to it",
+    Standing.UNKNOWN: "nobody knows why",
+}
+
+
+def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
+    made: list[str] = []
+    queued = _first(findings, Queued)
+    if (held := _first(findings, Held)) is not None:
+        hint = held.hint or "release the job when the cause is gone"
+        made.append(f"what releases it: {hint} (`poolnode release {queued.job if queued else 'JOB'}`)")
+    if (lost := _first(findings, Unreachable)) is not None:
+        made.append(f"it starts elsewhere in {ago(lost.left)} at most, when the machine's lease has ended for sure")
+    running = _first(findings, Running)
+    if running is not None and running.wish:
+        made.append(f"it was told to stop, and will then be {running.wish}")
+    if (failed := _first(findings, FailedStarts)) is not None:
+        where = f", the last on {failed.slot}" if failed.slot else ""
+        made.append(
+            f"{plural(failed.count, 'machine')} in a row could not start it{where}; it is held after {failed.most}"
+        )
+    made += [f"{silent.who} cannot be asked: {silent.why}" for silent in _all(findings, Silent)]
+    return made
+
+
+def _machine_lines(findings: Sequence[Finding]) -> list[str]:
+    machines = _first(findings, Machines)
+    if machines is None or not machines.slots:
+        return []
+    noun = "machine" if machines.machines == machines.slots else "slot"
+    count = plural(machines.slots, noun)
+    if noun == "slot":
+        count += f" on {plural(machines.machines, 'machine')}"
+    unmet, refused = _first(findings, Unmet), _first(findings, Refused)
+    parts = []
+    if unmet is not None:
+        parts.append(f"{unmet.count:,} {_do(unmet.count)} not meet its conditions")
+    if refused is not None:
+        parts.append(f"{refused.count:,} refuse{'s' if refused.count == 1 else ''} it")
+    if (busy := _first(findings, Busy)) is not None:
+        parts.append(f"{busy.count:,} match and {_are(busy.count)} busy")
+    if (unusable := _first(findings, Unusable)) is not None:
+        said = ", ".join(f"{share.count:,} {_STATES.get(share.value, share.value)}" for share in unusable.states)
+        parts.append(f"{unusable.count:,} match but {_are(unusable.count)} not to be had ({said})")
+    if (free := _first(findings, Free)) is not None:
+        parts.append(f"{free.count:,} match and {_are(free.count)} free")
+    made = [f"  {count}: {'; '.join(parts) or 'nothing is known of them'}"]
+    rows: list[tuple[str, str, str]] = []
+    if unmet is not None:
+        rows.append(("the job asks for", "rules out", f"{noun}s have"))
+        rows += [(one.text, f"{one.rules_out:,}", _have(one)) for one in unmet.conditions]
+    if refused is not None:
+        rows.append((f"{noun}s ask for", "refuse", ""))
+        rows += [(one.text, f"{one.count:,}", _who(one.names, one.count, one.states)) for one in refused.clauses]
+    made += table(rows)
+    if busy is not None:
+        made.append(f"  busy with: {said_shares(busy.users)}")
+        if busy.kept:
+            made.append(f"  not taken from them: {said_shares(busy.kept)}")
+    if (nearest := _first(findings, Nearest)) is not None:
+        made.append(f"  {_nearest(nearest, noun)}")
+    return made
+
+
+def _order_lines(findings: Sequence[Finding], now: float) -> list[str]:
+    made: list[str] = []
+    if (turn := _first(findings, Turn)) is not None:
+        made.append(_turn(turn))
+    queued = _first(findings, Queued)
+    if queued is not None and queued.idle > 1:
+        first = f"{plural(queued.ahead, 'job')} of {queued.idle:,} idle come{'s' if queued.ahead == 1 else ''} first"
+        if not queued.ahead:
+            first = f"it is the first of {queued.idle:,} idle jobs"
+        made.append(f"in {queued.owner}'s own order {first}")
+    for limit in _all(findings, Limit):
+        verdict = ", so it has to wait" if limit.binds else ""
+        made.append(f"limit {limit.name}: {limit.used:g} of {limit.most:g} in use, it takes {limit.wants:g}{verdict}")
+    for quota in _all(findings, Quota):
+        verdict = ": the group has its share" if quota.binds else ""
+        made.append(f"group {quota.group}: {quota.used:g} of its quota of {quota.quota:g} in use{verdict}")
+    if (cycle := _first(findings, Cycle)) is not None:
+        made.append(_cycle(cycle, now))
+    if (rejected := _first(findings, Rejected)) is not None and not (cycle and cycle.reason == rejected.reason):
+        made.append(f"last rejected{_ago(rejected.when, now)}: {rejected.reason}")
+    if (outlook := _first(findings, Outlook)) is not None:
+        long = "cannot tell" if outlook.seconds is None else f"about {ago(outlook.seconds)}"
+        made.append(f"outlook: {long}{': ' if outlook.basis else ''}{outlook.basis}")
+    return made
+
+
+def _ended(ended: Ended, now: float) -> str:
+    when = _ago(ended.when, now)
+    if ended.removed:
+        return f"was removed{when}: {ended.reason or 'no reason was given'}"
+    if ended.code is None:
+        return f"has completed{when}"
+    how = f"by signal {ended.code}" if ended.signalled else f"with exit status {ended.code}"
+    return f"has completed{when}, {how}"
+
+
+def _running(running: Running, now: float) -> str:
+    since = _since(running.since, now)
+    if running.phase == "running":
+        return f"runs on {running.slot}{since}"
+    return f"is {running.phase} on {running.slot}{since}"
+
+
+def _have(one: Condition) -> str:
+    if one.best and one.want:
+        said = f"{one.want} {one.best}"
+        if one.best_fitting:
+            said += f" ({one.best_fitting} where all else fits)"
+    else:
+        said = said_shares(one.has)
+    if one.silent and one.attribute:
+        said = f"{said}{', ' if said else ''}no {one.attribute} ({one.silent:,})"
+    if one.alone:
+        said += f"{'; ' if said else ''}alone it rules out {one.alone:,}"
+    return said
+
+
+def _who(names: Sequence[str], count: int, states: Sequence[Share]) -> str:
+    listed = ", ".join(names) + (", .." if count > len(names) else "")
+    owners = sum(share.count for share in states if share.value == "Owner")
+    if owners == count:
+        return f"{listed} (their owners use them)"
+    return f"{listed} ({owners:,} in use by their owners)" if owners else listed
+
+
+def _nearest(nearest: Nearest, noun: str) -> str:
+    would = plural(nearest.lets_in, noun)
+    if not nearest.changes:
+        clauses = " and ".join(nearest.theirs)
+        return f"nearest: {would}, where only {clauses} {'is' if len(nearest.theirs) == 1 else 'are'} in the way"
+    changed = " and ".join(nearest.changes)
+    theirs = f", if they also took it despite {' and '.join(nearest.theirs)}" if nearest.theirs else ""
+    return f"nearest: without {changed}, {would} would do{theirs}"
+
+
+def _turn(turn: Turn) -> str:
+    said = f"{turn.user} is {ordinal(turn.place)} of {plural(turn.of, 'user')} in line"
+    if turn.priority is not None:
+        said += f" (priority {turn.priority:.2f})"
+    if turn.ahead:
+        said += f", after {', '.join(turn.ahead)}{', ..' if turn.place - 1 > len(turn.ahead) else ''}"
+    return f"{said}; has {plural(turn.running, 'slot')}"
+
+
+def _cycle(cycle: Cycle, now: float) -> str:
+    said = f"last negotiation{_ago(cycle.when, now)}"
+    if cycle.reason:
+        return f"{said}: {cycle.reason}"
+    if not cycle.asked:
+        return f"{said}: before this job was asked for"
+    return f"{said}: {plural(cycle.matched, 'job')} like it got machines" if cycle.matched else said
+
+
+# --- a machine
+
+
+def _of_machine(slot: Slot, findings: Sequence[Finding], now: float) -> list[str]:
+    doing = f"{slot.state} {slot.activity}".strip()
+    serves = f" with job {slot.job}" if slot.job else ""
+    serves += f" of {slot.user}" if slot.user else ""
+    made = [f"{slot.name}: {doing}{_since(slot.since, now)}{serves}"]
+    if slot.draining:
+        made.append(f"  {slot.draining}")
+    made += [f"  trouble: {trouble.text}" for trouble in _all(findings, Trouble)]
+    for rule in _all(findings, Rule):
+        constant = rule.value.startswith("always")
+        made.append(f"  {rule.name} is {rule.value}" + ("" if constant else f": {rule.effect}"))
+        made += [f"    {clause}" for clause in rule.clauses]
+    for demand in _all(findings, Demand):
+        made += [f"  {line}" for line in _demand(demand)]
+    made += [f"  {silent.who} cannot be asked: {silent.why}" for silent in _all(findings, Silent)]
+    made += [f"  {_cycle(cycle, now)}" for cycle in _all(findings, Cycle)]
+    return made
+
+
+def _demand(demand: Demand) -> list[str]:
+    if not demand.jobs:
+        return ["no job in the pool waits"]
+    of = f"{plural(demand.jobs, 'idle job')} of {plural(demand.clusters, 'kind')}"
+    made = [f"{of}: {demand.fit:,} would run here"]
+    if demand.unmet:
+        made.append(f"  the others ask for: {said_shares(demand.unmet)}")
+    if demand.refused:
+        made.append(f"  it refuses the others by: {said_shares(demand.refused)}")
+    if demand.better:
+        made.append(f"  {plural(demand.better, 'job')} that it likes better (RANK) would take it over")
+    return made
+
+
+# --- small words
+
+
+def table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Three columns, the second to the right; a row's first column takes at most half a line of 110."""
+    if not rows:
+        return []
+    first = min(56, max(len(row[0]) for row in rows))
+    second = max(len(row[1]) for row in rows)
+    return [f"    {left:<{first}}  {middle:>{second}}  {right}".rstrip() for left, middle, right in rows]
+
+
+def said_shares(shares: Iterable[Share]) -> str:
+    """`LINUX (40), WINDOWS (2)`."""
+    return ", ".join(f"{share.value} ({share.count:,})" for share in shares)
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def ordinal(number: int) -> str:
+    return _ORDINALS.get(number, f"{number:,}th")
+
+
+def ago(seconds: float) -> str:
+    """A length of time in at most two units: `40 s`, `12 min`, `3 h 5 min`, `2 d 4 h`."""
+    whole = max(0, int(seconds + 0.5))
+    if whole < 60:
+        return f"{whole} s"
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h" + (f" {minutes} min" if minutes else "")
+    days, hours = divmod(hours, 24)
+    return f"{days} d" + (f" {hours} h" if hours else "")
+
+
+def _ago(when: float, now: float) -> str:
+    return f" {ago(now - when)} ago" if when else ""
+
+
+def _since(when: float, now: float) -> str:
+    return f" for {ago(now - when)}" if when else ""
+
+
+def _do(count: int) -> str:
+    return "does" if count == 1 else "do"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _first(findings: Iterable[Finding], kind: type[F]) -> F | None:
+    return next((finding for finding in findings if isinstance(finding, kind)), None)
+
+
+def _all(findings: Iterable[Finding], kind: type[F]) -> list[F]:
+    return [finding for finding in findings if isinstance(finding, kind)]

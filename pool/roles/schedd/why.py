@@ -1,0 +1,168 @@
+"""What the schedd knows of why a job does not run: its state, its place in its owner's own order, what went wrong last.
+
+What only the negotiator knows (machines, other users, limits) is asked of it by whoever wants to know, with the
+*request* that the answer here carries: the job's ad as it is matched, without what the job alone is to see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgpack
+
+from pool.errors import PoolError
+from pool.jobs.reasons import Hold, Reason
+from pool.jobs.states import JobStatus
+from pool.outside import Outside
+from pool.policy.queue import ACTIVE, IDLE, Job, Wire
+from pool.policy.why.findings import (
+    Claiming,
+    Ended,
+    FailedStarts,
+    Finding,
+    Held,
+    Queued,
+    Rejected,
+    Running,
+    Unreachable,
+    to_wire,
+)
+from pool.roles.schedd.ends import MOST_FAILED_STARTS
+from pool.roles.schedd.ledger import Ledger
+from pool.roles.schedd.claims import Claim
+from pool.roles.schedd.placement import Placement
+
+#: Jobs looked at before others get their turn on the loop.
+TURN = 2000
+#: What is the job's own business and no machine's: not shown, and not sent to be matched.
+PRIVATE = frozenset({"environment", "env", "arguments", "args", "delegatedproxy", "x509userproxy", "oauthtokens"})
+_PHASES = {JobStatus.SUSPENDED: "suspended", JobStatus.TRANSFERRING_OUTPUT: "sending output"}
+_WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again"}
+
+
+class Why:
+    """The schedd's part of explanations."""
+
+    def __init__(self, ledger: Ledger, placement: Placement, outside: Outside, name: str) -> None:
+        self._ledger = ledger
+        self._queue = ledger.queue
+        self._placement = placement
+        self._outside = outside
+        self._name = name
+
+    async def why(self, cluster: int, proc: int) -> dict[str, Any]:
+        """{findings, request, time}: the request is None unless the job waits for a machine.
+
+        Raises:
+            PoolError: there is no such job, nor was there.
+        """
+        job = self._queue.find(cluster, proc)
+        if job is None:
+            found = await self._ended(cluster, proc)
+            return {"findings": to_wire(found), "request": None, "time": self._outside.wall()}
+        findings = await self._of(job)
+        request = None
+        if job.status == IDLE:
+            request = {
+                "ad": {name: value for name, value in job.wire().items() if name.lower() not in PRIVATE},
+                "submitter": f"{job.cluster.owner}@{self._name}",
+                "number": job.group.id if job.group is not None else 0,
+                "ahead": next((found.ahead for found in findings if isinstance(found, Queued)), 0),
+            }
+        return {"findings": to_wire(findings), "request": request, "time": self._outside.wall()}
+
+    async def _ended(self, cluster: int, proc: int) -> list[Finding]:
+        async for rows in self._ledger.store.history(jobs=[(cluster, proc)], limit=1):
+            ad: Wire = msgpack.unpackb(rows[0].ad)
+            removed = ad.get("JobStatus") == JobStatus.REMOVED
+            signalled = ad.get("ExitBySignal") is True
+            code = ad.get("ExitSignal" if signalled else "ExitCode")
+            return [
+                Queued(f"{cluster}.{proc}", str(ad.get("Owner", "")), int(ad.get("JobStatus") or 0)),
+                Ended(
+                    removed,
+                    _number(ad.get("EnteredCurrentStatus") or ad.get("CompletionDate")),
+                    code if isinstance(code, int) and not removed else None,
+                    signalled,
+                    str(ad.get("RemoveReason") or "") if removed else "",
+                ),
+            ]
+        raise PoolError(f"there is no job {cluster}.{proc}", hint="`poolnode q` and `poolnode history` list jobs")
+
+    async def _of(self, job: Job) -> list[Finding]:
+        ahead, idle = await self._place(job)
+        queued = Queued(
+            f"{job.cluster.id}.{job.proc}",
+            job.cluster.owner,
+            int(job.status),
+            _number(job.get("EnteredCurrentStatus") or job.get("QDate")),
+            _number(job.get("QDate")),
+            int(_number(job.get("NumJobStarts"))),
+            ahead,
+            idle,
+            job.group.idle if job.group is not None else 0,
+        )
+        found: list[Finding] = [queued]
+        if job.status == JobStatus.HELD:
+            found.append(_held(job))
+        elif job.status in ACTIVE:
+            found.append(self._running(job))
+        elif job.status == IDLE:
+            on_the_way = self._placement.matches.on_the_way(job.cluster.owner)
+            if on_the_way > ahead:
+                found.append(Claiming(on_the_way))
+            if failed := int((job.state or {}).get("_failed_starts", 0) or 0):
+                found.append(FailedStarts(failed, MOST_FAILED_STARTS, str(job.get("LastRemoteHost") or "")))
+            if job.group is not None and job.group.rejected is not None:
+                found.append(Rejected(*job.group.rejected))
+        return found
+
+    async def _place(self, job: Job) -> tuple[int, int]:
+        """How many idle jobs of the owner come before this one, and how many there are."""
+        owner = job.cluster.owner
+        idle = self._queue.count(owner, IDLE)
+        if job.status != IDLE:
+            return 0, idle
+        mine = (-job.prio, *job.id)
+        ahead, looked = 0, 0
+        for cluster in list(self._queue.clusters.values()):
+            if cluster.owner != owner:
+                continue
+            for other in list(cluster.jobs.values()):
+                looked += 1
+                if not looked % TURN:
+                    await asyncio.sleep(0)
+                ahead += other.status == IDLE and (-other.prio, *other.id) < mine
+        return ahead, idle
+
+    def _running(self, job: Job) -> Finding:
+        claim: Claim | None = job.run
+        slot = str(job.get("RemoteHost") or (claim.slot if claim is not None else "a machine"))
+        if claim is not None and claim.lost:
+            return Unreachable(slot, max(0.0, claim.until - asyncio.get_running_loop().time()))
+        wish = (job.state or {}).get("_wish")
+        phase = _PHASES.get(JobStatus(job.status), "running")
+        since = _number(job.get("LastSuspensionTime" if phase == "suspended" else "JobCurrentStartDate"))
+        if wish:
+            return Running(slot, "stopping", since, _WISHES.get(str(wish.get("what")), "idle again"))
+        if phase == "running" and claim is not None and not claim.going:
+            phase = "starting"
+        return Running(slot, phase, since)
+
+
+def _held(job: Job) -> Held:
+    code = int(_number(job.get("HoldReasonCode")))
+    kind = next((kind for kind in Hold if kind.value == code), Hold.UNSPECIFIED)
+    reason = str(job.get("HoldReason") or "")
+    return Held(
+        reason,
+        code,
+        int(_number(job.get("HoldReasonSubCode"))),
+        Reason(kind, reason).hint,
+        _number(job.get("EnteredCurrentStatus") or job.get("QDate")),
+    )
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
