@@ -9,7 +9,7 @@ Answers about many machines come as whole numbers whose bits are machines, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,11 +95,6 @@ def number(ad: ClassAd, name: str) -> int | float | None:
     """An attribute that should be a plain number; None when it is anything else."""
     value = ad.held(name)
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value else None
-
-
-def bits(flags: Iterable[object]) -> int:
-    """The number whose bits are set where something is true."""
-    return int("".join("1" if flag else "0" for flag in flags)[::-1] or "0", 2)
 
 
 def numbers(mask: int) -> list[int]:

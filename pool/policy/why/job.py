@@ -51,7 +51,7 @@ class Item:
     """One condition, of whichever side, and the machines that fail it.
 
     Attributes:
-        theirs: only the machines ask for it.
+        theirs: it is a clause of the machines'; a request is the job's, whoever looks at it.
         clauses: the job's clauses behind it.
     """
 
@@ -91,11 +91,11 @@ class Census:
         return mask
 
     def add(self, named: Wording, fails: int, clause: Expr, *, theirs: bool) -> None:
-        key = f"theirs {named.key}" if theirs and not named.resource else named.key
+        theirs = theirs and not named.resource
+        key = f"theirs {named.key}" if theirs else named.key
         item = self.items.get(key)
         if item is None:
             item = self.items[key] = Item(named, theirs)
-        item.theirs &= theirs
         item.fails |= fails
         if not theirs:
             item.clauses.append(clause)

@@ -1,0 +1,179 @@
+"""The census: hand-made pools with known answers, and counts that agree with the matchmaker's own test."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pool.classad import requirements_accept, symmetric_match
+from pool.policy.why import crowd
+from pool.policy.why.findings import Busy, Free, Machines, Nearest, Refused, Share, Unmet, Unusable
+from pool.policy.why.holding import whole
+from pool.policy.why.job import MOST_CLAUSES, examine, take_census
+from tests.policy.why.support import DESKTOP, NOW, alike, found, job, one, pool, slot, some
+
+BIG = "(TARGET.Memory >= RequestMemory)"
+
+
+def test_an_empty_pool_is_said_to_be_empty() -> None:
+    assert found({}, job()) == [Machines(0, 0)]
+
+
+def test_a_request_is_said_as_it_was_written_with_the_largest_there_is() -> None:
+    findings = found(alike(40), job(BIG, RequestMemory=65536))
+    unmet = one(findings, Unmet)
+    assert unmet.count == 40
+    (condition,) = unmet.conditions
+    assert (condition.text, condition.rules_out, condition.alone) == ("request_memory 64 GB", 40, 40)
+    assert (condition.want, condition.best, condition.best_fitting) == ("largest", "32 GB", "")
+    assert one(findings, Nearest) == Nearest(("request_memory 64 GB",), 40)
+
+
+def test_values_that_machines_have_instead() -> None:
+    (condition,) = one(found(alike(40), job('OpSys == "WINDOWS"')), Unmet).conditions
+    assert (condition.text, condition.attribute) == ('OpSys == "WINDOWS"', "OpSys")
+    assert condition.has == (Share("LINUX", 40),)
+
+
+def test_machines_that_do_not_say() -> None:
+    (condition,) = one(found(alike(3), job("TARGET.HasMatlab")), Unmet).conditions
+    assert (condition.attribute, condition.silent, condition.has) == ("HasMatlab", 3, ())
+
+
+def test_the_best_value_where_all_else_fits() -> None:
+    slots = pool(
+        slot("slot1@a", OpSys="MACOS", Memory=65536),
+        slot("slot1@b", Memory=16384),
+        slot("slot1@c", Memory=32768, OpSys="MACOS"),
+    )
+    findings = found(slots, job(f'OpSys == "LINUX" && {BIG}', RequestMemory=40000))
+    conditions = {condition.text: condition for condition in one(findings, Unmet).conditions}
+    memory = conditions["request_memory 39.1 GB"]
+    assert (memory.rules_out, memory.alone, memory.best, memory.best_fitting) == (2, 1, "64 GB", "16 GB")
+    assert conditions['OpSys == "LINUX"'].alone == 1
+    nearest = one(findings, Nearest)
+    assert (len(nearest.changes), nearest.lets_in) == (1, 1)
+
+
+def test_the_nearest_miss_is_the_smallest_change_with_most_machines() -> None:
+    slots = alike(5, Memory=1024, OpSys="MACOS") | pool(
+        slot("slot1@x", Memory=1024), slot("slot1@y", Memory=1024), slot("slot1@z", OpSys="MACOS")
+    )
+    nearest = one(found(slots, job(f'OpSys == "LINUX" && {BIG}', RequestMemory=4096)), Nearest)
+    assert nearest == Nearest(("request_memory 4 GB",), 2)
+
+
+def test_what_only_machines_can_change_comes_after_what_the_user_can() -> None:
+    desks = {**DESKTOP, "KeyboardIdle": 5}
+    slots = alike(5, **desks) | pool(slot("slot1@x", Arch="ARM", OpSys="MACOS"))
+    nearest = one(found(slots, job('OpSys == "LINUX" && Arch == "X86_64"')), Nearest)
+    assert nearest == Nearest(('OpSys == "LINUX"', 'Arch == "X86_64"'), 1)
+    alone = one(found(alike(5, **desks), job()), Nearest)
+    assert alone == Nearest((), 5, ("KeyboardIdle > 900",))
+
+
+def test_machines_that_refuse_and_by_which_clause() -> None:
+    slots = alike(3, **DESKTOP, KeyboardIdle=10, State="Owner") | pool(slot("slot1@free"))
+    findings = found(slots, job())
+    refused = one(findings, Refused)
+    assert refused.count == 3
+    (clause,) = refused.clauses
+    assert (clause.text, clause.count, clause.states) == ("KeyboardIdle > 900", 3, (Share("Owner", 3),))
+    assert clause.names == ("slot1@m0", "slot1@m1", "slot1@m2")
+    assert one(findings, Free).count == 1
+
+
+def test_a_request_that_both_sides_look_at_counts_once_as_the_jobs() -> None:
+    findings = found(alike(4), job("true", RequestCpus=16))
+    assert not [finding for finding in findings if isinstance(finding, Refused)]
+    (condition,) = one(findings, Unmet).conditions
+    assert (condition.text, condition.best) == ("request_cpus 16", "4")
+    assert one(findings, Nearest).changes == ("request_cpus 16",)
+
+
+def test_who_has_the_machines_that_match() -> None:
+    busy = {"State": "Claimed", "Activity": "Busy"}
+    slots = pool(
+        slot("slot1@a", **busy, RemoteUser="bob@h"),
+        slot("slot1@b", **busy, RemoteUser="bob@h"),
+        slot("slot1@c", **busy, RemoteUser="carol@h"),
+        slot("slot1@d", State="Drained"),
+    )
+    findings = found(slots, job())
+    assert one(findings, Busy) == Busy(3, (Share("bob@h", 2), Share("carol@h", 1)))
+    assert one(findings, Unusable) == Unusable(1, (Share("Drained", 1),))
+
+
+def test_a_carved_slot_is_what_it_can_be_and_busy_while_it_is_not() -> None:
+    slots = pool(
+        slot("slot1@m", PartitionableSlot=True, Memory=96, Cpus=0),
+        slot("slot1_1@m", DynamicSlot=True, Memory=4000, Cpus=4, RemoteUser="bob@h", State="Claimed"),
+    )
+    findings = found(slots, job(BIG, RequestMemory=4090))
+    assert one(findings, Machines).slots == 1
+    assert one(findings, Busy) == Busy(1, (Share("bob@h", 1),))
+    too_much = found(slots, job(BIG, RequestMemory=5000))
+    assert one(too_much, Unmet).conditions[0].best == "4 GB"
+
+
+def test_a_job_without_requirements_matches_nothing_and_is_told() -> None:
+    ad = job()
+    del ad["Requirements"]
+    unmet = one(found(alike(2), ad), Unmet)
+    assert unmet.count == 2
+    assert "no Requirements" in unmet.conditions[0].text
+
+
+@pytest.mark.parametrize("requirements", ["undefined", "error", '"yes"', "false", "1 / 0", "Nothing.At.All"])
+def test_requirements_without_a_usable_value_rule_everything_out(requirements: str) -> None:
+    unmet = one(found(alike(3), job(requirements)), Unmet)
+    assert unmet.count == 3
+    assert unmet.conditions
+
+
+def test_thousands_of_clauses_are_looked_at_as_a_hundred() -> None:
+    clauses = " && ".join(f"X{number} =!= {number}" for number in range(1000))
+    census = whole(take_census(crowd.places(alike(2)), job(clauses), NOW))
+    assert len(census.items) <= MOST_CLAUSES + 10
+    assert census.matching.bit_count() == 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_counts_agree_with_the_matchmaker(seed: int) -> None:
+    """For every machine: ruled out, refused and matching are what evaluating the two Requirements says."""
+    chance = random.Random(seed)
+    slots = some(chance, 30)
+    clauses = chance.sample(
+        [
+            'OpSys == "LINUX"',
+            BIG,
+            "TARGET.Cpus >= RequestCpus",
+            "HasTool",
+            "(HasTool || Cpus > 4)",
+            "!HasTool",
+            "Memory > 5000 ? Cpus > 1 : true",
+            "KeyboardIdle =!= 3",
+            "Owner == TARGET.Nobody",
+            "1",
+        ],
+        chance.randrange(1, 5),
+    )
+    request = job(" && ".join(clauses), RequestMemory=chance.choice([1, 8192, 65536]), RequestCpus=chance.choice([1, 8]))
+    places = crowd.places(slots)
+    findings, census = whole(examine(slots, request, NOW))
+    matching = [bool(census.matching >> number & 1) for number in range(len(places))]
+    assert matching == [symmetric_match(request, place.whole, NOW) for place in places]
+    for number, place in enumerate(places):
+        if not requirements_accept(request, place.whole, NOW):
+            assert census.failed >> number & 1
+    counted = {
+        type(finding): finding.count for finding in findings if isinstance(finding, (Unmet, Refused, Busy, Free, Unusable))
+    }
+    assert sum(counted.values()) == len(places)
+    for finding in findings:
+        if isinstance(finding, Unmet):
+            assert all(one.alone <= one.rules_out <= finding.count for one in finding.conditions)
+        if isinstance(finding, Nearest):
+            assert finding.lets_in > 0
+            assert not sum(matching)
