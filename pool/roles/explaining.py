@@ -51,14 +51,14 @@ class Explaining:
     async def job(self, params: dict[str, Any]) -> dict[str, Any]:
         """{request: {ad, submitter, number, ahead}} -> {findings, time}"""
         request = params["request"]
-        wire = request["ad"]
+        wire, number = request.get("ad"), request.get("number")
         if not isinstance(wire, dict) or len(wire) > MOST_ATTRIBUTES:
             raise PoolError("cannot explain: this is no job ad")
         ad, now = ClassAd.from_wire(wire), self._outside.wall()
         async with _Turn(self):
             found, census = await in_pieces(examine(dict(self._knows.slots), ad, now), "explain the job")
         del census
-        found += self._knows.situation(str(request.get("submitter", "")), int(request.get("number") or 0), ad)
+        found += self._knows.situation(str(request.get("submitter", "")), number if isinstance(number, int) else 0, ad)
         return {"findings": to_wire(found), "time": now}
 
     async def machine(self, params: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class FakeSchedd(Service):
         self.output: dict[JobId, bytes] = {}
         self.runs: int | None = None
         self.users: list[dict[str, Any]] = []
+        self.reasons: dict[JobId, dict[str, Any]] = {}
         self.clusters = 0
         self.acting: Callable[[Call, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
 
@@ -151,6 +152,13 @@ class FakeSchedd(Service):
     @method(Right.READ)
     async def summary(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         return self.users
+
+    @method(Right.READ)
+    async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        job = (params["id"][0], params["id"][1])
+        if job not in self.reasons:
+            raise PoolError(f"there is no job {job[0]}.{job[1]}", hint="`poolnode q` lists jobs")
+        return self.reasons[job]
 
     @method(Right.SUBMIT)
     async def act(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

@@ -87,7 +87,8 @@ def some(chance: random.Random, count: int) -> dict[str, ClassAd]:
         if chance.random() < 0.3:
             changes |= DESKTOP | {"KeyboardIdle": chance.choice([3, 100, 10**6])}
         if chance.random() < 0.1:
-            changes |= {"Requirements": chance.choice([None, ["undefined"], ["error"], True, ['"yes"'], ["1.5 && true"]])}
+            lying = [None, ["undefined"], ["error"], True, ['"yes"'], ["1.5 && true"]]
+            changes |= {"Requirements": chance.choice(lying)}
         if chance.random() < 0.3:
             changes |= {"State": "Claimed", "Activity": "Busy", "RemoteUser": chance.choice(["bob@a", "carol@b"])}
         slots.append(slot(f"slot1@m{number}", **changes))

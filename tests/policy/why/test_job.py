@@ -159,7 +159,8 @@ def test_the_counts_agree_with_the_matchmaker(seed: int) -> None:
         ],
         chance.randrange(1, 5),
     )
-    request = job(" && ".join(clauses), RequestMemory=chance.choice([1, 8192, 65536]), RequestCpus=chance.choice([1, 8]))
+    memory, cpus = chance.choice([1, 8192, 65536]), chance.choice([1, 8])
+    request = job(" && ".join(clauses), RequestMemory=memory, RequestCpus=cpus)
     places = crowd.places(slots)
     findings, census = whole(examine(slots, request, NOW))
     matching = [bool(census.matching >> number & 1) for number in range(len(places))]
@@ -167,10 +168,8 @@ def test_the_counts_agree_with_the_matchmaker(seed: int) -> None:
     for number, place in enumerate(places):
         if not requirements_accept(request, place.whole, NOW):
             assert census.failed >> number & 1
-    counted = {
-        type(finding): finding.count for finding in findings if isinstance(finding, (Unmet, Refused, Busy, Free, Unusable))
-    }
-    assert sum(counted.values()) == len(places)
+    kinds = (Unmet, Refused, Busy, Free, Unusable)
+    assert sum(finding.count for finding in findings if isinstance(finding, kinds)) == len(places)
     for finding in findings:
         if isinstance(finding, Unmet):
             assert all(one.alone <= one.rules_out <= finding.count for one in finding.conditions)
