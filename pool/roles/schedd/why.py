@@ -28,9 +28,9 @@ from pool.policy.why.findings import (
     Unreachable,
     to_wire,
 )
+from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ends import MOST_FAILED_STARTS
 from pool.roles.schedd.ledger import Ledger
-from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.placement import Placement
 
 #: Jobs looked at before others get their turn on the loop.
