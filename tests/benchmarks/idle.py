@@ -1,10 +1,15 @@
-"""What a node with all roles costs while nothing happens."""
+"""What a node with all roles costs while nothing happens, and what one look at its machine does."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
+import tempfile
+import time
+from pathlib import Path
 
 from pool.client import Pool
+from pool.machine import LinuxSensors
 from tests.benchmarks import processes
 from tests.benchmarks.nodes import whole_node
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
@@ -31,3 +36,26 @@ async def idle(effort: Effort) -> list[Row]:
         Row("idle node, all roles: proportional memory", proportional, "MB"),
         Row("idle node, all roles: processor", share, "% of a core", Goal("at most", 0.3), note=note),
     ]
+
+
+@benchmark("sensors")
+async def sensors(effort: Effort) -> list[Row]:
+    """Processor time of one reading of a machine's sensors beside fifty jobs: the best of some."""
+    jobs = [await asyncio.create_subprocess_exec("sleep", "600") for _ in range(50)]
+    costs = []
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            machine = LinuxSensors(Path(directory))
+            await machine.start()
+            machine.watch(lambda: [job.pid for job in jobs])
+            for _ in range(effort.of(100, least=20)):
+                before = resource.getrusage(resource.RUSAGE_SELF)
+                machine.read(time.time())
+                after = resource.getrusage(resource.RUSAGE_SELF)
+                costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+            await machine.stop()
+    finally:
+        for job in jobs:
+            job.kill()
+            await job.wait()
+    return [Row("one reading of the sensors, 50 jobs", 1000 * min(costs), "ms", Goal("at most", 2.5))]

@@ -80,7 +80,7 @@ def test_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_every_figure_has_a_benchmark_that_says_what_it_is() -> None:
     assert set(BENCHMARKS) >= {
-        *("latency", "throughput", "bulk", "submits", "idlejobs", "runningjobs", "listings", "idle")
+        *("latency", "throughput", "bulk", "submits", "idlejobs", "runningjobs", "listings", "idle", "sensors")
     }
     assert all(function.__doc__ for function in BENCHMARKS.values())
 
