@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections import defaultdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,20 +24,18 @@ from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.startd.ads import SlotAds
+from pool.roles.startd.finding import find
+from pool.roles.startd.leases import Leases
 from pool.roles.startd.owner import OwnerWatch
 from pool.roles.startd.running import Running
 from pool.roles.startd.slots import Claim, Grant, Slot, Wire
-from pool.starter.keeper import Keeper, Keepers
+from pool.starter.keeper import Keepers
 from pool.starter.starter import remove_scratch
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.shapes import TEXTS
 
 #: A match that is not claimed within this many seconds lapses.
 MATCH_LIFE = 30.0
-#: A lease is renewed this many times within its length.
-RENEWALS = 3
-
-
 #: Attributes that are never the same in two starts and that no machine chooses by.
 ALWAYS_DIFFERENT = frozenset(
     {
@@ -81,12 +78,13 @@ class Startd(Role):
             given.instance,
         )
         self.ads = SlotAds(self)
+        self.leases = Leases(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self.owner = OwnerWatch(self)
         self.machine: Wire = self.owner.facts()
         self._lay_out()
         for keeper in await self.keepers.open():
-            self._find(keeper)
+            find(self, keeper)
         for left in self.execute.iterdir():
             if left.name not in self.slots or self.slots[left.name].claim is None:
                 remove_scratch(left)
@@ -96,7 +94,7 @@ class Startd(Role):
         self.ads.tell_all()
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.owner.run(), "owner")
-        self.spawn(self._renew_leases(), "leases")
+        self.spawn(self.leases.run(), "leases")
 
     async def stop(self, *, handover: bool) -> None:
         if not handover:
@@ -133,7 +131,7 @@ class Startd(Role):
         now = asyncio.get_running_loop().time()
         accepted: list[int] = []
         for place, grant in enumerate(params["grants"]):
-            slot = self._slot(str(grant["slot"]))
+            slot = self.slot_of(str(grant["slot"]))
             if slot is None or slot.claim is not None or not _same(slot.key, grant.get("claim")):
                 continue
             if slot.condition not in (UNCLAIMED, MATCHED):
@@ -174,7 +172,7 @@ class Startd(Role):
     )
     async def claim(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Claim a slot: {slot, claim, submitter, owner, lease, ad, count} -> {claims: [{claim, slot, ad}], refused}"""
-        slot = self._slot(str(params["slot"]))
+        slot = self.slot_of(str(params["slot"]))
         if slot is None or not _same(slot.key, params.get("claim")):
             raise Refused(f"slot {params['slot']}: this match is not valid any more", retry=True)
         grant = next(
@@ -328,7 +326,7 @@ class Startd(Role):
             slot = self.claims.get(str(number))
             if slot is None or slot.claim is None or slot.claim.node != call.identity.node:
                 continue
-            await self._give_up(slot)
+            await self.leases.give_up(slot)
         return {}
 
     @method(Right.SUBMIT)
@@ -345,7 +343,7 @@ class Startd(Role):
         claim.reconnected.set()
         claim.reconnected = asyncio.Event()
         running: Running | None = claim.running
-        self.spawn(self._renew(call.connection, [slot]), "renew")
+        self.spawn(self.leases.renew(call.connection, [slot]), "renew")
         ad = self.ads.wire_of(slot)
         if running is None:
             claim.last = None
@@ -392,7 +390,7 @@ class Startd(Role):
                 continue
             await self.evict(slot, bool(params.get("graceful", True)), "its owner took the machine back")
             done.append(slot.name)
-        if wish and not done and self._slot(wish) is None:
+        if wish and not done and self.slot_of(wish) is None:
             raise Refused(f"this machine has no slot {wish}", hint="`poolnode status` lists slots")
         return {"slots": done}
 
@@ -459,112 +457,16 @@ class Startd(Role):
             self.owner.happen(slot, SlotEvent.LAPSE)
         self.ads.touch(slot, now=True)
 
-    async def _renew_leases(self) -> None:
-        while True:
-            shortest = min((slot.claim.lease for slot in self.claims.values() if slot.claim), default=60.0)
-            await asyncio.sleep(max(shortest / RENEWALS, 0.2))
-            by_link: dict[Any, list[Slot]] = defaultdict(list)
-            now = asyncio.get_running_loop().time()
-            for slot in list(self.claims.values()):
-                claim = slot.claim
-                if claim is None or claim.over:
-                    continue
-                if now >= claim.until:
-                    await self._lease_over(slot)
-                elif claim.link is not None and not claim.link.closed.done():
-                    by_link[claim.link].append(slot)
-            for link, slots in by_link.items():
-                self.spawn(self._renew(link, slots), "renew")
-
-    async def _renew(self, link: Any, slots: list[Slot]) -> None:
-        asked = asyncio.get_running_loop().time()
-        claims = {slot.claim.id: slot for slot in slots if slot.claim is not None}
-        shortest = min((slot.claim.lease for slot in slots if slot.claim is not None), default=1.0)
-        try:
-            answer = await link.call("schedd.renew", {"claims": list(claims)}, timeout=max(shortest / RENEWALS, 1.0))
-        except (PoolError, OSError, TimeoutError):
-            return
-        gone = set(answer["gone"])
-        for number, slot in claims.items():
-            claim = slot.claim
-            if claim is None or claim.id != number or claim.over:
-                continue
-            if number in gone:
-                await self._give_up(slot)
-                continue
-            running: Running | None = claim.running
-            claim.asked = max(claim.asked, asked)
-            if running is not None:
-                running.renew(claim.until - asyncio.get_running_loop().time())
-
-    async def _lease_over(self, slot: Slot) -> None:
-        claim = slot.claim
-        assert claim is not None
-        self.log.warning("a lease has ended: the schedd was not heard of", extra={"slot": slot.name, "of": claim.node})
-        await self._give_up(slot)
-
-    async def _give_up(self, slot: Slot) -> None:
-        """Nobody holds the claim on a slot any more: its job is killed, and the slot is free when that is dead."""
-        claim = slot.claim
-        if claim is None or claim.over:
-            return
-        running: Running | None = claim.running
-        if running is None or running.ended:
-            if running is not None:
-                await running.abandon()
-            self.drop(slot)
-            return
-        claim.over = claim.retiring = True
-        if slot.occupied:
-            self.owner.happen(slot, SlotEvent.RELEASE)
-        self.ads.touch(slot, now=True)
-        await running.abandon()
-
     # -- slots and ads -----------------------------------------------------------------------------------
 
-    def _slot(self, name: str) -> Slot | None:
+    def slot_of(self, name: str) -> Slot | None:
+        """The slot of a name, with or without the node's behind it."""
         return self.slots.get(name.split("@")[0])
 
     def _lay_out(self) -> None:
         wall = self.outside.wall()
         for name, kind, resources in carve.layout(self.settings.text("SLOTS"), self.machine):
             self.slots[name] = Slot(name, kind, resources, self.outside.secret(16), wall, since_activity=wall)
-
-    def _find(self, keeper: Keeper) -> None:
-        """Take up a job whose keeper outlived an earlier run of this node."""
-        note = keeper.spec.claim
-        slot = self._slot(str(note["slot"]))
-        parent = self._slot(str(note.get("parent") or ""))
-        wall = self.outside.wall()
-        if slot is None and parent is not None:
-            slot = Slot(str(note["slot"]), "dynamic", dict(note["resources"]), "", wall, parent=parent)
-            parent.resources = carve.take_away(parent.resources, slot.resources)
-            parent.children += 1
-            self.slots[slot.name] = slot
-        if slot is None or slot.claim is not None:
-            self.log.error("a job was found for which there is no slot", extra={"keeper": keeper.id})
-            self.spawn(Running.discard(keeper), "discard")
-            return
-        now = asyncio.get_running_loop().time()
-        claim = Claim(
-            id=str(note["claim"]),
-            owner=str(note["owner"]),
-            submitter=str(note["submitter"]),
-            node=str(note["node"]),
-            lease=float(note["lease"]),
-            asked=now,
-            born=now,
-            since=self.outside.wall(),
-            link=None,
-            ad_wire={},
-        )
-        slot.claim = claim
-        slot.key = self.outside.secret(16)
-        self.claims[claim.id] = slot
-        self.owner.happen(slot, SlotEvent.FIND)
-        claim.running = Running.found(self, slot, claim, keeper)
-        self.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
-        self.spawn(claim.running.take_up(), f"job {claim.running.name}")
 
 
 def _same(secret: str, shown: Any) -> bool:

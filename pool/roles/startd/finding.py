@@ -1,0 +1,55 @@
+"""Finding the jobs again that outlived an earlier run of this node, by their keepers.
+
+A keeper knows claim and run only; what the job was started with comes with the schedd's `resume` and `remind`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pool.policy import carve
+from pool.policy.slots import SlotEvent
+from pool.roles.startd.running import Running
+from pool.roles.startd.slots import Claim, Slot
+from pool.starter.keeper import Keeper
+
+if TYPE_CHECKING:
+    from pool.roles.startd.role import Startd
+
+
+def find(startd: Startd, keeper: Keeper) -> None:
+    """Take up a job whose keeper outlived an earlier run of this node."""
+    note = keeper.spec.claim
+    slot = startd.slot_of(str(note["slot"]))
+    parent = startd.slot_of(str(note.get("parent") or ""))
+    wall = startd.outside.wall()
+    if slot is None and parent is not None:
+        slot = Slot(str(note["slot"]), "dynamic", dict(note["resources"]), "", wall, parent=parent)
+        parent.resources = carve.take_away(parent.resources, slot.resources)
+        parent.children += 1
+        startd.slots[slot.name] = slot
+    if slot is None or slot.claim is not None:
+        startd.log.error("a job was found for which there is no slot", extra={"keeper": keeper.id})
+        startd.spawn(Running.discard(keeper), "discard")
+        return
+    now = asyncio.get_running_loop().time()
+    claim = Claim(
+        id=str(note["claim"]),
+        owner=str(note["owner"]),
+        submitter=str(note["submitter"]),
+        node=str(note["node"]),
+        lease=float(note["lease"]),
+        asked=now,
+        born=now,
+        since=startd.outside.wall(),
+        link=None,
+        ad_wire={},
+    )
+    slot.claim = claim
+    slot.key = startd.outside.secret(16)
+    startd.claims[claim.id] = slot
+    startd.owner.happen(slot, SlotEvent.FIND)
+    claim.running = Running.found(startd, slot, claim, keeper)
+    startd.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
+    startd.spawn(claim.running.take_up(), f"job {claim.running.name}")

@@ -1,0 +1,93 @@
+"""Leases: how long a claim may live, and its end when nobody holds it any more (start contract, rule 2).
+
+This side asks for each renewal and counts from when it asked, so that its lease always ends before the schedd's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from pool.errors import PoolError
+from pool.policy.slots import SlotEvent
+from pool.roles.startd.running import Running
+from pool.roles.startd.slots import Slot
+
+if TYPE_CHECKING:
+    from pool.roles.startd.role import Startd
+
+#: A lease is renewed this many times within its length.
+RENEWALS = 3
+
+
+class Leases:
+    """The leases of one startd's claims."""
+
+    def __init__(self, startd: Startd) -> None:
+        self._startd = startd
+
+    async def run(self) -> None:
+        """Have leases renewed, and end those that are over, until cancelled."""
+        startd = self._startd
+        while True:
+            shortest = min((slot.claim.lease for slot in startd.claims.values() if slot.claim), default=60.0)
+            await asyncio.sleep(max(shortest / RENEWALS, 0.2))
+            by_link: dict[Any, list[Slot]] = defaultdict(list)
+            now = asyncio.get_running_loop().time()
+            for slot in list(startd.claims.values()):
+                claim = slot.claim
+                if claim is None or claim.over:
+                    continue
+                if now >= claim.until:
+                    await self._lease_over(slot)
+                elif claim.link is not None and not claim.link.closed.done():
+                    by_link[claim.link].append(slot)
+            for link, slots in by_link.items():
+                startd.spawn(self.renew(link, slots), "renew")
+
+    async def renew(self, link: Any, slots: list[Slot]) -> None:
+        """Ask a schedd for more time for its claims on these slots."""
+        asked = asyncio.get_running_loop().time()
+        claims = {slot.claim.id: slot for slot in slots if slot.claim is not None}
+        shortest = min((slot.claim.lease for slot in slots if slot.claim is not None), default=1.0)
+        try:
+            answer = await link.call("schedd.renew", {"claims": list(claims)}, timeout=max(shortest / RENEWALS, 1.0))
+        except (PoolError, OSError, TimeoutError):
+            return
+        gone = set(answer["gone"])
+        for number, slot in claims.items():
+            claim = slot.claim
+            if claim is None or claim.id != number or claim.over:
+                continue
+            if number in gone:
+                await self.give_up(slot)
+                continue
+            running: Running | None = claim.running
+            claim.asked = max(claim.asked, asked)
+            if running is not None:
+                running.renew(claim.until - asyncio.get_running_loop().time())
+
+    async def _lease_over(self, slot: Slot) -> None:
+        assert slot.claim is not None
+        said = {"slot": slot.name, "of": slot.claim.node}
+        self._startd.log.warning("a lease has ended: the schedd was not heard of", extra=said)
+        await self.give_up(slot)
+
+    async def give_up(self, slot: Slot) -> None:
+        """Nobody holds the claim on a slot any more: its job is killed, and the slot is free when that is dead."""
+        startd = self._startd
+        claim = slot.claim
+        if claim is None or claim.over:
+            return
+        running: Running | None = claim.running
+        if running is None or running.ended:
+            if running is not None:
+                await running.abandon()
+            startd.drop(slot)
+            return
+        claim.over = claim.retiring = True
+        if slot.occupied:
+            startd.owner.happen(slot, SlotEvent.RELEASE)
+        startd.ads.touch(slot, now=True)
+        await running.abandon()
