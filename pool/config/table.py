@@ -170,6 +170,7 @@ _OWNER = (
 )
 _SCHEDD = (
     _duration("CLAIM_LEASE", "600", "how long a claim lives when the two sides cannot reach each other"),
+    _duration("CLAIM_PATIENCE", "1800", "how long a slot is waited for that the job in it has yet to leave"),
     _duration("CLAIM_LIFE", "1200", "age at which a claim is given back after its present job", least=0.0),
     _expression(
         "PRIO",
@@ -209,6 +210,7 @@ ALIASES = {
     "CONDOR_ADMIN": "ADMIN",
     "CLASSAD_LIFETIME": "AD_LIFETIME",
     "CLAIM_WORKLIFE": "CLAIM_LIFE",
+    "REQUEST_CLAIM_TIMEOUT": "CLAIM_PATIENCE",
     "STARTD_RANK": "RANK",
     "EXECUTE": "EXECUTE_DIR",
     "NEGOTIATOR_INTERVAL": "NEGOTIATION_INTERVAL",

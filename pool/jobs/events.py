@@ -5,19 +5,25 @@ The schedd stores events, streams them to whoever watches, and renders them into
 
 Keys of `data`, each only where it is known:
 
-    why             in words: EVICTED, HELD, RELEASED, ABORTED, SHADOW_EXCEPTION, DISCONNECTED,
-    RECONNECT_FAILED code, subcode   HELD: HTCondor's hold reason code. TERMINATED, requeued EVICTED: the
-    exit code signal, core    TERMINATED: the signal that ended the job, and whether (or where) it left a
-    core file requeued        EVICTED: the job ended by itself and runs again; `code` or `signal` say how it
-    ended slot, address   the slot's name and its startd's address user_cpu, system_cpu, local_user_cpu,
-    local_system_cpu    seconds of this run, remote and at home total_user_cpu, total_system_cpu
-    seconds of all runs wall            seconds of this run by the clock on the wall max_rss, image_size,
-    memory    KiB, KiB, MiB sent, received  bytes of this run; total_sent, total_received of all resources
-    {name: {"usage":, "request":, "allocated":, "assigned":}} processes       SUSPENDED: how many were
-    stopped checkpointed    EVICTED: whether a checkpoint was committed notes, user_notes   SUBMIT: the job
-    description's texts direction, phase, host, queued    FILE_TRANSFER: "in" or "out"; "queued", "started"
-    or "finished"; seconds count           SUBMIT of a whole cluster: how many processes text
-    NOTICE
+    why                       in words: EVICTED, HELD, RELEASED, ABORTED, SHADOW_EXCEPTION, DISCONNECTED,
+                              RECONNECT_FAILED
+    reason                    EVICTED: the kind, of `pool.jobs.reasons.Evict`
+    code, subcode             HELD: HTCondor's hold reason code. TERMINATED, requeued EVICTED: the exit code
+    signal, core              TERMINATED: the signal that ended the job, and whether (or where) it left a core file
+    requeued                  EVICTED: the job ended by itself and runs again; `code` or `signal` say how it ended
+    slot, address             the slot's name and its startd's address
+    user_cpu, system_cpu, local_user_cpu, local_system_cpu    seconds of this run, remote and at home
+    total_user_cpu, total_system_cpu    seconds of all runs
+    wall                      seconds of this run by the clock on the wall
+    max_rss, image_size, memory    KiB, KiB, MiB
+    sent, received            bytes of this run; total_sent, total_received of all
+    resources                 {name: {"usage":, "request":, "allocated":, "assigned":}}
+    processes                 SUSPENDED: how many were stopped
+    checkpointed              EVICTED: whether a checkpoint was committed
+    notes, user_notes         SUBMIT: the job description's texts
+    direction, phase, host, queued    FILE_TRANSFER: "in" or "out"; "queued", "started" or "finished"; seconds
+    count                     SUBMIT of a whole cluster: how many processes
+    text                      NOTICE
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ Rules:
     told to leave leaves, whatever the owner does.
 4.  What follows Preempting is Owner: whoever took the machine back has it until START says otherwise, which
     OWNER_LEAVES then does at once.
-5.  RETIRE lets the job that runs end in its own time and lets no other follow. DRAIN takes a slot without a claim
+5.  RETIRE lets the job that runs end in its own time and lets no other follow; STAY takes it back where it was for
+    the sake of another job, which has gone elsewhere. DRAIN takes a slot without a claim
     or without a job out of use; one with a job is retired first.
 6.  KILL may follow VACATE and never the reverse. Both work on a suspended job: the keeper lets it go on so that it
     can catch the signal.
@@ -82,6 +83,7 @@ class SlotEvent(StrEnum):
     SUSPEND = "suspend"
     CONTINUE = "continue"
     RETIRE = "retire"  # no job after this one
+    STAY = "stay"  # whoever it was to make room for does not want the slot any more
     VACATE = "vacate"
     KILL = "kill"
     RELEASE = "release"  # the schedd gives the claim back, or its lease is over
@@ -137,7 +139,7 @@ DRAINED = Condition(SlotState.DRAINED, Activity.IDLE)
 #: Where a job is.
 OCCUPIED = frozenset({BUSY, SUSPENDED, RETIRING, VACATING, KILLING})
 #: Where a claim may be preempted for a better one (D5).
-PREEMPTIBLE = frozenset({CLAIMED_IDLE, BUSY, SUSPENDED})
+PREEMPTIBLE = frozenset({CLAIMED_IDLE, BUSY})
 
 CONDITIONS = (
     OWNER,
@@ -185,6 +187,7 @@ _ROWS: tuple[tuple[Condition, SlotEvent, Condition, Action], ...] = (
     (SUSPENDED, _E.KILL, KILLING, _A.KILL_JOB),
     (SUSPENDED, _E.RELEASE, KILLING, _A.KILL_JOB),
     (RETIRING, _E.JOB_ENDS, OWNER, _A.END_CLAIM),
+    (RETIRING, _E.STAY, BUSY, _A.NOTHING),
     (RETIRING, _E.VACATE, VACATING, _A.ASK_JOB),
     (RETIRING, _E.KILL, KILLING, _A.KILL_JOB),
     (RETIRING, _E.RELEASE, KILLING, _A.KILL_JOB),

@@ -54,7 +54,7 @@ def test_dynamic_slots_may_be_preempted_and_leaving_ones_not() -> None:
             assert private["ClaimId"]
             await pool.act("head", "alice", action="vacate", all=True)
             startd = pool.role("m1", "startd")
-            await startd.evict(startd.slots["slot1_1"], True, "wanted")
+            await startd.evict(startd.slots["slot1_1"], True)
             await asyncio.sleep(1.0)
             ad, private = told(pool, "slot1_1@m1")
             assert (ad["State"], private) == ("Preempting", {})

@@ -79,7 +79,7 @@ def test_a_job_that_ended_by_itself_is_not_evicted_afterwards() -> None:
             (slot,) = startd.slots.values()
             pool.network.cut("head", "m1")
             await pool.until(lambda: not pool.witness.running, within=60)
-            await startd.evict(slot, True, "its owner took the machine back")
+            await startd.evict(slot, True)
             pool.network.heal()
             await pool.until(lambda: pool.queued("head") == 0, within=600)
             (ad,) = await pool.ended("head")
@@ -100,7 +100,7 @@ def test_a_job_that_is_sent_as_its_claim_ends_is_not_lost() -> None:
             await pool.until(lambda: bool(pool.witness.running), within=60)
             startd = pool.role("m1", "startd")
             (slot,) = startd.slots.values()
-            pool.when("schedd.ended", Phase.AFTER, lambda: startd.evict(slot, True, "its owner took the machine back"))
+            pool.when("schedd.ended", Phase.AFTER, lambda: startd.evict(slot, True))
             await pool.until(lambda: pool.queued("head") == 0, within=600)
             assert sorted(ad["ExitCode"] for ad in await pool.ended("head")) == [0, 0]
             assert len(pool.witness.starts) == 2

@@ -49,7 +49,11 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float) -> list[S
     elif cause == "start":
         steps.append(failed_start(job, slot, changes, report))
     else:
-        data = {"why": report.get("why") or cause, "slot": slot, **usage_data(report)}
+        why = str(report.get("why") or cause)
+        changes |= {"VacateReason": why, "LastVacateTime": int(now)}
+        data = {"why": why, "slot": slot, **usage_data(report)}
+        if report.get("reason"):
+            data["reason"] = str(report["reason"])
         steps.append(Step(job, Happening.EVICT, changes, EventKind.EVICTED, data))
     return steps
 

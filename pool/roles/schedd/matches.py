@@ -1,7 +1,8 @@
 """From a request to a claim: what a schedd asks the negotiator for, and claiming the slots it learns of (RL 3.2.2).
 
 A match is a hint: the slot is claimed with the startd, which may refuse. While that is under way the jobs that it is
-for are not asked for again.
+for are not asked for again. A match with a slot that is taken (D5) is waited for until the job there has left, as long
+as the owner has idle jobs enough, and no longer than CLAIM_PATIENCE.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
-from pool.policy.queue import RUNNING, SUSPENDED
+from pool.policy.queue import IDLE, RUNNING, SUSPENDED
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
 from pool.wire import RemoteError
 
 if TYPE_CHECKING:
     from pool.roles.schedd.placement import Placement
+
+
+#: A startd answers within this many seconds whether a free slot is ours.
+CLAIM_SECONDS = 30.0
 
 
 class Matches:
@@ -25,6 +30,7 @@ class Matches:
         self._placement = placement
         self._queue = placement.queue
         self._asked: dict[str, int] = {}
+        self._waits: dict[str, list[asyncio.Task[Any]]] = {}
 
     def requests(self, owner: str, limit: int) -> list[dict[str, Any]]:
         """What an owner's idle jobs ask for: one entry for each autocluster, in PRIO order."""
@@ -62,11 +68,21 @@ class Matches:
         return self._asked.get(owner, 0)
 
     def matched(self, match: dict[str, Any], owner: str) -> None:
-        """Take up a match: claim the slot in the background."""
-        placement = self._placement
+        """Take up a match: claim the slot in the background, or wait for it where it has to be freed first."""
         count = int(match["count"])
         self._asked[owner] = self._asked.get(owner, 0) + count
-        placement.spawn(self._claim(match, owner, count), "claim")
+        task = self._placement.spawn(self._claim(match, owner, count), "claim")
+        if match.get("preempt"):
+            waits = self._waits.setdefault(owner, [])
+            waits.append(task)
+            task.add_done_callback(waits.remove)
+
+    def trim(self, owner: str) -> None:
+        """Wait for no more slots than an owner has idle jobs: nobody shall leave a machine for nothing."""
+        waits = self._waits.get(owner)
+        if waits:
+            for task in waits[self._queue.count(owner, IDLE) :]:
+                task.cancel()
 
     async def _claim(self, match: dict[str, Any], owner: str, count: int) -> None:
         placement = self._placement
@@ -79,8 +95,9 @@ class Matches:
                 # The jobs went another way meanwhile; unclaimed, the match lapses by itself.
                 return
             link = await placement.links.to(address)
+            preempts = bool(match.get("preempt"))
             answer = await link.call(
-                "startd.claim",
+                "startd.preempt" if preempts else "startd.claim",
                 {
                     "slot": match["slot"],
                     "claim": match["claim"],
@@ -91,7 +108,7 @@ class Matches:
                     "ad": job.wire(),
                     "count": count,
                 },
-                timeout=30.0,
+                timeout=placement.patience if preempts else CLAIM_SECONDS,
             )
         except (*TROUBLE, RemoteError) as error:
             placement.log.info("a slot was not to be claimed", extra={"slot": match["slot"], "why": str(error)})

@@ -25,7 +25,7 @@ from pool.classad import symmetric_match
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, CannotStart, activation
 from pool.jobs.events import EventKind
-from pool.jobs.reasons import Hold
+from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import Happening, JobStatus
 from pool.outside import Outside
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
@@ -55,6 +55,7 @@ class Placement:
         life: seconds after which a claim is given back at the next end of a job.
         lease: seconds a claim lives without being renewed.
         linger: seconds an idle claim is kept for the owner's next job.
+        patience: seconds for which a slot is waited for that another job has to leave.
         spawn: runs a coroutine in the background of the role.
         changed: called when the owner's idle or running numbers changed.
         finished: called with the job's last ad once its end is durable.
@@ -75,27 +76,34 @@ class Placement:
         life: float,
         lease: float,
         linger: float,
+        patience: float,
     ) -> None:
         self.ledger = ledger
         self.queue = ledger.queue
         self.claims: dict[str, Claim] = {}
-        self.life, self.lease, self.linger = life, lease, linger
+        self.life, self.lease, self.linger, self.patience = life, lease, linger, patience
         self.links = links
         self.outside = outside
         self.log = log
         self.name = name
         self.executables = executables
         self.spawn = spawn
-        self.changed = changed
+        self._changed = changed
         self._finished = finished
         self._idle: dict[str, list[Claim]] = {}
         self.matches = Matches(self)
         self.reaching = Reaching(self)
 
+    def changed(self, owner: str, more: bool) -> None:
+        """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
+        self.matches.trim(owner)
+        self._changed(owner, more)
+
     # -- starting ----------------------------------------------------------------------------------------
 
     def offer(self, owner: str) -> None:
-        """Jobs have come: use idle claims for them at once."""
+        """Jobs have come or gone: use idle claims for them at once."""
+        self.matches.trim(owner)
         waiting = self._idle.get(owner)
         while waiting and self.queue.count(owner, IDLE):
             claim = waiting.pop()
@@ -300,6 +308,13 @@ class Placement:
         elif not released:
             self._keep_idle(claim)
         return {"next": None, "keep": not released}
+
+    def revoked(self, claim_id: str, reason: Reason) -> None:
+        """The startd has ended a claim that no job is on. One with a job on the way to it hears so for itself."""
+        claim = self.claims.get(claim_id)
+        if claim is not None and claim.job is None:
+            self.log.info("a claim was revoked", extra={"slot": claim.slot, "why": reason.text})
+            self.drop(claim)
 
     def _end_steps(self, claim: Claim, job: Job, report: dict[str, Any]) -> list[Step]:
         claim.job, claim.start, claim.going = None, None, False

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from pool.classad import ParseError, parse_expr
 from pool.errors import PoolError
+from pool.jobs.reasons import Reason
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
@@ -150,6 +151,7 @@ class Schedd(Role):
             life=self.settings.number("CLAIM_LIFE"),
             lease=self.settings.number("CLAIM_LEASE"),
             linger=LINGER,
+            patience=self.settings.number("CLAIM_PATIENCE"),
         )
         self.shadow = Shadow(self.placement, self.executables, given.files)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links)
@@ -196,6 +198,7 @@ class Schedd(Role):
         self.queue.reprioritise(self._prio())
         self.placement.life = settings.number("CLAIM_LIFE")
         self.placement.lease = settings.number("CLAIM_LEASE")
+        self.placement.patience = settings.number("CLAIM_PATIENCE")
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
 
@@ -339,6 +342,13 @@ class Schedd(Role):
         claim = str(params["claim"])
         self.placement.check_node(claim, call.identity.node)
         await self.placement.told(claim, int(params["run"]), str(params["kind"]), params["data"])
+        return {}
+
+    @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
+    async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A startd has ended a claim that no job is on: {claim, reason}"""
+        self.placement.check_node(params["claim"], call.identity.node)
+        self.placement.revoked(params["claim"], Reason.from_wire(params["reason"]))
         return {}
 
     @method(Right.EXECUTE)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pool import __version__
 from pool.classad import ClassAd
 from pool.config.kinds import span
+from pool.jobs.reasons import Evict, Reason
 from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, weight, wire
 from pool.policy.shipped import DEDICATED, TIMES
 from pool.policy.slots import Action, SlotEvent
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 LANGUAGE = f"$CondorVersion: 25.14.1 2026-01-01 poolnode-{__version__} $"
 #: Seconds by which wall clock and monotonic clock may part before that counts as a clock that was set.
 CLOCK_SLACK = 1.0
+OWNER_IS_BACK = Reason(Evict.OWNER_RETURNED, "the machine's owner is back")
 #: Different faults of the policy that are logged at most: a job's attributes may make many.
 MOST_TOLD = 1000
 #: Facts that change all the time: a change of these alone is advertised with the next regular update.
@@ -99,7 +101,7 @@ class OwnerWatch:
         for slot in list(startd.slots.values()):
             verdict = self._judge(slot)
             if verdict.event is not None:
-                await self._act(slot, verdict)
+                await self.act(slot, verdict)
         steady = {name: value for name, value in startd.machine.items() if name not in RESTLESS}
         if steady != self._facts:
             self._facts = steady
@@ -189,7 +191,8 @@ class OwnerWatch:
         job = slot.claim.ad if slot.claim is not None else None
         return owners_view(self.policy, ad, job, slot.condition, startd.outside.wall())
 
-    async def _act(self, slot: Slot, verdict: Verdict) -> None:
+    async def act(self, slot: Slot, verdict: Verdict) -> None:
+        """Move a slot as was judged, and do what follows to its job."""
         assert verdict.event is not None
         startd, claim = self._startd, slot.claim
         action = self.happen(slot, verdict.event)
@@ -197,12 +200,15 @@ class OwnerWatch:
             self._free(slot, action)
             return
         if action is Action.END_CLAIM:
-            startd.drop(slot)
+            startd.revoke(slot, OWNER_IS_BACK)
             return
         startd.ads.touch(slot, now=True)
         running: Any = claim.running
+        reason = OWNER_IS_BACK
+        if slot.waiting is not None and verdict.because != "SUSPEND":
+            reason = slot.waiting.reason
         startd.log.info(
-            "the owner's policy",
+            "a slot's policy",
             extra={
                 "slot": slot.name,
                 "does": verdict.event.value,
@@ -219,7 +225,7 @@ class OwnerWatch:
         elif action is Action.RESUME_JOB:
             await running.resume()
         elif action in (Action.ASK_JOB, Action.KILL_JOB):
-            await running.stop(action is Action.ASK_JOB, "the machine's owner is back")
+            await running.stop(action is Action.ASK_JOB, reason)
 
     def _free(self, slot: Slot, action: Action) -> None:
         """What follows from a move of a slot without a claim."""

@@ -10,32 +10,32 @@ from when it asked; when it is over the job is killed, by its keeper if this nod
 from __future__ import annotations
 
 import asyncio
-import hmac
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd, requirements_accept
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
+from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
 from pool.policy import carve
-from pool.policy.slots import CLAIMED_IDLE, MATCHED, TABLE, UNCLAIMED, SlotEvent
+from pool.policy.slots import CLAIMED_IDLE, TABLE, SlotEvent
 from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.startd.ads import SlotAds
+from pool.roles.startd.claiming import Claiming
 from pool.roles.startd.finding import find
 from pool.roles.startd.leases import Leases
 from pool.roles.startd.owner import OwnerWatch
+from pool.roles.startd.preempting import Preempting
 from pool.roles.startd.running import Running
-from pool.roles.startd.slots import Claim, Grant, Slot, Wire
+from pool.roles.startd.slots import Claim, Refused, Slot, Wire
 from pool.starter.keeper import Keepers
 from pool.starter.starter import remove_scratch
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.shapes import TEXTS
 
-#: A match that is not claimed within this many seconds lapses.
-MATCH_LIFE = 30.0
 #: Attributes that are never the same in two starts and that no machine chooses by.
 ALWAYS_DIFFERENT = frozenset(
     {
@@ -51,8 +51,9 @@ ALWAYS_DIFFERENT = frozenset(
 )
 
 
-class Refused(PoolError):
-    """The startd does not do what was asked, for a reason that it says."""
+TAKEN_BACK = Reason(Evict.VACATED, "its owner took the machine back")
+NODE_STOPPED = Reason(Evict.VACATED, "the node was stopped")
+ASKED = Reason(Evict.VACATED, "the schedd asked for it")
 
 
 class Startd(Role):
@@ -79,6 +80,8 @@ class Startd(Role):
         )
         self.ads = SlotAds(self)
         self.leases = Leases(self)
+        self.claiming = Claiming(self)
+        self.preempting = Preempting(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self.owner = OwnerWatch(self)
         self.machine: Wire = self.owner.facts()
@@ -100,7 +103,7 @@ class Startd(Role):
         if not handover:
             for slot in list(self.claims.values()):
                 if slot.claim is not None and slot.claim.running is not None:
-                    await slot.claim.running.kill("the node was stopped")
+                    await slot.claim.running.stop(False, NODE_STOPPED)
         try:
             async with asyncio.timeout(2.0):
                 await self.advertiser.farewell()
@@ -128,39 +131,14 @@ class Startd(Role):
     @method(Right.NEGOTIATE)
     async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Matches made for this machine's slots: {grants} -> {accepted: positions in grants}"""
-        now = asyncio.get_running_loop().time()
-        accepted: list[int] = []
-        for place, grant in enumerate(params["grants"]):
-            slot = self.slot_of(str(grant["slot"]))
-            if slot is None or slot.claim is not None or not _same(slot.key, grant.get("claim")):
-                continue
-            if slot.condition not in (UNCLAIMED, MATCHED):
-                continue
-            slot.grants.append(
-                Grant(str(grant["submitter"]), str(grant["node"]), int(grant["count"]), now + MATCH_LIFE)
-            )
-            if slot.kind != "partitionable" and slot.condition == UNCLAIMED:
-                self.owner.happen(slot, SlotEvent.MATCH)
-            asyncio.get_running_loop().call_later(MATCH_LIFE, self._lapse, slot)
-            self.ads.touch(slot)
-            accepted.append(place)
-        return {"accepted": accepted}
-
-    def _lapse(self, slot: Slot) -> None:
-        now = asyncio.get_running_loop().time()
-        if self.slots.get(slot.name) is not slot:
-            return
-        before = len(slot.grants)
-        slot.grants = [grant for grant in slot.grants if grant.expires > now and grant.count > 0]
-        if before and not slot.grants and slot.claim is None:
-            self._new_key(slot)
+        return {"accepted": self.claiming.matched(params["grants"])}
 
     # -- anybody -----------------------------------------------------------------------------------------
 
     @method(Right.READ, takes={"slots": TEXTS})
     async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What the owner's policy makes of slots: {slots: names} -> {slots: {name: findings}, time}"""
-        found = {str(name): self._slot(str(name)) for name in params["slots"]}
+        found = {str(name): self.slot_of(str(name)) for name in params["slots"]}
         views = {name: to_wire(self.owner.view(slot)) for name, slot in found.items() if slot is not None}
         return {"slots": views, "time": self.outside.wall()}
 
@@ -172,89 +150,16 @@ class Startd(Role):
     )
     async def claim(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Claim a slot: {slot, claim, submitter, owner, lease, ad, count} -> {claims: [{claim, slot, ad}], refused}"""
-        slot = self.slot_of(str(params["slot"]))
-        if slot is None or not _same(slot.key, params.get("claim")):
-            raise Refused(f"slot {params['slot']}: this match is not valid any more", retry=True)
-        grant = next(
-            (
-                grant
-                for grant in slot.grants
-                if grant.submitter == params.get("submitter") and grant.node == call.identity.node and grant.count > 0
-            ),
-            None,
-        )
-        if grant is None:
-            self.log.warning("a claim without a grant", extra={"slot": slot.name, "from": call.identity.node})
-            raise Refused(f"slot {slot.name} was not matched to {params.get('submitter')} of {call.identity.node}")
-        job = ClassAd.from_wire(params["ad"])
-        made: list[Slot] = []
-        refused: str | None = None
-        for _ in range(min(int(params.get("count", 1)), grant.count)):
-            taken = self._take(slot, job)
-            if isinstance(taken, str):
-                refused = taken
-                break
-            made.append(taken)
-            self._make_claim(taken, call, grant.submitter, params)
-        grant.count -= len(made)
-        if refused or not grant.count:
-            slot.grants.remove(grant)
-        if slot.kind == "partitionable" and not slot.grants:
-            self._new_key(slot)
-        elif not made:
-            self._to_owner_or_unclaimed(slot)
-        for one in made:
-            self.ads.touch(one)
-        return {
-            "claims": [
-                {"claim": one.claim.id, "slot": f"{one.name}@{self.given.node}", "ad": self.ads.wire_of(one)}
-                for one in made
-                if one.claim is not None
-            ],
-            "refused": refused,
-        }
+        return self.claiming.claim(call, params)
 
-    def _take(self, slot: Slot, job: ClassAd) -> Slot | str:
-        """The slot to claim for a job (a fresh dynamic one of a partitionable slot), or why not."""
-        if slot.condition not in (UNCLAIMED, MATCHED):
-            return f"slot {slot.name} is in state {slot.condition.state}"
-        ad = ClassAd.from_wire(self.ads.wire_of(slot))
-        now = self.outside.wall()
-        if not requirements_accept(ad, job, now):
-            return f"slot {slot.name} does not accept the job"
-        if not requirements_accept(job, ad, now):
-            return f"the job does not accept slot {slot.name}"
-        if slot.kind != "partitionable":
-            return slot
-        carved = carve.carve(slot.resources, carve.demand(ad, job))
-        if isinstance(carved, carve.Refusal):
-            return carved.text
-        resources, left = carved
-        slot.resources = left
-        number = next(n for n in range(1, 10**6) if f"{slot.name}_{n}" not in self.slots)
-        wall = self.outside.wall()
-        dynamic = Slot(f"{slot.name}_{number}", "dynamic", resources, "", wall, UNCLAIMED, wall, slot)
-        slot.children += 1
-        self.slots[dynamic.name] = dynamic
-        return dynamic
-
-    def _make_claim(self, slot: Slot, call: Call, submitter: str, params: dict[str, Any]) -> None:
-        now = asyncio.get_running_loop().time()
-        slot.claim = Claim(
-            id=f"{slot.name}@{self.given.node}#{self.outside.secret(16)}",
-            owner=submitter.rsplit("@", 1)[0],
-            submitter=submitter,
-            node=call.identity.node,
-            lease=min(max(float(params["lease"]), 1.0), self.settings.number("CLAIM_LEASE_MAX")),
-            asked=now,
-            born=now,
-            since=self.outside.wall(),
-            link=call.connection,
-            ad_wire=params["ad"],
-        )
-        self.claims[slot.claim.id] = slot
-        slot.key = self.outside.secret(16)
-        self.owner.happen(slot, SlotEvent.CLAIM)
+    @method(
+        Right.SUBMIT,
+        cancellable=True,
+        takes={"slot": str, "claim": str, "submitter": str, "lease": int | float, "ad": dict},
+    )
+    async def preempt(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Claim a slot that is taken, with a grant that says so; the same answer, once the slot is free for it."""
+        return await self.preempting.claim(call, params)
 
     @method(Right.SUBMIT)
     async def activate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -316,7 +221,7 @@ class Startd(Role):
         _, claim = self._claimed(call, params)
         running: Running | None = claim.running
         if running is not None and running.start.run == int(params.get("run", running.start.run)):
-            await running.stop(bool(params.get("graceful", True)), "the schedd asked for it")
+            await running.stop(bool(params.get("graceful", True)), ASKED)
         return {}
 
     @method(Right.SUBMIT, takes={"claims": TEXTS})
@@ -388,13 +293,13 @@ class Startd(Role):
         for slot in list(self.slots.values()):
             if slot.claim is None or (wish and wish not in (slot.name, slot.parent.name if slot.parent else "")):
                 continue
-            await self.evict(slot, bool(params.get("graceful", True)), "its owner took the machine back")
+            await self.evict(slot, bool(params.get("graceful", True)), TAKEN_BACK)
             done.append(slot.name)
         if wish and not done and self.slot_of(wish) is None:
             raise Refused(f"this machine has no slot {wish}", hint="`poolnode status` lists slots")
         return {"slots": done}
 
-    async def evict(self, slot: Slot, graceful: bool, why: str) -> None:
+    async def evict(self, slot: Slot, graceful: bool, reason: Reason = TAKEN_BACK) -> None:
         """End the claim on a slot: its job is stopped (softly or at once) and reported as evicted."""
         claim = slot.claim
         if claim is None:
@@ -402,14 +307,14 @@ class Startd(Role):
         claim.retiring = True
         running: Running | None = claim.running
         if running is None:
-            self.drop(slot)
+            self.revoke(slot, reason)
             return
         event = SlotEvent.VACATE if graceful else SlotEvent.KILL
         if running.ended or (slot.condition, event) not in TABLE:
             return  # it is on its way already
         self.owner.happen(slot, event)
         self.ads.touch(slot, now=True)
-        await running.stop(graceful, why)
+        await running.stop(graceful, reason)
 
     # -- claims ------------------------------------------------------------------------------------------
 
@@ -435,27 +340,42 @@ class Startd(Role):
         slot.claim = None
         remove_scratch(self.execute / slot.name)
         claim.reconnected.set()
+        if slot.waiting is not None:
+            self.owner.settle(slot)
+            if self.preempting.take_over(slot):
+                return
         if slot.kind == "dynamic" and slot.parent is not None:
             parent = slot.parent
             del self.slots[slot.name]
             self.ads.withdraw(slot)
             parent.resources = carve.give_back(parent.resources, slot.resources)
             parent.children -= 1
-            self._to_owner_or_unclaimed(parent)
+            self.owner.settle(parent)
+            self.ads.touch(parent, now=True)
         else:
-            self._to_owner_or_unclaimed(slot)
+            self.back_to_owner(slot)
 
-    def _to_owner_or_unclaimed(self, slot: Slot) -> None:
+    def back_to_owner(self, slot: Slot) -> None:
+        """A slot that nobody holds is its owner's, or offered."""
         slot.grants.clear()
-        self._new_key(slot)
+        self.claiming.new_key(slot)
         self.owner.settle(slot)
         self.ads.touch(slot, now=True)
 
-    def _new_key(self, slot: Slot) -> None:
-        slot.key = self.outside.secret(16)
-        if slot.condition == MATCHED:
-            self.owner.happen(slot, SlotEvent.LAPSE)
-        self.ads.touch(slot, now=True)
+    def revoke(self, slot: Slot, reason: Reason) -> None:
+        """End a claim that no job is on, and tell its schedd."""
+        if slot.claim is not None:
+            self.spawn(self._tell_revoked(slot.claim, reason), "revoke")
+            self.drop(slot)
+
+    @staticmethod
+    async def _tell_revoked(claim: Claim, reason: Reason) -> None:
+        if claim.link is None or claim.link.closed.done():
+            return
+        try:
+            await claim.link.call("schedd.revoked", {"claim": claim.id, "reason": reason.to_wire()}, timeout=10.0)
+        except (PoolError, OSError, TimeoutError):
+            return  # it learns it when it uses the claim
 
     # -- slots and ads -----------------------------------------------------------------------------------
 
@@ -467,7 +387,3 @@ class Startd(Role):
         wall = self.outside.wall()
         for name, kind, resources in carve.layout(self.settings.text("SLOTS"), self.machine):
             self.slots[name] = Slot(name, kind, resources, self.outside.secret(16), wall, since_activity=wall)
-
-
-def _same(secret: str, shown: Any) -> bool:
-    return bool(secret) and isinstance(shown, str) and hmac.compare_digest(secret.encode(), shown.encode())

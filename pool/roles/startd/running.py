@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
+from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SUSPENDED
 from pool.roles.startd.slots import Claim, Slot
 from pool.starter.accounts import NoAccount, account_for
@@ -30,6 +31,7 @@ TELL_AFTER = 0.05
 #: Seconds between two reports of what a running job uses.
 USAGE_EVERY = 60.0
 CHUNK = 64 * 1024
+CLAIM_OVER = Reason(Evict.LEASE_ENDED, "its claim is over")
 #: Directories of the node's state that no job may look into.
 PRIVATE = ("spool", "keepers", "trust")
 
@@ -60,7 +62,7 @@ class Running:
         self.starter: Starter | None = None
         self.ended = False
         self.forgot = False
-        self.why = ""
+        self.why: Reason | None = None
         self._reminded = asyncio.Event()
         self._told_start = False
         self._teller: asyncio.TimerHandle | None = None
@@ -206,7 +208,7 @@ class Running:
             pass
         return True
 
-    async def stop(self, graceful: bool, why: str) -> None:
+    async def stop(self, graceful: bool, why: Reason) -> None:
         """Have the job end, softly or at once; its end is reported as an eviction."""
         if self.ended:
             return  # by itself, and its end is on the way
@@ -215,9 +217,6 @@ class Running:
         if self.starter is not None:
             await (self.starter.vacate() if graceful else self.starter.kill())
 
-    async def kill(self, why: str) -> None:
-        await self.stop(False, why)
-
     async def abandon(self) -> None:
         """Nobody wants to hear of this job any more: kill it and leave nothing behind."""
         self._abandoned = True
@@ -225,7 +224,7 @@ class Running:
             if self.starter is not None:
                 await self.starter.done()
         else:
-            await self.stop(False, "its claim is over")
+            await self.stop(False, CLAIM_OVER)
 
     def _leave(self) -> None:
         """An abandoned job is dead."""
@@ -296,8 +295,8 @@ class Running:
         elif self.why and end.cause in ("exit", "signal"):
             # It ended while it was being stopped: an eviction, whatever it answered the signal with.
             report["cause"] = "vacated"
-        if self.why:
-            report["why"] = self.why
+        if self.why is not None:
+            report |= {"why": self.why.text, "reason": str(self.why.kind)}
         if self.claim.retiring:
             report["released"] = True
         if output_error is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pool.classad import ClassAd
+from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.policy.owner import Fault
 from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, Action, Condition, SlotEvent, step
@@ -20,14 +21,23 @@ Wire = dict[str, Any]
 Resources = dict[str, float | int]
 
 
-@dataclass(slots=True)
+class Refused(PoolError):
+    """The startd does not do what was asked, for a reason that it says."""
+
+
+@dataclass(slots=True, eq=False)
 class Grant:
-    """A match as the startd heard of it: who may claim, how often, and until when (monotonic)."""
+    """A match as the startd heard of it: who may claim, how often, and until when (monotonic).
+
+    Attributes:
+        preempts: for a slot that is taken, why: `rank`, `priority`, or `unsaid`; empty for a free one.
+    """
 
     submitter: str
     node: str
     count: int
     expires: float
+    preempts: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +103,7 @@ class Slot:
         key: the secret that a grant carries; made anew when it has been used up. While the slot is claimed a grant
             with it preempts the claim.
         condition: state and activity; changed by `happen` alone.
+        waiting: the schedd that waits for it while it is taken (`preempting.Waiting`).
         troubles: expressions of the owner's policy that had no usable value when they were last needed, by name.
         since, since_activity: wall seconds at which it came into its state, and into its activity.
     """
@@ -110,6 +121,7 @@ class Slot:
     children: int = 0
     condor_load: float = 0.0
     troubles: dict[str, Fault] = field(default_factory=dict)
+    waiting: Any = None
 
     @property
     def occupied(self) -> bool:
@@ -117,13 +129,19 @@ class Slot:
         return self.condition in OCCUPIED
 
     @property
-    def grantable(self) -> bool:
-        """Whether the negotiator may grant it to somebody: it is free, or a better job may take it over (D5)."""
+    def preemptible(self) -> bool:
+        """Whether it is taken, by what a better job may take the place of."""
         claim = self.claim
-        if not self.key or claim is None:
+        if claim is None or claim.retiring or self.condition not in PREEMPTIBLE:
+            return False
+        return claim.running is None or not claim.running.forgot
+
+    @property
+    def grantable(self) -> bool:
+        """Whether the negotiator may grant it to somebody: it is free, or may be preempted (D5)."""
+        if self.claim is None:
             return bool(self.key)
-        known = claim.running is None or not claim.running.forgot
-        return known and not claim.retiring and self.condition in PREEMPTIBLE
+        return self.preemptible and not self.grants and self.waiting is None
 
     def happen(self, event: SlotEvent, now: float) -> Action:
         """Go where the table leads; returns what has to be done about it.
@@ -177,6 +195,8 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
             wire["JobStart"] = int(running.began)
             if running.suspended:
                 wire["TotalJobSuspendTime"] = int(running.suspended)
+    if slot.waiting is not None:
+        wire["PreemptingUser"] = slot.waiting.grant.submitter
     if slot.troubles:
         if "SLOT_WEIGHT" in slot.troubles:
             wire["SlotWeight"] = ["Cpus"]

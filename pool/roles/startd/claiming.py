@@ -1,0 +1,188 @@
+"""From a match to a claim, on the machine's side: grants, their secret, and the check at claim time (RL 3.2.2).
+
+A grant says who may claim a slot, how often, and until when. Whoever comes with it and the slot's secret gets the slot
+if machine and job accept each other now; a partitionable slot is carved. Slots that are taken are `preempting`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import ClassAd, requirements_accept
+from pool.policy import carve
+from pool.policy.slots import MATCHED, UNCLAIMED, SlotEvent
+from pool.roles.startd.slots import Claim, Grant, Refused, Slot, Wire
+from pool.wire import Call
+
+if TYPE_CHECKING:
+    from pool.roles.startd.role import Startd
+
+#: A match that is not claimed within this many seconds lapses.
+MATCH_LIFE = 30.0
+
+
+class Claiming:
+    """The grants of one startd, and the claims that are made with them."""
+
+    def __init__(self, startd: Startd) -> None:
+        self._startd = startd
+
+    # -- grants ------------------------------------------------------------------------------------------
+
+    def matched(self, grants: list[Wire]) -> list[int]:
+        """Take in the negotiator's matches; returns the positions of those that are good."""
+        startd, loop = self._startd, asyncio.get_running_loop()
+        accepted: list[int] = []
+        for place, given in enumerate(grants):
+            slot = startd.slot_of(str(given["slot"]))
+            if slot is None or not same(slot.key, given.get("claim")):
+                continue
+            preempts = str(given.get("why") or "unsaid") if given.get("preempt") else ""
+            if slot.claim is None:
+                if slot.condition not in (UNCLAIMED, MATCHED):
+                    continue
+                preempts = ""
+            elif not preempts or not slot.grantable:
+                continue
+            count = 1 if preempts else int(given["count"])
+            expires = loop.time() + MATCH_LIFE
+            slot.grants.append(Grant(str(given["submitter"]), str(given["node"]), count, expires, preempts))
+            if slot.kind != "partitionable" and slot.condition == UNCLAIMED:
+                startd.owner.happen(slot, SlotEvent.MATCH)
+            loop.call_later(MATCH_LIFE, self._lapse, slot)
+            startd.ads.touch(slot)
+            accepted.append(place)
+        return accepted
+
+    def _lapse(self, slot: Slot) -> None:
+        if self._startd.slots.get(slot.name) is not slot:
+            return
+        now = asyncio.get_running_loop().time()
+        before = len(slot.grants)
+        slot.grants = [grant for grant in slot.grants if grant.expires > now and grant.count > 0]
+        if before and not slot.grants:
+            self.new_key(slot)
+
+    def new_key(self, slot: Slot) -> None:
+        """Whoever had a match with this slot has none any more."""
+        slot.key = self._startd.outside.secret(16)
+        if slot.condition == MATCHED:
+            self._startd.owner.happen(slot, SlotEvent.LAPSE)
+        self._startd.ads.touch(slot, now=True)
+
+    def grant_of(self, call: Call, params: Wire) -> tuple[Slot, Grant]:
+        """The slot that a claim is made on and the grant that allows it.
+
+        Raises:
+            Refused: there is none, or not with this secret, or not for this caller.
+        """
+        slot = self._startd.slot_of(str(params["slot"]))
+        if slot is None or not same(slot.key, params.get("claim")):
+            raise Refused(f"slot {params['slot']}: this match is not valid any more", retry=True)
+        node, submitter = call.identity.node, params.get("submitter")
+        for grant in slot.grants:
+            if grant.submitter == submitter and grant.node == node and grant.count > 0:
+                return slot, grant
+        self._startd.log.warning("a claim without a grant", extra={"slot": slot.name, "from": node})
+        raise Refused(f"slot {slot.name} was not matched to {submitter} of {node}")
+
+    # -- claims ------------------------------------------------------------------------------------------
+
+    def claim(self, call: Call, params: Wire) -> Wire:
+        """`startd.claim`."""
+        slot, grant = self.grant_of(call, params)
+        if slot.claim is not None:
+            raise Refused(f"slot {slot.name} is taken", retry=True)
+        job = ClassAd.from_wire(params["ad"])
+        made: list[Slot] = []
+        refused: str | None = None
+        for _ in range(min(int(params.get("count") or 1), grant.count)):
+            taken = self._take(slot, job)
+            if isinstance(taken, str):
+                refused = taken
+                break
+            made.append(taken)
+            self.make(taken, call, grant.submitter, params)
+        grant.count -= len(made)
+        if refused or not grant.count:
+            slot.grants.remove(grant)
+        if slot.kind == "partitionable" and not slot.grants:
+            self.new_key(slot)
+        elif not made:
+            self._startd.back_to_owner(slot)
+        for one in made:
+            self._startd.ads.touch(one)
+        return self.answer(made, refused)
+
+    def answer(self, made: list[Slot], refused: str | None = None) -> Wire:
+        """What a claimant is told."""
+        startd = self._startd
+        return {
+            "claims": [
+                {"claim": one.claim.id, "slot": f"{one.name}@{startd.given.node}", "ad": startd.ads.wire_of(one)}
+                for one in made
+                if one.claim is not None
+            ],
+            "refused": refused,
+        }
+
+    def why_not(self, slot: Slot, job: ClassAd) -> str | None:
+        """Why machine and job do not accept each other now, None if they do."""
+        ad = ClassAd.from_wire(self._startd.ads.wire_of(slot))
+        now = self._startd.outside.wall()
+        if not requirements_accept(ad, job, now):
+            return f"slot {slot.name} does not accept the job"
+        if not requirements_accept(job, ad, now):
+            return f"the job does not accept slot {slot.name}"
+        if slot.kind == "static":
+            return None
+        carved = carve.carve(slot.resources, carve.demand(ad, job))
+        return carved.text if isinstance(carved, carve.Refusal) else None
+
+    def _take(self, slot: Slot, job: ClassAd) -> Slot | str:
+        """The slot to claim for a job (a fresh dynamic one of a partitionable slot), or why not."""
+        if slot.condition not in (UNCLAIMED, MATCHED):
+            return f"slot {slot.name} is in state {slot.condition.state}"
+        refused = self.why_not(slot, job)
+        if refused is not None:
+            return refused
+        return self._carved(slot, job) if slot.kind == "partitionable" else slot
+
+    def _carved(self, slot: Slot, job: ClassAd) -> Slot | str:
+        startd = self._startd
+        carved = carve.carve(slot.resources, carve.demand(ClassAd.from_wire(startd.ads.wire_of(slot)), job))
+        if isinstance(carved, carve.Refusal):
+            return carved.text
+        resources, slot.resources = carved
+        number = next(n for n in range(1, 10**6) if f"{slot.name}_{n}" not in startd.slots)
+        wall = startd.outside.wall()
+        dynamic = Slot(f"{slot.name}_{number}", "dynamic", resources, "", wall, UNCLAIMED, wall, slot)
+        slot.children += 1
+        startd.slots[dynamic.name] = dynamic
+        return dynamic
+
+    def make(self, slot: Slot, call: Call, submitter: str, params: Wire) -> None:
+        """Put a slot into a schedd's hands."""
+        startd, now = self._startd, asyncio.get_running_loop().time()
+        slot.claim = Claim(
+            id=f"{slot.name}@{startd.given.node}#{startd.outside.secret(16)}",
+            owner=submitter.rsplit("@", 1)[0],
+            submitter=submitter,
+            node=call.identity.node,
+            lease=min(max(float(params["lease"]), 1.0), startd.settings.number("CLAIM_LEASE_MAX")),
+            asked=now,
+            born=now,
+            since=startd.outside.wall(),
+            link=call.connection,
+            ad_wire=params["ad"],
+        )
+        startd.claims[slot.claim.id] = slot
+        slot.key = startd.outside.secret(16)
+        startd.owner.happen(slot, SlotEvent.CLAIM)
+
+
+def same(secret: str, shown: Any) -> bool:
+    """Whether a secret is the one that was shown, in a time that says nothing of it."""
+    return bool(secret) and isinstance(shown, str) and hmac.compare_digest(secret.encode(), shown.encode())
