@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd
-from pool.policy.negotiation import Machine, Match, Outcome, Request, cycle, machine_references
+from pool.policy.matching import Picture
+from pool.policy.negotiation import EqualTurns, Match, Outcome, Request, Terms, cycle
 from pool.policy.why.findings import Cycle, Finding
 from pool.policy.why.machine import Wish
 from pool.roles.base import Role
@@ -38,7 +39,7 @@ class Negotiator(Role):
     name: ClassVar[str] = "negotiator"
 
     async def start(self) -> None:
-        self._slots: dict[str, ClassAd] = {}
+        self._picture = Picture()
         self._claims: dict[str, dict[str, Any]] = {}
         self._free: set[str] = set()
         self._submitters: dict[str, ClassAd] = {}
@@ -64,7 +65,7 @@ class Negotiator(Role):
     @property
     def slots(self) -> Mapping[str, ClassAd]:
         """The ads of all slots, as advertised."""
-        return self._slots
+        return self._picture.ads
 
     def wishes(self) -> list[Wish]:
         """The kinds of idle jobs that were asked for last."""
@@ -96,7 +97,7 @@ class Negotiator(Role):
             try:
                 link = await self.given.links.to(self.given.collector)
                 stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter"], "private": True})
-                self._slots.clear()
+                self._picture.clear()
                 self._claims.clear()
                 self._free.clear()
                 self._submitters.clear()
@@ -119,11 +120,11 @@ class Negotiator(Role):
                     self._wake.set()
             return
         if ad is None:
-            self._slots.pop(name, None)
+            self._picture.drop(name)
             self._claims.pop(name, None)
             self._free.discard(name)
             return
-        self._slots[name] = ClassAd.from_wire(ad)
+        self._picture.put(name, ClassAd.from_wire(ad))
         self._claims[name] = private or {}
         if ad.get("State") == "Unclaimed" and self._claims[name].get("ClaimId"):
             self._free.add(name)
@@ -153,22 +154,19 @@ class Negotiator(Role):
     async def _negotiate(self) -> None:
         self._cycles += 1
         now = self.outside.wall()
-        free = [self._slots[name] for name in self._free]
-        references = sorted(machine_references(free))
+        references = sorted(self._picture.references())
         wanting = {name: ad for name, ad in self._submitters.items() if self._idle(ad)}
         answers = await asyncio.gather(*(self._ask(name, ad, references) for name, ad in wanting.items()))
-        requests = {name: found for name, (found, _) in zip(wanting, answers, strict=True)}
-        running = {name: count for name, (_, count) in zip(wanting, answers, strict=True)}
-        machines = [
-            Machine(name, self._slots[name], bool(self._slots[name].value("PartitionableSlot", False)))
-            for name in sorted(self._free)
-            if name in self._slots
-        ]
-        outcome = cycle(requests, machines, running, now)
+        requests = {name: found for name, (found, _) in zip(wanting, answers, strict=True) if found}
+        running = {name: count for name, (_, count) in zip(wanting, answers, strict=True) if name in requests}
+        oldest = {name: min(request.oldest for request in own) for name, own in requests.items()}
+        withheld = [name for name in self._claims if name not in self._free]
+        terms = Terms(rank_preemption=False)  # no startd gives a claim up for another yet
+        outcome = cycle(self._picture, requests, EqualTurns(running, oldest), terms, now, withheld)
         self._last = (now, requests, outcome)
         if outcome.matches:
             await self._tell(outcome.matches, wanting)
-        self.log.debug("cycle", extra={"number": self._cycles, "matches": len(outcome.matches), "slots": len(machines)})
+        self.log.debug("cycle", extra={"number": self._cycles, "matches": len(outcome.matches)})
 
     async def _ask(self, submitter: str, ad: ClassAd, references: list[str]) -> tuple[list[Request], int]:
         """What a submitter wants now, and how many slots it has."""
@@ -196,8 +194,12 @@ class Negotiator(Role):
     async def _tell(self, matches: list[Match], submitters: dict[str, ClassAd]) -> None:
         by_startd: dict[str, list[Match]] = defaultdict(list)
         for match in matches:
-            by_startd[str(self._slots[match.slot].value("StartdAddress", ""))].append(match)
+            by_startd[self._startd_of(match.slot)].append(match)
         await asyncio.gather(*(self._tell_startd(address, own, submitters) for address, own in by_startd.items()))
+
+    def _startd_of(self, slot: str) -> str:
+        ad = self._picture.ad(slot)
+        return str(ad.value("StartdAddress", "")) if ad else ""
 
     async def _tell_startd(self, address: str, matches: list[Match], submitters: dict[str, ClassAd]) -> None:
         granted: list[dict[str, Any]] = []
@@ -225,6 +227,7 @@ class Negotiator(Role):
         for place, (match, grant) in enumerate(zip(matches, granted, strict=True)):
             if place not in accepted:
                 continue
+            ad = self._picture.ad(match.slot)
             by_schedd[match.submitter].append(
                 {
                     "request": match.request,
@@ -233,7 +236,7 @@ class Negotiator(Role):
                     "count": match.count,
                     "startd": address,
                     "submitter": match.submitter,
-                    "ad": self._slots[match.slot].to_wire(),
+                    "ad": ad.to_wire() if ad else {},
                 }
             )
         for name, own in by_schedd.items():

@@ -18,7 +18,7 @@ _KEPT = 1024
 class Levels:
     """Slots by a number that follows from their group."""
 
-    __slots__ = ("_epoch", "_numbers", "_partition", "_places", "grouping")
+    __slots__ = ("_epoch", "_numbers", "_order", "_partition", "_places", "_read", "grouping")
 
     def __init__(self, grouping: Grouping) -> None:
         self.grouping = grouping
@@ -26,6 +26,8 @@ class Levels:
         self._numbers: list[float] = []
         self._places: dict[float, int] = {}
         self._partition = Partition(grouping)
+        self._order: list[tuple[float, int]] = []
+        self._read = -1
 
     def settle(self, number: Callable[[Any], float]) -> None:
         """Follow the grouping."""
@@ -33,6 +35,7 @@ class Levels:
         if self._epoch != grouping.epoch:
             self._numbers.clear()
             self._places.clear()
+            self._read = -1
             self._epoch = grouping.epoch
         for value in grouping.values[len(self._numbers) :]:
             found = number(value)
@@ -57,6 +60,22 @@ class Levels:
         self._partition.settle(extend)
         bits = self._partition.bits
         return [(number, bits[place]) for number, place in sorted(places.items(), reverse=True) if bits.get(place)]
+
+    def order(self) -> list[tuple[float, int]]:
+        """(number with the other sign, place) of all places, so that the greatest number comes first. Not to be
+        changed.
+        """
+        moved, groups, numbers = self.grouping.moved, self.grouping.groups, self._numbers
+        if self._read < 0 or len(groups) != len(self._order):
+            self._order = sorted([(-numbers[group], place) for place, group in enumerate(groups)])
+        elif self._read < len(moved):
+            other = set(moved[self._read :])
+            kept = [entry for entry in self._order if entry[1] not in other]
+            kept.extend([(-numbers[groups[place]], place) for place in other])
+            kept.sort()
+            self._order = kept
+        self._read = len(moved)
+        return self._order
 
 
 class Ranks:

@@ -55,6 +55,10 @@ class Pair:
         self.whole = machine is not None
         self._fresh(machine or NOBODY)
 
+    def machine_holds(self, name: str) -> Any:
+        """What the machine's side holds for a folded name; None when it is nothing."""
+        return self._scopes[1].get(name)
+
     def value(self, expr: Expr, side: Side, through: Iterable[str] = ()) -> Any:
         """The value of an expression of one side; UNDEFINED, ERROR and ads as the evaluation has them."""
         root, other = self._scopes

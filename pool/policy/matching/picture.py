@@ -11,15 +11,15 @@ Nothing here decides who gets what; see `pool.policy.negotiation`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pool.classad import ERROR, UNDEFINED, ClassAd, Expr, literal
 from pool.classad.names import SHADOWED, fold
 from pool.policy.matching.bits import Bits, bits_of, members
-from pool.policy.matching.clauses import Clause, Question, resolved, split
-from pool.policy.matching.columns import Grouping, Whole
-from pool.policy.matching.levels import Ranks
+from pool.policy.matching.clauses import Clause, Question, Side, resolved, split
+from pool.policy.matching.columns import Grouping, Whole, token
+from pool.policy.matching.levels import Levels, Ranks
 from pool.policy.matching.looking import NOTHING, Look, look
 from pool.policy.matching.offers import Kinds, Offers
 from pool.policy.matching.pairs import Pair
@@ -146,6 +146,11 @@ class Picture:
             del self._ranks[rank_key]
 
     # --- slots by name and place
+
+    @property
+    def ads(self) -> dict[str, ClassAd]:
+        """The ads of all slots by name."""
+        return {name: self.at(place) for name, place in self._places.items()}
 
     def ad(self, name: str) -> ClassAd | None:
         """A slot's ad; None when it is not known."""
@@ -278,6 +283,35 @@ class Picture:
                 found.append((clause, refusing))
         return found
 
+    # --- ranks
+
+    def job_ranks(self, pair: Pair) -> Levels:
+        """How much the request likes each slot, as `pool.classad.rank` has it; one without Rank has the slots'."""
+        rank = pair.request.held("Rank")
+        return self.machine_ranks(pair) if rank is None else self.levels(rank, "request", pair)
+
+    def machine_ranks(self, pair: Pair) -> Levels:
+        """How much each slot likes the request; one without Rank has the request's."""
+        return self._levels("rank", Look(frozenset({"rank"})), pair, _rank_of_machine)
+
+    def levels(self, expression: Any, side: Side, pair: Pair) -> Levels:
+        """The value of an expression of either side as a rank of the slots; plain values are the same for all."""
+
+        def value(pair: Pair) -> Any:
+            return pair.value(expression, side) if type(expression) is Expr else expression
+
+        return self._levels((side, token(expression)), look(expression), pair, value)
+
+    def _levels(self, what: Any, begin: Look, pair: Pair, value: Callable[[Pair], Any]) -> Levels:
+        closure = self.closure(begin, pair.request)
+        key = (what, closure)
+        found = self._ranks.get(key)
+        if found is None:
+            grouping = self.whole() if closure.hidden else self.grouping(self.vocabulary.held(closure.names))
+            found = self._ranks[key] = Ranks(closure, grouping, value)
+        found.grouping.settle(self._ads if closure.hidden else self._held)
+        return found.levels(pair)
+
     # --- how far questions look
 
     def closure(self, begin: Look, request: ClassAd | None = None) -> Look:
@@ -311,3 +345,11 @@ class Picture:
             begin = begin | self.vocabulary.look(name)
         closure = self.closure(begin)
         return frozenset(name for name in closure.names if self.vocabulary.holders[name] < len(self))
+
+
+def _rank_of_machine(pair: Pair) -> Any:
+    rank = pair.machine_holds("rank")
+    if rank is None:
+        rank = pair.request.held("Rank")
+        return pair.value(rank, "request") if type(rank) is Expr else rank
+    return pair.value(rank, "machine") if type(rank) is Expr else rank

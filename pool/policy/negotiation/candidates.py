@@ -1,0 +1,147 @@
+"""The slots that may answer one request, best first, as RL 4.3 compares them.
+
+In this order: the administrator's pre_job_rank; the job's Rank of the machine; the administrator's post_job_rank; less
+preemption (none, then by rank, then by priority); the administrator's rank of the preemption; the machine's Rank of
+the job; the order in which the pool came to know the slots. FIND SERVER's two walks through the machines, with
+preferences and then without (EV 3.5), are the case of a Rank that is true or false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pool.classad import Expr
+from pool.policy.matching import Bits, Pair, Picture, members
+from pool.policy.matching.levels import Levels
+from pool.policy.negotiation.plain import Preempts, Request
+from pool.policy.negotiation.preemption import Preemption
+from pool.policy.negotiation.rooms import Rooms, Wish, wish_of
+from pool.policy.negotiation.terms import Terms
+
+Candidate = tuple[int, Preempts | None]
+#: Up to so many different ranks the slots are divided set by set.
+_FEW = 48
+
+
+class Candidates:
+    """The candidates of one request, one after another.
+
+    Attributes:
+        matching: every slot that matches, whoever has it.
+    """
+
+    def __init__(
+        self,
+        submitter: str,
+        request: Request,
+        picture: Picture,
+        rooms: Rooms,
+        preemption: Preemption,
+        terms: Terms,
+        now: float,
+    ) -> None:
+        self.wish: Wish = wish_of(request.ad)
+        self._submitter = submitter
+        self._request = request
+        self._picture = picture
+        self._rooms = rooms
+        self._preemption = preemption
+        self._terms = terms
+        self._pair = Pair(request.ad, now)
+        self.matching: Bits = picture.matches(self._pair) if self.wish.sound else 0
+        self._order = self._ordered()
+        self._present: Candidate | None = None
+
+    def best(self) -> Candidate | None:
+        """The best candidate that is still there; the same again until it is given away or passed over."""
+        present = self._present
+        while present is None or not self._is_there(present[0]):
+            present = self._present = next(self._order, None)
+            if present is None:
+                return None
+        return present
+
+    def pass_over(self) -> None:
+        """Look at the present one no more."""
+        self._present = None
+
+    def _is_there(self, place: int) -> bool:
+        rooms = self._rooms
+        if rooms.is_taken(place):
+            return False
+        return not rooms.is_touched(place) or rooms.accepts_still(place, self.wish)
+
+    def _ordered(self) -> Iterator[Candidate]:
+        terms, picture, pair = self._terms, self._picture, self._pair
+        free = self.matching & self._rooms.free & ~self._rooms.cramped(self.wish)
+        claimed = 0
+        by_rank = by_priority = 0
+        if not self._request.moving:
+            claimed = self.matching & self._rooms.claimed
+            by_rank = self._preemption.by_rank(pair, claimed) if claimed else 0
+            by_priority = self._preemption.by_priority(self._submitter, pair, claimed & ~by_rank) if claimed else 0
+        least = self._least_rank()
+        before = _levels(terms.pre_job_rank, picture, pair)
+        after = _levels(terms.post_job_rank, picture, pair)
+        for _, outer in divided(free | by_rank | by_priority, before):
+            for rank, middle in divided(outer, picture.job_ranks(pair)):
+                if rank <= least:
+                    break
+                for _, inner in divided(middle, after):
+                    yield from self._among_equals(inner & free, inner & by_rank, inner & by_priority)
+
+    def _least_rank(self) -> float:
+        """The job's rank that a slot must exceed."""
+        if not self._request.moving:
+            return float("-inf")
+        present = self._request.ad.value("CurrentRank")
+        if isinstance(present, bool) or not isinstance(present, (int, float)) or present != present:
+            return float("inf")
+        return present + self._terms.moving_gain
+
+    def _among_equals(self, free: Bits, by_rank: Bits, by_priority: Bits) -> Iterator[Candidate]:
+        liked = self._picture.machine_ranks(self._pair)
+        for _, places in divided(free, liked):
+            for place in members(places):
+                yield place, None
+        if not by_rank and not by_priority:
+            return
+        preferred = self._preemption.levels(self._submitter, self._pair)
+        for _, some in divided(by_rank, preferred):
+            for _, places in divided(some, liked):
+                for place in members(places):
+                    yield place, "rank"
+        for _, some in divided(by_priority, preferred):
+            for _, places in divided(some, liked):
+                for place in members(places):
+                    yield place, "priority"
+
+
+def _levels(expression: object, picture: Picture, pair: Pair) -> Levels | None:
+    return picture.levels(expression, "machine", pair) if type(expression) is Expr else None
+
+
+def divided(bits: Bits, levels: Levels | None) -> Iterator[tuple[float, Bits]]:
+    """The slots of a set by their number, greatest first."""
+    if not bits:
+        return
+    if levels is None:
+        yield 0.0, bits
+        return
+    if len(levels) <= _FEW:
+        for number, places in levels.sets():
+            some = bits & places
+            if some:
+                yield number, some
+        return
+    digits = bin(bits)[:1:-1].ljust(len(levels.grouping.groups), "0")
+    run, present = 0, 0.0
+    for negative, place in levels.order():
+        if digits[place] == "1":
+            if run and -negative != present:
+                yield present, run
+                run = 0
+            run |= 1 << place
+            present = -negative
+    if run:
+        yield present, run

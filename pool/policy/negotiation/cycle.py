@@ -1,0 +1,245 @@
+"""The negotiation cycle as a pure function: submitters' requests and machines in, matches out (EV 3.5, RL 4.3).
+
+RESCHEDULE's order of machines is whatever `Turns` says. SIMPLE NEGOTIATE is `_Submitter.take`: within a submitter
+requests come in the order the schedd gave them (its PRIO), each until it is satisfied or nothing fits it any more, so
+that whoever came first is served first. FIND SERVER is `Candidates`.
+
+The same picture, requests, turns and terms give the same outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from pool.classad import UNDEFINED
+from pool.policy.matching import Bits, Picture
+from pool.policy.negotiation.candidates import Candidates
+from pool.policy.negotiation.limits import Limits, parse_limits
+from pool.policy.negotiation.plain import Match, Outcome, Preempts, Rejection, Request, Why
+from pool.policy.negotiation.preemption import Preemption
+from pool.policy.negotiation.rooms import MOST_FOR_ONE_SLOT, Part, Rooms
+from pool.policy.negotiation.terms import Terms
+from pool.policy.negotiation.turns import Turns
+
+#: More weight than any pool has; a turn without bound.
+_BEYOND = 1e15
+
+
+def cycle(
+    picture: Picture,
+    requests: Mapping[str, Sequence[Request]],
+    turns: Turns,
+    terms: Terms,
+    now: float,
+    withheld: Collection[str] = (),
+) -> Outcome:
+    """Match submitters' requests with machines.
+
+    Args:
+        picture: the machines; not changed.
+        requests: for each submitter its requests in its own order.
+        turns: who comes when, and how much he may take; told of every match.
+        now: wall time in seconds, for expressions that ask for it.
+        withheld: names of slots that must not be given away, because they were a moment ago.
+    """
+    whole = _Cycle(picture, terms, now, withheld)
+    submitters = {name: _Submitter(name, own, whole, turns) for name, own in requests.items() if own}
+    fruitless = 0
+    while fruitless <= 2 * len(submitters) + 2 and (turn := turns.next()) is not None:
+        name, weight = turn
+        submitter = submitters.get(name)
+        if submitter is not None and submitter.take(weight):
+            fruitless = 0
+        else:
+            fruitless += 1
+            turns.done(name)
+    outcome = Outcome(whole.matches(), machines=len(picture))
+    for name, submitter in submitters.items():
+        left = submitter.left()
+        if left:
+            outcome.unmatched[name] = left
+            outcome.rejections[name] = submitter.rejections()
+    return outcome
+
+
+class _Cycle:
+    """What all submitters share in one cycle."""
+
+    def __init__(self, picture: Picture, terms: Terms, now: float, withheld: Collection[str]) -> None:
+        self.picture = picture
+        self.terms = terms
+        self.now = now
+        self.rooms = Rooms(picture, now, withheld)
+        self.preemption = Preemption(picture, self.rooms, terms, now)
+        in_use = terms.limits_in_use if terms.limits_in_use is not None else _limits_in_use(picture)
+        self.limits = Limits(terms, in_use)
+        self._counts: dict[tuple[str, int, int, Preempts | None], int] = {}
+
+    def matched(self, submitter: str, request: int, place: int, count: int, preempts: Preempts | None) -> None:
+        key = (submitter, request, place, preempts)
+        self._counts[key] = self._counts.get(key, 0) + count
+
+    def matches(self) -> list[Match]:
+        """The matches in the order in which they began; parts of one slot that went to one request are one match."""
+        return [
+            Match(submitter, request, self.picture.name(place), some, preempts)
+            for (submitter, request, place, preempts), count in self._counts.items()
+            for some in _portions(count)
+        ]
+
+
+def _portions(count: int) -> list[int]:
+    whole, rest = divmod(count, MOST_FOR_ONE_SLOT)
+    return [MOST_FOR_ONE_SLOT] * whole + [rest] * bool(rest)
+
+
+def _limits_in_use(picture: Picture) -> dict[str, float]:
+    """What the claimed slots' ads say of their jobs' limits."""
+    found: dict[str, float] = {}
+    texts = picture.values("ConcurrencyLimits") if picture.vocabulary.holders["concurrencylimits"] else {}
+    for text, slots in texts.items():
+        for name, units in (parse_limits(text) or {}).items() if isinstance(text, str) else ():
+            found[name] = found.get(name, 0.0) + units * slots
+    return found
+
+
+class _Wanted:
+    """A request within a cycle."""
+
+    __slots__ = ("left", "limits", "matching", "request", "seen", "why")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.left = max(0, request.count)
+        self.limits = parse_limits(_limits_text(request))
+        self.seen = False
+        self.matching: Bits = 0
+        self.why: tuple[Why, str] = (Why.SHARE, "")
+
+    def refused(self, why: Why, limit: str = "") -> float | None:
+        """Note why no more of it can be matched."""
+        self.why = (why, limit)
+        return None
+
+
+def _limits_text(request: Request) -> object:
+    value = request.ad.eval("ConcurrencyLimits")
+    return None if value is UNDEFINED else value
+
+
+class _Submitter:
+    """One submitter within a cycle: what it still wants, and what was found not to fit anywhere."""
+
+    def __init__(self, name: str, requests: Sequence[Request], whole: _Cycle, turns: Turns) -> None:
+        self._name = name
+        self._whole = whole
+        self._turns = turns
+        self._all = [_Wanted(request) for request in requests]
+        self._waiting = [wanted for wanted in reversed(self._all) if wanted.left]
+        self._aside: list[_Wanted] = []
+        self._walk: Candidates | None = None
+
+    def take(self, weight: float) -> bool:
+        """Match jobs up to a weight; whether there was any to be matched."""
+        weight = min(weight, _BEYOND)
+        spent, any_taken = 0.0, False
+        if not self._waiting:
+            self._waiting, self._aside = self._aside[::-1], []
+        while self._waiting and (spent < weight or not any_taken):
+            taken = self._one(self._waiting[-1], weight - spent)
+            if taken is None:
+                self._waiting.pop()
+                self._walk = None
+            else:
+                spent += taken
+                any_taken = True
+        return any_taken
+
+    def _one(self, wanted: _Wanted, weight_left: float) -> float | None:
+        """Make one match for a request: its weight, or None when there is none to be made."""
+        whole = self._whole
+        if not wanted.left:
+            return None
+        if wanted.limits is None:
+            return wanted.refused(Why.MALFORMED)
+        room, binding = whole.limits.room(wanted.limits)
+        if room < 1:
+            return wanted.refused(Why.LIMIT, binding)
+        if self._walk is None:
+            self._walk = self._candidates(wanted)
+        walk = self._walk
+        if not walk.wish.sound:
+            return wanted.refused(Why.MALFORMED)
+        shut_out = False
+        while (best := walk.best()) is not None:
+            place, preempts = best
+            part = whole.rooms.part(place, walk.wish)
+            if part is None:
+                walk.pass_over()
+            elif not self._turns.allows(self._name, part.weight, preempting=preempts == "priority"):
+                shut_out = True
+                walk.pass_over()
+            else:
+                most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), self._most(part, preempts, weight_left))
+                count = whole.rooms.take(place, walk.wish, part, most)
+                self._match(wanted, place, count, part.weight, preempts)
+                return part.weight * count
+        if shut_out:
+            self._aside.append(wanted)
+            return wanted.refused(Why.SHARE)
+        return wanted.refused(self._why_not(wanted))
+
+    def _most(self, part: Part, preempts: Preempts | None, weight_left: float) -> int:
+        """How many jobs one slot may be given at once, by weight; one at least."""
+        bound = part.fitting
+        if part.weight > 0:
+            bound = min(bound, int(max(1.0, weight_left // part.weight)))
+        most = 1
+        while most * 2 <= bound and self._turns.allows(
+            self._name, part.weight * most * 2, preempting=preempts == "priority"
+        ):
+            most *= 2
+        return most
+
+    def _match(self, wanted: _Wanted, place: int, count: int, each: float, preempts: Preempts | None) -> None:
+        self._whole.matched(self._name, wanted.request.number, place, count, preempts)
+        self._whole.limits.take(wanted.limits or {}, count)
+        self._turns.took(self._name, each * count)
+        wanted.left -= count
+
+    def _candidates(self, wanted: _Wanted) -> Candidates:
+        whole = self._whole
+        walk = Candidates(
+            self._name, wanted.request, whole.picture, whole.rooms, whole.preemption, whole.terms, whole.now
+        )
+        wanted.seen, wanted.matching = True, walk.matching
+        return walk
+
+    def _why_not(self, wanted: _Wanted) -> Why:
+        if not wanted.matching:
+            return Why.NO_MACHINE
+        if wanted.matching & self._whole.rooms.free:
+            return Why.NO_GAIN if wanted.request.moving else Why.TAKEN
+        return Why.CLAIMED
+
+    # --- what is left
+
+    def left(self) -> dict[int, int]:
+        return {wanted.request.number: wanted.left for wanted in self._all if wanted.left}
+
+    def rejections(self) -> dict[int, Rejection]:
+        rooms = self._whole.rooms
+        found: dict[int, Rejection] = {}
+        for wanted in self._all:
+            if wanted.left:
+                why, limit = wanted.why
+                bits = wanted.matching
+                found[wanted.request.number] = Rejection(
+                    why,
+                    wanted.left,
+                    bits.bit_count() if wanted.seen else None,
+                    (bits & rooms.free).bit_count(),
+                    (bits & rooms.claimed).bit_count(),
+                    limit,
+                )
+        return found

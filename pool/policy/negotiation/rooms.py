@@ -1,0 +1,209 @@
+"""What a cycle has left of the slots: which are given away, and how much of the partitionable ones (see `carve`).
+
+A partitionable slot can answer several requests in one cycle: its free resources are lessened by each match, so that
+one match may carry a count of jobs to be carved out of the slot. What it has left is compared with requests as the
+slot's ad with less in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from pool.classad import ClassAd, Expr, symmetric_match
+from pool.policy.carve import STANDARD, Refusal, Resources, demand, named_resources
+from pool.policy.matching import Bits, Picture
+
+#: A match gives at most this many jobs of one request to one partitionable slot.
+MOST_FOR_ONE_SLOT = 4096
+#: Activities of a claimed slot that is on its way out of its claim already.
+_LEAVING = frozenset({"Retiring", "Vacating", "Killing"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a request asks of a partitionable slot.
+
+    Attributes:
+        plain: the same of every slot; None when it depends on the slot, or makes no sense.
+        sound: false when it makes no sense for any slot.
+    """
+
+    ad: ClassAd
+    plain: Resources | None
+    sound: bool = True
+
+
+def wish_of(request: ClassAd) -> Wish:
+    """What a request asks for."""
+    if any(type(request.held(f"Request{name}")) is Expr for name in STANDARD):
+        return Wish(request, None)
+    wanted = demand(_NO_SLOT, request)
+    return Wish(request, None, False) if isinstance(wanted, Refusal) else Wish(request, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one job gets of a slot.
+
+    Attributes:
+        wanted: the resources to be carved; None for the whole slot.
+        weight: what it counts for.
+        fitting: how many such parts the slot has.
+    """
+
+    wanted: Resources | None
+    weight: float
+    fitting: int
+
+
+_NO_SLOT = ClassAd()
+
+
+class Rooms:
+    """The slots of one cycle.
+
+    Args:
+        withheld: names of slots that must not be given away, because they were a moment ago.
+
+    Attributes:
+        free: slots without a claim when the cycle began.
+        claimed: slots with one, that may be asked to give way.
+    """
+
+    def __init__(self, picture: Picture, now: float, withheld: Collection[str] = ()) -> None:
+        self._picture = picture
+        self._now = now
+        allowed = picture.alive & ~picture.set_of(withheld)
+        self.free: Bits = allowed & picture.where("State", lambda state: state == "Unclaimed")
+        claimed = allowed & picture.where("State", lambda state: state == "Claimed")
+        self.claimed: Bits = claimed & ~picture.where("Activity", lambda activity: activity in _LEAVING)
+        self.partitionable: Bits = self.free & picture.where("PartitionableSlot", lambda value: value is True)
+        self._taken = bytearray(picture.size)
+        self._left: dict[int, Resources] = {}
+        self._ads: dict[int, ClassAd] = {}
+        self._cpus: dict[int, Bits] = {}
+
+    def is_taken(self, place: int) -> bool:
+        return bool(self._taken[place])
+
+    def is_touched(self, place: int) -> bool:
+        """Whether a part of it was given away."""
+        return place in self._left
+
+    def cramped(self, wish: Wish) -> Bits:
+        """Partitionable slots that have too few processors left for a request."""
+        if wish.plain is None:
+            return 0
+        cramped = 0
+        for cpus, bits in self._cpus.items():
+            if cpus < wish.plain["Cpus"]:
+                cramped |= bits
+        return cramped
+
+    def accepts_still(self, place: int, wish: Wish) -> bool:
+        """Whether a slot of which a part was given away still matches."""
+        left = self._left[place]
+        if wish.plain is not None and any(amount > left.get(name, 0) for name, amount in wish.plain.items()):
+            return False
+        return symmetric_match(wish.ad, self._ad(place), self._now)
+
+    def _ad(self, place: int) -> ClassAd:
+        """The slot's ad with what it has left."""
+        ad = self._ads.get(place)
+        if ad is None:
+            ad = self._ads[place] = ClassAd(self._left[place], parent=self._picture.at(place))
+        return ad
+
+    # --- giving away
+
+    def part(self, place: int, wish: Wish) -> Part | None:
+        """What one job of a request would get of a slot; None when the slot has not so much."""
+        if not self.is_carved(place):
+            return Part(None, slot_weight(self._picture.at(place)), 1)
+        slot = self._ad(place) if place in self._left else self._picture.at(place)
+        wanted = wish.plain
+        if wanted is None or slot.held("MachineResources") is not None:
+            found = demand(slot, wish.ad)
+            if isinstance(found, Refusal):
+                return None
+            wanted = found
+        left = self._left.get(place)
+        fitting = _times(wanted, _amounts(slot) if left is None else left)
+        return Part(wanted, slot_weight(slot, wanted), fitting) if fitting else None
+
+    def take(self, place: int, wish: Wish, part: Part, most: int) -> int:
+        """Give a slot, or parts of a partitionable one, to so many jobs of a request at the most: to how many."""
+        if part.wanted is None:
+            self._taken[place] = 1
+            return 1
+        left = self._left.get(place)
+        if left is None:
+            left = self._left[place] = _amounts(self._picture.at(place))
+        count = self._accepted(place, wish, part.wanted, min(most, part.fitting))
+        self._lessen(place, _after(left, part.wanted, count))
+        return count
+
+    def is_carved(self, place: int) -> bool:
+        """Whether the slot is divided among its jobs."""
+        return bool(self.partitionable >> place & 1)
+
+    def _accepted(self, place: int, wish: Wish, wanted: Resources, count: int) -> int:
+        """How many of so many jobs the slot accepts one after another."""
+        left, at = self._left[place], self._picture.at(place)
+
+        def accepts(before: int) -> bool:
+            return symmetric_match(wish.ad, ClassAd(_after(left, wanted, before), parent=at), self._now)
+
+        if count == 1 or accepts(count - 1):
+            return count
+        for before in range(1, count):
+            if not accepts(before):
+                return before
+        return count
+
+    def _lessen(self, place: int, left: Resources) -> None:
+        mark = 1 << place
+        for bits in self._cpus:
+            self._cpus[bits] &= ~mark
+        self._left[place] = left
+        self._ads.pop(place, None)
+        cpus = left.get("Cpus", 0)
+        if cpus < 1:
+            self._taken[place] = 1
+            return
+        self._cpus[int(cpus)] = self._cpus.get(int(cpus), 0) | mark
+
+
+def _amounts(slot: ClassAd) -> Resources:
+    found: Resources = {}
+    for name in (*STANDARD, *named_resources(slot)):
+        value = slot.value(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[name] = value
+    return found
+
+
+def _times(wanted: Mapping[str, float], left: Mapping[str, float]) -> int:
+    """How often so much fits into what is left."""
+    times: float = MOST_FOR_ONE_SLOT
+    for name, amount in wanted.items():
+        if amount:
+            times = min(times, left.get(name, 0) // amount)
+    return int(times) if times > 0 else 0
+
+
+def _after(left: Resources, wanted: Resources, count: int) -> Resources:
+    return {name: amount - wanted.get(name, 0) * count for name, amount in left.items()}
+
+
+def slot_weight(slot: ClassAd, wanted: Resources | None = None) -> float:
+    """What a slot counts for: its SlotWeight, else its Cpus, else 1. Of a partitionable one, what a part counts for
+    that has the resources wanted.
+    """
+    part = slot if wanted is None else ClassAd(wanted, parent=slot)
+    value = part.eval("SlotWeight" if part.held("SlotWeight") is not None else "Cpus")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        return 1.0
+    return float(value)
