@@ -176,7 +176,6 @@ class Machines:
     machines: int
     slots: int
     states: tuple[Share, ...] = ()
-    twins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +327,7 @@ class Slot:
 
     Attributes:
         user, job: whom it serves.
-        heard: when its ad was taken.
+        since: when it came into its activity.
     """
 
     name: str
@@ -337,7 +336,6 @@ class Slot:
     since: float = 0.0
     user: str = ""
     job: str = ""
-    draining: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,12 +147,12 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
     if refused is not None:
         parts.append(f"{refused.count:,} refuse{'s' if refused.count == 1 else ''} it")
     if (busy := _first(findings, Busy)) is not None:
-        parts.append(f"{busy.count:,} match and {_are(busy.count)} busy")
+        parts.append(f"{_match(busy.count)} and {_are(busy.count)} busy")
     if (unusable := _first(findings, Unusable)) is not None:
         said = ", ".join(f"{share.count:,} {_STATES.get(share.value, share.value)}" for share in unusable.states)
-        parts.append(f"{unusable.count:,} match but {_are(unusable.count)} not to be had ({said})")
+        parts.append(f"{_match(unusable.count)} but {_are(unusable.count)} not to be had ({said})")
     if (free := _first(findings, Free)) is not None:
-        parts.append(f"{free.count:,} match and {_are(free.count)} free")
+        parts.append(f"{_match(free.count)} and {_are(free.count)} free")
     made = [f"  {count}: {'; '.join(parts) or 'nothing is known of them'}"]
     rows: list[tuple[str, str, str]] = []
     if unmet is not None:
@@ -177,10 +177,10 @@ def _order_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(_turn(turn))
     queued = _first(findings, Queued)
     if queued is not None and queued.idle > 1:
-        first = f"{plural(queued.ahead, 'job')} of {queued.idle:,} idle come{'s' if queued.ahead == 1 else ''} first"
-        if not queued.ahead:
-            first = f"it is the first of {queued.idle:,} idle jobs"
-        made.append(f"in {queued.owner}'s own order {first}")
+        first = "it is the first"
+        if queued.ahead:
+            first = f"{queued.ahead:,} come{'s' if queued.ahead == 1 else ''} first"
+        made.append(f"of {queued.owner}'s {queued.idle:,} idle jobs {first}")
     for limit in _all(findings, Limit):
         verdict = ", so it has to wait" if limit.binds else ""
         made.append(f"limit {limit.name}: {limit.used:g} of {limit.most:g} in use, it takes {limit.wants:g}{verdict}")
@@ -272,8 +272,6 @@ def _of_machine(slot: Slot, findings: Sequence[Finding], now: float) -> list[str
     serves = f" with job {slot.job}" if slot.job else ""
     serves += f" of {slot.user}" if slot.user else ""
     made = [f"{slot.name}: {doing}{_since(slot.since, now)}{serves}"]
-    if slot.draining:
-        made.append(f"  {slot.draining}")
     made += [f"  trouble: {trouble.text}" for trouble in _all(findings, Trouble)]
     for rule in _all(findings, Rule):
         constant = rule.value.startswith("always")
@@ -350,6 +348,10 @@ def _since(when: float, now: float) -> str:
 
 def _do(count: int) -> str:
     return "does" if count == 1 else "do"
+
+
+def _match(count: int) -> str:
+    return f"{count:,} match{'es' if count == 1 else ''}"
 
 
 def _are(count: int) -> str:
