@@ -65,6 +65,8 @@ class SimPool:
         seed: everything that happens follows from it.
         collector: the name of the node that will have the collector.
         settings: for every node; see `pool.config`.
+        config: the text of a configuration file for every node, over which `settings` go; without one a node is
+            dedicated and has one slot.
         directory: where schedds keep their queues, so that they can be restarted; None keeps them in memory.
     """
 
@@ -74,6 +76,7 @@ class SimPool:
         *,
         collector: str = "head",
         settings: dict[str, str] | None = None,
+        config: str | None = None,
         directory: Path | None = None,
     ) -> None:
         self.chance = random.Random(seed)
@@ -83,9 +86,9 @@ class SimPool:
         self.traps = Traps()
         self.wall_shift = 0.0
         self._collector = collector
+        self._config = config
         self._settings = {
-            "POLICY": "dedicated",
-            "SLOTS": "1",
+            **({"POLICY": "dedicated", "SLOTS": "1"} if config is None else {}),
             "FILESYSTEM_DOMAIN": "simulation",
             "RUN_AS": "node",
             **(settings or {}),
@@ -177,7 +180,7 @@ class SimPool:
     async def _start(self, node: SimNode) -> None:
         address = f"mem://{node.name}"
         sets = {"NODE_NAME": node.name, "EXECUTE_DIR": f"{self._scratch.name}/{node.name}", **node.settings}
-        settings = Settings.load(None, sets=sets, environ={}, files=False)
+        settings = self._loaded(sets)
         node.dispatcher = TrappedDispatcher(self.traps)
         self.network.restart(node.name)
         network = self.network.host(node.name, roles=node.roles, dispatcher=node.dispatcher)
@@ -213,6 +216,12 @@ class SimPool:
             node.running[name] = role
             node.dispatcher.add(name, role)
             node.watchers.append(asyncio.create_task(self._watch(node, role)))
+
+    def _loaded(self, sets: dict[str, str]) -> Settings:
+        text = self._config
+        if text is None:
+            return Settings.load(None, sets=sets, environ={}, files=False)
+        return Settings.load(Path(self._scratch.name) / "pool.conf", sets=sets, environ={}, opener=lambda path: text)
 
     async def _watch(self, node: SimNode, role: Role) -> None:
         try:

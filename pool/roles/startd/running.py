@@ -368,12 +368,19 @@ class Running:
         if self.ended or self.starter is None or self.starter.keeper is None:
             return
         usage = await self.starter.keeper.usage()
+        self._measured(usage.max_rss)
         self._tell(
             "usage",
             {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu},
         )
         if not self.ended:
             self._teller = asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
+
+    def _measured(self, size: int) -> None:
+        """The owner's policy goes by what the job really has in memory, KiB (RL 4.2)."""
+        claim = self.claim
+        if size and claim.ad_wire.get("ImageSize") != size:
+            claim.ad_wire = {**claim.ad_wire, "ImageSize": size, "ResidentSetSize": size}
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
         self.startd.spawn(self._tell_now(kind, data), kind)
