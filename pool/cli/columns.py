@@ -81,6 +81,28 @@ HELD: tuple[Column, ...] = (
     ),
 )
 
+IDLE: tuple[Column, ...] = (
+    _ID,
+    _OWNER,
+    Column(
+        "IDLE_SINCE",
+        lambda ad: formats.moment(ad.get("EnteredCurrentStatus") or ad.get("QDate")),
+        ("EnteredCurrentStatus", "QDate"),
+        right=True,
+    ),
+    Column(
+        "LOOKED_AT",
+        lambda ad: formats.moment(formats.number(ad.get("LastRejMatchTime"))),
+        ("LastRejMatchTime",),
+        right=True,
+    ),
+    Column(
+        "NOT_MATCHED_FOR",
+        lambda ad: formats.one_line(formats.text(ad.get("LastRejMatchReason"))),
+        ("LastRejMatchReason",),
+    ),
+)
+
 
 def where(ad: WireAd) -> str:
     """The slot a job is at, if it is at one."""

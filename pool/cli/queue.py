@@ -22,7 +22,7 @@ from pool.cli.common import (
     say_json,
     tell,
 )
-from pool.cli.selection import Selection, select
+from pool.cli.selection import Selection, UsageProblem, select
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -34,6 +34,9 @@ def q(
     jobs: Jobs = None,
     constraint: Constraint = None,
     held: Annotated[bool, typer.Option("--held", help="Held jobs, and why they are held.")] = False,
+    idle: Annotated[
+        bool, typer.Option("--idle", help="Idle jobs, and why the last negotiation had nothing for them.")
+    ] = False,
     attributes: Attributes = None,
     limit: Limit = None,
     long: Long = False,
@@ -56,15 +59,19 @@ def q(
       poolnode q                        everybody's jobs
       poolnode q alice 12 13.4          alice's jobs, cluster 12 and job 13.4
       poolnode q --held                 what is held, and why
+      poolnode q --idle                 what waits, and why
       poolnode q -c 'JobPrio > 5'       whatever an expression says
       poolnode q -a ClusterId,ProcId,RequestMemory
       poolnode q --json | jq .Cmd
     """
     chosen = select(jobs or [])
-    if held:
-        constraint = f"JobStatus == 5 && ({constraint})" if constraint else "JobStatus == 5"
+    if held and idle:
+        raise UsageProblem("--held and --idle are different jobs", hint="give one or the other")
+    if held or idle:
+        status = f"JobStatus == {5 if held else 1}"
+        constraint = f"{status} && ({constraint})" if constraint else status
     whole = as_json or long
-    layout = columns.HELD if held else columns.JOBS
+    layout = columns.HELD if held else columns.IDLE if idle else columns.JOBS
     wanted = names(attributes)
     shown = _shown(layout, wanted)
     ads = ask(

@@ -69,6 +69,71 @@ def test_q_long_and_attributes(node: Served, capsys: pytest.CaptureFixture[str])
     assert out(capsys, "q", "-a", "ProcId,Owner") == ["ProcId Owner", "0      alice"]
 
 
+def test_q_idle_says_what_the_last_negotiation_said(node: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    node.fakes.schedd.add(12, 0, LastRejMatchReason="no machine matches", LastRejMatchTime=731_439_400)
+    node.fakes.schedd.add(12, 1)
+    lines = out(capsys, "q", "--idle")
+    assert lines[0].split() == ["ID", "OWNER", "IDLE_SINCE", "LOOKED_AT", "NOT_MATCHED_FOR"]
+    assert lines[1].endswith("no machine matches")
+    assert lines[2].split()[-2:] == ["-", "-"]
+    assert node.fakes.schedd.asked[-1]["constraint"] == "JobStatus == 1"
+    out(capsys, "q", "--idle", "--held", code=2)
+
+
+WAITS = {
+    "findings": [
+        {"kind": "Queued", "job": "12.1", "owner": "alice", "status": 1, "since": 940.0},
+        {"kind": "From the future", "price": 7},
+    ],
+    "request": {"ad": {"Requirements": ["true"]}, "submitter": "alice@donder", "number": 1},
+    "time": 1000.0,
+}
+
+
+def test_why_asks_those_who_know_and_names_those_who_cannot_be_asked(
+    node: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node.fakes.schedd.add(12, 0, JobStatus=2)
+    node.fakes.schedd.add(12, 1)
+    node.fakes.schedd.reasons[12, 1] = WAITS
+    for word in ("12.1", "12"):
+        lines = out(capsys, "why", word)
+        assert lines[0] == "12.1 waits for 1 min: why, only the matchmaker could say, and it cannot be asked"
+        assert lines[1].startswith("  the negotiator cannot be asked: ")
+    (found,) = map(json.loads, out(capsys, "why", "12.1", "--json"))
+    assert (found["subject"], found["standing"]) == ("12.1", "nobody to ask")
+    assert [finding["kind"] for finding in found["findings"]] == ["Queued", "Silent"]
+
+
+def test_why_of_nothing_there(node: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    assert out(capsys, "why", "99.0", code=1) == []
+    assert out(capsys, "why", "nowhere", code=1) == []
+    assert out(capsys, "why", code=2) == []
+
+
+def test_why_of_a_machine_that_is_gone_says_what_its_ad_says(
+    node: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node.fakes.collector.ads["Machine"] = [
+        {
+            "Name": "slot1@weg",
+            "Machine": "weg",
+            "State": "Owner",
+            "Activity": "Idle",
+            "Start": ["KeyboardIdle > 900"],
+            "KeyboardIdle": 3,
+            "StartdAddress": "unix:///no/such/socket",
+        }
+    ]
+    lines = out(capsys, "why", "weg")
+    assert lines[:3] == [
+        "slot1@weg: Owner Idle",
+        "  START is false: no job may start",
+        "    KeyboardIdle > 900 is not so (KeyboardIdle is 3)",
+    ]
+    assert any(line.startswith("  the machine cannot be asked: ") for line in lines)
+
+
 def test_globalq_goes_from_queue_to_queue(node: Served, capsys: pytest.CaptureFixture[str]) -> None:
     node.fakes.schedd.add(12, 0)
     node.fakes.collector.ads["Scheduler"] = [

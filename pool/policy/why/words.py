@@ -50,7 +50,7 @@ _STATES = {
     "Matched": "just given to somebody",
     "Claimed": "claimed",
 }
-_ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
+_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 
 
 def lines(findings: Sequence[Finding], now: float, width: int | None = None) -> list[str]:
@@ -320,7 +320,8 @@ def plural(count: int, noun: str) -> str:
 
 
 def ordinal(number: int) -> str:
-    return _ORDINALS.get(number, f"{number:,}th")
+    ending = "th" if 10 < number % 100 < 14 else _ENDINGS.get(number % 10, "th")
+    return f"{number:,}{ending}"
 
 
 def ago(seconds: float) -> str:

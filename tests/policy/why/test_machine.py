@@ -1,0 +1,113 @@
+"""Why a machine runs nothing, on hand-made machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pool.classad import ClassAd
+from pool.policy import slots
+from pool.policy.owner import Policy
+from pool.policy.slots import Condition
+from pool.policy.why import crowd
+from pool.policy.why.findings import Demand, Rule, Share, Slot, Trouble
+from pool.policy.why.holding import whole
+from pool.policy.why.machine import Wish, demand, from_the_ad, owners_view
+from tests.policy.why.support import DESKTOP, NOW, job, one, pool, slot
+
+
+def view(
+    condition: Condition, policy: dict[str, str] | None = None, job_ad: ClassAd | None = None, **facts: Any
+) -> Any:
+    made = Policy.of("desktop", policy or {})
+    state = {"State": str(condition.state), "Activity": str(condition.activity)}
+    return owners_view(made, slot("slot1@m", **DESKTOP, **state, **facts), job_ad, condition, NOW)
+
+
+def rules(findings: Any) -> dict[str, Rule]:
+    return {finding.name: finding for finding in findings if isinstance(finding, Rule)}
+
+
+def test_the_clauses_that_keep_everybody_out() -> None:
+    rule = rules(view(slots.OWNER, KeyboardIdle=12, TotalLoadAvg=2.0))["START"]
+    assert rule.clauses == (
+        "(TotalLoadAvg - TotalCondorLoadAvg) <= 0.3 is not so (TotalCondorLoadAvg is 0, TotalLoadAvg is 2)",
+        "KeyboardIdle > 900 is not so (KeyboardIdle is 12)",
+    )
+
+
+def test_a_start_that_depends_on_the_job_keeps_nobody_out() -> None:
+    rule = rules(view(slots.UNCLAIMED, {"START": 'TARGET.Owner == "alice"'}))["START"]
+    assert (rule.value, rule.effect) == ("undefined", "it depends on the job")
+
+
+@pytest.mark.parametrize(
+    ("condition", "asked"),
+    [
+        (slots.BUSY, {"SUSPEND", "PREEMPT"}),
+        (slots.SUSPENDED, {"CONTINUE", "PREEMPT"}),
+        (slots.RETIRING, {"SUSPEND"}),
+        (slots.VACATING, {"KILL"}),
+        (slots.CLAIMED_IDLE, {"START"}),
+        (slots.DRAINED, {"START"}),
+        (slots.KILLING, set()),
+    ],
+    ids=str,
+)
+def test_only_what_matters_now_is_said(condition: Condition, asked: set[str]) -> None:
+    assert set(rules(view(condition, job_ad=job()))) == asked
+
+
+def test_a_time_that_runs_is_said() -> None:
+    rule = rules(view(slots.SUSPENDED, job_ad=job()))["PREEMPT"]
+    assert rule.value == "false"
+    assert "so for 600 s" in rule.clauses[0]
+
+
+def test_troubles_are_told_once_each() -> None:
+    findings = view(slots.OWNER, {"START": "error"}, PolicyTrouble="START is error; RANK is error")
+    texts = [finding.text for finding in findings if isinstance(finding, Trouble)]
+    assert len(texts) == len(set(texts))
+    assert any("RANK is error" in text for text in texts)
+
+
+def test_a_machine_that_was_taken_out_of_use() -> None:
+    findings = view(slots.DRAINED)
+    assert any("out of use" in finding.text for finding in findings if isinstance(finding, Trouble))
+
+
+def test_what_an_ad_alone_tells_lies_included() -> None:
+    ad = slot("slot1@m", **DESKTOP, KeyboardIdle=3)
+    assert rules(from_the_ad(ad, NOW))["START"].value == "false"
+    bare = ClassAd.from_wire({"Name": 3, "State": ["1+"], "PolicyTrouble": 7, "EnteredCurrentActivity": "long ago"})
+    assert from_the_ad(bare, NOW) == [Slot("", "Unknown", "")]
+
+
+def against(ad: ClassAd, *wishes: Wish) -> Demand:
+    (place,) = crowd.places(pool(ad))
+    return whole(demand(place, wishes, NOW))
+
+
+def test_idle_jobs_against_a_machine() -> None:
+    found = against(
+        slot("slot1@m", **(DESKTOP | {"Requirements": ['TARGET.Owner != "eve" && KeyboardIdle > 3']})),
+        Wish(job(), 5),
+        Wish(job('OpSys == "WINDOWS"'), 7),
+        Wish(job("(TARGET.Memory >= RequestMemory)", RequestMemory=65536), 2),
+        Wish(job(Owner="eve"), 1),
+    )
+    assert (found.jobs, found.clusters, found.fit) == (15, 4, 5)
+    assert found.unmet == (Share('OpSys == "WINDOWS"', 7), Share("request_memory 64 GB", 2))
+    assert found.refused == (Share('TARGET.Owner != "eve"', 1),)
+
+
+def test_jobs_that_the_machine_likes_better() -> None:
+    mine = {"Rank": ['TARGET.Owner == "alice"'], "State": "Claimed", "RemoteUser": "bob@h", "CurrentRank": 0.0}
+    assert against(slot("slot1@m", **mine), Wish(job(), 3), Wish(job(Owner="carol"), 2)).better == 3
+    assert against(slot("slot1@m", **mine | {"CurrentRank": 1.0}), Wish(job(), 3)).better == 0
+
+
+def test_a_machine_without_requirements_takes_nobody() -> None:
+    assert against(slot("slot1@m", Requirements=None), Wish(job(), 3)).fit == 0
+    assert one([against(slot("slot1@m"), Wish(ClassAd({}), 1))], Demand).fit == 0

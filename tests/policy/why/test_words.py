@@ -1,0 +1,203 @@
+"""Findings in words: what a person reads at a glance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pool.policy.why.findings import (
+    Busy,
+    Claiming,
+    Condition,
+    Cycle,
+    Demand,
+    Ended,
+    FailedStarts,
+    Finding,
+    Free,
+    Held,
+    Limit,
+    Machines,
+    Nearest,
+    Outlook,
+    Queued,
+    Quota,
+    Refusal,
+    Refused,
+    Rejected,
+    Rule,
+    Running,
+    Share,
+    Silent,
+    Slot,
+    Trouble,
+    Turn,
+    Unmet,
+    Unreachable,
+    Unusable,
+)
+from pool.policy.why.standing import Standing, standing
+from pool.policy.why.words import ago, lines, ordinal
+from tests.policy.why.support import NOW
+
+QUEUED = Queued("12.3", "alice", 1, NOW - 180, NOW - 180, 0, 3, 20, 5)
+
+
+def test_a_job_that_nothing_suits() -> None:
+    findings: list[Finding] = [
+        QUEUED,
+        Machines(40, 40),
+        Unmet(
+            40,
+            (
+                Condition('OpSys == "WINDOWS"', 40, 2, "OpSys", (Share("LINUX", 40),)),
+                Condition("request_memory 64 GB", 38, 0, "Memory", (), 0, "32 GB", "16 GB", "largest"),
+                Condition("HasMatlab", 12, 0, "HasMatlab", (Share("false", 7),), 5),
+            ),
+        ),
+        Nearest(('OpSys == "WINDOWS"',), 2),
+        Turn("alice@head", 3, 5, 12.5, ("bob@head", "carol@head"), 4),
+        Limit("matlab", 4, 4, 1, True),
+        Quota("physics", 10, 40),
+        Cycle(NOW - 20, True, 0, "no machine matches", 60),
+        Rejected("no machine matches", NOW - 20),
+        Outlook(None, "no machine of the pool would do"),
+    ]
+    assert lines(findings, NOW) == [
+        "12.3 waits for 3 min: no machine meets its conditions",
+        "  40 machines: 40 do not meet its conditions",
+        "    the job asks for      rules out  machines have",
+        '    OpSys == "WINDOWS"           40  LINUX (40); alone it rules out 2',
+        "    request_memory 64 GB         38  largest 32 GB (16 GB where all else fits)",
+        "    HasMatlab                    12  false (7), no HasMatlab (5)",
+        '  nearest: without OpSys == "WINDOWS", 2 machines would do',
+        "  alice@head is 3rd of 5 users in line (priority 12.50), after bob@head, carol@head; has 4 slots",
+        "  of alice's 20 idle jobs 3 come first",
+        "  limit matlab: 4 of 4 in use, it takes 1, so it has to wait",
+        "  group physics: 10 of its quota of 40 in use",
+        "  last negotiation 20 s ago: no machine matches",
+        "  outlook: cannot tell: no machine of the pool would do",
+    ]
+
+
+def test_a_job_that_waits_for_others_to_end() -> None:
+    findings: list[Finding] = [
+        QUEUED,
+        Machines(10, 40, (Share("Claimed", 40),)),
+        Refused(1, (Refusal("KeyboardIdle > 900", 1, ("slot1@desk",), (Share("Owner", 1),)),)),
+        Busy(38, (Share("bob@head", 30), Share("carol@head", 8)), (Share("they have run for less than an hour", 38),)),
+        Unusable(1, (Share("Drained", 1),)),
+        Outlook(840.0, "the jobs there mostly take 20 min"),
+    ]
+    assert lines(findings, NOW) == [
+        "12.3 waits for 3 min: the machines that match are busy",
+        "  40 slots on 10 machines: 1 refuses it; 38 match and are busy; 1 matches but is not to be had (1 out of use)",
+        "    slots ask for       refuse",
+        "    KeyboardIdle > 900       1  slot1@desk (their owners use them)",
+        "  busy with: bob@head (30), carol@head (8)",
+        "  not taken from them: they have run for less than an hour (38)",
+        "  of alice's 20 idle jobs 3 come first",
+        "  outlook: about 14 min: the jobs there mostly take 20 min",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("findings", "kind", "headline"),
+    [
+        ([Held("no such file", 13, 2, "", NOW - 60)], Standing.HELD, "12.3 is held for 1 min: no such file"),
+        ([Ended(False, NOW - 7200, 0)], Standing.ENDED, "12.3 has completed 2 h ago, with exit status 0"),
+        ([Ended(False, NOW - 5, 9, True)], Standing.ENDED, "12.3 has completed 5 s ago, by signal 9"),
+        ([Ended(True, 0.0, None, False, "by alice")], Standing.ENDED, "12.3 was removed: by alice"),
+        ([Running("s@m", "running", NOW - 90)], Standing.RUNNING, "12.3 runs on s@m for 1 min"),
+        ([Running("s@m", "suspended", NOW - 90)], Standing.RUNNING, "12.3 is suspended on s@m for 1 min"),
+        (
+            [Unreachable("s@m", 30)],
+            Standing.UNREACHABLE,
+            "12.3 waits for s@m, which cannot be reached and where it may still run",
+        ),
+        (
+            [QUEUED, Claiming(2)],
+            Standing.CLAIMING,
+            "12.3 waits for 3 min: machines have been found for jobs of its owner and are being claimed",
+        ),
+        ([QUEUED, Machines(0, 0)], Standing.NO_MACHINES, "12.3 waits for 3 min: there is no machine in the pool"),
+        (
+            [QUEUED, Machines(1, 1), Free(1), Limit("x", 1, 1, 1, True)],
+            Standing.LIMITED,
+            "12.3 waits for 3 min: a limit is reached",
+        ),
+        (
+            [QUEUED, Machines(1, 1), Free(1)],
+            Standing.NEXT,
+            "12.3 waits for 3 min: a machine is free for it, and the next negotiation will see to it",
+        ),
+        (
+            [QUEUED, Silent("the negotiator", "gone")],
+            Standing.BLIND,
+            "12.3 waits for 3 min: why, only the matchmaker could say, and it cannot be asked",
+        ),
+        ([QUEUED], Standing.UNKNOWN, "12.3 waits for 3 min: nobody knows why"),
+    ],
+)
+def test_the_headline_is_how_it_stands(findings: list[Any], kind: Standing, headline: str) -> None:
+    known = findings if QUEUED in findings else [Queued("12.3", "alice", 9), *findings]
+    assert standing(known) is kind
+    assert lines(known, NOW)[0] == headline
+
+
+def test_what_a_state_leads_to() -> None:
+    held = lines([QUEUED, Held("x", 1)], NOW)
+    assert held[1] == "  what releases it: release the job when the cause is gone (`poolnode release 12.3`)"
+    stopping = lines([QUEUED, Running("s@m", "stopping", 0.0, "removed")], NOW)
+    assert stopping[1] == "  it was told to stop, and will then be removed"
+    failed = lines([QUEUED, FailedStarts(2, 5, "s@m")], NOW)
+    assert failed[1] == "  2 machines in a row could not start it, the last on s@m; it is held after 5"
+
+
+def test_a_machine() -> None:
+    findings: list[Finding] = [
+        Slot("slot1@m", "Owner", "Idle", NOW - 7200),
+        Trouble("RANK: error"),
+        Rule("START", "x", "false", "no job may start", ("KeyboardIdle > 900 is not so (KeyboardIdle is 3)",)),
+        Rule("SUSPEND", "false", "always false", "it would suspend the job"),
+        Demand(120, 3, 100, (Share("request_memory 64 GB", 20),), (Share("Owner != x", 1),), 2),
+        Silent("the negotiator", "gone"),
+    ]
+    assert lines(findings, NOW) == [
+        "slot1@m: Owner Idle for 2 h",
+        "  trouble: RANK: error",
+        "  START is false: no job may start",
+        "    KeyboardIdle > 900 is not so (KeyboardIdle is 3)",
+        "  SUSPEND is always false",
+        "  120 idle jobs of 3 kinds: 100 would run here",
+        "    the others ask for: request_memory 64 GB (20)",
+        "    it refuses the others by: Owner != x (1)",
+        "    2 jobs that it likes better (RANK) would take it over",
+        "  the negotiator cannot be asked: gone",
+    ]
+    assert lines([Slot("a", "Unclaimed", "Idle"), Demand(0, 0)], NOW)[1] == "  no job in the pool waits"
+
+
+def test_no_line_is_longer_than_the_terminal() -> None:
+    findings = [QUEUED, Machines(1, 1), Unmet(1, (Condition("x" * 100, 1, 0, "y", (Share("z" * 60, 1),)),))]
+    assert all(len(line) <= 40 for line in lines(findings, NOW, 40))
+    assert max(len(line) for line in lines(findings, NOW)) > 100
+
+
+def test_nothing_is_known_and_nothing_breaks() -> None:
+    assert lines([], NOW) == ["the job waits: nobody knows why"]
+
+
+def test_lengths_of_time_and_places() -> None:
+    said = [ago(seconds) for seconds in (0, 59.4, 60, 3599, 3600, 7500, 86400, 100000, -5)]
+    assert said == ["0 s", "59 s", "1 min", "59 min", "1 h", "2 h 5 min", "1 d", "1 d 3 h", "0 s"]
+    assert [ordinal(number) for number in (1, 2, 3, 4, 11, 21, 1000)] == [
+        "1st",
+        "2nd",
+        "3rd",
+        "4th",
+        "11th",
+        "21st",
+        "1,000th",
+    ]
