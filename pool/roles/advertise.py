@@ -21,6 +21,8 @@ Key = tuple[str, str]
 
 FIRST_RETRY = 0.05
 LONGEST_RETRY = 10.0
+#: A timer may ring this much early, seconds.
+TICK = 0.001
 #: Ads sent in one call at the most.
 BATCH = 500
 
@@ -113,7 +115,7 @@ class Advertiser:
                 retry = min(retry * 2, LONGEST_RETRY)
                 continue
             await self._pause(self._attending, max(0.0, renew - loop.time()))
-            if loop.time() >= renew:
+            if loop.time() >= renew - TICK:
                 renew = loop.time() + self.interval
                 self._dirty.update(dict.fromkeys(self._ads))
 
