@@ -1,4 +1,4 @@
-"""Better jobs for slots that are taken (D5, RL 4.3): who waits, who leaves, and what becomes of both when anything dies.
+"""Better jobs for slots that are taken (D5, RL 4.3): who waits, who leaves, and what becomes of them when anything dies.
 
 The negotiator's part is played here, so that each step comes when the test wants it; startds and schedds are the real
 ones. Two schedds: `low` has alice's job, which runs; `high` has bob's, which is better.
@@ -61,7 +61,7 @@ class Story:
         if not requests:
             return False
         _, private = told(self.pool, slot)
-        preempt = {"preempt": True, "why": why} if why else {}
+        preempt = {"preempt": why == "unsaid" or why} if why else {}
         grant = {"slot": slot, "claim": private.get("ClaimId", ""), "count": 1, "submitter": submitter, **preempt}
         if not (await self.tell("m1", "startd.matched", {"grants": [{**grant, "node": node}]}))["accepted"]:
             return False
@@ -170,6 +170,16 @@ def test_the_word_of_the_negotiator_counts_for_priorities() -> None:
         assert it.of("low").get("VacateReason") == "preempted by the user priority of bob@high"
 
     play(story, settings={"RANK": "0"})
+
+
+def test_a_grant_that_does_not_say_why_is_taken_for_what_it_can_be() -> None:
+    async def story(it: Story) -> None:
+        await it.begun()
+        assert await it.match("bob", "high", why="unsaid")
+        await it.pool.until(lambda: it.running() == {"2.0"}, within=1)
+        assert it.of("low").get("VacateReason").startswith("preempted by rank")
+
+    play(story)
 
 
 def test_rank_is_compared_again_by_the_machine() -> None:
@@ -331,7 +341,7 @@ def test_a_second_better_job_has_to_wait_for_another_match() -> None:
         await it.pool.submit("higher", owner="bob", count=3, ad={"Worth": 9})
         await it.begun()
         _, private = told(it.pool, "slot1@m1")
-        grant = {"slot": "slot1@m1", "claim": private["ClaimId"], "count": 1, "preempt": True, "why": "rank"}
+        grant = {"slot": "slot1@m1", "claim": private["ClaimId"], "count": 1, "preempt": "rank"}
         storm = [{**grant, "submitter": f"bob@{node}", "node": node} for node in ("high", "higher") * 50]
         answer = await it.tell("m1", "startd.matched", {"grants": storm})
         assert answer["accepted"] == [0]

@@ -39,7 +39,7 @@ class Claiming:
             slot = startd.slot_of(str(given["slot"]))
             if slot is None or not same(slot.key, given.get("claim")):
                 continue
-            preempts = str(given.get("why") or "unsaid") if given.get("preempt") else ""
+            preempts = _preempts(given)
             if slot.claim is None:
                 if slot.condition not in (UNCLAIMED, MATCHED):
                     continue
@@ -181,6 +181,17 @@ class Claiming:
         startd.claims[slot.claim.id] = slot
         slot.key = startd.outside.secret(16)
         startd.owner.happen(slot, SlotEvent.CLAIM)
+
+
+def _preempts(grant: Wire) -> str:
+    """On what ground a grant preempts: `rank`, `priority`, `unsaid`; empty where it does not.
+
+    Told as `preempt`, which is true or the ground itself, and `why`.
+    """
+    said = grant.get("preempt")
+    if not said:
+        return ""
+    return next((ground for ground in (grant.get("why"), said) if ground in ("rank", "priority")), "unsaid")
 
 
 def same(secret: str, shown: Any) -> bool:
