@@ -1,4 +1,4 @@
-"""Better jobs for slots that are taken (D5, RL 4.3): who waits, who leaves, and what becomes of them when anything dies.
+"""Better jobs for slots that are taken (D5, RL 4.3): who waits, who leaves, what happens when anything dies.
 
 The negotiator's part is played here, so that each step comes when the test wants it; startds and schedds are the real
 ones. Two schedds: `low` has alice's job, which runs; `high` has bob's, which is better.
