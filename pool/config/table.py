@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pool.config.kinds import Kind
+from pool.policy.priorities.updown import INACTIVE, UPDATE_PRIO
 from pool.policy.shipped import SHIPPED_TEXTS, TIMES
 
 
@@ -185,6 +186,30 @@ _SCHEDD = (
 _NEGOTIATOR = (
     _duration("NEGOTIATION_SETTLE", "0.002", "pause before a cycle, to take in what comes together", least=0.0),
     _duration("NEGOTIATION_INTERVAL", "300", "longest time between two cycles (EV 2.6)"),
+    _choice(
+        "PRIORITY_POLICY",
+        "updown",
+        ("updown", "fairshare", "equal"),
+        "who comes first: the papers' up-down algorithm, shares by decaying usage, or whoever holds least",
+    ),
+    _choice(
+        "PRIORITY_OVER",
+        "users",
+        ("users", "machines"),
+        "whether priorities belong to users, or to the machines they submit from as in EV 2.6",
+    ),
+    _duration("PRIORITY_INTERVAL", "300", "time between two updates of priorities (EV 2.6)"),
+    _expression("INACTIVE", INACTIVE, "up-down: who has nothing to run; over Prio, Users, Running, Jobs (EV 2.6)"),
+    _expression("UPDATE_PRIO", UPDATE_PRIO, "up-down: an active one's next index, over the same (EV 2.6, TS 8.3)"),
+    _duration("PRIORITY_HALF_LIFE", "1 d", "fair share: time in which usage loses half of its weight"),
+    _number("PRIORITY_FACTOR", "1000", "", "fair share: factor of users who have none of their own"),
+    _text(
+        "GROUP_QUOTAS",
+        "",
+        "what groups of users may hold: physics=0.5, physics.theory=0.4 alone, chem=20; at most 1 is a share",
+    ),
+    _text("CONCURRENCY_LIMITS", "", "how many jobs may hold what they name in concurrency_limits: matlab=10, net.big=3"),
+    _number("CONCURRENCY_LIMIT_DEFAULT", "1000000", "", "of limits that are not named there"),
 )
 
 #: The rows by what reads them, in the order of the documentation.
@@ -214,6 +239,8 @@ ALIASES = {
     "STARTD_RANK": "RANK",
     "EXECUTE": "EXECUTE_DIR",
     "NEGOTIATOR_INTERVAL": "NEGOTIATION_INTERVAL",
+    "PRIORITY_HALFLIFE": "PRIORITY_HALF_LIFE",
+    "DEFAULT_PRIO_FACTOR": "PRIORITY_FACTOR",
     "LOCAL_CONFIG_FILE": "LOCAL_CONFIG",
 }
 

@@ -69,11 +69,18 @@ class Tally:
         users: different users with jobs in the queue, running ones included: 0 or 1 where accounts are users.
         running: slots it holds, each by its weight.
         jobs: slots it holds.
+        average: what `running` was on average since the last look; None where it has not changed.
     """
 
     users: int = 0
     running: float = 0.0
     jobs: int = 0
+    average: float | None = None
+
+    @property
+    def used(self) -> float:
+        """Slot weight held on average since the last look."""
+        return self.running if self.average is None else self.average
 
 
 NOTHING = Tally()
@@ -123,8 +130,8 @@ class Accounts:
                 policy.advance(account, NOTHING, gap)
             tally = tallies.get(account.name, NOTHING)
             policy.advance(account, tally, max(seconds, 0.0))
-            if tally.running > 0:
-                account.used += tally.running * max(seconds, 0.0)
+            if tally.used > 0:
+                account.used += tally.used * max(seconds, 0.0)
                 account.since = now if account.since is None else account.since
                 account.last = now
             if (account.index, account.real, account.used) != before:

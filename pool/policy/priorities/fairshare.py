@@ -34,7 +34,7 @@ class FairShare:
 
     def advance(self, account: Account, tally: Tally, seconds: float) -> None:
         kept = 0.5 ** (seconds / self._half_life)
-        account.real = max(account.real * kept + tally.running * (1.0 - kept), BEST)
+        account.real = max(account.real * kept + tally.used * (1.0 - kept), BEST)
 
     def granted(self, account: Account, weight: float) -> None:
         """What is held counts as it is held."""
@@ -42,5 +42,5 @@ class FairShare:
     def effective(self, account: Account) -> float:
         return account.real * (account.factor if account.factor is not None else self._factor)
 
-    def turns(self, standings: Iterable[Standing]) -> Turns:
-        return LeastTurns((standing, self.effective(standing.account)) for standing in standings)
+    def turns(self, standings: Iterable[Standing], total: float) -> Turns:
+        return LeastTurns(((standing, self.effective(standing.account)) for standing in standings), total)

@@ -29,8 +29,8 @@ class Policy(Protocol):
     def effective(self, account: Account) -> float:
         """The priority by which one user may preempt another: lower is better (RL 4.3)."""
 
-    def turns(self, standings: Iterable[Standing]) -> Turns:
-        """The order in which submitters take slots in one cycle."""
+    def turns(self, standings: Iterable[Standing], total: float) -> Turns:
+        """The order in which submitters take slots in one cycle of a pool of that slot weight."""
 
 
 class Equal:
@@ -48,5 +48,5 @@ class Equal:
     def effective(self, account: Account) -> float:
         return 1.0
 
-    def turns(self, standings: Iterable[Standing]) -> Turns:
-        return LeastTurns((standing, 1.0) for standing in standings)
+    def turns(self, standings: Iterable[Standing], total: float) -> Turns:
+        return LeastTurns(((standing, 1.0) for standing in standings), total)

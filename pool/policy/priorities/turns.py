@@ -7,6 +7,7 @@ it, what was taken, and who wants or fits nothing more.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,6 +31,9 @@ class Turns(Protocol):
 
     def done(self, submitter: str) -> None:
         """The submitter wants or fits nothing more."""
+
+    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+        """Whether it may be given one more job of this weight, by preempting another's where that is the question."""
 
 
 @dataclass(slots=True)
@@ -57,9 +61,10 @@ class LeastTurns:
 
     Args:
         prices: each submitter, and what a slot costs it.
+        total: slot weight of the pool; by preemption nobody is given more than the share of that which is their due.
     """
 
-    def __init__(self, prices: Iterable[tuple[Standing, float]]) -> None:
+    def __init__(self, prices: Iterable[tuple[Standing, float]], total: float = math.inf) -> None:
         self._price: dict[str, float] = {}
         self._held: dict[str, float] = {}
         self._account: dict[str, str] = {}
@@ -71,6 +76,8 @@ class LeastTurns:
             self._price[name] = max(price, TRIFLE)
             self._held[standing.account.name] = max(standing.held, self._held.get(standing.account.name, 0.0))
             heap.append((0.0, price, standing.oldest, name))
+        due = {account: 1.0 / self._price[name] for name, account in self._account.items()}
+        self._share = {account: total * part / sum(due.values()) for account, part in due.items()}
         # What is held by an account is known only now that all of its submitters were seen.
         self._heap = [(self._cost(name), price, oldest, name) for _, price, oldest, name in heap]
         heapq.heapify(self._heap)
@@ -100,6 +107,11 @@ class LeastTurns:
         """The submitter wants or fits nothing more."""
         self._gone.add(submitter)
 
+    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+        """By preemption no more than its share."""
+        account = self._account[submitter]
+        return not preempting or self._held[account] + weight <= self._share[account] + TRIFLE
+
     def _cost(self, submitter: str) -> float:
         return self._held[self._account[submitter]] * self._price[submitter]
 
@@ -111,10 +123,12 @@ class UpDownTurns:
 
     Args:
         indices: each submitter and its account's index.
+        total: slot weight of the pool; by preemption nobody is given more than an equal part of that.
     """
 
-    def __init__(self, indices: Iterable[tuple[Standing, float]]) -> None:
+    def __init__(self, indices: Iterable[tuple[Standing, float]], total: float = math.inf) -> None:
         self._index: dict[str, float] = {}
+        self._held: dict[str, float] = {}
         self._account: dict[str, str] = {}
         self._heap: list[tuple[float, int, float, str]] = []
         self._gone: set[str] = set()
@@ -122,8 +136,10 @@ class UpDownTurns:
         for standing, index in indices:
             self._account[standing.submitter] = standing.account.name
             self._index[standing.account.name] = index
+            self._held[standing.account.name] = max(standing.held, self._held.get(standing.account.name, 0.0))
             self._heap.append((-index, 0, standing.oldest, standing.submitter))
         heapq.heapify(self._heap)
+        self._share = total / max(1, len(self._held))
 
     def next(self) -> tuple[str, float] | None:
         """Whose turn it is, and the slot weight it may take in it."""
@@ -145,11 +161,17 @@ class UpDownTurns:
 
     def took(self, submitter: str, weight: float) -> None:
         """The submitter whose turn it is has taken so much."""
-        self._index[self._account[submitter]] -= weight
+        account = self._account[submitter]
+        self._index[account] -= weight
+        self._held[account] += weight
 
     def done(self, submitter: str) -> None:
         """The submitter wants or fits nothing more."""
         self._gone.add(submitter)
+
+    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+        """By preemption no more than an equal part of the pool."""
+        return not preempting or self._held[self._account[submitter]] + weight <= self._share + TRIFLE
 
 
 @dataclass(slots=True)
@@ -202,3 +224,11 @@ class WithinQuotas:
     def done(self, submitter: str) -> None:
         """The submitter wants or fits nothing more."""
         self._inner.done(submitter)
+
+    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+        """Only what all of its purses can pay."""
+        short = next((purse for purse in self._purses.get(submitter, ()) if purse.left + TRIFLE < weight), None)
+        if short is not None:
+            self.bound[submitter] = short.name
+            return False
+        return self._inner.allows(submitter, weight, preempting=preempting)

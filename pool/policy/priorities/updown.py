@@ -80,8 +80,8 @@ class UpDown:
     def effective(self, account: Account) -> float:
         return -account.index
 
-    def turns(self, standings: Iterable[Standing]) -> Turns:
-        return UpDownTurns((standing, standing.account.index) for standing in standings)
+    def turns(self, standings: Iterable[Standing], total: float) -> Turns:
+        return UpDownTurns(((standing, standing.account.index) for standing in standings), total)
 
 
 def _told(value: Any) -> str:
