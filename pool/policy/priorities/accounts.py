@@ -1,7 +1,7 @@
 """What is remembered of each user: one account, with what every policy needs, so that the policy can be changed.
 
 An account belongs to a user (`alice@lab.example`), with the group in front where jobs name one
-(`physics.alice@lab.example`), or to a machine from which jobs are submitted, as PRIORITY_OVER says.
+(`physics/alice@lab.example`), or to a machine from which jobs are submitted, as PRIORITY_OVER says.
 """
 
 from __future__ import annotations

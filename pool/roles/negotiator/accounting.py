@@ -1,0 +1,384 @@
+"""Who holds what, counted from the ads of slots, and what that does to users' priorities (A6, EV 2.6).
+
+Nothing about use is remembered by the negotiator alone: after a restart of anything the slots' ads say who holds them.
+What is remembered, the accounts, is saved every few minutes and at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pool.classad import ClassAd, parse_expr
+from pool.config import Settings
+from pool.errors import PoolError
+from pool.outside import Outside
+from pool.policy.negotiation import Turns, parse_limits
+from pool.policy.priorities import (
+    Account,
+    Accounts,
+    Equal,
+    FairShare,
+    Policy,
+    Purse,
+    Quota,
+    Standing,
+    Tally,
+    UpDown,
+    WithinQuotas,
+    allot,
+    group_of,
+    read_quotas,
+)
+from pool.policy.priorities.groups import entitled, lineage
+from pool.store.accounts import AccountStore
+
+#: A slot counts for so much where its ad says nothing that makes sense.
+PLAIN = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one slot counts for, and for whom.
+
+    Attributes:
+        submitter: as cycles name it, its group in front.
+        weight: slot weight.
+    """
+
+    submitter: str
+    group: str
+    weight: float
+    limits: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class _Use:
+    """What one submitter holds, and what it has held since the last look."""
+
+    weight: float = 0.0
+    slots: int = 0
+    integral: float = 0.0
+    since: float = 0.0
+
+    def add(self, weight: float, slots: int, now: float) -> None:
+        self.integral += self.weight * (now - self.since)
+        self.since = now
+        self.weight += weight
+        self.slots += slots
+
+
+class Accounting:
+    """The accounts of one pool."""
+
+    def __init__(self, settings: Settings, outside: Outside, store: AccountStore, log: logging.Logger) -> None:
+        self._outside = outside
+        self._store = store
+        self._log = log
+        self._held: dict[str, Held] = {}
+        self._uses: dict[str, _Use] = {}
+        self._limits: dict[str, float] = {}
+        self._jobs: dict[str, tuple[str, str, bool]] = {}  # submitter: user, node, whether it has jobs to run
+        self._told = ""
+        self._at: float | None = None
+        accounts, self._counted = store.load()
+        self.accounts = Accounts(Account.from_wire(wire) for wire in accounts)
+        if store.note:
+            log.error("accounts were lost", extra={"why": store.note})
+        self.policy: Policy
+        self.quotas: tuple[Quota, ...] = ()
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        """Take in settings, at the start and when they were read again."""
+        self._over_machines = settings.text("PRIORITY_OVER").lower() == "machines"
+        self.interval = settings.number("PRIORITY_INTERVAL")
+        chosen = settings.text("PRIORITY_POLICY").lower()
+        if chosen == "fairshare":
+            self.policy = FairShare(settings.number("PRIORITY_HALF_LIFE"), settings.number("PRIORITY_FACTOR"))
+        elif chosen == "equal":
+            self.policy = Equal()
+        else:
+            inactive, update = (parse_expr(settings.text(name), syntax="old") for name in ("INACTIVE", "UPDATE_PRIO"))
+            self.policy = UpDown(inactive, update, self.interval)
+        self.limits = {name: most for name, most in _pairs(settings.text("CONCURRENCY_LIMITS"), self._log)}
+        self.default_limit = settings.number("CONCURRENCY_LIMIT_DEFAULT")
+        try:
+            self.quotas = read_quotas(settings.text("GROUP_QUOTAS"))
+        except PoolError as error:
+            self._log.error("GROUP_QUOTAS are not taken in", extra={"why": str(error)})
+
+    # -- what is held ------------------------------------------------------------------------------------
+
+    def slot(self, name: str, ad: ClassAd | None) -> None:
+        """A slot's ad has changed, or is gone."""
+        before, now = self._held.get(name), asyncio.get_running_loop().time()
+        after = held_by(ad, self.quotas) if ad is not None else None
+        if after == before:
+            return
+        if before is not None:
+            del self._held[name]
+            self._uses[before.submitter].add(-before.weight, -1, now)
+            self._limit(before.limits, -1)
+        if after is not None:
+            self._held[name] = after
+            self._uses.setdefault(after.submitter, _Use(since=now)).add(after.weight, 1, now)
+            self._limit(after.limits, 1)
+
+    def submitter(self, name: str, ad: ClassAd | None) -> None:
+        """A submitter's ad has changed, or is gone."""
+        if ad is None:
+            self._jobs.pop(name, None)
+            return
+        user, node = ad.value("User", name), ad.value("Node", "")
+        wants = any(_number(ad.value(count, 0)) > 0 for count in ("IdleJobs", "RunningJobs"))
+        self._jobs[name] = (str(user), str(node), wants)
+
+    def forget_all(self) -> None:
+        """The collector tells everything anew."""
+        for name in list(self._held):
+            self.slot(name, None)
+        self._jobs.clear()
+
+    def held(self, submitter: str) -> float:
+        """Slot weight that a submitter holds."""
+        use = self._uses.get(submitter)
+        return use.weight if use is not None else 0.0
+
+    @property
+    def limits_in_use(self) -> Mapping[str, float]:
+        """How much of each concurrency limit is held."""
+        return self._limits
+
+    def _limit(self, limits: Mapping[str, float], sign: int) -> None:
+        for name, units in limits.items():
+            left = self._limits.get(name, 0.0) + sign * units
+            if left > 1e-9:
+                self._limits[name] = left
+            else:
+                self._limits.pop(name, None)
+
+    # -- priorities --------------------------------------------------------------------------------------
+
+    def account_name(self, submitter: str) -> str:
+        """Whose account a submitter's use goes to."""
+        group, plain = parted(submitter)
+        user, node, _ = self._jobs.get(plain, (plain, plain.rpartition("@")[2], False))
+        if self._over_machines:
+            return node
+        return f"{group}/{user}" if group else user
+
+    def account(self, submitter: str) -> Account:
+        return self.accounts.of(self.account_name(submitter))
+
+    def tallies(self, *, restart: bool = False) -> dict[str, Tally]:
+        """What each account has now. With `restart` the averages begin anew."""
+        now = asyncio.get_running_loop().time()
+        found: dict[str, Tally] = {}
+        integral: dict[str, float] = {}
+        users: dict[str, set[str]] = {}
+        for submitter, use in list(self._uses.items()):
+            use.add(0.0, 0, now)
+            name = self.account_name(submitter)
+            tally = found.setdefault(name, Tally())
+            tally.running += use.weight
+            tally.jobs += use.slots
+            integral[name] = integral.get(name, 0.0) + use.integral
+            if use.slots:
+                users.setdefault(name, set()).add(parted(submitter)[1])
+            if restart:
+                use.integral = 0.0
+                if not use.slots:
+                    del self._uses[submitter]
+        for submitter, (user, _, wants) in self._jobs.items():
+            if wants:
+                users.setdefault(self.account_name(submitter), set()).add(user if self._over_machines else submitter)
+        elapsed = now - self._at if self._at is not None else 0.0
+        for name, who in users.items():
+            tally = found.setdefault(name, Tally())
+            tally.users = len(who) if self._over_machines else 1
+        for name, amount in integral.items():
+            found[name].average = amount / elapsed if elapsed > 0 else found[name].running
+        return found
+
+    def advance(self) -> None:
+        """Let the time since the last call go by in all accounts."""
+        now, wall = asyncio.get_running_loop().time(), self._outside.wall()
+        if self._at is None:
+            # Since then no negotiator has counted: priorities recover, and nothing is used.
+            gap = max(wall - self._counted, 0.0) if self._counted is not None else 0.0
+            self._at = now
+            self.tallies(restart=True)
+            self.accounts.advance(self.policy, {}, 0.0, wall, gap)
+            return
+        tallies = self.tallies(restart=True)
+        self.accounts.advance(self.policy, tallies, now - self._at, wall)
+        self._at = now
+        if self.policy.trouble and self.policy.trouble != self._told:
+            self._log.warning("a priority expression has no value", extra={"why": self.policy.trouble})
+        self._told = self.policy.trouble
+
+    async def keep(self) -> None:
+        """Advance and save for as long as the negotiator runs."""
+        self.advance()
+        while True:
+            await asyncio.sleep(self.interval)
+            self.advance()
+            await self.save()
+
+    async def save(self) -> None:
+        """Write what has changed; what cannot be written is written the next time."""
+        changed, self.accounts.changed = self.accounts.changed, set()
+        there = [account.to_wire() for name in sorted(changed) if (account := self.accounts.find(name)) is not None]
+        gone = sorted(name for name in changed if self.accounts.find(name) is None)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, self._store.save, there, gone, self._outside.wall())
+        except PoolError as error:
+            self.accounts.changed |= changed
+            self._log.error("accounts are not saved", extra={"why": str(error)})
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+    # -- a cycle -----------------------------------------------------------------------------------------
+
+    def turns(self, wants: Mapping[str, tuple[float, float]], total: float) -> Turns:
+        """Who comes when in a cycle.
+
+        Args:
+            wants: for each submitter how many slots it asks for, and since when its oldest job waits.
+            total: slot weight of the pool.
+        """
+        standing = [
+            Standing(name, self.account(name), self._held_by_account(name), oldest)
+            for name, (_, oldest) in sorted(wants.items())
+        ]
+        inner = self.policy.turns(standing, total)
+        if not self.quotas:
+            return inner
+        return WithinQuotas(inner, self._purses({name: count for name, (count, _) in wants.items()}, total))
+
+    def _held_by_account(self, submitter: str) -> float:
+        if not self._over_machines:
+            return self.held(submitter)
+        name = self.account_name(submitter)
+        return sum(use.weight for other, use in self._uses.items() if self.account_name(other) == name)
+
+    def _purses(self, wants: Mapping[str, float], total: float) -> dict[str, tuple[Purse, ...]]:
+        """What each group may still take: what it is allotted less what it holds, at every level."""
+        held = self.held_by_group()
+        asked = dict(held)
+        for name, count in wants.items():
+            group = parted(name)[0]
+            asked[group] = asked.get(group, 0.0) + count
+        dealt = allot(self.quotas, asked, total)
+        purses: dict[str, Purse] = {}
+        for group in dealt:
+            below = [other for other in dealt if other == group or (group and other.startswith(f"{group}."))]
+            left = sum(dealt[other] - held.get(other, 0.0) for other in below)
+            purses[group] = Purse(group or "users of no group", left)
+        return {
+            name: tuple(purses[group] for group in lineage(parted(name)[0]) or ("",)) for name in wants
+        }
+
+    def held_by_group(self) -> dict[str, float]:
+        """Slot weight that each group's own users hold; "" for those of no group."""
+        found: dict[str, float] = {}
+        for submitter, use in self._uses.items():
+            group = parted(submitter)[0]
+            found[group] = found.get(group, 0.0) + use.weight
+        return found
+
+    def granted(self, submitter: str, weight: float) -> None:
+        """A submitter was matched with a slot."""
+        self.accounts.granted(self.policy, self.account_name(submitter), weight)
+
+    # -- telling -----------------------------------------------------------------------------------------
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Every account with what it has now, the one that goes first in front."""
+        tallies = self.tallies()
+        for name in tallies:
+            self.accounts.of(name)
+        rows = []
+        for account in sorted(self.accounts, key=lambda one: (self.policy.effective(one), one.name)):
+            tally = tallies.get(account.name, Tally())
+            effective = self.policy.effective(account)
+            shown = {"effective": effective, "running": tally.running, "slots": tally.jobs, "wants": tally.users > 0}
+            rows.append(account.to_wire() | shown)
+        return rows
+
+    def groups(self, total: float) -> list[dict[str, Any]]:
+        """Every group with its quota and what it holds, those below included."""
+        held = self.held_by_group()
+        entitlement = entitled(self.quotas, total)
+        return [
+            {
+                "name": quota.name,
+                "share": quota.share,
+                "alone": quota.alone,
+                "entitled": entitlement[quota.name],
+                "held": sum(
+                    weight for name, weight in held.items() if name == quota.name or name.startswith(f"{quota.name}.")
+                ),
+            }
+            for quota in self.quotas
+        ]
+
+
+def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:
+    """What a slot's ad says of who holds it; None where nobody does."""
+    user = ad.value("RemoteUser", None)
+    if not isinstance(user, str) or not user or ad.value("State", None) not in ("Claimed", "Preempting"):
+        return None
+    group = ad.value("RemoteGroup", "")
+    group = group_of(group, quotas) if isinstance(group, str) else ""
+    return Held(
+        grouped(user, group),
+        group,
+        weight_of(ad),
+        parse_limits(ad.value("ConcurrencyLimits", None)) or {},
+    )
+
+
+def weight_of(ad: ClassAd) -> float:
+    """What a slot counts for: its SlotWeight, else its processors, else one."""
+    for name in ("SlotWeight", "Cpus"):
+        weight = _number(ad.value(name, None))
+        if 0 < weight < 1e9:
+            return weight
+    return PLAIN
+
+
+def grouped(submitter: str, group: str) -> str:
+    """A submitter as cycles name it."""
+    return f"{group}/{submitter}" if group else submitter
+
+
+def parted(submitter: str) -> tuple[str, str]:
+    """Group and plain name of a submitter as cycles name it. Neither users nor machines have a slash in their names."""
+    group, slash, plain = submitter.partition("/")
+    return (group, plain) if slash else ("", submitter)
+
+
+def _pairs(text: str, log: logging.Logger) -> Iterable[tuple[str, float]]:
+    """`matlab=10, net.big=3`; what makes no sense is told and left out."""
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, _, number = (part.strip() for part in entry.partition("="))
+        try:
+            most = float(number)
+            if not name or not most >= 0:
+                raise ValueError
+        except ValueError:
+            log.error("a concurrency limit is not taken in", extra={"entry": entry, "way": "write NAME=NUMBER"})
+            continue
+        yield name.lower(), most
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0

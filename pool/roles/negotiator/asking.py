@@ -1,0 +1,139 @@
+"""What submitters want: asked of their schedds, and asked again only when it may have changed.
+
+A schedd that does not answer at once holds nobody up: a cycle waits a moment for it and goes on without it; its answer,
+when it comes, starts another cycle. One that does not answer at all is left out for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.classad import ClassAd
+from pool.policy.negotiation import Request
+from pool.policy.priorities import Quota, group_of
+from pool.roles.links import Links
+from pool.roles.negotiator.accounting import grouped
+from pool.roles.negotiator.market import idle
+from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
+
+#: Trouble that a peer can cause and that must not end a cycle.
+TROUBLE = (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError)
+#: A schedd or startd that does not answer within this many seconds is not there.
+PATIENCE = 10.0
+#: Seconds for which a cycle waits for schedds that are slow to answer.
+MOMENT = 1.0
+#: Seconds for which a schedd that did not answer is not asked again.
+LEFT_OUT = 30.0
+#: Jobs asked for in one cycle from one submitter.
+MOST_REQUESTS = 1_000_000
+#: What matters to a match though no machine speaks of it.
+ALWAYS = ("acctgroup", "concurrencylimits")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is known of one submitter's wishes."""
+
+    ad: ClassAd
+    references: frozenset[str]
+    answer: list[tuple[str, Request]] | None = None
+    task: asyncio.Task[None] | None = None
+    failed: float = field(default=-LEFT_OUT)
+    stale: bool = False
+
+
+class Asking:
+    """The wishes of all submitters.
+
+    Args:
+        late: called when an answer comes that a cycle did not wait for.
+    """
+
+    def __init__(self, links: Links, log: logging.Logger, spawn: Callable[..., Any], late: Callable[[], None]) -> None:
+        self._links = links
+        self._log = log
+        self._spawn = spawn
+        self._late = late
+        self._asked: dict[str, _Asked] = {}
+        self._plain: dict[str, str] = {}
+
+    async def wishes(
+        self, submitters: Mapping[str, ClassAd], references: frozenset[str], quotas: tuple[Quota, ...]
+    ) -> dict[str, list[Request]]:
+        """What each submitter with idle jobs asks for, under the names that cycles have for them."""
+        now = asyncio.get_running_loop().time()
+        references |= frozenset(ALWAYS)
+        for name in [name for name in self._asked if name not in submitters]:
+            self._forget(name)
+        waiting: list[asyncio.Task[None]] = []
+        for name, ad in submitters.items():
+            if not idle(ad):
+                self._forget(name)
+                continue
+            known = self._asked.get(name)
+            fresh = known is not None and known.ad is ad and not known.stale and references <= known.references
+            if known is None or (not fresh and known.task is None):
+                known = self._asked[name] = _Asked(ad, references, failed=known.failed if known else -LEFT_OUT)
+                if now - known.failed >= LEFT_OUT:
+                    known.task = self._spawn(self._ask(name, known), "ask")
+            if known.task is not None:
+                waiting.append(known.task)
+        if waiting:
+            await asyncio.wait(waiting, timeout=MOMENT)
+        found: dict[str, list[Request]] = {}
+        self._plain.clear()
+        for name, known in self._asked.items():
+            for group, request in known.answer or ():
+                as_named = grouped(name, group_of(group, quotas))
+                self._plain[as_named] = name
+                found.setdefault(as_named, []).append(request)
+        return found
+
+    def plain(self, submitter: str) -> str:
+        """The name under which a submitter advertises, for one that cycles have."""
+        return self._plain.get(submitter, submitter)
+
+    def gave(self, submitter: str) -> None:
+        """The submitter was given something: what it wants is less now."""
+        known = self._asked.get(self.plain(submitter))
+        if known is not None:
+            known.stale = True
+
+    def forget_all(self) -> None:
+        """Ask everybody again."""
+        for name in list(self._asked):
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        known = self._asked.pop(name, None)
+        if known is not None and known.task is not None:
+            known.task.cancel()
+
+    async def _ask(self, submitter: str, asked: _Asked) -> None:
+        began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                link = await self._links.to(str(asked.ad.value("ScheddAddress", "")))
+            params = {"submitter": submitter, "limit": MOST_REQUESTS, "references": sorted(asked.references)}
+            answer = await link.call("schedd.requests", params, timeout=PATIENCE)
+            asked.answer = [_request(item) for item in answer["requests"]]
+        except (*TROUBLE, KeyError, ValueError, TypeError) as error:
+            asked.failed = asyncio.get_running_loop().time()
+            self._log.warning("a schedd does not answer", extra={"submitter": submitter, "error": str(error)})
+        finally:
+            asked.task = None
+        if asyncio.get_running_loop().time() - began >= MOMENT:
+            self._late()
+
+
+def _request(item: Mapping[str, Any]) -> tuple[str, Request]:
+    ad = ClassAd.from_wire(item["ad"])
+    group = ad.value("AcctGroup", "")
+    return (
+        group if isinstance(group, str) else "",
+        Request(int(item["number"]), ad, int(item["count"]), float(item["oldest"]), bool(item.get("moving", False))),
+    )

@@ -1,0 +1,138 @@
+"""What the collector says, held by watching it: slots with the keys that open them, and submitters.
+
+While a cycle looks at the picture, what changes is kept back until it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pool.classad import ClassAd
+from pool.policy.matching import Picture
+from pool.roles.negotiator.accounting import Accounting, held_by
+
+#: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
+GIVEN = 30.0
+
+Change = tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]
+
+
+class Market:
+    """Slots and submitters of the pool.
+
+    Args:
+        accounting: told of everything that is held.
+        wake: called when there is something new to negotiate about.
+
+    Attributes:
+        picture: the slots, as the matchmaker sees them.
+        submitters: their ads by name.
+    """
+
+    def __init__(self, accounting: Accounting, wake: Callable[[], None]) -> None:
+        self._accounting = accounting
+        self._wake = wake
+        self.picture = Picture()
+        self.submitters: dict[str, ClassAd] = {}
+        self._keys: dict[str, str] = {}
+        self._shut: set[str] = set()
+        self._open = 0
+        self._given: dict[str, float] = {}
+        self._kept_back: list[Change] | None = None
+        self._weights: dict[str, float] = {}
+        self.weight = 0.0
+
+    # -- learning ----------------------------------------------------------------------------------------
+
+    def learn(self, kind: str, name: str, ad: dict[str, Any] | None, private: dict[str, Any] | None) -> None:
+        """An ad of the collector's has changed, or is gone."""
+        if self._kept_back is not None:
+            self._kept_back.append((kind, name, ad, private))
+        elif kind == "Submitter":
+            self._submitter(name, ClassAd.from_wire(ad) if ad is not None else None)
+        else:
+            self._slot(name, ClassAd.from_wire(ad) if ad is not None else None, private or {})
+
+    def begin_anew(self) -> None:
+        """The collector tells everything again."""
+        self._kept_back = [] if self._kept_back is not None else None
+        for name in list(self.picture.ads()):
+            self._slot(name, None, {})
+        for name in list(self.submitters):
+            self._submitter(name, None)
+        self._accounting.forget_all()
+
+    def hold_still(self) -> None:
+        """Nothing changes from here on until `go_on`."""
+        self._kept_back = []
+
+    def go_on(self) -> None:
+        """Take in what changed meanwhile."""
+        changes, self._kept_back = self._kept_back or [], None
+        for change in changes:
+            self.learn(*change)
+
+    def _submitter(self, name: str, ad: ClassAd | None) -> None:
+        self._accounting.submitter(name, ad)
+        if ad is None:
+            self.submitters.pop(name, None)
+            return
+        self.submitters[name] = ad
+        if idle(ad):
+            self._wake()
+
+    def _slot(self, name: str, ad: ClassAd | None, private: Mapping[str, Any]) -> None:
+        self._given.pop(name, None)
+        self.weight -= self._weights.pop(name, 0.0)
+        if ad is None:
+            self._accounting.slot(name, None)
+            self.picture.drop(name)
+            self._shut.discard(name)
+            self._keys.pop(name, None)
+            return
+        held = held_by(ad, self._accounting.quotas)
+        if held is not None:
+            # As cycles name whoever holds it.
+            ad["RemoteUser"] = held.submitter
+        self._accounting.slot(name, ad)
+        self._weights[name] = weight = self._accounting.weight(ad)
+        self.weight += weight
+        self.picture.put(name, ad)
+        key = private.get("ClaimId")
+        if isinstance(key, str) and key:
+            self._keys[name] = key
+            self._shut.discard(name)
+            self._wake()
+        else:
+            self._keys.pop(name, None)
+            self._shut.add(name)
+
+    # -- asking ------------------------------------------------------------------------------------------
+
+    def key(self, slot: str) -> str:
+        """What opens a slot, empty when nothing does."""
+        return self._keys.get(slot, "")
+
+    @property
+    def any_open(self) -> bool:
+        """Whether there is a slot that may be given away."""
+        return len(self._keys) > len(self._given)
+
+    def gave(self, slot: str, now: float) -> None:
+        """A slot was given away."""
+        self._given[slot] = now
+
+    def withheld(self, now: float) -> set[str]:
+        """The slots that may not be given away: shut ones, and those that were given a moment ago."""
+        for name in [name for name, since in self._given.items() if now - since > GIVEN]:
+            del self._given[name]
+        return self._shut | self._given.keys()
+
+
+def idle(ad: ClassAd) -> int:
+    """How many idle jobs a submitter's ad speaks of."""
+    value = ad.value("IdleJobs", 0)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+

@@ -1,0 +1,104 @@
+"""Matches on their way: the startd is told whom to let in, then the schedd which slots it may claim.
+
+What a dead startd or schedd fails to answer costs the pool that match only: a grant lapses by itself, and the next cycle
+makes another match.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from pool.policy.negotiation import Match, Outcome
+from pool.roles.links import Links
+from pool.roles.negotiator.asking import PATIENCE, TROUBLE
+from pool.roles.negotiator.market import Market
+from pool.wire import Connection
+
+#: Requests whose rejection a schedd is told of at once.
+MOST_REJECTIONS = 1000
+
+
+class Telling:
+    """Tells the two sides of matches."""
+
+    def __init__(self, links: Links, market: Market, log: logging.Logger) -> None:
+        self._links = links
+        self._market = market
+        self._log = log
+
+    async def matches(self, matches: Iterable[tuple[Match, str]]) -> None:
+        """Tell of all matches, each with the name under which its submitter advertises."""
+        now = asyncio.get_running_loop().time()
+        by_startd: dict[str, list[tuple[Match, str]]] = defaultdict(list)
+        for match, submitter in matches:
+            slot = self._market.picture.ad(match.slot)
+            if slot is not None and submitter in self._market.submitters:
+                self._market.gave(match.slot, now)
+                by_startd[str(slot.value("StartdAddress", ""))].append((match, submitter))
+        await asyncio.gather(*(self._startd(address, own) for address, own in by_startd.items()))
+
+    async def rejections(self, submitter: str, when: float, outcome: Outcome, named: Iterable[str]) -> None:
+        """Tell a schedd what a cycle left without a machine, and why."""
+        ad = self._market.submitters.get(submitter)
+        rejected = [
+            [number, str(rejection.why.value) + (f": {rejection.limit}" if rejection.limit else "")]
+            for name in named
+            for number, rejection in outcome.rejections.get(name, {}).items()
+        ]
+        if ad is None or not rejected:
+            return
+        try:
+            link = await self._reach(str(ad.value("ScheddAddress", "")))
+            params = {"submitter": submitter, "time": when, "rejections": rejected[:MOST_REJECTIONS]}
+            await link.call("schedd.rejected", params, timeout=PATIENCE)
+        except TROUBLE as error:
+            self._log.info("a schedd does not hear why its jobs wait", extra={"to": submitter, "error": str(error)})
+
+    async def _startd(self, address: str, matches: list[tuple[Match, str]]) -> None:
+        grants = [self._grant(match, submitter) for match, submitter in matches]
+        try:
+            link = await self._reach(address)
+            answer = await link.call("startd.matched", {"grants": grants}, timeout=PATIENCE)
+            accepted = {place for place in answer["accepted"] if isinstance(place, int)}
+        except (*TROUBLE, KeyError, TypeError) as error:
+            self._log.warning("a startd does not answer", extra={"address": address, "error": str(error)})
+            return
+        by_submitter: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for place, ((match, submitter), grant) in enumerate(zip(matches, grants, strict=True)):
+            slot = self._market.picture.ad(match.slot)
+            if place in accepted and slot is not None:
+                order = {"request": match.request, "startd": address, "ad": slot.to_wire(), **grant}
+                by_submitter[submitter].append(order)
+        await asyncio.gather(*(self._schedd(submitter, own) for submitter, own in by_submitter.items()))
+
+    def _grant(self, match: Match, submitter: str) -> dict[str, Any]:
+        ad = self._market.submitters[submitter]
+        grant: dict[str, Any] = {
+            "slot": match.slot,
+            "claim": self._market.key(match.slot),
+            "count": match.count,
+            "submitter": submitter,
+            "schedd": ad.value("ScheddName", ""),
+            "node": ad.value("Node", ""),
+        }
+        if match.preempts is not None:
+            grant |= {"preempt": True, "why": match.preempts}
+        return grant
+
+    async def _schedd(self, submitter: str, orders: list[dict[str, Any]]) -> None:
+        ad = self._market.submitters.get(submitter)
+        if ad is None:
+            return
+        try:
+            link = await self._reach(str(ad.value("ScheddAddress", "")))
+            await link.call("schedd.matched", {"matches": orders}, timeout=PATIENCE)
+        except TROUBLE as error:
+            self._log.warning("a schedd does not take its matches", extra={"submitter": submitter, "error": str(error)})
+
+    async def _reach(self, address: str) -> Connection:
+        async with asyncio.timeout(PATIENCE):
+            return await self._links.to(address)
