@@ -276,6 +276,7 @@ class Node:
         from pool.shadow.files import OwnedFiles
         from pool.starter.keeper import NativeKeepers
         from pool.store import Store
+        from pool.store.accounts import AccountStore
 
         user = pwd.getpwuid(os.geteuid()).pw_name if self._personal or os.geteuid() != 0 else None
         return Surroundings(
@@ -290,6 +291,7 @@ class Node:
             user=user,
             files=OwnedFiles(user=user),
             store=lambda: Store.open(str(self.state / "spool" / "queue.db")),
+            accounts=lambda: AccountStore.open(str(self.state / "spool" / "accounts.db")),
             sensors=lambda: LinuxSensors(self.state),
             keepers=lambda: NativeKeepers(self.state / "keepers"),
             tell_admin=self._tell_admin,

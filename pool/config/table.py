@@ -208,8 +208,19 @@ _NEGOTIATOR = (
         "",
         "what groups of users may hold: physics=0.5, physics.theory=0.4 alone, chem=20; at most 1 is a share",
     ),
-    _text("CONCURRENCY_LIMITS", "", "how many jobs may hold what they name in concurrency_limits: matlab=10, net.big=3"),
+    _text("CONCURRENCY_LIMITS", "", "how much of what jobs name in concurrency_limits there is: matlab=10, net.big=3"),
     _number("CONCURRENCY_LIMIT_DEFAULT", "1000000", "", "of limits that are not named there"),
+    _flag("RANK_PREEMPTION", "true", "whether a job gives way to one that its machine's RANK prefers (RL 4.3)"),
+    _expression(
+        "PREEMPTION_REQUIREMENTS",
+        "false",
+        "when a job may give way to one of a user with better priority (RL 4.3); MY is the slot, TARGET the new job",
+    ),
+    _expression("PREEMPTION_RANK", "0", "which of several jobs gives way: the one where this is highest (RL 4.3)"),
+    _duration(
+        "PREEMPTION_MINIMUM_RUN", "1 h", "time that a job has had before a better priority may end it", least=0.0
+    ),
+    _number("REMATCH_GAIN", "0", "", "how much more a running job must like another machine to move there (RL 4.1)"),
 )
 
 #: The rows by what reads them, in the order of the documentation.

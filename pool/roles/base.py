@@ -21,6 +21,7 @@ from pool.roles.links import Links
 from pool.shadow.files import FilesOf
 from pool.starter.keeper import Keepers
 from pool.store import Store
+from pool.store.accounts import AccountStore
 from pool.wire import Service
 
 
@@ -37,6 +38,7 @@ class Surroundings:
         user: whom this node runs as; None when it may act for several users.
         files: submit-side file access by user name.
         store: opens the schedd's queue.
+        accounts: opens what the negotiator remembers of users.
         sensors, keepers: made for a startd at its start.
         tell_admin: leaves a message for the administrator (log, and mail where configured).
         mail: sends a notice to a user; returns False where there is no mail here.
@@ -53,6 +55,7 @@ class Surroundings:
     user: str | None
     files: FilesOf
     store: Callable[[], Store]
+    accounts: Callable[[], AccountStore]
     sensors: Callable[[], Sensors]
     keepers: Callable[[], Keepers]
     tell_admin: Callable[[str], None]

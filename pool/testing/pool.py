@@ -30,6 +30,7 @@ from pool.roles.links import Links
 from pool.shadow.files import LocalFiles
 from pool.starter.spec import KeeperSpec
 from pool.store import Store
+from pool.store.accounts import AccountStore
 from pool.testing.faults import Phase, Trap, TrappedDispatcher, Traps
 from pool.testing.keepers import Behaviour, FakeKeepers, FakeMachine, Witness
 from pool.testing.network import MemoryNetwork
@@ -205,6 +206,7 @@ class SimPool:
             user=None,
             files=lambda owner: LocalFiles(inline=True),
             store=lambda: Store.open(str(node.store) if node.store else ":memory:", inline=True),
+            accounts=lambda: AccountStore.open(f"{node.store}.accounts" if node.store else ":memory:"),
             sensors=lambda: node.sensors,
             keepers=lambda: FakeKeepers(node.machine),
             tell_admin=lambda text: None,

@@ -16,7 +16,7 @@ from pool.policy.priorities.accounts import Account, Accounts, Tally
 from pool.policy.priorities.fairshare import FairShare
 from pool.policy.priorities.groups import Quota, QuotaError, allot, group_of, read_quotas
 from pool.policy.priorities.policies import Equal, Policy
-from pool.policy.priorities.turns import LeastTurns, Purse, Standing, Turns, UpDownTurns, WithinQuotas
+from pool.policy.priorities.turns import LeastTurns, Purse, Standing, UpDownTurns, WithinQuotas
 from pool.policy.priorities.updown import UpDown
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "QuotaError",
     "Standing",
     "Tally",
-    "Turns",
     "UpDown",
     "UpDownTurns",
     "WithinQuotas",

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pool.policy.negotiation import Turns
 from pool.policy.priorities.accounts import BEST, Account, Tally
-from pool.policy.priorities.turns import LeastTurns, Standing, Turns
+from pool.policy.priorities.turns import LeastTurns, Standing
 
 HALF_LIFE = 86400.0
 FACTOR = 1000.0

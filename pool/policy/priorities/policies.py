@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from pool.policy.negotiation import Turns
 from pool.policy.priorities.accounts import Account, Tally
-from pool.policy.priorities.turns import LeastTurns, Standing, Turns
+from pool.policy.priorities.turns import LeastTurns, Standing
 
 
 class Policy(Protocol):

@@ -1,7 +1,7 @@
 """From priorities to turns: which submitter takes the next slots, and how many before it is somebody else's turn.
 
-Each kind answers the cycle's three questions (`Turns`): whose turn it is and how much slot weight may be taken in
-it, what was taken, and who wants or fits nothing more.
+Each kind answers the cycle's questions (`pool.policy.negotiation.Turns`): whose turn it is and how much slot weight may
+be taken in it, what was taken, who wants or fits nothing more, and what may be preempted for.
 """
 
 from __future__ import annotations
@@ -10,30 +10,14 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
+from pool.policy.negotiation import Turns
 from pool.policy.priorities.accounts import Account
 
 #: A turn with nobody behind it.
 ALL = 1e9
 #: Less slot weight than this is none.
 TRIFLE = 1e-9
-
-
-class Turns(Protocol):
-    """What a negotiation cycle asks of whoever decides who comes first."""
-
-    def next(self) -> tuple[str, float] | None:
-        """Whose turn it is, and the slot weight it may take before it has to ask again; None when nobody is left."""
-
-    def took(self, submitter: str, weight: float) -> None:
-        """The submitter whose turn it is has taken so much."""
-
-    def done(self, submitter: str) -> None:
-        """The submitter wants or fits nothing more."""
-
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
-        """Whether it may be given one more job of this weight, by preempting another's where that is the question."""
 
 
 @dataclass(slots=True)

@@ -17,8 +17,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
+from pool.policy.negotiation import Turns
 from pool.policy.priorities.accounts import Account, Tally
-from pool.policy.priorities.turns import Standing, Turns, UpDownTurns
+from pool.policy.priorities.turns import Standing, UpDownTurns
 
 #: The papers' expressions and time (EV 2.6).
 INACTIVE = "Users <= 0"

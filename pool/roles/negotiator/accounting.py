@@ -16,7 +16,8 @@ from pool.classad import ClassAd, parse_expr
 from pool.config import Settings
 from pool.errors import PoolError
 from pool.outside import Outside
-from pool.policy.negotiation import Turns, parse_limits
+from pool.policy.negotiation import Turns
+from pool.policy.negotiation.limits import parse_limits
 from pool.policy.priorities import (
     Account,
     Accounts,
@@ -104,7 +105,7 @@ class Accounting:
         else:
             inactive, update = (parse_expr(settings.text(name), syntax="old") for name in ("INACTIVE", "UPDATE_PRIO"))
             self.policy = UpDown(inactive, update, self.interval)
-        self.limits = {name: most for name, most in _pairs(settings.text("CONCURRENCY_LIMITS"), self._log)}
+        self.limits = dict(_pairs(settings.text("CONCURRENCY_LIMITS"), self._log))
         self.default_limit = settings.number("CONCURRENCY_LIMIT_DEFAULT")
         try:
             self.quotas = read_quotas(settings.text("GROUP_QUOTAS"))
@@ -247,7 +248,17 @@ class Accounting:
 
     # -- a cycle -----------------------------------------------------------------------------------------
 
-    def turns(self, wants: Mapping[str, tuple[float, float]], total: float) -> Turns:
+    @property
+    def holders(self) -> set[str]:
+        """Submitters that hold slots."""
+        return {submitter for submitter, use in self._uses.items() if use.slots}
+
+    @property
+    def newcomer(self) -> float:
+        """The effective priority of somebody who is not known."""
+        return self.policy.effective(Account(""))
+
+    def turns(self, wants: Mapping[str, tuple[float, float]], total: float) -> CountedTurns:
         """Who comes when in a cycle.
 
         Args:
@@ -259,9 +270,9 @@ class Accounting:
             for name, (_, oldest) in sorted(wants.items())
         ]
         inner = self.policy.turns(standing, total)
-        if not self.quotas:
-            return inner
-        return WithinQuotas(inner, self._purses({name: count for name, (count, _) in wants.items()}, total))
+        if self.quotas:
+            inner = WithinQuotas(inner, self._purses({name: count for name, (count, _) in wants.items()}, total))
+        return CountedTurns(inner)
 
     def _held_by_account(self, submitter: str) -> float:
         if not self._over_machines:
@@ -329,6 +340,35 @@ class Accounting:
             }
             for quota in self.quotas
         ]
+
+
+class CountedTurns:
+    """Turns of others, with what each submitter took in them.
+
+    Attributes:
+        taken: slot weight by submitter.
+    """
+
+    def __init__(self, inner: Turns) -> None:
+        self._inner = inner
+        self.taken: dict[str, float] = {}
+
+    def next(self) -> tuple[str, float] | None:
+        """As the inner ones."""
+        return self._inner.next()
+
+    def took(self, submitter: str, weight: float) -> None:
+        """Counted, and passed on."""
+        self.taken[submitter] = self.taken.get(submitter, 0.0) + weight
+        self._inner.took(submitter, weight)
+
+    def done(self, submitter: str) -> None:
+        """As the inner ones."""
+        self._inner.done(submitter)
+
+    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+        """As the inner ones."""
+        return self._inner.allows(submitter, weight, preempting=preempting)
 
 
 def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:

@@ -10,12 +10,13 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.matching import Picture
-from pool.roles.negotiator.accounting import Accounting, held_by
+from pool.roles.negotiator.accounting import Accounting, held_by, weight_of
 
 #: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
 GIVEN = 30.0
 
 Change = tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]
+ANEW: Change = ("", "", None, None)
 
 
 class Market:
@@ -37,11 +38,9 @@ class Market:
         self.submitters: dict[str, ClassAd] = {}
         self._keys: dict[str, str] = {}
         self._shut: set[str] = set()
-        self._open = 0
         self._given: dict[str, float] = {}
         self._kept_back: list[Change] | None = None
         self._weights: dict[str, float] = {}
-        self.weight = 0.0
 
     # -- learning ----------------------------------------------------------------------------------------
 
@@ -49,6 +48,8 @@ class Market:
         """An ad of the collector's has changed, or is gone."""
         if self._kept_back is not None:
             self._kept_back.append((kind, name, ad, private))
+        elif (kind, name) == ANEW[:2]:
+            self.begin_anew()
         elif kind == "Submitter":
             self._submitter(name, ClassAd.from_wire(ad) if ad is not None else None)
         else:
@@ -56,8 +57,10 @@ class Market:
 
     def begin_anew(self) -> None:
         """The collector tells everything again."""
-        self._kept_back = [] if self._kept_back is not None else None
-        for name in list(self.picture.ads()):
+        if self._kept_back is not None:
+            self._kept_back = [ANEW]
+            return
+        for name in list(self.picture.ads):
             self._slot(name, None, {})
         for name in list(self.submitters):
             self._submitter(name, None)
@@ -78,13 +81,15 @@ class Market:
         if ad is None:
             self.submitters.pop(name, None)
             return
+        before = self.submitters.get(name)
         self.submitters[name] = ad
-        if idle(ad):
+        # That a submitter wants less is no news; `Demand` counts how often it came to want more.
+        if idle(ad) and (before is None or before.value("Demand", None) != ad.value("Demand", 0)):
             self._wake()
 
     def _slot(self, name: str, ad: ClassAd | None, private: Mapping[str, Any]) -> None:
         self._given.pop(name, None)
-        self.weight -= self._weights.pop(name, 0.0)
+        self._weights.pop(name, None)
         if ad is None:
             self._accounting.slot(name, None)
             self.picture.drop(name)
@@ -96,17 +101,23 @@ class Market:
             # As cycles name whoever holds it.
             ad["RemoteUser"] = held.submitter
         self._accounting.slot(name, ad)
-        self._weights[name] = weight = self._accounting.weight(ad)
-        self.weight += weight
+        self._weights[name] = weight_of(ad)
         self.picture.put(name, ad)
         key = private.get("ClaimId")
         if isinstance(key, str) and key:
+            # A taken slot may be preempted, but that it is taken is no reason to look for somebody who would.
+            if held is None and self._keys.get(name) != key:
+                self._wake()
             self._keys[name] = key
             self._shut.discard(name)
-            self._wake()
         else:
             self._keys.pop(name, None)
             self._shut.add(name)
+
+    @property
+    def weight(self) -> float:
+        """Slot weight of the whole pool."""
+        return sum(self._weights.values())
 
     # -- asking ------------------------------------------------------------------------------------------
 

@@ -1,36 +1,38 @@
-"""The negotiator: matches submitters' requests with free slots, when something changed (A7, EV 3.5, RL 3.2.2).
+"""The negotiator role: when a cycle is due, and what is asked of the negotiator itself (A7, EV 3.5, RL 3.2.2).
 
-It holds the collector's picture by watching it, so that nothing is asked for twice. A cycle begins a short settling
-time after a submitter has idle jobs and a slot is free, and at least every five minutes. A match is told to the
-startd first (whom to let in, with which claim id, how often), then to the schedd, which claims the slot by itself.
-What a dead startd or schedd fails to answer costs the pool that match only; the next cycle makes another.
+A cycle begins a short settling time after there is something new: idle jobs, or a slot that may be given away; and at
+least every five minutes, since expressions can depend on the time. After a cycle the next one waits as long as that one
+took, so that a storm of submits is not a storm of cycles.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pool.classad import ClassAd
-from pool.policy.matching import Picture
-from pool.policy.negotiation import EqualTurns, Match, Outcome, Request, Terms, cycle
+from pool.classad import ClassAd, parse_expr
+from pool.errors import PoolError
+from pool.policy.negotiation import Outcome, Request, Terms, cycle
 from pool.policy.why.findings import Cycle, Finding
 from pool.policy.why.machine import Wish
+from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.explaining import Explaining
-from pool.wire import Call, Connection, ConnectionLost, DeadlineExceeded, RemoteError, Right, method
+from pool.roles.negotiator.accounting import Accounting
+from pool.roles.negotiator.asking import TROUBLE, Asking
+from pool.roles.negotiator.market import Market, idle
+from pool.roles.negotiator.telling import Telling
+from pool.wire import Call, Right, method
 from pool.wire.shapes import TEXTS
 
 FIRST_RETRY = 0.05
 LONGEST_RETRY = 10.0
-#: A schedd or startd that does not answer within this many seconds is left out of the cycle.
-PATIENCE = 10.0
-#: Jobs asked for in one cycle from one submitter.
-MOST_REQUESTS = 100_000
-#: Trouble that a peer can cause and that must not end a cycle.
-TROUBLE = (ConnectionLost, DeadlineExceeded, RemoteError, OSError, TimeoutError)
+#: A cycle over so many pairs of slot and request is left to a thread; a smaller one is over in milliseconds.
+SMALL = 2000
+#: The longest pause between two cycles when there is something to do, seconds.
+LONGEST_PAUSE = 5.0
 
 
 class Negotiator(Role):
@@ -39,16 +41,93 @@ class Negotiator(Role):
     name: ClassVar[str] = "negotiator"
 
     async def start(self) -> None:
-        self._picture = Picture()
-        self._claims: dict[str, dict[str, Any]] = {}
-        self._free: set[str] = set()
-        self._submitters: dict[str, ClassAd] = {}
+        given = self.given
         self._wake = asyncio.Event()
+        self.accounting = Accounting(self.settings, self.outside, given.accounts(), self.log)
+        self.market = Market(self.accounting, self._wake.set)
+        self._asking = Asking(given.links, self.log, self.spawn, self._wake.set)
+        self._telling = Telling(given.links, self.market, self.log)
+        self._advertiser = Advertiser(
+            given.links,
+            given.collector,
+            self.outside,
+            self.settings.number("UPDATE_INTERVAL"),
+            self.settings.number("AD_LIFETIME"),
+            self.log,
+            given.instance,
+        )
         self._cycles = 0
+        self._cost = 0.0
+        self._matched = 0
         self._last: tuple[float, dict[str, list[Request]], Outcome] | None = None
         self._explaining = Explaining(self, self.outside)
         self.spawn(self._watch(), "watch")
         self.spawn(self._cycle_when_due(), "cycles")
+        self.spawn(self.accounting.keep(), "accounts")
+        self.spawn(self._advertiser.run(), "advertise")
+        self._advertiser.publish("Negotiator", given.node, self.own_ad())
+
+    async def stop(self, *, handover: bool) -> None:
+        self.accounting.advance()
+        await self.accounting.save()
+        try:
+            async with asyncio.timeout(2.0):
+                await self._advertiser.farewell()
+        except (*TROUBLE, PoolError):
+            pass
+        await super().stop(handover=handover)
+        self.accounting.close()
+
+    async def die(self) -> None:
+        await super().die()
+        self.accounting.close()
+
+    def reload(self, settings: Any) -> None:
+        super().reload(settings)
+        self.accounting.configure(settings)
+        self._asking.forget_all()
+        self._wake.set()
+
+    # -- users -------------------------------------------------------------------------------------------
+
+    @method(Right.READ)
+    async def priorities(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Everybody's standing: {} -> {policy, accounts, groups, weight}, whoever goes first in front."""
+        accounting = self.accounting
+        return {
+            "policy": accounting.policy.name,
+            "accounts": accounting.listed(),
+            "groups": accounting.groups(self.market.weight),
+            "weight": self.market.weight,
+        }
+
+    @method(
+        Right.ADMINISTER,
+        takes={
+            "user": str,
+            "factor": int | float | None,
+            "priority": int | float | None,
+            "reset": bool | None,
+            "forget": bool | None,
+        },
+    )
+    async def set_priority(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Change an account: {user, factor, priority, reset, forget} -> {account}. On disk when answered."""
+        accounts, user = self.accounting.accounts, str(params["user"])
+        if (params.get("reset") or params.get("forget")) and accounts.find(user) is None:
+            raise PoolError(f"there is no account {user}", hint="`poolnode userprio` lists them")
+        try:
+            if params.get("factor") is not None or params.get("priority") is not None:
+                accounts.set(user, factor=params.get("factor"), real=params.get("priority"))
+        except ValueError as error:
+            raise PoolError(f"cannot change the priority of {user}: {error}") from error
+        if params.get("reset"):
+            accounts.reset(user)
+        if params.get("forget"):
+            accounts.forget(user)
+        await self.accounting.save()
+        account = accounts.find(user)
+        return {"account": account.to_wire() if account is not None else None}
 
     # -- why ---------------------------------------------------------------------------------------------
 
@@ -65,7 +144,7 @@ class Negotiator(Role):
     @property
     def slots(self) -> Mapping[str, ClassAd]:
         """The ads of all slots, as advertised."""
-        return self._picture.ads
+        return self.market.picture.ads
 
     def wishes(self) -> list[Wish]:
         """The kinds of idle jobs that were asked for last."""
@@ -84,8 +163,11 @@ class Negotiator(Role):
         if self._last is None:
             return []
         when, requests, outcome = self._last
-        asked = next((one for one in requests.get(submitter, ()) if one.number == request), None)
-        left = outcome.unmatched.get(submitter, {}).get(request, 0)
+        asked, left = None, 0
+        for name, own in requests.items():
+            if self._asking.plain(name) == submitter:
+                asked = next((one for one in own if one.number == request), asked)
+                left = max(left, outcome.unmatched.get(name, {}).get(request, 0))
         every = self.settings.number("NEGOTIATION_INTERVAL")
         return [Cycle(when, asked is not None, asked.count - left if asked else 0, "", every)]
 
@@ -97,40 +179,15 @@ class Negotiator(Role):
             try:
                 link = await self.given.links.to(self.given.collector)
                 stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter"], "private": True})
-                self._picture.clear()
-                self._claims.clear()
-                self._free.clear()
-                self._submitters.clear()
+                self.market.begin_anew()
                 async for items in stream:
                     retry = FIRST_RETRY
                     for kind, name, ad, private in items:
-                        self._learn(kind, name, ad, private)
+                        self.market.learn(kind, name, ad, private)
             except TROUBLE as error:
                 self.log.info("the collector is out of reach", extra={"error": str(error)})
             await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
-
-    def _learn(self, kind: str, name: str, ad: dict[str, Any] | None, private: dict[str, Any] | None) -> None:
-        if kind == "Submitter":
-            if ad is None:
-                self._submitters.pop(name, None)
-            else:
-                self._submitters[name] = ClassAd.from_wire(ad)
-                if ad.get("IdleJobs", 0):
-                    self._wake.set()
-            return
-        if ad is None:
-            self._picture.drop(name)
-            self._claims.pop(name, None)
-            self._free.discard(name)
-            return
-        self._picture.put(name, ClassAd.from_wire(ad))
-        self._claims[name] = private or {}
-        if ad.get("State") == "Unclaimed" and self._claims[name].get("ClaimId"):
-            self._free.add(name)
-            self._wake.set()
-        else:
-            self._free.discard(name)
 
     # -- cycles ------------------------------------------------------------------------------------------
 
@@ -141,107 +198,86 @@ class Negotiator(Role):
                     await self._wake.wait()
             except TimeoutError:
                 pass
-            await asyncio.sleep(self.settings.number("NEGOTIATION_SETTLE"))
+            await asyncio.sleep(max(self.settings.number("NEGOTIATION_SETTLE"), min(self._cost, LONGEST_PAUSE)))
             self._wake.clear()
-            if self._free and any(self._idle(ad) for ad in self._submitters.values()):
+            if self.market.any_open and any(idle(ad) for ad in self.market.submitters.values()):
                 await self._negotiate()
 
-    @staticmethod
-    def _idle(ad: ClassAd) -> int:
-        value = ad.value("IdleJobs", 0)
-        return value if isinstance(value, int) else 0
-
     async def _negotiate(self) -> None:
-        self._cycles += 1
+        began = asyncio.get_running_loop().time()
+        market, accounting = self.market, self.accounting
+        references = market.picture.references()
+        requests = await self._asking.wishes(dict(market.submitters), references, accounting.quotas)
+        if not requests:
+            return
         now = self.outside.wall()
-        references = sorted(self._picture.references())
-        wanting = {name: ad for name, ad in self._submitters.items() if self._idle(ad)}
-        answers = await asyncio.gather(*(self._ask(name, ad, references) for name, ad in wanting.items()))
-        requests = {name: found for name, (found, _) in zip(wanting, answers, strict=True) if found}
-        running = {name: count for name, (_, count) in zip(wanting, answers, strict=True) if name in requests}
-        oldest = {name: min(request.oldest for request in own) for name, own in requests.items()}
-        withheld = [name for name in self._claims if name not in self._free]
-        terms = Terms(rank_preemption=False)  # no startd gives a claim up for another yet
-        outcome = cycle(self._picture, requests, EqualTurns(running, oldest), terms, now, withheld)
+        turns = accounting.turns(
+            {
+                name: (float(sum(request.count for request in own)), min(request.oldest for request in own))
+                for name, own in requests.items()
+            },
+            market.weight,
+        )
+        withheld = market.withheld(asyncio.get_running_loop().time())
+        work = functools.partial(cycle, market.picture, requests, turns, self._terms(requests), now, withheld)
+        if len(market.picture) * sum(map(len, requests.values())) <= SMALL:
+            outcome = work()
+        else:
+            market.hold_still()
+            try:
+                outcome = await asyncio.get_running_loop().run_in_executor(None, work)
+            finally:
+                market.go_on()
+        self._cycles += 1
+        self._matched += len(outcome.matches)
         self._last = (now, requests, outcome)
+        for submitter, weight in turns.taken.items():
+            accounting.granted(submitter, weight)
+            self._asking.gave(submitter)
+        plain = {name: self._asking.plain(name) for name in requests}
         if outcome.matches:
-            await self._tell(outcome.matches, wanting)
+            await self._telling.matches((match, plain[match.submitter]) for match in outcome.matches)
+        await self._say_why(now, outcome, plain)
+        self._cost = asyncio.get_running_loop().time() - began
+        self._advertiser.publish("Negotiator", self.given.node, self.own_ad())
         self.log.debug("cycle", extra={"number": self._cycles, "matches": len(outcome.matches)})
 
-    async def _ask(self, submitter: str, ad: ClassAd, references: list[str]) -> tuple[list[Request], int]:
-        """What a submitter wants now, and how many slots it has."""
-        address = ad.value("ScheddAddress", "")
-        try:
-            link = await self._reach(str(address))
-            answer = await link.call(
-                "schedd.requests",
-                {"submitter": submitter, "limit": MOST_REQUESTS, "references": references},
-                timeout=PATIENCE,
-            )
-        except TROUBLE as error:
-            self.log.warning("a schedd does not answer", extra={"submitter": submitter, "error": str(error)})
-            return [], 0
-        requests = [
-            Request(int(item["number"]), ClassAd.from_wire(item["ad"]), int(item["count"]), float(item["oldest"]))
-            for item in answer["requests"]
-        ]
-        return requests, int(answer["running"])
+    async def _say_why(self, now: float, outcome: Outcome, plain: Mapping[str, str]) -> None:
+        names: dict[str, list[str]] = {}
+        for name in outcome.rejections:
+            names.setdefault(plain[name], []).append(name)
+        telling = self._telling
+        await asyncio.gather(*(telling.rejections(submitter, now, outcome, own) for submitter, own in names.items()))
 
-    async def _reach(self, address: str) -> Connection:
-        async with asyncio.timeout(PATIENCE):
-            return await self.given.links.to(address)
+    def _terms(self, requests: Mapping[str, list[Request]]) -> Terms:
+        accounting, settings = self.accounting, self.settings
+        known = set(requests) | accounting.holders
+        return Terms(
+            preemption_requirements=parse_expr(settings.text("PREEMPTION_REQUIREMENTS"), syntax="old"),
+            preemption_rank=parse_expr(settings.text("PREEMPTION_RANK"), syntax="old"),
+            rank_preemption=settings.flag("RANK_PREEMPTION"),
+            minimum_run=settings.number("PREEMPTION_MINIMUM_RUN"),
+            moving_gain=settings.number("REMATCH_GAIN"),
+            priorities={name: accounting.policy.effective(accounting.account(name)) for name in known},
+            default_priority=accounting.newcomer,
+            in_use={name: accounting.held(name) for name in known},
+            groups={name: group for name in known if (group := name.partition("/")[0]) != name},
+            limits=accounting.limits,
+            limits_in_use=accounting.limits_in_use,
+            default_limit=accounting.default_limit,
+        )
 
-    async def _tell(self, matches: list[Match], submitters: dict[str, ClassAd]) -> None:
-        by_startd: dict[str, list[Match]] = defaultdict(list)
-        for match in matches:
-            by_startd[self._startd_of(match.slot)].append(match)
-        await asyncio.gather(*(self._tell_startd(address, own, submitters) for address, own in by_startd.items()))
-
-    def _startd_of(self, slot: str) -> str:
-        ad = self._picture.ad(slot)
-        return str(ad.value("StartdAddress", "")) if ad else ""
-
-    async def _tell_startd(self, address: str, matches: list[Match], submitters: dict[str, ClassAd]) -> None:
-        granted: list[dict[str, Any]] = []
-        for match in matches:
-            submitter = submitters[match.submitter]
-            granted.append(
-                {
-                    "slot": match.slot,
-                    "claim": self._claims.get(match.slot, {}).get("ClaimId", ""),
-                    "count": match.count,
-                    "submitter": match.submitter,
-                    "schedd": submitter.value("ScheddName", ""),
-                    "node": submitter.value("Node", ""),
-                }
-            )
-            self._free.discard(match.slot)
-        try:
-            link = await self._reach(address)
-            answer = await link.call("startd.matched", {"grants": granted}, timeout=PATIENCE)
-        except TROUBLE as error:
-            self.log.warning("a startd does not answer", extra={"address": address, "error": str(error)})
-            return
-        accepted = set(answer["accepted"])  # positions in what was sent
-        by_schedd: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for place, (match, grant) in enumerate(zip(matches, granted, strict=True)):
-            if place not in accepted:
-                continue
-            ad = self._picture.ad(match.slot)
-            by_schedd[match.submitter].append(
-                {
-                    "request": match.request,
-                    "slot": match.slot,
-                    "claim": grant["claim"],
-                    "count": match.count,
-                    "startd": address,
-                    "submitter": match.submitter,
-                    "ad": ad.to_wire() if ad else {},
-                }
-            )
-        for name, own in by_schedd.items():
-            try:
-                link = await self._reach(str(submitters[name].value("ScheddAddress", "")))
-                await link.call("schedd.matched", {"matches": own}, timeout=PATIENCE)
-            except TROUBLE as error:
-                self.log.warning("a schedd does not take its matches", extra={"submitter": name, "error": str(error)})
+    def own_ad(self) -> dict[str, Any]:
+        """What the pool is told of this negotiator."""
+        return {
+            "MyType": "Negotiator",
+            "Name": self.given.node,
+            "NegotiatorAddress": self.given.address,
+            "PriorityPolicy": self.accounting.policy.name,
+            "PriorityTrouble": self.accounting.policy.trouble,
+            "Cycles": self._cycles,
+            "Matches": self._matched,
+            "LastCycleDuration": round(self._cost, 6),
+            "LastCycleTime": self._last[0] if self._last is not None else 0,
+            "LastCycleSlots": self._last[2].machines if self._last is not None else 0,
+        }

@@ -1,7 +1,7 @@
 """Matches on their way: the startd is told whom to let in, then the schedd which slots it may claim.
 
-What a dead startd or schedd fails to answer costs the pool that match only: a grant lapses by itself, and the next cycle
-makes another match.
+What a dead startd or schedd fails to answer costs the pool that match only: a grant lapses by itself, and the next
+cycle makes another match.
 """
 
 from __future__ import annotations

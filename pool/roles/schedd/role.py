@@ -104,6 +104,7 @@ class Submitters:
                     "MyType": "Submitter",
                     "Name": name,
                     "Owner": owner,
+                    "User": f"{owner}@{self._schedd.settings.text('UID_DOMAIN')}",
                     "Node": given.node,
                     "ScheddName": given.node,
                     "ScheddAddress": given.address,

@@ -106,6 +106,8 @@ class SlotAds:
             limits = claim.ad.value("ConcurrencyLimits", None, target=ClassAd.from_wire(wire))
         if isinstance(limits, str):
             held["ConcurrencyLimits"] = limits
+        if isinstance(group := claim.ad_wire.get("AcctGroup"), str):
+            held["RemoteGroup"] = group
         return held
 
     def _rank(self, slot: Slot, claim: Claim, wire: Wire) -> float:
