@@ -20,12 +20,15 @@ class Outside:
 
     Attributes:
         wall: seconds since 1970-01-01 UTC. May jump; never used to measure how long something took.
+        ticks: seconds from some moment on, to measure how long something took where that is finer than a turn of the
+            loop, whose own time stands still within one.
         chance: the source of every random choice that is not a secret.
         secret: returns that many random bytes as hexadecimal text, for claim ids and tokens.
         cpu: processor seconds (user, system) this process has used so far, for leverage accounting (EV 2.8).
     """
 
     wall: Callable[[], float] = time.time
+    ticks: Callable[[], float] = time.perf_counter
     chance: random.Random = field(default_factory=random.Random)
     secret: Callable[[int], str] = secrets.token_hex
     cpu: Callable[[], float] = time.process_time

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from pool.outside import Outside
 from pool.store import reading
 from pool.store.apply import Result
 from pool.store.changes import Change, EventRow, HistoryRow, Loaded, UsageRow
@@ -27,21 +28,22 @@ T = TypeVar("T")
 class Store:
     """An open store. Make it with `open`; use it from one event loop."""
 
-    def __init__(self, session: Session, lock: StoreLock | None, inline: bool) -> None:
+    def __init__(self, session: Session, lock: StoreLock | None, writer: GroupWriter | InlineWriter) -> None:
         self._session = session
         self._lock = lock
-        self._writer: GroupWriter | InlineWriter = InlineWriter(session) if inline else GroupWriter(session)
-        self._inline = inline
+        self._writer = writer
+        self._inline = isinstance(writer, InlineWriter)
         self._readers: ThreadPoolExecutor | None = None
         self._reading: sqlite3.Connection | None = None
         self._closed = False
 
     @classmethod
-    def open(cls, path: str, *, inline: bool = False) -> Store:
+    def open(cls, path: str, *, inline: bool = False, ticks: Callable[[], float] = Outside().ticks) -> Store:
         """Open or make the store at `path`; ':memory:' makes one that is gone when it is closed.
 
         Args:
-            inline: commit in the caller instead of in a thread, for loops whose clock is virtual.
+            inline: commit in the caller, always, for loops whose clock is virtual.
+            ticks: seconds, to measure how quick the disk is.
 
         Raises:
             StoreBusy: another schedd works on it.
@@ -49,10 +51,12 @@ class Store:
         """
         path = str(path)
         if path == ":memory:":
-            return cls(Session(path), None, True)
+            session = Session(path)
+            return cls(session, None, InlineWriter(session))
         lock = StoreLock(path)
         try:
-            return cls(Session(path), lock, inline)
+            session = Session(path)
+            return cls(session, lock, InlineWriter(session) if inline else GroupWriter(session, ticks))
         except BaseException:
             lock.release()
             raise
@@ -76,8 +80,11 @@ class Store:
         except sqlite3.Error as error:
             raise from_sqlite(error, "read store", self.path) from error
 
-    async def write(self, *changes: Change) -> list[Result]:
+    async def write(self, *changes: Change, within: float = 0.0) -> list[Result]:
         """Make the changes durable, all or none.
+
+        Args:
+            within: seconds for which they may wait for other changes to be written with.
 
         Returns:
             One result for each change: the event's number for AddEvent, rows forgotten for Trim, else None.
@@ -90,7 +97,7 @@ class Store:
             raise StoreError(f"cannot write store {self.path}: it is closed")
         if not changes:
             return []
-        return await self._writer.submit(changes)
+        return await self._writer.submit(changes, within)
 
     async def history(
         self,

@@ -1,10 +1,14 @@
 """Group commit: many awaiting callers, one transaction, one synchronisation of the disk.
 
 Two writers with one interface. `GroupWriter` is for a running node. Small batches are written into the open
-transaction right on the event loop, a few microseconds a change, and only the commit, which waits for the
-disk, goes to the one writer thread: handing every statement to the thread would make it ask for the
-interpreter's lock once a statement, and under load each asking costs up to five milliseconds. Large batches
-go to the thread as a whole. While a commit is under way, further calls gather for the next.
+transaction right on the event loop, a few microseconds a change. Only the commit waits for the disk, and where it is
+made depends on the disk: one that answers in a fraction of a millisecond, as most do today, is waited for on the
+loop, because handing the commit to a thread and hearing of its end takes about as long again. With a disk that is
+slower, or has become so, commits go to the one writer thread, and meanwhile further calls gather for the next. Large
+batches go to the thread as a whole. (Small ones do not: a thread asks for the interpreter's lock once a statement,
+and under load each asking costs up to five milliseconds.)
+
+A write that nobody hurries for waits a while for one to go along with, so that it costs no synchronisation of its own.
 
 `InlineWriter` commits in the caller, before `submit` returns: for a loop with virtual time, where a thread's
 progress would not be counted, and for stores in memory.
@@ -18,6 +22,7 @@ import asyncio
 import queue
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pool.store.apply import Result
@@ -32,6 +37,8 @@ _SMALL_CLUSTER = 2000  # differing processes of a cluster that are still packed 
 # given it (measured: 10 s with slices of 2 ms and the usual interval of 5 ms; 10 ms with this one).
 _SWITCH_INTERVAL = 0.0005
 _BATCH = 4000  # changes in one transaction, unless a single call has more
+_QUICK = 0.001  # seconds in which a commit is waited for on the loop
+_RECENT = 8  # commits over which their time is averaged: one that takes long is followed by a dozen in the thread
 
 
 class _Call(NamedTuple):
@@ -52,7 +59,7 @@ def _is_long(change: Change) -> bool:
     return isinstance(change, (RemoveCluster, Trim))
 
 
-def _settle(calls: list[_Call], outcomes: list[Outcome]) -> None:
+def _settle(calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:
     for call, outcome in zip(calls, outcomes, strict=True):
         if call.future.done():
             continue
@@ -68,7 +75,7 @@ class InlineWriter:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def submit(self, changes: tuple[Change, ...]) -> asyncio.Future[list[Result]]:
+    def submit(self, changes: tuple[Change, ...], within: float = 0.0) -> asyncio.Future[list[Result]]:
         """Write at once; the future is done when this returns."""
         call = _Call(changes, asyncio.get_running_loop().create_future())
         _settle([call], self._session.write_batch([changes]))
@@ -82,13 +89,21 @@ class InlineWriter:
 
 
 class GroupWriter:
-    """Commits in a thread of its own, many calls at a time."""
+    """Commits many calls at a time.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        ticks: seconds, to measure how long a commit takes.
+    """
+
+    def __init__(self, session: Session, ticks: Callable[[], float]) -> None:
         self._session = session
+        self._ticks = ticks
+        self._commit_time = _QUICK  # not known: the first is made in the thread
         self._waiting: list[_Call] = []
-        self._flush_planned = False
+        self._pressing = False
+        self._planned = False
         self._under_way = False
+        self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -97,20 +112,26 @@ class GroupWriter:
         self._thread = threading.Thread(target=self._serve, name="store-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, changes: tuple[Change, ...]) -> asyncio.Future[list[Result]]:
-        """Queue the changes; the future is done when they are on disk."""
+    def submit(self, changes: tuple[Change, ...], within: float = 0.0) -> asyncio.Future[list[Result]]:
+        """Queue the changes; the future is done when they are on disk.
+
+        Args:
+            within: seconds for which another write to go along with is waited for.
+        """
         loop = asyncio.get_running_loop()
         call = _Call(changes, loop.create_future())
         self._waiting.append(call)
-        if not (self._under_way or self._flush_planned):
-            # At the end of this turn of the loop, so that all who write in this turn share the commit.
-            self._flush_planned = True
-            self._idle.clear()
-            loop.call_soon(self._flush, loop)
+        self._idle.clear()
+        if not within:
+            self._press(loop)
+        elif self._timer is None or self._timer.when() > loop.time() + within:
+            self._wait_until(loop.time() + within, loop)
         return call.future
 
     async def close(self) -> None:
         """Wait until everything submitted has been settled, then end the thread."""
+        if self._waiting:
+            self._press(asyncio.get_running_loop())
         await self._idle.wait()
         self.abandon()
         self._thread.join()
@@ -119,21 +140,42 @@ class GroupWriter:
         """End the thread after what it does now, without settling what waits."""
         self._jobs.put(None)
 
+    def _press(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write what waits: at the end of this turn of the loop, so that all who write in it share the commit."""
+        self._pressing = True
+        if not (self._under_way or self._planned):
+            self._planned = True
+            loop.call_soon(self._flush, loop)
+
+    def _wait_until(self, due: float | None, loop: asyncio.AbstractEventLoop) -> None:
+        """Write what waits at that time; None for what is not waiting any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if due is None else loop.call_at(due, self._press, loop)
+
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._flush_planned = False
+        self._planned = False
+        self._wait_until(None, loop)
         calls, total, long = self._take()
-        if not calls:
-            self._idle.set()
-            return
         self._under_way = True
         mark = self._session.applier.mark()
         staged = None
         if total <= _ON_LOOP and not long:
             try:
                 staged = self._session.stage([call.changes for call in calls])
+                if self._commit_time < _QUICK:
+                    self._commit(mark)
+                    self._finished(loop, calls, staged)
+                    return
             except StoreError:
-                pass  # the thread tries each call for itself
+                staged = None  # the thread tries each call for itself
         self._jobs.put(_Job(calls, staged, mark, loop))
+
+    def _commit(self, mark: tuple[int, int]) -> None:
+        """Commit, and take in how long that takes here."""
+        began = self._ticks()
+        self._session.commit(mark)
+        self._commit_time += (self._ticks() - began - self._commit_time) / _RECENT
 
     def _take(self) -> tuple[list[_Call], int, bool]:
         total, long, taken = 0, False, 0
@@ -144,13 +186,14 @@ class GroupWriter:
             total += len(call.changes)
             long = long or any(_is_long(change) for change in call.changes)
         calls, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        self._pressing = bool(self._waiting)
         return calls, total, long
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
             outcomes = self._carry_out(job)
             try:
-                job.loop.call_soon_threadsafe(self._finished, job, outcomes)
+                job.loop.call_soon_threadsafe(self._finished, job.loop, job.calls, outcomes)
             except RuntimeError:
                 return  # the loop was closed: nobody waits any more
 
@@ -160,7 +203,7 @@ class GroupWriter:
             if job.staged is None:
                 return self._session.write_batch(batch)
             try:
-                self._session.commit(job.mark)
+                self._commit(job.mark)
             except StoreError:
                 return self._session.write_each(batch)
             return list(job.staged)
@@ -168,12 +211,13 @@ class GroupWriter:
             error = StoreError(f"cannot write store {self._session.path}: {type(defect).__name__}: {defect}")
             return [error] * len(job.calls)
 
-    def _finished(self, job: _Job, outcomes: list[Outcome]) -> None:
+    def _finished(
+        self, loop: asyncio.AbstractEventLoop, calls: Sequence[_Call], outcomes: Sequence[Outcome]
+    ) -> None:
         self._under_way = False
-        _settle(job.calls, outcomes)
-        if self._waiting:
+        _settle(calls, outcomes)
+        if self._pressing:
             # Those just answered may write again in this turn: let them come along.
-            self._flush_planned = True
-            job.loop.call_soon(self._flush, job.loop)
-        else:
+            self._press(loop)
+        elif not self._waiting:
             self._idle.set()

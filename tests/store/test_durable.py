@@ -30,10 +30,12 @@ from pool.store import (
 )
 from pool.store.schema import MIGRATIONS, migrate
 from tests.conftest import REPOSITORY
+from tests.store.disks import WAYS, opened
 
 WRITER = """
 import asyncio, sys
-from pool.store import AddEvent, NewCluster, SetProc, Store
+from pool.store import AddEvent, NewCluster, SetProc
+from tests.store.disks import opened
 
 async def writer(store, lane):
     turn = 0
@@ -44,7 +46,7 @@ async def writer(store, lane):
         turn += 1
 
 async def main():
-    store = Store.open(sys.argv[1], inline=sys.argv[2] == "inline")
+    store = opened(sys.argv[1], sys.argv[2])
     await store.write(NewCluster(1, "ann", b"", 8, None, 0.0))
     await asyncio.gather(*(writer(store, lane) for lane in range(8)))
 
@@ -68,7 +70,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, cwd=REPOSITORY, text=True, timeout=20, check=False)
 
 
-@pytest.mark.parametrize("how", ["thread", "inline"])
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("lines", [1, 100, 777])
 async def test_kill_9_loses_nothing_acknowledged(tmp_path: Path, how: str, lines: int) -> None:
     path = str(tmp_path / "q")
@@ -90,9 +92,9 @@ async def test_kill_9_loses_nothing_acknowledged(tmp_path: Path, how: str, lines
     await store.close()
 
 
-@pytest.mark.parametrize("inline", [True, False])
-async def test_a_full_disk_refuses_and_heals(tmp_path: Path, inline: bool) -> None:
-    store = Store.open(str(tmp_path / "q"), inline=inline)
+@pytest.mark.parametrize("how", WAYS)
+async def test_a_full_disk_refuses_and_heals(tmp_path: Path, how: str) -> None:
+    store = opened(tmp_path / "q", how)
     await store.write(NewCluster(1, "ann", b"", 1, None, 0.0), AddEvent(1, 0, "A", 1.0, b""))
     pages = store._session.connection.execute("PRAGMA page_count").fetchone()[0]
     store._session.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
@@ -119,11 +121,12 @@ async def test_a_full_disk_refuses_and_heals(tmp_path: Path, inline: bool) -> No
 
 LIMITED = """
 import asyncio, resource, signal, sys
-from pool.store import AddEvent, NewCluster, Store, StoreError
+from pool.store import AddEvent, NewCluster, StoreError
+from tests.store.disks import opened
 
 async def main():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    store = Store.open(sys.argv[1], inline=sys.argv[2] == "inline")
+    store = opened(sys.argv[1], sys.argv[2])
     await store.write(NewCluster(1, "ann", b"", 1, None, 0.0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     done, failed = 0, 0
@@ -144,7 +147,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("how", ["thread", "inline"])
+@pytest.mark.parametrize("how", WAYS)
 async def test_a_write_that_the_system_refuses(tmp_path: Path, how: str) -> None:
     """The kernel itself refuses in the middle of a write, as on a full disk; then there is room again."""
     path = str(tmp_path / "q")
@@ -160,12 +163,12 @@ async def test_a_write_that_the_system_refuses(tmp_path: Path, how: str) -> None
     await store.close()
 
 
-@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("what", ["directory", "file", "log", "moved"])
-async def test_a_store_that_vanished_acknowledges_nothing(tmp_path: Path, inline: bool, what: str) -> None:
+async def test_a_store_that_vanished_acknowledges_nothing(tmp_path: Path, how: str, what: str) -> None:
     home = tmp_path / "state"
     home.mkdir()
-    store = Store.open(str(home / "q"), inline=inline)
+    store = opened(home / "q", how)
     await store.write(NewCluster(1, "ann", b"", 1, None, 0.0))
     if what == "directory":
         shutil.rmtree(home)
@@ -310,9 +313,11 @@ async def test_a_crash_between_two_openings_folds_the_log_in(tmp_path: Path) -> 
     await last.close()
 
 
-async def test_large_and_small_calls_keep_their_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["loop", "thread"])
+async def test_large_and_small_calls_keep_their_order(tmp_path: Path, how: str) -> None:
     """A submit too large for the loop and small writes around it are written in the order they were made."""
-    store = Store.open(str(tmp_path / "q"))
+    store = opened(tmp_path / "q", how)
+    await store.write(SetMeta("first", b""))
     outcomes = await asyncio.gather(
         store.write(NewCluster(1, "ann", b"", 1, None, 0.0)),
         store.write(NewCluster(2, "ann", b"", 5000, [b"d"] * 5000, 0.0), AddEvent(2, -1, "S", 1.0, b"")),
@@ -328,7 +333,7 @@ async def test_large_and_small_calls_keep_their_order(tmp_path: Path) -> None:
 
 async def test_a_busy_loop_does_not_starve_the_writer(tmp_path: Path) -> None:
     """Long work in slices of two milliseconds goes on all the while; a write is still durable soon."""
-    store = Store.open(str(tmp_path / "q"))
+    store = opened(tmp_path / "q", "thread")
     await store.write(NewCluster(1, "ann", b"", 1, None, 0.0))
     loop = asyncio.get_running_loop()
 

@@ -1,8 +1,10 @@
-"""What the store keeps and gives back, in memory, inline and through its thread."""
+"""What the store keeps and gives back, in memory and whichever way it commits."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,16 +27,18 @@ from pool.store import (
     StoreRefused,
     Trim,
 )
+from tests.store.disks import WAYS, opened
 
 IDLE, RUNNING, REMOVED, COMPLETED, HELD = 1, 2, 3, 4, 5
 
 
-@pytest.fixture(params=["memory", "inline", "thread"])
+@pytest.fixture(params=["memory", *WAYS])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     if request.param == "memory":
         made = Store.open(":memory:")
     else:
-        made = Store.open(str(tmp_path / "queue.db"), inline=request.param == "inline")
+        made = opened(tmp_path / "queue.db", request.param)
+        await made.write(SetMeta("opened", None))
     yield made
     await made.close()
 
@@ -251,6 +255,50 @@ async def test_closing_settles_what_was_submitted(tmp_path: Path) -> None:
     again = Store.open(str(tmp_path / "q"))
     assert len(again.load().clusters) == 1
     await again.close()
+
+
+async def test_a_write_that_nobody_hurries_for_goes_along(tmp_path: Path) -> None:
+    store = opened(tmp_path / "q", "loop")
+    await store.write(cluster(1))
+    commits = []
+    store._session.connection.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    unhurried = asyncio.ensure_future(store.write(SetMeta("a", b"1"), within=60.0))
+    await asyncio.sleep(0)
+    assert not unhurried.done()
+    await store.write(cluster(2))
+    assert await unhurried == [None]
+    assert len(commits) == 1
+    alone = asyncio.ensure_future(store.write(SetMeta("b", b"2"), within=0.01))
+    async with asyncio.timeout(5):
+        assert await alone == [None]
+    last = asyncio.ensure_future(store.write(SetMeta("c", b"3"), within=60.0))
+    await asyncio.sleep(0)
+    await store.close()
+    assert await last == [None]
+    again = Store.open(str(tmp_path / "q"))
+    assert again.load().meta == {"a": b"1", "b": b"2", "c": b"3"}
+    await again.close()
+
+
+async def test_a_slow_disk_is_not_waited_for_on_the_loop(tmp_path: Path) -> None:
+    """After one commit that took long they are made in the thread, until some there were quick again."""
+    took = [0.0]
+    turn = itertools.count()
+    store = Store.open(str(tmp_path / "q"), ticks=lambda: took[0] * (next(turn) % 2))
+    where: list[str] = []
+
+    def commit(sql: str) -> None:
+        if sql == "COMMIT":
+            where.append(threading.current_thread().name)
+
+    store._session.connection.set_trace_callback(commit)
+    for took[0] in [0.0, 0.0003, 0.0003, 0.1, *[0.0003] * 30]:
+        await store.write(SetMeta("a", b""))
+    on_loop = [name == "MainThread" for name in where]
+    assert on_loop[:5] == [False, True, True, True, False]
+    assert on_loop[5:] == sorted(on_loop[5:])
+    assert 5 < on_loop[4:].index(True) < 30
+    await store.close()
 
 
 async def test_a_cancelled_caller_does_not_undo_nor_disturb(tmp_path: Path) -> None:

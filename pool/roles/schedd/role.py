@@ -40,6 +40,8 @@ OWN_NAMES = frozenset({"owner", "user", "qdate", "clusterid", "procid", "remoteh
 SOON, LATER = 0.02, 0.25
 #: The name under which the store keeps the digest of a cluster's executable; the cluster's number follows.
 EXECUTABLE = "executable "
+#: Seconds that what can be found out again waits for another write to go along with.
+UNHURRIED = 1.0
 #: Seconds for which an executable is kept that no job in the queue needs: the next submit often does.
 KEEP_UNUSED = 86400.0
 #: The longest a claim stays idle in the hope of another job of its owner, seconds.
@@ -400,7 +402,8 @@ class Schedd(Role):
     def _remember(self, cluster: int, digest: str | None) -> None:
         async def write() -> None:
             try:
-                await self.store.write(SetMeta(f"{EXECUTABLE}{cluster}", digest.encode() if digest else None))
+                change = SetMeta(f"{EXECUTABLE}{cluster}", digest.encode() if digest else None)
+                await self.store.write(change, within=UNHURRIED)
             except PoolError as error:
                 self.log.warning("an executable will be read again", extra={"cluster": cluster, "why": str(error)})
 
