@@ -46,12 +46,12 @@ static int its_turn(const struct cell *c, uint64_t number, bool locked, const ch
     return 0;
 }
 
-static int fill(int fd, const void *spec, size_t size, const char *name, struct failure *f)
+static int fill(int fd, const void *spec, size_t size, uint64_t born_us, int32_t pid, const char *name, struct failure *f)
 {
     static char page[CELL_SPEC];
     struct cell *c = (struct cell *)(void *)page;
-    *c = (struct cell){.magic = MAGIC, .version = VERSION, .state = CELL_RUNNING,
-                       .number = ((const struct head *)spec)->number, .born_us = boot_us()};
+    *c = (struct cell){.magic = MAGIC, .version = VERSION, .state = CELL_RUNNING, .pid = pid, .born_us = born_us,
+                       .number = ((const struct head *)spec)->number, .started_us = wall_us()};
     struct iovec parts[2] = {{page, sizeof page}, {(void *)(uintptr_t)spec, size}};
     ssize_t written = pwritev(fd, parts, 2, 0);
     if (written == (ssize_t)(sizeof page + size))
@@ -80,12 +80,29 @@ int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
         c.magic = 0;
     taken = its_turn(&c, ((const struct head *)spec)->number, locked, name, f);
     if (taken == 0)
-        taken = fill(fd, spec, size, name, f);
+        taken = fill(fd, spec, size, boot_us(), 0, name, f);
     if (taken == 0)
         return fd;
     close(fd);
     return taken > 0 ? -2 : -1;
 }
+
+/* The same by a keeper that has waited in the cell. Its node may be gone and another have the cell by now. */
+int cell_retake(int fd, const void *spec, size_t size, uint64_t born_us, struct failure *f)
+{
+    struct cell c;
+    char name[32];
+    cell_name(name, ((const struct head *)spec)->cell, "");
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return fail(f, "lock", name);
+    if (pread(fd, &c, sizeof c, 0) != (ssize_t)sizeof c || c.number >= ((const struct head *)spec)->number) {
+        errno = EBUSY;
+        return fail(f, "lock", name);
+    }
+    return fill(fd, spec, size, born_us, settings.keeper, name, f);
+}
+
+void cell_leave(int fd) { flock(fd, LOCK_UN); }
 
 int cell_pid(int fd, int32_t pid)
 {
@@ -109,7 +126,7 @@ int cell_note(int fd, const struct report *r, uint32_t state)
     return pwrite(fd, buffer, size, 0) == (ssize_t)size ? 0 : -1;
 }
 
-int cell_end_for(uint32_t cell, const struct report *r)
+int cell_end_for(uint32_t cell, struct report *r)
 {
     char name[32];
     cell_name(name, cell, "");
@@ -118,8 +135,15 @@ int cell_end_for(uint32_t cell, const struct report *r)
         return -1;
     struct cell c;
     int done = -1;
-    if (pread(fd, &c, sizeof c, 0) == (ssize_t)sizeof c && c.number == r->head.number && c.state == CELL_RUNNING)
-        done = cell_note(fd, r, CELL_ENDED);
+    if (pread(fd, &c, sizeof c, 0) == (ssize_t)sizeof c) {
+        r->head.number = c.number;
+        r->started_us = c.started_us;
+        r->wall_us = r->ended_us > r->started_us ? r->ended_us - r->started_us : 0;
+        if (c.state == CELL_RUNNING)
+            done = cell_note(fd, r, CELL_ENDED);
+        else
+            r->head.verb = GONE;
+    }
     close(fd);
     return done;
 }

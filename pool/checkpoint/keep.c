@@ -6,6 +6,8 @@
  *       | VACATE: soft signal, grace ------^
  *       | first process ended: whatever it left behind is killed
  *     ended: no process is left; the report is in the cell, then told to the node
+ *       | nothing else is left either (again.c), and the node has another job that sees and may do the same
+ *     begin
  *
  * It needs no node and no nursery: the lease is measured here, by the clock that goes on while the machine sleeps, and a
  * report waits in the cell. If it is killed the kernel ends its pid namespace and every process of the job with it. */
@@ -29,27 +31,38 @@
 
 #define MEMORY_EVERY_US 2000000
 #define NEVER UINT64_MAX
+/* A start is told this long after it: the end of a job that is shorter says it too, and the keeper and its node wake up
+ * once less for it. */
+#define HUSH_US 2000
 
-static struct {
-    struct job *job;
-    uint64_t number;
+static struct { /* of the keeper, whatever it runs */
+    struct job job;
     uint32_t cell;
-    pid_t own, first; /* the keeper as the node sees it; the job's first process as the keeper does */
-    int pipe, timer, group;
+    pid_t own; /* as the node sees it */
+    int timer, group;
+    bool adopted; /* by a node that did not start it */
+    uint64_t born_us;
+} me;
+
+static struct { /* of the job */
+    uint64_t number;
+    pid_t first; /* its first process, as the keeper sees it */
+    int pipe;
     bool started, over, killing, suspended;
     int status;
     uint32_t cause;
     const char *text;
-    uint64_t born_us, started_us, ended_us, peak_kib;
+    uint64_t began_us, started_us, ended_us, peak_kib;
+    uint64_t user_us, system_us, max_rss_kib; /* of those of its processes that were reaped */
     uint64_t memory_kills; /* counted in the cgroup before this job */
-    uint64_t lease_end, grace_end, memory_check, kill_again; /* boot time */
+    uint64_t hush_end, lease_end, grace_end, memory_check, kill_again; /* boot time */
 } k;
 
 static _Noreturn void give_up(const struct failure *f)
 {
     cell_note(CELL, NULL, CELL_FREE);
     close(CELL); /* unlocked before the node hears of it, which may use the cell again at once */
-    report_failure(k.number, k.cell, f);
+    report_failure(k.number, me.cell, f);
     _exit(0);
 }
 
@@ -65,7 +78,7 @@ static pid_t pid_outside(void)
 static void kill_all(void)
 {
     /* Without a pid namespace the cgroup's own kill is what no process gets away from. What is killed needs no thawing. */
-    if (!(settings.able & ABLE_PID) && group_kill(k.group)) {
+    if (!(settings.able & ABLE_PID) && group_kill(me.group)) {
         k.killing = true;
         return;
     }
@@ -86,16 +99,24 @@ static void end_because(uint32_t cause, const char *text)
     kill_all();
 }
 
+static void add_gone(struct report *r)
+{
+    r->user_us += k.user_us;
+    r->system_us += k.system_us;
+    r->max_rss_kib = k.max_rss_kib;
+}
+
 static void send_report(uint16_t verb, uint64_t sequence)
 {
     struct report r;
-    report_init(&r, verb, k.number, k.cell);
-    r.pid = k.own;
-    r.suspended = k.suspended;
+    report_init(&r, verb, k.number, me.cell);
+    r.pid = me.own;
+    r.condition = k.suspended ? SUSPENDED : 0;
     r.started_us = k.started_us;
-    r.wall_us = boot_us() - k.born_us;
+    r.wall_us = boot_us() - k.began_us;
     r.sequence = sequence;
     if (verb == USED) {
+        add_gone(&r);
         tree_usage(&r);
         if (r.rss_kib > k.peak_kib)
             k.peak_kib = r.rss_kib;
@@ -105,54 +126,101 @@ static void send_report(uint16_t verb, uint64_t sequence)
     report_send(&r, NULL);
 }
 
-static _Noreturn void finish(void)
+static void begin(void)
+{
+    struct failure f;
+    const struct start *s = me.job.start;
+    memset(&k, 0, sizeof k);
+    k.number = s->head.number;
+    k.began_us = boot_us();
+    k.started_us = wall_us();
+    k.pipe = -1;
+    k.hush_end = k.began_us + HUSH_US;
+    k.lease_end = s->lease_us ? k.began_us + s->lease_us : NEVER;
+    k.memory_check = s->memory == UNLIMITED ? NEVER : k.began_us + MEMORY_EVERY_US;
+    k.grace_end = k.kill_again = NEVER;
+    k.memory_kills = group_memory_kills(me.group);
+    if (group_limit(me.group, s->memory))
+        k.memory_check = NEVER;
+    k.first = job_start(&me.job, me.group, &k.pipe, &f);
+    if (k.first < 0)
+        give_up(&f);
+}
+
+/* Waits for another job of the same kind in the same namespaces. */
+static void next(void)
+{
+    struct failure f;
+    void *message;
+    size_t size = again_wait(&me.job, me.cell, &message);
+    free(me.job.hide);
+    memset(&me.job, 0, sizeof me.job);
+    k.number = ((struct head *)message)->number;
+    if (take_apart(&me.job, message, size, &f) || cell_retake(CELL, message, size, me.born_us, &f)) {
+        report_failure(k.number, me.cell, &f);
+        _exit(0);
+    }
+    begin();
+}
+
+/* The job is over and nobody is left. Returns when there is another one. */
+static void finish(void)
 {
     struct report r;
-    struct rusage use;
-    getrusage(RUSAGE_CHILDREN, &use);
-    report_init(&r, ENDED, k.number, k.cell);
-    r.pid = k.own;
+    bool again = !k.cause && !me.adopted && again_possible(&me.job); /* who was killed is done with whole */
+    report_init(&r, ENDED, k.number, me.cell);
+    r.pid = me.own;
     if (WIFEXITED(k.status))
         r.code = WEXITSTATUS(k.status);
     else
         r.signal = WTERMSIG(k.status), r.core = WCOREDUMP(k.status) != 0;
     r.cause = k.cause ? k.cause : r.signal >= 0 ? CAUSE_SIGNAL : CAUSE_EXIT;
-    r.user_us = (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
-    r.system_us = (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
-    r.max_rss_kib = (uint64_t)use.ru_maxrss > k.peak_kib ? (uint64_t)use.ru_maxrss : k.peak_kib;
+    add_gone(&r);
+    if (k.peak_kib > r.max_rss_kib)
+        r.max_rss_kib = k.peak_kib;
+    r.condition = again ? WAITING : 0;
     r.started_us = k.started_us;
     r.ended_us = wall_us();
-    r.wall_us = k.ended_us - k.born_us;
-    if (!k.cause && group_memory_kills(k.group) > k.memory_kills) {
+    r.wall_us = k.ended_us - k.began_us;
+    if (!k.cause && group_memory_kills(me.group) > k.memory_kills) {
         r.cause = CAUSE_KILLED;
         k.text = "used more memory than its limit";
     }
     if (k.suspended)
-        group_freeze(k.group, false); /* for the next job */
+        group_freeze(me.group, false); /* for the next job */
     if (k.text) {
         copy_text(r.text, sizeof r.text, k.text);
         r.head.size = (uint32_t)(offsetof(struct report, text) + strlen(r.text));
     }
     bool noted = cell_note(CELL, &r, CELL_ENDED) == 0;
     if (noted)
-        close(CELL);
+        cell_leave(CELL);
+    else
+        r.condition = again = 0;
     report_send(&r, NULL);
     while (!noted) { /* a disk that refuses even a page it has: keep the report here until it takes it */
         sleep(1);
         noted = cell_note(CELL, &r, CELL_ENDED) == 0;
     }
-    _exit(0);
+    if (!again)
+        _exit(0);
+    next();
 }
 
 static void reap(void)
 {
     int status;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) != 0;) {
+    struct rusage use;
+    for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &use)) != 0;) {
         if (pid < 0) {
             if (errno == EINTR)
                 continue;
             break; /* ECHILD: nobody is left */
         }
+        k.user_us += (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
+        k.system_us += (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
+        if ((uint64_t)use.ru_maxrss > k.max_rss_kib)
+            k.max_rss_kib = (uint64_t)use.ru_maxrss;
         if (pid == k.first) {
             k.over = true;
             k.status = status;
@@ -185,7 +253,8 @@ static void program_runs(void)
         give_up(&f);
     }
     k.started = true;
-    send_report(STARTED, 0);
+    if (!k.over) /* else its end says so */
+        send_report(STARTED, 0);
 }
 
 static void to_first(int signal)
@@ -199,7 +268,7 @@ static void suspend(bool stop)
     if (k.suspended == stop || k.killing)
         return;
     k.suspended = stop;
-    if (!group_freeze(k.group, stop))
+    if (!group_freeze(me.group, stop))
         tree_signal(stop ? SIGSTOP : SIGCONT);
 }
 
@@ -210,7 +279,7 @@ static void vacate(uint64_t grace_us)
     if (!k.cause)
         k.cause = CAUSE_VACATED;
     k.grace_end = boot_us() + grace_us;
-    to_first((int)k.job->start->soft_signal);
+    to_first((int)me.job.start->soft_signal);
     suspend(false); /* a stopped job could not act on it */
 }
 
@@ -218,8 +287,11 @@ static void obey(const struct control *c, int passed)
 {
     switch (c->head.verb) {
     case ADOPT:
-        if (passed >= 0 && dup3(passed, UP, O_CLOEXEC) >= 0 && k.started)
-            send_report(STARTED, c->sequence);
+        if (passed >= 0 && dup3(passed, UP, O_CLOEXEC) >= 0) {
+            me.adopted = true;
+            if (k.started)
+                send_report(STARTED, c->sequence);
+        }
         break;
     case SIGNAL:
         to_first((int)c->value);
@@ -277,7 +349,7 @@ static void check_memory(void)
     if (r.rss_kib > k.peak_kib)
         k.peak_kib = r.rss_kib;
     k.memory_check = boot_us() + MEMORY_EVERY_US;
-    uint64_t limit = k.job->start->memory >> 10;
+    uint64_t limit = me.job.start->memory >> 10;
     if (r.rss_kib <= limit)
         return;
     snprintf(text, sizeof text, "used %llu MiB of memory, more than its limit of %llu MiB",
@@ -307,7 +379,7 @@ static void set_timer(void)
         at.it_value = (struct timespec){0, 0};
     else if (when == 0)
         at.it_value.tv_nsec = 1;
-    timerfd_settime(k.timer, TFD_TIMER_ABSTIME, &at, NULL);
+    timerfd_settime(me.timer, TFD_TIMER_ABSTIME, &at, NULL);
 }
 
 static void check_time(void)
@@ -325,15 +397,27 @@ static void check_time(void)
     }
 }
 
+static bool hushed(struct timespec *left)
+{
+    uint64_t now = k.hush_end ? boot_us() : 0;
+    if (now >= k.hush_end)
+        k.hush_end = 0;
+    else
+        left->tv_nsec = (long)(k.hush_end - now) * 1000;
+    return k.hush_end != 0;
+}
+
 static _Noreturn void loop(void)
 {
     sigset_t open_to_all;
     sigemptyset(&open_to_all);
     for (;;) {
         set_timer();
-        struct pollfd fds[3] = {{.fd = SOCKET, .events = POLLIN}, {.fd = k.timer, .events = POLLIN},
-                                {.fd = k.pipe, .events = POLLIN}};
-        int ready = ppoll(fds, 3, NULL, &open_to_all); /* SIGCHLD is let in only here */
+        struct timespec hush = {0};
+        bool quiet = hushed(&hush);
+        struct pollfd fds[3] = {{.fd = SOCKET, .events = POLLIN}, {.fd = me.timer, .events = POLLIN},
+                                {.fd = quiet ? -1 : k.pipe, .events = POLLIN}};
+        int ready = ppoll(fds, 3, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
         if (ready > 0 && fds[2].revents)
             program_runs();
         if (ready > 0 && fds[0].revents)
@@ -346,7 +430,7 @@ static _Noreturn void loop(void)
             continue;
         if (!anybody_left())
             finish();
-        if (!k.killing)
+        else if (!k.killing)
             kill_all();
     }
 }
@@ -372,38 +456,27 @@ static void close_above(unsigned from)
 _Noreturn void keep(struct job *job, int socket, int cell, int group)
 {
     struct failure f;
-    const struct start *s = job->start;
     memset(&f, 0, sizeof f);
-    memset(&k, 0, sizeof k);
-    k.job = job;
-    k.number = s->head.number;
-    k.cell = s->head.cell;
-    k.born_us = boot_us();
-    k.started_us = wall_us();
-    k.pipe = -1;
-    k.lease_end = s->lease_us ? k.born_us + s->lease_us : NEVER;
-    k.memory_check = s->memory == UNLIMITED ? NEVER : k.born_us + MEMORY_EVERY_US;
-    k.grace_end = k.kill_again = NEVER;
+    me.job = *job;
+    me.cell = job->start->head.cell;
+    k.number = job->start->head.number;
+    me.born_us = boot_us();
     quiet_signals();
     setsid();
     if (!(settings.able & ABLE_PID))
         prctl(PR_SET_CHILD_SUBREAPER, 1);
-    settings.keeper = k.own = pid_outside();
-    if (dup3(cell, CELL, O_CLOEXEC) < 0 || dup3(socket, SOCKET, O_CLOEXEC) < 0 || cell_pid(CELL, k.own) < 0) {
+    settings.keeper = me.own = pid_outside();
+    if (dup3(cell, CELL, O_CLOEXEC) < 0 || dup3(socket, SOCKET, O_CLOEXEC) < 0 || cell_pid(CELL, me.own) < 0) {
         fail(&f, "prepare", "the keeper's descriptors");
         give_up(&f);
     }
     close(cell);
-    k.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
-    k.memory_kills = group_memory_kills(k.group);
-    if (group_limit(k.group, s->memory))
-        k.memory_check = NEVER;
-    if (space_enter(job, &f))
+    me.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
+    if (space_enter(&me.job, &f))
         give_up(&f);
     close_above(ROOT);
-    k.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    k.first = job_start(job, k.group, &k.pipe, &f);
-    if (k.first < 0)
-        give_up(&f);
+    me.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    again_note();
+    begin();
     loop();
 }

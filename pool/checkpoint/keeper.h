@@ -50,9 +50,11 @@ void report_failure(uint64_t number, uint32_t cell, const struct failure *f);
 
 /* cell.c */
 int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f); /* -2: this run has it already */
+int cell_retake(int fd, const void *spec, size_t size, uint64_t born_us, struct failure *f); /* the keeper's next run */
 int cell_pid(int fd, int32_t pid);
 int cell_note(int fd, const struct report *r, uint32_t state);
-int cell_end_for(uint32_t cell, const struct report *r); /* for a keeper that died */
+void cell_leave(int fd);                                  /* unlocks it */
+int cell_end_for(uint32_t cell, struct report *r);        /* for a keeper that died: ENDED, or GONE when it waited */
 int cell_socket(uint32_t cell, struct failure *f);
 
 /* space.c */
@@ -73,7 +75,7 @@ pid_t job_start(const struct job *job, int group, int *pipe_end, struct failure 
 /* tree.c */
 void tree_signal(int signal);          /* to every process of the job */
 void tree_kill(void);
-void tree_usage(struct report *r);     /* fills times, memory, processes of the living */
+void tree_usage(struct report *r);     /* adds times, memory, processes of the living */
 void tree_sweep(const pid_t *known, size_t count); /* nursery: kills orphans that are nobody's keeper */
 
 /* group.c */
@@ -86,6 +88,11 @@ bool group_limit(int group, uint64_t memory);
 uint64_t group_memory_kills(int group);
 bool group_kill(int group);
 bool group_freeze(int group, bool still);
+
+/* again.c */
+void again_note(void);                    /* before a job: how its /tmp is */
+bool again_possible(const struct job *job); /* after it: nothing is left of it */
+size_t again_wait(const struct job *job, uint32_t cell, void **message); /* for the next start; does not return without */
 
 /* keep.c */
 _Noreturn void keep(struct job *job, int socket, int cell, int group);

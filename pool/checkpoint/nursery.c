@@ -25,7 +25,6 @@
 static struct place_of { /* for each cell: its socket, and the keeper that was forked last */
     int socket, group;
     pid_t keeper;
-    uint64_t number, started_us;
 } *cells;
 static uint32_t cell_count;
 
@@ -73,8 +72,6 @@ static int start(void *message, size_t size, struct failure *f)
             cell_note(taken, NULL, CELL_FREE);
         } else {
             cells[cell].keeper = pid;
-            cells[cell].number = job.start->head.number;
-            cells[cell].started_us = wall_us();
         }
         close(taken);
         taken = pid < 0 ? -1 : 0;
@@ -159,14 +156,12 @@ static void lost(struct place_of *c, int status, const struct rusage *use)
     }
     snprintf(text, sizeof text, WIFSIGNALED(status) ? "its keeper was killed by signal %d" : "its keeper failed (%d)",
              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    report_init(&r, ENDED, c->number, (uint32_t)(c - cells));
+    report_init(&r, ENDED, 0, (uint32_t)(c - cells));
     r.cause = CAUSE_KILLED;
     r.user_us = (uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec;
     r.system_us = (uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec;
     r.max_rss_kib = (uint64_t)use->ru_maxrss;
-    r.started_us = c->started_us;
     r.ended_us = wall_us();
-    r.wall_us = r.ended_us > r.started_us ? r.ended_us - r.started_us : 0;
     copy_text(r.text, sizeof r.text, text);
     r.head.size = (uint32_t)(offsetof(struct report, text) + strlen(text));
     cell_end_for(r.head.cell, &r);

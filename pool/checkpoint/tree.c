@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "keeper.h"
@@ -136,12 +135,7 @@ void tree_kill(void)
 
 void tree_usage(struct report *r)
 {
-    struct rusage gone;
     long tick = sysconf(_SC_CLK_TCK), page = sysconf(_SC_PAGESIZE);
-    getrusage(RUSAGE_CHILDREN, &gone);
-    r->user_us = (uint64_t)gone.ru_utime.tv_sec * 1000000 + (uint64_t)gone.ru_utime.tv_usec;
-    r->system_us = (uint64_t)gone.ru_stime.tv_sec * 1000000 + (uint64_t)gone.ru_stime.tv_usec;
-    r->max_rss_kib = (uint64_t)gone.ru_maxrss;
     struct process *all;
     size_t count = descendants(&all);
     for (size_t i = 0; i < count; i++) {

@@ -6,6 +6,9 @@
  * A message is one datagram: `head`, then what its verb says. The node and the nursery share one SEQPACKET pair;
  * each keeper inherits the nursery's end and answers the node directly, so the node has one descriptor to read however
  * many keepers there are. Towards a keeper the node writes to the datagram socket of its cell.
+ *
+ * A keeper whose job has ended and left nothing says WAITING with the end: the node may send it the next START, for a
+ * job that sees and may do the same, or RETIRE.
  */
 #ifndef POOL_WIRE_H
 #define POOL_WIRE_H
@@ -13,11 +16,11 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 1
+#define VERSION 2
 
 enum verb {
     /* node to nursery */
-    START = 1, /* struct start and its strings; over TOO_BIG bytes they come as a memory file */
+    START = 1, /* struct start and its strings; over TOO_BIG bytes they come as a memory file. Also to a waiting keeper */
     PING,      /* answered by PONG with the same number */
     /* node to a keeper; the value of struct control in brackets */
     ADOPT = 8, /* [none] with a descriptor: the pair's end to answer on from now on */
@@ -28,6 +31,7 @@ enum verb {
     KILL,
     RENEW, /* [us from now] the lease */
     USAGE,
+    RETIRE = 31, /* to a waiting keeper: end */
     /* back to the node: struct report */
     HELLO = 32, /* nursery is ready; code = abilities, text = one line for each thing that failed */
     PONG,
@@ -35,7 +39,10 @@ enum verb {
     FAILED,  /* it could not be started; call, text, err say why */
     ENDED,
     USED,
+    GONE = 63, /* a waiting keeper died; the number is of its last run */
 };
+
+enum condition { SUSPENDED = 1, WAITING = 2 };
 
 enum cause { CAUSE_EXIT = 1, CAUSE_SIGNAL, CAUSE_LEASE, CAUSE_KILLED, CAUSE_VACATED, CAUSE_START };
 
@@ -88,7 +95,7 @@ struct report {
     int32_t pid, code, signal; /* pid of the keeper as the node sees it; code and signal are -1 when there is none */
     uint32_t core, cause;
     int32_t err;
-    uint32_t suspended, processes;
+    uint32_t condition, processes;
     uint64_t user_us, system_us, wall_us, max_rss_kib, rss_kib, started_us, ended_us, sequence;
     char call[24];
     char text[TEXT];
@@ -103,7 +110,7 @@ enum state { CELL_FREE, CELL_RUNNING, CELL_ENDED };
 struct cell {
     uint32_t magic, version, state;
     int32_t pid;
-    uint64_t number, born_us; /* CLOCK_BOOTTIME */
+    uint64_t number, born_us, started_us; /* the keeper's birth, CLOCK_BOOTTIME; the run's start, wall time */
     uint32_t checksum, unused; /* CRC-32 of the report */
 };
 
@@ -111,6 +118,6 @@ _Static_assert(sizeof(struct head) == 24, "head");
 _Static_assert(sizeof(struct start) == 120, "start");
 _Static_assert(sizeof(struct control) == 40, "control");
 _Static_assert(sizeof(struct report) == 144 + TEXT, "report");
-_Static_assert(sizeof(struct cell) == 40, "cell");
+_Static_assert(sizeof(struct cell) == 48, "cell");
 
 #endif

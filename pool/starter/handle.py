@@ -24,11 +24,14 @@ class NativeKeeper:
         "ended",
         "generation",
         "id",
+        "kind",
         "number",
         "pid",
+        "reused",
         "spec",
         "starting",
         "unwanted",
+        "waits",
     )
 
     def __init__(self, keepers: NativeKeepers, spec: KeeperSpec, number: int, cell: int) -> None:
@@ -41,6 +44,10 @@ class NativeKeeper:
         self.ended: asyncio.Future[EndReport] = loop.create_future()
         self.starting: asyncio.Future[None] = loop.create_future()
         self.unwanted = False
+        #: What its keeper may be used for again, whether it waits for that, and its process when it had waited before.
+        self.kind: tuple[object, ...] | None = None
+        self.waits = False
+        self.reused = 0
         self.generation = keepers.generation
         self._keepers = keepers
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 1
+MAGIC, VERSION = 0x4B504F4F, 2
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
@@ -25,7 +25,7 @@ _HEAD = struct.Struct("=IHHQII")
 _START = struct.Struct("=IHHQII5IiIIII7Q")
 _CONTROL = struct.Struct("=IHHQIIQQ")
 _REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
-_CELL = struct.Struct("=IIIiQQII")
+_CELL = struct.Struct("=IIIiQQQII")
 _STRING_COUNT = 8
 
 
@@ -42,12 +42,14 @@ class Verb(IntEnum):
     KILL = 13
     RENEW = 14
     USAGE = 15
+    RETIRE = 31
     HELLO = 32
     PONG = 33
     STARTED = 34
     FAILED = 35
     ENDED = 36
     USED = 37
+    GONE = 63
 
 
 class Able(IntFlag):
@@ -71,6 +73,13 @@ class Flag(IntFlag):
     APPEND = 2
     PRIVATE_TMP = 4
     GROUPS = 8
+
+
+class Condition(IntFlag):
+    """Of a keeper that reports; see enum condition."""
+
+    SUSPENDED = 1
+    WAITING = 2
 
 
 class State(IntEnum):
@@ -246,7 +255,7 @@ class Report(NamedTuple):
     core: int
     cause: int
     err: int
-    suspended: int
+    condition: int
     processes: int
     user_us: int
     system_us: int
@@ -364,7 +373,7 @@ def unpack_cell(data: bytes) -> Cell | None:
     """What lies in a cell file; None when nothing does that this version can read."""
     if len(data) < _CELL.size:
         return None
-    magic, version, state, pid, number, born, checksum, _ = _CELL.unpack_from(data)
+    magic, version, state, pid, number, born, _, checksum, _ = _CELL.unpack_from(data)
     if (magic, version) != (MAGIC, VERSION):
         return None
     report = spec = None
@@ -433,4 +442,4 @@ def abilities_of(report: Report) -> Abilities:
     )
 
 
-assert (_REPORT.size, _START.size, _CELL.size) == (144, 120, 40)
+assert (_REPORT.size, _START.size, _CELL.size) == (144, 120, 48)

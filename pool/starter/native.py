@@ -1,13 +1,15 @@
 """The real keepers, from Python: one datagram to start a job, one back when it runs, one when it has ended.
 
     node --START--> nursery --fork--> keeper --STARTED, ENDED--> node      (one socket pair for all)
+    node --START--> waiting keeper ---------- STARTED, ENDED --> node
     node --SUSPEND, VACATE, RENEW, ...--> keeper                           (the socket of its cell)
 
-The nursery is a small process that this module starts and, should it die, starts again; running keepers do
-not notice, since each has the pair's other end itself. What a keeper must not lose lies in its cell
+The nursery (pool.starter.nursery) is a small process that is started again should it die; running keepers do not
+notice, since each has the pair's other end itself. What a keeper must not lose lies in its cell
 (pool.starter.cells); messages are hints. Nothing here is per job but two small objects: no thread, no child
-process, no descriptor. Only a keeper whose parent is not this node's nursery, found again or left by one that
-died, is watched by a descriptor of its own (pidfd).
+process, no descriptor. A keeper whose job has ended may wait for another of the same kind (pool.starter.waiting).
+Only a keeper whose parent is not this node's nursery, found again or left by one that died, is watched by a
+descriptor of its own (pool.starter.strays).
 """
 
 from __future__ import annotations
@@ -17,19 +19,18 @@ import asyncio
 import contextlib
 import itertools
 import os
-import signal
 import socket
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
 from pool.checkpoint import program as installed_program
-from pool.starter.cells import Directory, same_process
+from pool.starter.cells import Directory
 from pool.starter.handle import NativeKeeper
 from pool.starter.messages import (
     TOO_BIG,
+    Condition,
     Report,
-    State,
     Verb,
     abilities_of,
     end_report,
@@ -39,18 +40,19 @@ from pool.starter.messages import (
     unpack_report,
     usage_of,
 )
-from pool.starter.spec import Abilities, Cause, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
+from pool.starter.nursery import GONE_TIME, Nursery, exits, resolve
+from pool.starter.spec import Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
+from pool.starter.strays import Strays
+from pool.starter.waiting import Idle, Waiting, kind_of
 
-#: Seconds: for a nursery to say hello, for a dying keeper to be gone.
-HELLO_TIME, GONE_TIME = 10.0, 10.0
 #: Messages read before others get a turn on the loop.
 BATCH = 64
 SOCKET_ROOM = 1 << 20
-LOST = "its keeper was killed"
 
-_STARTED, _FAILED, _ENDED, _USED, _HELLO = (
-    int(verb) for verb in (Verb.STARTED, Verb.FAILED, Verb.ENDED, Verb.USED, Verb.HELLO)
+_STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE = (
+    int(verb) for verb in (Verb.STARTED, Verb.FAILED, Verb.ENDED, Verb.USED, Verb.HELLO, Verb.GONE)
 )
+_WAITING = int(Condition.WAITING)
 
 
 class NativeKeepers:
@@ -73,23 +75,27 @@ class NativeKeepers:
         without: int = 0,
     ) -> None:
         self.abilities = Abilities()
-        self.generation = 0
-        self.nursery = 0
         self._directory = Directory(Path(directory))
         self._native = Path(native) if native is not None else installed_program()
         self._options = [*(word for path in show for word in ("--show", path)), "--without", str(without)]
         self._live: dict[int, NativeKeeper] = {}
         self._questions: dict[int, asyncio.Future[Usage]] = {}
-        self._watched: dict[int, int] = {}  # number -> pidfd
         self._free: list[int] = []
         self._next_cell = 0
         self._numbers = itertools.count(1)
         self._sequence = itertools.count(1)
-        self._hello: asyncio.Future[None] | None = None
-        self._nursery_fd = -1
-        self._restarts = 0
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def nursery(self) -> int:
+        """The process id of the nursery."""
+        return self._nursery.pid
+
+    @property
+    def generation(self) -> int:
+        """How many nurseries there have been."""
+        return self._nursery.generation
 
     # -- the node's side ---------------------------------------------------------------------------------
 
@@ -109,18 +115,16 @@ class NativeKeepers:
         self._ours.setblocking(False)
         self._control.setblocking(False)
         self._loop.add_reader(self._ours.fileno(), self._readable)
+        arguments = ["nursery", str(self._directory.path), *self._options]
+        self._nursery = Nursery(
+            self._native, arguments, self._theirs.fileno(), gone=self._nursery_gone, back=self._nursery_back
+        )
+        self._strays = Strays(self._directory, self._live, self._stray_ended, self._send_again)
+        self._waiting = Waiting(self._retire)
         try:
-            self._start_nursery()
-            assert self._hello is not None
-            await asyncio.wait_for(asyncio.shield(self._hello), HELLO_TIME)
+            self._nursery.start()
+            await self._nursery.ready()
             return await self._find()
-        except TimeoutError:
-            await self.close(kill=False)
-            raise KeeperError(
-                f"cannot start keepers: {self._native} does not answer",
-                hint="another node's nursery may still run: look for 'keeper nursery' among the processes",
-                retry=True,
-            ) from None
         except BaseException:
             await self.close(kill=False)
             raise
@@ -132,20 +136,30 @@ class NativeKeepers:
             StartFailed: it does not run, and nothing of it is left.
         """
         number = next(self._numbers)
-        if self._free:
+        kind = kind_of(spec)
+        idle = self._waiting.take(kind)
+        if idle is not None:
+            cell = idle.cell
+        elif self._free:
             cell = self._free.pop()
         else:
             cell, self._next_cell = self._next_cell, self._next_cell + 1
         keeper = NativeKeeper(self, spec, number, cell)
+        keeper.kind = kind
         try:
             message = pack_start(spec, number, cell)
         except BaseException:
-            self._free.append(cell)
+            if idle is not None and kind is not None:
+                self._waiting.put(kind, cell, idle.pid, idle.number)
+            else:
+                self._free.append(cell)
             raise
         self._live[number] = keeper
         try:
-            if not self._send_start(message):
-                await self._send_start_later(message)
+            if idle is not None:
+                await self._start_in(idle, keeper, message)
+            else:
+                await self._send_start(message)
             await asyncio.shield(keeper.starting)
         except asyncio.CancelledError:
             keeper.unwanted = True
@@ -170,17 +184,11 @@ class NativeKeepers:
         if self._directory.fd < 0:
             return
         self._loop.remove_reader(self._ours.fileno())
-        for pidfd in self._watched.values():
-            self._loop.remove_reader(pidfd)
-            os.close(pidfd)
-        self._watched.clear()
+        self._strays.close()
+        self._waiting.close()
         for end in (self._ours, self._theirs, self._control):
-            end.close()
-        if self._nursery_fd >= 0:  # it ends by itself now that nobody has the pair's other end
-            self._loop.remove_reader(self._nursery_fd)
-            if not await self._exits(self._nursery_fd):
-                os.kill(self.nursery, signal.SIGKILL)
-            self._bury()
+            end.close()  # of which the nursery and the waiting keepers hear
+        await self._nursery.close()
         self._directory.close()
 
     # -- what a keeper's handle needs --------------------------------------------------------------------
@@ -205,7 +213,7 @@ class NativeKeepers:
             if not keeper.starting.done():  # the nursery has not come to it yet
                 self._loop.call_later(0.01, self.tell, keeper, verb, value, sequence, fds)
             else:
-                self._watch(keeper)
+                self._strays.watch(keeper)
 
     def ask(self, keeper: NativeKeeper) -> asyncio.Future[Usage]:
         """Ask a keeper what its job uses."""
@@ -229,12 +237,24 @@ class NativeKeepers:
                 f"cannot forget {keeper.id}: {self._directory.path}: {os.strerror(error.errno or 0).lower()}",
                 retry=True,
             ) from error
-        self._free.append(keeper.cell)
+        if keeper.waits and keeper.kind is not None:
+            self._begins_to_wait(keeper, keeper.kind)
+        else:
+            self._free.append(keeper.cell)
         keeper.cell = -1
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    def _send_start(self, message: bytes) -> bool:
+    async def _send_start(self, message: bytes) -> None:
+        while not self._sent_start(message):
+            writable: asyncio.Future[None] = self._loop.create_future()
+            self._loop.add_writer(self._ours.fileno(), resolve, writable)
+            try:
+                await writable
+            finally:
+                self._loop.remove_writer(self._ours.fileno())
+
+    def _sent_start(self, message: bytes) -> bool:
         try:
             if len(message) < TOO_BIG:
                 self._ours.send(message)
@@ -248,15 +268,6 @@ class NativeKeepers:
             return True
         except BlockingIOError:
             return False
-
-    async def _send_start_later(self, message: bytes) -> None:
-        while not self._send_start(message):
-            writable: asyncio.Future[None] = self._loop.create_future()
-            self._loop.add_writer(self._ours.fileno(), _resolve, writable)
-            try:
-                await writable
-            finally:
-                self._loop.remove_writer(self._ours.fileno())
 
     def _readable(self) -> None:
         for _ in range(BATCH):
@@ -276,14 +287,15 @@ class NativeKeepers:
         verb = report.verb
         if verb == _HELLO:
             self.abilities = abilities_of(report)
-            self._restarts = 0
-            if self._hello is not None and not self._hello.done():
-                self._hello.set_result(None)
+            self._nursery.said_hello()
             return
         if verb == _USED:
             answer = self._questions.get(report.sequence)
             if answer is not None and not answer.done():
                 answer.set_result(usage_of(report))
+            return
+        if verb == _GONE:
+            self._waiting_one_died(report.cell)
             return
         keeper = self._live.get(report.number)
         if keeper is None:
@@ -291,6 +303,8 @@ class NativeKeepers:
         if verb == _STARTED:
             self._has_started(keeper, report.pid)
         elif verb == _ENDED:
+            keeper.pid = keeper.pid or report.pid
+            keeper.waits = bool(report.condition & _WAITING)
             self._has_ended(keeper, end_report(report))
         elif verb == _FAILED:
             self._has_failed(keeper, start_failed(keeper.id, report))
@@ -301,7 +315,7 @@ class NativeKeepers:
             return
         keeper.starting.set_result(None)
         if keeper.generation != self.generation:
-            self._watch(keeper)
+            self._strays.watch(keeper)
         if keeper.unwanted:
             self._drop_unwanted(keeper)
 
@@ -315,10 +329,7 @@ class NativeKeepers:
 
     def _has_ended(self, keeper: NativeKeeper, end: EndReport) -> None:
         del self._live[keeper.number]
-        pidfd = self._watched.pop(keeper.number, None)
-        if pidfd is not None:
-            self._loop.remove_reader(pidfd)
-            os.close(pidfd)
+        self._strays.drop(keeper)
         if not keeper.starting.done():
             keeper.starting.set_result(None)
         if not keeper.ended.done():  # whoever waited without a shield may have cancelled it
@@ -334,68 +345,74 @@ class NativeKeepers:
         else:
             self.tell(keeper, Verb.KILL)
 
-    # -- the nursery -------------------------------------------------------------------------------------
+    # -- waiting keepers ---------------------------------------------------------------------------------
 
-    def _start_nursery(self) -> None:
-        self._hello = self._loop.create_future()
-        self.generation += 1
-        arguments = [str(self._native), "nursery", str(self._directory.path), *self._options]
-        environment = {name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")}
+    async def _start_in(self, idle: Idle, keeper: NativeKeeper, message: bytes) -> None:
+        """Start a job in a keeper that waits; when it cannot be reached, in another one."""
         try:
-            self.nursery = os.posix_spawn(
-                self._native,
-                arguments,
-                environment,
-                file_actions=[(os.POSIX_SPAWN_DUP2, self._theirs.fileno(), 3)],
-            )
-        except OSError as error:
-            raise KeeperError(
-                f"cannot start keepers: {self._native}: {os.strerror(error.errno or 0).lower()}",
-                hint="in a checkout build it with: python -m pool.checkpoint.build",
-            ) from error
-        self._nursery_fd = os.pidfd_open(self.nursery)
-        self._loop.add_reader(self._nursery_fd, self._nursery_gone)
+            if len(message) < TOO_BIG:
+                self._control.sendto(message, self._directory.socket(idle.cell))
+                keeper.generation, keeper.reused = self.generation, idle.pid
+                return
+        except OSError:
+            pass
+        self._retire(idle)
+        keeper.cell, self._next_cell = self._next_cell, self._next_cell + 1
+        await self._send_start(pack_start(keeper.spec, keeper.number, keeper.cell))
 
-    def _bury(self) -> int:
-        """The exit code of the nursery, which has ended."""
-        os.close(self._nursery_fd)
-        self._nursery_fd = -1
-        _, status = os.waitpid(self.nursery, 0)
-        return os.waitstatus_to_exitcode(status)
+    def _begins_to_wait(self, keeper: NativeKeeper, kind: tuple[object, ...]) -> None:
+        if self._closing:
+            return
+        if keeper.generation == self.generation:
+            self._waiting.put(kind, keeper.cell, keeper.pid, keeper.number)
+        else:  # its death would not be told
+            self._retire(Idle(keeper.cell, keeper.pid, keeper.number, 0.0))
+
+    def _retire(self, idle: Idle) -> None:
+        """End a waiting keeper; its cell is used again when it is gone."""
+        with contextlib.suppress(OSError):
+            message = pack_control(Verb.RETIRE, idle.number, idle.cell)
+            self._control.sendto(message, self._directory.socket(idle.cell))
+        self._spawn(self._free_when_gone(idle))
+
+    async def _free_when_gone(self, idle: Idle) -> None:
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(idle.pid)
+            try:
+                if not await exits(pidfd):
+                    return
+            finally:
+                os.close(pidfd)
+        self._free.append(idle.cell)
+
+    def _waiting_one_died(self, cell: int) -> None:
+        """Killed by somebody: while it waited, or with a start in its socket that it did not come to."""
+        if self._waiting.lose(cell):
+            self._free.append(cell)
+            return
+        for keeper in self._live.values():
+            if keeper.cell == cell and keeper.reused and not keeper.starting.done():
+                self._send_again(keeper)
+
+    def _send_again(self, keeper: NativeKeeper) -> None:
+        """A start that may have been lost with whoever had it in hand; a cell takes the same start only once."""
+        keeper.reused, keeper.generation = 0, self.generation
+        self._spawn(self._send_start(pack_start(keeper.spec, keeper.number, keeper.cell)))
+
+    # -- what outlives a nursery or a node ---------------------------------------------------------------
 
     def _nursery_gone(self) -> None:
         """It died: another takes its place. Its keepers now answer to nobody's wait but ours."""
-        self._loop.remove_reader(self._nursery_fd)
-        code = self._bury()
         self._readable()
-        assert self._hello is not None
-        if not self._hello.done() and self.generation == 1:
-            self._hello.set_exception(
-                KeeperError(f"cannot start keepers: {self._native} ended at once with status {code}")
-            )
-            return
-        self._restarts += 1
-        delay = 0.0 if self._restarts == 1 else min(0.05 * 2**self._restarts, 5.0)
-        self._loop.call_later(delay, self._restart_nursery)
 
-    def _restart_nursery(self) -> None:
-        if self._closing:
-            return
-        try:
-            self._start_nursery()
-        except KeeperError:
-            self._restarts += 1
-            self._loop.call_later(min(0.05 * 2**self._restarts, 5.0), self._restart_nursery)
-            return
+    def _nursery_back(self) -> None:
+        self._waiting.clear()
         for keeper in list(self._live.values()):
-            if keeper.starting.done():
-                self._watch(keeper)
-            else:  # it may have died with this start in hand; a cell takes the same start only once
-                message = pack_start(keeper.spec, keeper.number, keeper.cell)
-                if not self._send_start(message):
-                    self._spawn(self._send_start_later(message))
-
-    # -- keepers that are not the nursery's --------------------------------------------------------------
+            if keeper.starting.done() or keeper.reused:
+                keeper.pid = keeper.pid or keeper.reused
+                self._strays.watch(keeper)
+            else:
+                self._send_again(keeper)
 
     async def _find(self) -> list[NativeKeeper]:
         found = []
@@ -405,107 +422,30 @@ class NativeKeepers:
             cell = self._directory.read(number)
             if cell is not None:
                 highest = max(highest, cell.number)
-            if cell is None or cell.state == State.FREE or cell.spec is None:
+            if not self._strays.holds_a_job(cell):
                 if not self._directory.locked(number):
                     self._free.append(number)
                 continue
+            assert cell is not None
+            assert cell.spec is not None
             keeper = NativeKeeper(self, cell.spec, cell.number, number)
             keeper.generation = 0
             keeper.starting.set_result(None)
             keeper.pid = cell.pid
             self._live[keeper.number] = keeper
-            await self._adopt(keeper)
+            if await self._strays.adopt(keeper):
+                self.tell(keeper, Verb.ADOPT, fds=(self._theirs.fileno(),))
             found.append(keeper)
         self._numbers = itertools.count(highest + 1)
         return found
 
-    async def _adopt(self, keeper: NativeKeeper) -> None:
-        """Take up a keeper of an earlier node: have it answer to this one, and watch it."""
-        deadline = self._loop.time() + GONE_TIME
-        while self._directory.locked(keeper.cell) and self._loop.time() < deadline:
-            cell = self._directory.read(keeper.cell)
-            if cell is None or cell.number != keeper.number or cell.state != State.RUNNING:
-                break
-            if cell.pid:
-                keeper.pid = cell.pid
-                self._watch(keeper)
-                self.tell(keeper, Verb.ADOPT, fds=(self._theirs.fileno(),))
-                return
-            await asyncio.sleep(0.005)  # it was forked a moment ago and has not written its process id yet
-        await self._settle(keeper)
-
-    async def _settle(self, keeper: NativeKeeper) -> None:
-        """The end of a keeper that nobody tells of: when its process is gone, by what its cell says."""
-        cell = self._directory.read(keeper.cell)
-        if cell is not None and cell.report is None and cell.pid and same_process(cell.pid, cell.born_us):
-            # Its lock goes a moment before the last of its job's processes does.
-            with contextlib.suppress(OSError):
-                pidfd = os.pidfd_open(cell.pid)
-                try:
-                    await self._exits(pidfd)
-                finally:
-                    os.close(pidfd)
-            cell = self._directory.read(keeper.cell)
-        if keeper.number not in self._live:
-            return
-        report = cell.report if cell is not None else None
-        self._has_ended(keeper, end_report(report) if report is not None else _lost(LOST))
-
-    def _watch(self, keeper: NativeKeeper) -> None:
-        if keeper.number in self._watched or keeper.number not in self._live or keeper.ended.done():
-            return
-        try:
-            pidfd = os.pidfd_open(keeper.pid)
-        except OSError:
-            self._spawn(self._settle(keeper))
-            return
-        if not self._directory.locked(keeper.cell):  # the id may be another's by now
-            os.close(pidfd)
-            self._spawn(self._settle(keeper))
-            return
-        self._watched[keeper.number] = pidfd
-        self._loop.add_reader(pidfd, self._keeper_gone, keeper)
-
-    def _keeper_gone(self, keeper: NativeKeeper) -> None:
-        pidfd = self._watched.pop(keeper.number)
-        self._loop.remove_reader(pidfd)
-        os.close(pidfd)
+    def _stray_ended(self, keeper: NativeKeeper, end: EndReport) -> None:
+        """It was watched, and is gone; what it said before that comes first."""
         self._readable()
         if keeper.number in self._live:
-            self._spawn(self._settle(keeper))
+            self._has_ended(keeper, end)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _exits(self, pidfd: int) -> bool:
-        """Whether a process ends in time."""
-        gone: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_reader(pidfd, _resolve, gone)
-        try:
-            await asyncio.wait_for(gone, GONE_TIME)
-            return True
-        except TimeoutError:
-            return False
-        finally:
-            self._loop.remove_reader(pidfd)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _lost(why: str) -> EndReport:
-    return EndReport(
-        code=None,
-        signal=int(signal.SIGKILL),
-        core=False,
-        user_cpu=0.0,
-        system_cpu=0.0,
-        wall=0.0,
-        max_rss=0,
-        cause=Cause.KILLED,
-        error=why,
-    )

@@ -278,9 +278,9 @@ async def test_all_of_it_as_an_ordinary_user(common: Path, repository: Path) -> 
     paths = os.pathsep.join([str(repository), sysconfig.get_paths()["purelib"]])
     tests = [
         str(repository / "tests" / "starter" / name)
-        for name in ("test_jobs.py", "test_isolation.py", "test_deaths.py")
+        for name in ("test_jobs.py", "test_isolation.py", "test_deaths.py", "test_waiting.py")
     ]
-    names = "program_runs_to daemon processes_are no_power full_ shared another_user found lease"
+    names = "program_runs_to daemon processes_are no_power full_ shared another_user found lease same_keeper leaves_something cannot_stop"
     wanted = " or ".join(names.split())
     options = ["--basetemp", str(common / "base"), *tests]
     done = subprocess.run(

@@ -1,0 +1,140 @@
+"""Keepers that are not the nursery's children: found by a node that was restarted, or left by a nursery that died.
+
+Nobody tells of their death, so that each is watched by a descriptor of its process (pidfd). What became of its job
+stands in its cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from pool.starter.cells import Directory, same_process
+from pool.starter.handle import NativeKeeper
+from pool.starter.messages import Cell, State, end_report
+from pool.starter.nursery import GONE_TIME, exits
+from pool.starter.spec import Cause, EndReport
+
+LOST = "its keeper was killed"
+
+
+class Strays:
+    """The watched keepers of one node.
+
+    Args:
+        live: all keepers whose job has not ended, by number.
+        ended: called with one that is gone, and the end that its cell tells.
+        unborn: called with one whose keeper died before it came to this run: nothing of it has begun.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        live: Mapping[int, NativeKeeper],
+        ended: Callable[[NativeKeeper, EndReport], None],
+        unborn: Callable[[NativeKeeper], None],
+    ) -> None:
+        self._directory = directory
+        self._live = live
+        self._ended = ended
+        self._unborn = unborn
+        self._loop = asyncio.get_running_loop()
+        self._watched: dict[int, int] = {}  # number -> pidfd
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch(self, keeper: NativeKeeper) -> None:
+        """Notice when its process is gone."""
+        if keeper.number in self._watched or keeper.number not in self._live or keeper.ended.done():
+            return
+        try:
+            pidfd = os.pidfd_open(keeper.pid)
+        except OSError:
+            self._spawn(self._settle(keeper))
+            return
+        if not keeper.reused and not self._directory.locked(keeper.cell):  # the id may be another's by now
+            os.close(pidfd)
+            self._spawn(self._settle(keeper))
+            return
+        self._watched[keeper.number] = pidfd
+        self._loop.add_reader(pidfd, self._gone, keeper)
+
+    def drop(self, keeper: NativeKeeper) -> None:
+        """Watch it no more."""
+        pidfd = self._watched.pop(keeper.number, None)
+        if pidfd is not None:
+            self._loop.remove_reader(pidfd)
+            os.close(pidfd)
+
+    def close(self) -> None:
+        """Watch nobody."""
+        for pidfd in self._watched.values():
+            self._loop.remove_reader(pidfd)
+            os.close(pidfd)
+        self._watched.clear()
+
+    @staticmethod
+    def holds_a_job(cell: Cell | None) -> bool:
+        """Whether what lies in a cell is a job that runs or whose end nobody has taken note of."""
+        return cell is not None and cell.state != State.FREE and cell.spec is not None
+
+    async def adopt(self, keeper: NativeKeeper) -> bool:
+        """Take up a keeper of an earlier node; True when it is there, watched, and to be told whom to answer."""
+        deadline = self._loop.time() + GONE_TIME
+        while self._directory.locked(keeper.cell) and self._loop.time() < deadline:
+            cell = self._directory.read(keeper.cell)
+            if cell is None or cell.number != keeper.number or cell.state != State.RUNNING:
+                break
+            if cell.pid:
+                keeper.pid = cell.pid
+                self.watch(keeper)
+                return True
+            await asyncio.sleep(0.005)  # it was forked a moment ago and has not written its process id yet
+        await self._settle(keeper)
+        return False
+
+    async def _settle(self, keeper: NativeKeeper) -> None:
+        """The end of a keeper that nobody tells of: when its process is gone, by what its cell says."""
+        cell = self._directory.read(keeper.cell)
+        if cell is not None and cell.report is None and cell.pid and same_process(cell.pid, cell.born_us):
+            # Its lock goes a moment before the last of its job's processes does.
+            with contextlib.suppress(OSError):
+                pidfd = os.pidfd_open(cell.pid)
+                try:
+                    await exits(pidfd)
+                finally:
+                    os.close(pidfd)
+            cell = self._directory.read(keeper.cell)
+        if keeper.number not in self._live:
+            return
+        if keeper.reused and not keeper.starting.done() and (cell is None or cell.number < keeper.number):
+            self._unborn(keeper)
+            return
+        report = cell.report if cell is not None else None
+        self._ended(keeper, end_report(report) if report is not None else _lost(LOST))
+
+    def _gone(self, keeper: NativeKeeper) -> None:
+        self.drop(keeper)
+        self._spawn(self._settle(keeper))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _lost(why: str) -> EndReport:
+    return EndReport(
+        code=None,
+        signal=int(signal.SIGKILL),
+        core=False,
+        user_cpu=0.0,
+        system_cpu=0.0,
+        wall=0.0,
+        max_rss=0,
+        cause=Cause.KILLED,
+        error=why,
+    )
