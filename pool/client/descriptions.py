@@ -6,6 +6,7 @@ decides nothing about the language: that is `pool.jobs.description`.
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 import socket
@@ -49,6 +50,9 @@ def describe(
 
     if isinstance(what, Description):
         return what
+    from pool.outside import Outside
+
+    outside = outside or Outside()
     where = os.path.abspath(iwd or os.getcwd())
     if isinstance(what, Mapping):
         text, called = from_commands(what), "the given commands"
@@ -57,14 +61,16 @@ def describe(
     else:
         path = Path(where, what)
         text, called = read_file(path), os.fspath(what)
+    called = name or called
     return read_description(
         text,
-        name=name or called,
+        name=called,
         iwd=where,
         environ=os.environ if environ is None else environ,
         user=user_name(),
-        facts=local_facts(outside),
+        facts=local_facts(outside, called),
         extra=tuple(extra),
+        chance=outside.chance,
     )
 
 
@@ -115,7 +121,11 @@ def from_commands(commands: Mapping[str, Any]) -> str:
 
 def user_name() -> str:
     """The name of the user this process runs as; its number where it has none."""
-    uid = os.getuid()
+    return _name_of(os.getuid())
+
+
+@functools.cache
+def _name_of(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -127,20 +137,24 @@ def domain_here() -> str:
     return socket.gethostname()
 
 
-def local_facts(outside: Outside | None = None) -> SubmitFacts:
-    """What a description takes from the machine it is submitted on."""
+def local_facts(outside: Outside, called: str = "job.sub") -> SubmitFacts:
+    """What a description takes from the machine it is submitted on.
+
+    Args:
+        called: what is said about the description as a whole names it so.
+    """
     import time
 
     from pool.jobs.description import SubmitFacts
-    from pool.outside import Outside
 
     system = os.uname()
     name, version = distribution()
     major, _, minor = version.partition(".")
-    now = (outside or Outside()).wall()
+    now = outside.wall()
+    domain = domain_here()
     return SubmitFacts(
-        filesystem_domain=domain_here(),
-        uid_domain=domain_here(),
+        filesystem_domain=domain,
+        uid_domain=domain,
         arch="X86_64" if system.machine == "x86_64" else system.machine,
         opsys=system.sysname.upper(),
         opsys_version=f"{major}{int(minor or 0):02d}" if (minor or "0").isdigit() else major,
@@ -149,6 +163,7 @@ def local_facts(outside: Outside | None = None) -> SubmitFacts:
         now=now,
         zone=time.localtime(now).tm_gmtoff,
         allow_commands=True,  # the user's own file, read with the user's own rights
+        name=called,
     )
 
 

@@ -139,7 +139,8 @@ class Builder:
             beginning(job)
             self._apply(Section(universe))
         steps = []
-        for section in (IWD, *BEFORE_ADDITIONS, *additions(job), *AFTER_ADDITIONS):
+        sections = (IWD, *BEFORE_ADDITIONS, *additions(job), *AFTER_ADDITIONS)
+        for section in [one for one in sections if not one.commands or job.mentions(one.commands)]:
             job.varies, job.asked_for = False, set()
             self._apply(section)
             if job.varies or job.asked_for:

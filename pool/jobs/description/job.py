@@ -70,18 +70,24 @@ class Job:
     good_folders: set[str] = field(default_factory=set)
     asked: str = ""
     unchecked: bool = False
-    _templates: dict[str, Template | None] = field(default_factory=dict)
+    _templates: dict[str, Template] = field(default_factory=dict)
+    _written: frozenset[str] = frozenset()
 
     # -- what the description says -------------------------------------------------------------------
 
     def forget_texts(self) -> None:
         """Compile all commands again: the macros have changed."""
         self._templates.clear()
+        self._written = frozenset((*self.macros.table, *self.macros.live))
+
+    def mentions(self, commands: frozenset[str]) -> bool:
+        """Whether the description has any of these commands (lower case), or varies by one."""
+        return not self._written.isdisjoint(commands)
 
     def param(self, name: str, other: str = "") -> str | None:
         """The expanded text of a command, or of `other` where it is not written; None when that is empty."""
         template = self._templates.get(name)
-        if template is None and name not in self._templates:
+        if template is None and name.lower() in self._written:
             template = self._compile(name)
         if template is None:
             return self.param(other) if other else None
@@ -92,14 +98,14 @@ class Job:
             return template.fill(self.values) or None
         return self._expand(name, template.varying or "") or None
 
-    def _compile(self, name: str) -> Template | None:
+    def _compile(self, name: str) -> Template:
         key = name.lower()
-        template: Template | None = None
         if key in self.macros.opaque:
             template = Template(parts=(self.macros.live[key],))
         elif key in self.macros.live:
             template = Template(varying=f"$({name}:)")
-        elif (macro := self.macros.table.get(key)) is not None:
+        else:
+            macro = self.macros.table[key]
             macro.used = True
             self.asked = name
             try:

@@ -65,7 +65,7 @@ def read_description(
         DescriptionError: with every error and warning of the description.
     """
     reader = _Reader(
-        replace(facts, name=name),
+        facts if facts.name == name else replace(facts, name=name),
         files or RealFiles(),
         iwd.rstrip("/") or "/",
         environ,

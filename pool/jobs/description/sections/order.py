@@ -17,10 +17,17 @@ from pool.jobs.description.sections import policy, program, requirements, resour
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a job: what writes it, and the attributes it may write (a trailing `*` is a prefix)."""
+    """A part of a job.
+
+    Attributes:
+        write: what writes it.
+        attributes: those that it may write, in lower case; a trailing `*` is a prefix.
+        commands: without any of these in the description, in lower case, it writes nothing; empty where it always may.
+    """
 
     write: Callable[[Job], None]
     attributes: tuple[str, ...] = ()
+    commands: frozenset[str] = frozenset()
 
 
 def _attributes(text: str) -> tuple[str, ...]:
@@ -99,7 +106,11 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
     ),
     Section(policy.notification, _attributes("JobNotification")),
     Section(policy.rank, _attributes("Rank")),
-    Section(policy.periodic, _attributes("Periodic* OnExitHoldReason OnExitHoldSubCode")),
+    Section(
+        policy.periodic,
+        _attributes("Periodic* OnExitHoldReason OnExitHoldSubCode"),
+        frozenset(name.lower() for pair in policy.PERIODIC for name in pair),
+    ),
     Section(policy.leave_in_queue, _attributes("LeaveJobInQueue")),
     Section(policy.retries, _attributes("JobMaxRetries JobSuccessExitCode OnExitHold OnExitRemove")),
     Section(policy.on_evict, _attributes("TransformOnEvict TransformBody_*")),
@@ -115,7 +126,11 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         _attributes("ProjectName MaxJobRetirementTime AcctGroup AcctGroupUser AccountingGroup"),
     ),
     *(
-        Section(partial(policy.simple, command=c), (c.attribute.lower(),))
+        Section(
+            partial(policy.simple, command=c),
+            (c.attribute.lower(),),
+            frozenset(name.lower() for name in (c.name, c.attribute, c.other) if name),
+        )
         for c in SIMPLE
         if c.name != "rootdir"
     ),

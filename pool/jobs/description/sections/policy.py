@@ -17,7 +17,7 @@ from pool.jobs.description.queueing import split_list
 
 NOTIFICATIONS = {"never": 0, "always": 1, "complete": 2, "error": 3, "start": 4}
 HELD_BY_SUBMITTER = 15
-_PERIODIC = (
+PERIODIC = (
     ("periodic_hold", "PeriodicHold"),
     ("periodic_hold_reason", "PeriodicHoldReason"),
     ("periodic_hold_subcode", "PeriodicHoldSubCode"),
@@ -112,7 +112,7 @@ def rank(job: Job) -> None:
 
 def periodic(job: Job) -> None:
     """`periodic_*` and the reasons of `on_exit_hold`."""
-    for command, attribute in _PERIODIC:
+    for command, attribute in PERIODIC:
         if text := job.param(command, attribute):
             job.set_expression(attribute, text, command, attribute)
 
