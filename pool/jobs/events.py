@@ -13,7 +13,9 @@ Keys of `data`, each only where it is known:
     requeued                  EVICTED: the job ended by itself and runs again; `code` or `signal` say how it ended
     slot, address             the slot's name and its startd's address
     user_cpu, system_cpu, local_user_cpu, local_system_cpu    seconds of this run, remote and at home
-    total_user_cpu, total_system_cpu    seconds of all runs
+    total_user_cpu, total_system_cpu, total_local_user_cpu, total_local_system_cpu    seconds of all runs
+    cause, submitted, ended, real, leverage    TERMINATED, ABORTED: the notice's content (VS 6.3.3): how it ended in
+                              words, wall times, seconds between them, remote seconds for each at home (None: unknown)
     wall                      seconds of this run by the clock on the wall
     max_rss, image_size, memory    KiB, KiB, MiB
     sent, received            bytes of this run; total_sent, total_received of all

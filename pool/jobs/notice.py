@@ -1,12 +1,13 @@
-"""The notice at the end of a job: whether its user wants one, and its text (VS 6.3.3).
+"""The notice at the end of a job: whether its user wants one, its text, and its content as data (VS 6.3.3).
 
 The text is the paper's: the job and its processes, how it ended, when, how long, what each process used far
-away and the shadow at home, leverage and image size. How it is sent is not decided here.
+away and the shadow at home, leverage and image size. How it is sent is not decided here. The same content stands as
+data in the event of every job's end (`account`), asked for or not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from enum import IntEnum
@@ -79,10 +80,10 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
     lines += [f"  {number:<3} {process.name}" for number, process in enumerate(processes)]
     lines += ["", *_cause(ad), ""]
     submitted, ended = _real(ad, "QDate"), _real(ad, "CompletionDate") or _real(ad, "EnteredCurrentStatus")
-    lines.append(f"Submitted at:      {_date(submitted, zone)}")
+    lines.append(f"Submitted at:      {date(submitted, zone)}")
     lines.append(
         f"{'Completed' if _int(ad, 'JobStatus') == _COMPLETED else 'Ended'} at:".ljust(19)
-        + _date(ended, zone)
+        + date(ended, zone)
     )
     lines.append(f"Real Time:         {span(ended - submitted)}")
     lines += ["", *_table(processes), ""]
@@ -94,6 +95,45 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
     lines += ["", f"Leveraging Factor:  {leverage(remote, user + system)}"]
     lines.append(f"Virtual Image Size: {_int(ad, 'ImageSize')} Kilobytes")
     return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An ad in wire form, for what is read here: attributes that are expressions count as absent."""
+
+    wire: Mapping[str, Any]
+
+    def value(self, name: str, default: Any = None) -> Any:
+        value = self.wire.get(name, default)
+        return default if isinstance(value, list) else value
+
+
+def account(wire: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The content of the notice as data, for the event of a job's end; keys as `pool.jobs.events` lists them.
+
+    Args:
+        wire: the job's last ad in wire form.
+        now: when it left the queue, wall seconds.
+    """
+    ad = Plain(wire)
+    submitted = _real(ad, "QDate")
+    user, system = _real(ad, "RemoteUserCpu"), _real(ad, "RemoteSysCpu")
+    local_user, local_system = _real(ad, "LocalUserCpu"), _real(ad, "LocalSysCpu")
+    local = local_user + local_system
+    return {
+        "cause": _cause(ad)[0],
+        "submitted": submitted,
+        "ended": now,
+        "real": max(0.0, now - submitted) if submitted else 0.0,
+        "total_user_cpu": user,
+        "total_system_cpu": system,
+        "total_local_user_cpu": local_user,
+        "total_local_system_cpu": local_system,
+        "total_sent": _int(ad, "BytesSent"),
+        "total_received": _int(ad, "BytesRecvd"),
+        "leverage": (user + system) / local if local > 0 else None,
+        "image_size": _int(ad, "ImageSize"),
+    }
 
 
 def leverage(remote: float, local: float) -> str:
@@ -141,7 +181,8 @@ def _table(processes: Sequence[ProcessUse]) -> list[str]:
     return [rule, *made, rule]
 
 
-def _date(when: float, zone: tzinfo | None) -> str:
+def date(when: float, zone: tzinfo | None) -> str:
+    """'Wed Aug  3 17:01:55 1994', as the paper prints it; '-' for a time that is not known."""
     if not when:
         return "-"
     moment = datetime.fromtimestamp(when, zone)

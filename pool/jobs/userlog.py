@@ -12,6 +12,7 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.notice import date, span
 
 Data = Mapping[str, Any]
 
@@ -31,7 +32,7 @@ def render(event: JobEvent, *, host: str = "", zone: tzinfo | None = None) -> st
     data = event.data
     if event.kind is EventKind.SUBMIT and "address" not in data:
         data = {**data, "address": host}
-    lines = _BODIES[event.kind](data)
+    lines = [*_BODIES[event.kind](data), *_account(data, zone)]
     return head + "".join(f"{line}\n" for line in lines) + END
 
 
@@ -152,6 +153,19 @@ def _file_transfer(data: Data) -> Iterator[str]:
         yield f"\tSeconds spent in queue: {_int(data['queued'])}"
     if data.get("host"):
         yield f"\tTransferring to host: {_address(data['host'])}"
+
+
+def _account(data: Data, zone: tzinfo | None) -> Iterator[str]:
+    """The rest of the notice at a job's end (VS 6.3.3). Readers pass over lines behind those they know."""
+    if "submitted" not in data:
+        return
+    factor = data.get("leverage")
+    yield f"\tEnd: {_line(data.get('cause'))}"
+    yield f"\tSubmitted at: {date(data['submitted'], zone)}"
+    yield f"\tEnded at: {date(data.get('ended') or 0.0, zone)}"
+    yield f"\tReal Time: {span(data.get('real') or 0.0)}"
+    yield f"\tLeveraging Factor: {'-' if factor is None else f'{factor:.1f}'}"
+    yield f"\tVirtual Image Size: {_int(data.get('image_size'))} Kilobytes"
 
 
 _BODIES: dict[EventKind, Callable[[Data], Iterator[str]]] = {

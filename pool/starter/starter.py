@@ -94,6 +94,9 @@ class Starter:
         self.keeper: Keeper | None = None
         self._keepers = keepers
         self._home = home
+        #: Bytes of files carried to the job before it began, and home from it (B4).
+        self.received = 0
+        self.sent = 0
         self._before: dict[str, tuple[int, int]] = {}
         self._stop: str | None = None
         self._scratch = place.execute / place.slot
@@ -120,6 +123,7 @@ class Starter:
         """The starter of a job whose keeper outlived the node."""
         starter = cls(activation, account, place, keepers, home)
         starter.keeper = keeper
+        starter.received = int(keeper.spec.claim.get("received") or 0)
         starter._before = {
             str(name): (int(size), int(changed))
             for name, (size, changed) in dict(keeper.spec.claim.get("before") or {}).items()
@@ -144,6 +148,8 @@ class Starter:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
             if self._before:
                 claim = {**claim, "before": self._before}
+            if self.received:
+                claim = {**claim, "received": self.received}
             self.keeper = await self._keepers.start(self._spec(lease, claim))
         except StartFailed as error:
             self.clean()
@@ -248,7 +254,7 @@ class Starter:
         wanted = activation.carries_executable and (stored is None or not stored.exists())
         try:
             async with await self._home.fetch(activation, wanted) as stream:
-                await staging.receive(stream, self.scratch, self.account.owner)
+                self.received = await staging.receive(stream, self.scratch, self.account.owner)
             program = self.scratch / os.path.basename(activation.executable)
             if stored is not None and wanted and program.exists():
                 await asyncio.get_running_loop().run_in_executor(None, _keep, program, stored)
@@ -326,13 +332,14 @@ class Starter:
 
     async def _send_outputs(self, stream: Any, found: list[staging.Output]) -> None:
         activation = self.activation
+        total = 0
         for kind, name, path in (
             ("stdout", STDOUT, activation.stdout),
             ("stderr", STDERR, activation.stderr),
         ):
             local = self.scratch / name
             if path != NOTHING and (status := _status(local)) is not None:
-                await staging.send_file(stream, [kind, status.st_size], local, status.st_size)
+                total += await staging.send_file(stream, [kind, status.st_size], local, status.st_size)
         for output in found:
             status = output.path.lstat()
             mode = status.st_mode & 0o777
@@ -340,11 +347,12 @@ class Starter:
                 await stream.send(["dir", output.name, mode])
             else:
                 head = ["file", output.name, mode, status.st_size]
-                await staging.send_file(stream, head, output.path, status.st_size)
+                total += await staging.send_file(stream, head, output.path, status.st_size)
         await stream.send(["done"])
         await stream.finish()
         async for item in stream:
             if item and item[0] == "ok":
+                self.sent = total
                 return
         raise staging.StagingError("the submit side did not confirm the outputs", retry=True)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import pwd
+import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -86,6 +87,7 @@ exit 7
             input="in",
             output="out",
             error="err",
+            log="log",
             transfer_input_files="a.txt, tree, inner/",
             transfer_output_files="made, sub",
             transfer_output_remaps='"made=results/renamed"',
@@ -101,6 +103,14 @@ exit 7
     assert (home / "sub" / "none").is_dir()
     assert not (home / "left").exists(), "only what was asked for comes home"
     assert not (home / "made").exists()
+    log = (home / "log").read_text()
+    sent = len("from stdin\nA\nB\nC\n" + "oops\n" + "whole\n" + "1\n" + "2\n")
+    received = len(text) + len("from stdin\n" + "A\n" + "B\n" + "C\n")
+    for which in ("Run", "Total"):
+        assert f"\t{sent}  -  {which} Bytes Sent By Job" in log, log
+        found = re.search(rf"\t(\d+)  -  {which} Bytes Received By Job", log)
+        assert found is not None, log
+        assert int(found[1]) >= received, "inputs and executable"
 
 
 async def test_what_is_new_or_changed_comes_home_by_itself(pool3: Nodes, home: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pool.jobs.notice import ProcessUse, leverage, notice, should_notify, span
+from pool.jobs.notice import ProcessUse, account, leverage, notice, should_notify, span
 
 
 class Ad:
@@ -148,3 +148,26 @@ def test_spans_and_leverage() -> None:
     assert span(-5) == "0 00:00:00"
     assert leverage(10423.0, 137.0) == "76.1"
     assert leverage(1.0, 0.0) == "-"
+
+
+def test_its_content_as_data() -> None:
+    """VS 6.3.3's numbers, in the event of every job's end."""
+    wire = {
+        "JobStatus": 4,
+        "QDate": 1000,
+        "RemoteUserCpu": 10400.0,
+        "RemoteSysCpu": 21.0,
+        "LocalUserCpu": 32.0,
+        "LocalSysCpu": 105.0,
+        "ImageSize": 25104,
+        "BytesSent": 7,
+        "ExitCode": 0,
+        "Rank": ["Memory"],
+    }
+    made = account(wire, 12225.0)
+    assert made["leverage"] == pytest.approx(76.06, abs=0.01)
+    assert (made["cause"], made["real"], made["image_size"]) == ("exited normal.", 11225.0, 25104)
+    assert (made["total_sent"], made["total_received"], made["total_user_cpu"]) == (7, 0, 10400.0)
+    assert (made["total_local_user_cpu"], made["total_local_system_cpu"]) == (32.0, 105.0)
+    assert account({"JobStatus": 3, "QDate": 1000}, 900.0)["real"] == 0.0, "a clock set back"
+    assert account({"JobStatus": 3}, 900.0)["leverage"] is None

@@ -179,3 +179,26 @@ def test_evicted() -> None:
 )
 def test_the_other_kinds(kind: EventKind, data: dict[str, Any], expected: list[str]) -> None:
     assert lines(kind, **data) == expected
+
+
+def test_the_notices_content_stands_in_the_event_of_every_end() -> None:
+    """VS 6.3.3, behind the lines that readers of the format know."""
+    content = {
+        "cause": "exited normal.",
+        "submitted": 775933315.0,
+        "ended": 775944540.0,
+        "real": 11225.0,
+        "leverage": 76.06,
+        "image_size": 25104,
+    }
+    expected = [
+        "\tEnd: exited normal.",
+        "\tSubmitted at: Wed Aug  3 17:01:55 1994",
+        "\tEnded at: Wed Aug  3 20:09:00 1994",
+        "\tReal Time: 0 03:07:05",
+        "\tLeveraging Factor: 76.1",
+        "\tVirtual Image Size: 25104 Kilobytes",
+    ]
+    assert lines(EventKind.TERMINATED, code=0, **content)[-6:] == expected
+    assert lines(EventKind.ABORTED, why="by ann", **content) == ["Job was aborted.", "\tby ann", *expected]
+    assert "\tLeveraging Factor: -" in lines(EventKind.ABORTED, **{**content, "leverage": None})

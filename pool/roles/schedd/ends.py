@@ -35,7 +35,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float) -> list[S
     changes |= {"_run": None, "RemoteHost": None, "LastRemoteHost": slot}
     wall = float(report.get("wall", 0.0))
     changes["RemoteWallClockTime"] = float(job.get("RemoteWallClockTime", 0) or 0) + wall
-    add_cpu(job, changes, report)
+    add_use(job, changes, report)
     steps: list[Step] = []
     if report.get("started_event") and job.get(BEGAN) is None:
         steps.append(Step(job, None, {}, EventKind.EXECUTE, {"slot": slot, **started(report)}))
@@ -144,15 +144,19 @@ def usage_changes(report: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def add_cpu(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
-    """Add a run's processor seconds to the job's accounts (A11)."""
+def add_use(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
+    """Add a run's processor seconds, and the bytes of files carried for it, to the job's accounts (A11)."""
+    for name, key in (("BytesSent", "sent"), ("BytesRecvd", "received")):
+        if report.get(key):
+            changes[name] = int(job.get(name, 0) or 0) + int(report[key])
     for name, key in (("RemoteUserCpu", "user_cpu"), ("RemoteSysCpu", "system_cpu")):
         changes[name] = round(float(job.get(name, 0) or 0) + float(report.get(key, 0.0)), 6)
 
 
 def usage_data(report: dict[str, Any]) -> dict[str, Any]:
     """The part of a report that events carry."""
-    return {key: report[key] for key in ("user_cpu", "system_cpu", "max_rss", "wall") if key in report}
+    keys = ("user_cpu", "system_cpu", "max_rss", "wall", "sent", "received")
+    return {key: report[key] for key in keys if key in report}
 
 
 def started(data: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import msgpack
 
 from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.notice import account
 from pool.jobs.states import Happening, JobStatus, move
 from pool.outside import Outside
 from pool.policy.queue import IDLE, Cluster, Job, Queue, Wire
@@ -165,7 +166,9 @@ class Ledger:
             if step.event is not None:
                 events.append((step, now))
             if JobStatus(job.status).final:
-                ended.append((job, job.wire(), job.status))
+                wire = job.wire()
+                step.data |= account(wire, now)
+                ended.append((job, wire, job.status))
                 if self.queue.remove(job):
                     emptied.add(job.cluster.id)
         ended_ids = {job.id for job, _, _ in ended}

@@ -296,6 +296,9 @@ class Placement:
         start = None if released else self._choose(claim, steps)
         spent = self.outside.cpu() - cpu
         steps[0].changes["LocalUserCpu"] = round(float(job.get("LocalUserCpu", 0) or 0) + spent, 6)
+        for step in steps:
+            if step.job is job and step.event is not EventKind.EXECUTE:
+                step.data["local_user_cpu"] = round(spent, 6)
         await self.ledger.commit(*steps)
         if JobStatus(job.status).final or job.status == HELD:
             self._finished(job.wire())

@@ -288,6 +288,8 @@ class Running:
             "max_rss": end.max_rss,
             "started": end.started,
         }
+        if self.starter is not None and (self.starter.received or self.starter.sent):
+            report |= {"received": self.starter.received, "sent": self.starter.sent}
         if not self._told_start:
             report["started_event"] = True  # known to the schedd only if it answered to "started"
         if end.cause == "start":
