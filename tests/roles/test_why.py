@@ -19,6 +19,7 @@ from pool.policy.why.findings import (
     Held,
     Machines,
     Nearest,
+    Outlook,
     Queued,
     Refused,
     Rejected,
@@ -27,6 +28,7 @@ from pool.policy.why.findings import (
     Silent,
     Slot,
     Trouble,
+    Turn,
     Unmet,
     Unreachable,
 )
@@ -190,28 +192,60 @@ def test_nobody_to_ask_and_nothing_to_run_on() -> None:
     tell(story, machines=0)
 
 
-def test_what_the_last_negotiation_left_is_kept_with_the_job() -> None:
+def test_what_the_last_negotiation_left_is_kept_with_the_jobs() -> None:
     async def story(pool: SimPool) -> None:
         cluster = await pool.submit("head", count=2, ad={"Requirements": ["TARGET.Memory > 100000"]})
-        await asyncio.sleep(1)
-        schedd = pool.role("head", "schedd")
-        (group,) = schedd.queue.groups("alice")
-        link = pool.nodes["head"].links
-        assert link is not None
-        rejections = [[group.id, "no match found"], [77, "x"]]
-        params = {"submitter": "alice@head", "time": pool.wall(), "rejections": rejections}
-        await link.call("mem://head", "schedd.rejected", params)
+        await asyncio.sleep(5)
         explanation = await why(pool, f"{cluster}.1")
-        assert the(explanation, Rejected).reason == "no match found"
+        assert the(explanation, Rejected).reason == the(explanation, Cycle).reason == "no machine matches"
         async with asking(pool) as asker:
             ads = await asker.jobs(constraint="LastRejMatchTime > 0")
-        assert [ad.value("LastRejMatchReason") for ad in ads] == ["no match found"] * 2
+        assert [ad.value("LastRejMatchReason") for ad in ads] == ["no machine matches"] * 2
         await pool.act("head", "alice", action="hold", ids=[[cluster, 0]])
         async with asking(pool) as asker:
             (held,) = await asker.jobs(ids=[(cluster, 0)])
         assert held.value("LastRejMatchReason") is None
 
     tell(story)
+
+
+def test_a_negotiator_that_speaks_of_requests_that_are_not_there() -> None:
+    async def story(pool: SimPool) -> None:
+        await pool.submit("head", ad={"Requirements": ["false"]})
+        await asyncio.sleep(1)
+        links = pool.nodes["head"].links
+        assert links is not None
+        (group,) = pool.role("head", "schedd").queue.groups("alice")
+        for rejections in ([[group.id, "x" * 10_000], [77, "y"]], [], [[group.id, 7]]):
+            params = {"submitter": "alice@head", "time": 5.0, "rejections": rejections}
+            await links.call("mem://head", "schedd.rejected", params)
+        assert group.rejected == ("7", 5.0)
+        params = {"submitter": "bob@head", "time": 6.0, "rejections": [[group.id, "not yours"]]}
+        await links.call("mem://head", "schedd.rejected", params)
+        assert group.rejected == ("7", 5.0)
+
+    tell(story)
+
+
+def test_where_the_user_stands_and_how_long_it_may_take() -> None:
+    async def story(pool: SimPool) -> None:
+        await pool.submit("head", count=8, owner="bob")
+        await asyncio.sleep(1)
+        cluster = await pool.submit("head", count=3, owner="alice")
+        await asyncio.sleep(5)
+        early = await why(pool, f"{cluster}.2")
+        turn = the(early, Turn)
+        assert (turn.user, turn.place, turn.of, turn.running) == ("alice@head", 1, 2, 0)
+        assert the(early, Outlook).seconds is None
+        assert "none has ended lately" in str(early)
+        await asyncio.sleep(250)
+        late = await why(pool, f"{cluster}.2")
+        found = the(late, Outlook)
+        assert found.seconds is not None
+        assert 60 < found.seconds < 600
+        assert "outlook: about" in str(late)
+
+    tell(story, behave=Behaviour(100.0))
 
 
 def test_machines_that_cannot_start_a_job() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any
 
 from pool.classad import ClassAd, Expr
@@ -38,6 +39,18 @@ _TIMERS = {
     "activitytimer": "enteredcurrentactivity",
     "statetimer": "enteredcurrentstate",
 }
+
+
+class Kept(StrEnum):
+    """Why a claimed slot may not be taken for a request; the first of these that applies."""
+
+    LEAVING = "its job is leaving already, for somebody else"
+    OWN = "it is the user's own"
+    NEVER = "priority takes no machine away here"
+    ORDER = "its user does not stand worse"
+    YOUNG = "its job has not had its minimum time"
+    LIKED = "the machine likes its present job better"
+    REQUIREMENTS = "PREEMPTION_REQUIREMENTS is not true"
 
 
 class Preemption:
@@ -77,6 +90,29 @@ class Preemption:
             dressed = Pair(self._dressed(submitter, pair.request), self._now)
             among = where_true(self._requirements, lambda question: self._ask(question, dressed), among)
         return among
+
+    def kept(self, submitter: str, pair: Pair, among: Bits) -> dict[Kept, Bits]:
+        """Those of these slots that may not be taken for a request, by the first thing that keeps them."""
+        among &= ~self.by_rank(pair, among)
+        found: dict[Kept, Bits] = {}
+
+        def keeps(kept: Kept, bits: Bits) -> None:
+            nonlocal among
+            if among & bits:
+                found[kept] = among & bits
+                among &= ~bits
+
+        keeps(Kept.LEAVING, ~self._rooms.claimed)
+        keeps(Kept.OWN, self._users.get(submitter, 0))
+        if self._requirements is None:
+            keeps(Kept.NEVER, among)
+        keeps(Kept.ORDER, ~self._worse(submitter))
+        keeps(Kept.YOUNG, ~self._ripe)
+        if among:
+            keeps(Kept.LIKED, ~self._liking(pair, among, bisect_right))
+        if among:
+            keeps(Kept.REQUIREMENTS, ~self.by_priority(submitter, pair, among))
+        return found
 
     def levels(self, submitter: str, pair: Pair) -> Levels | None:
         """The administrator's rank of preempting each slot; None when it is the same for all."""

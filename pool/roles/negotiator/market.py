@@ -25,15 +25,22 @@ class Market:
     Args:
         accounting: told of everything that is held.
         wake: called when there is something new to negotiate about.
+        seen: told of each slot's ad before and after a change; None where there is none.
 
     Attributes:
         picture: the slots, as the matchmaker sees them.
         submitters: their ads by name.
     """
 
-    def __init__(self, accounting: Accounting, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        accounting: Accounting,
+        wake: Callable[[], None],
+        seen: Callable[[ClassAd | None, ClassAd | None], None] = lambda before, after: None,
+    ) -> None:
         self._accounting = accounting
         self._wake = wake
+        self._seen = seen
         self.picture = Picture()
         self.submitters: dict[str, ClassAd] = {}
         self._keys: dict[str, str] = {}
@@ -90,6 +97,7 @@ class Market:
     def _slot(self, name: str, ad: ClassAd | None, private: Mapping[str, Any]) -> None:
         self._given.pop(name, None)
         self._weights.pop(name, None)
+        self._seen(self.picture.ad(name), ad)
         if ad is None:
             self._accounting.slot(name, None)
             self.picture.drop(name)

@@ -15,13 +15,12 @@ from typing import Any, ClassVar
 from pool.classad import ClassAd, parse_expr
 from pool.errors import PoolError
 from pool.policy.negotiation import Outcome, Request, Terms, cycle
-from pool.policy.why.findings import Cycle, Finding
-from pool.policy.why.machine import Wish
+from pool.policy.why.outlook import Lengths
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
-from pool.roles.explaining import Explaining
 from pool.roles.negotiator.accounting import Accounting
 from pool.roles.negotiator.asking import TROUBLE, Asking
+from pool.roles.negotiator.explaining import Explaining, Known
 from pool.roles.negotiator.market import Market, idle
 from pool.roles.negotiator.telling import Telling
 from pool.wire import Call, Right, method
@@ -44,7 +43,8 @@ class Negotiator(Role):
         given = self.given
         self._wake = asyncio.Event()
         self.accounting = Accounting(self.settings, self.outside, given.accounts(), self.log)
-        self.market = Market(self.accounting, self._wake.set)
+        self._lengths = Lengths()
+        self.market = Market(self.accounting, self._wake.set, self._seen)
         self._asking = Asking(given.links, self.log, self.spawn, self._wake.set)
         self._telling = Telling(given.links, self.market, self.log)
         self._advertiser = Advertiser(
@@ -59,8 +59,9 @@ class Negotiator(Role):
         self._cycles = 0
         self._cost = 0.0
         self._matched = 0
-        self._last: tuple[float, dict[str, list[Request]], Outcome] | None = None
-        self._explaining = Explaining(self, self.outside)
+        self._last: tuple[float, dict[str, list[Request]], Outcome] = (0.0, {}, Outcome())
+        self._looking = asyncio.Lock()
+        self._explaining = Explaining(self.known, self.outside, self._looking)
         self.spawn(self._watch(), "watch")
         self.spawn(self._cycle_when_due(), "cycles")
         self.spawn(self.accounting.keep(), "accounts")
@@ -141,35 +142,21 @@ class Negotiator(Role):
         """What the pool's idle jobs are to slots: {slots: names} -> {slots: {name: findings}, time}"""
         return await self._explaining.machine(params)
 
-    @property
-    def slots(self) -> Mapping[str, ClassAd]:
-        """The ads of all slots, as advertised."""
-        return self.market.picture.ads
-
-    def wishes(self) -> list[Wish]:
-        """The kinds of idle jobs that were asked for last."""
-        if self._last is None:
-            return []
-        _, requests, outcome = self._last
-        return [
-            Wish(request.ad, outcome.unmatched.get(submitter, {}).get(request.number, 0))
-            for submitter, own in requests.items()
-            for request in own
-            if outcome.unmatched.get(submitter, {}).get(request.number)
-        ]
-
-    def situation(self, submitter: str, request: int, ad: ClassAd) -> list[Finding]:
-        """What else is known of a request."""
-        if self._last is None:
-            return []
+    def known(self) -> Known:
+        """What there is to explain with."""
         when, requests, outcome = self._last
-        asked, left = None, 0
-        for name, own in requests.items():
-            if self._asking.plain(name) == submitter:
-                asked = next((one for one in own if one.number == request), asked)
-                left = max(left, outcome.unmatched.get(name, {}).get(request, 0))
-        every = self.settings.number("NEGOTIATION_INTERVAL")
-        return [Cycle(when, asked is not None, asked.count - left if asked else 0, "", every)]
+        accounting, market = self.accounting, self.market
+        return Known(
+            market.picture,
+            self._terms(requests),
+            when,
+            requests,
+            outcome,
+            self.settings.number("NEGOTIATION_INTERVAL"),
+            self._lengths.typical(),
+            accounting.quotas,
+            accounting.groups(market.weight),
+        )
 
     # -- the picture -------------------------------------------------------------------------------------
 
@@ -188,6 +175,9 @@ class Negotiator(Role):
                 self.log.info("the collector is out of reach", extra={"error": str(error)})
             await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
+
+    def _seen(self, before: ClassAd | None, after: ClassAd | None) -> None:
+        self._lengths.saw(before, after, self.outside.wall())
 
     # -- cycles ------------------------------------------------------------------------------------------
 
@@ -225,7 +215,8 @@ class Negotiator(Role):
         else:
             market.hold_still()
             try:
-                outcome = await asyncio.get_running_loop().run_in_executor(None, work)
+                async with self._looking:
+                    outcome = await asyncio.get_running_loop().run_in_executor(None, work)
             finally:
                 market.go_on()
         self._cycles += 1
@@ -278,6 +269,6 @@ class Negotiator(Role):
             "Cycles": self._cycles,
             "Matches": self._matched,
             "LastCycleDuration": round(self._cost, 6),
-            "LastCycleTime": self._last[0] if self._last is not None else 0,
-            "LastCycleSlots": self._last[2].machines if self._last is not None else 0,
+            "LastCycleTime": self._last[0],
+            "LastCycleSlots": self._last[2].machines,
         }

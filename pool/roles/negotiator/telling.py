@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pool.policy.negotiation import Match, Outcome
+from pool.policy.why.rejections import News, said
 from pool.roles.links import Links
 from pool.roles.negotiator.asking import PATIENCE, TROUBLE
 from pool.roles.negotiator.market import Market
@@ -29,6 +30,7 @@ class Telling:
         self._links = links
         self._market = market
         self._log = log
+        self._news = News()
 
     async def matches(self, matches: Iterable[tuple[Match, str]]) -> None:
         """Tell of all matches, each with the name under which its submitter advertises."""
@@ -44,11 +46,12 @@ class Telling:
     async def rejections(self, submitter: str, when: float, outcome: Outcome, named: Iterable[str]) -> None:
         """Tell a schedd what a cycle left without a machine, and why."""
         ad = self._market.submitters.get(submitter)
-        rejected = [
-            [number, str(rejection.why.value) + (f": {rejection.limit}" if rejection.limit else "")]
+        found = {
+            number: said(rejection)
             for name in named
             for number, rejection in outcome.rejections.get(name, {}).items()
-        ]
+        }
+        rejected = self._news.of(submitter, found, when)
         if ad is None or not rejected:
             return
         try:
@@ -56,6 +59,7 @@ class Telling:
             params = {"submitter": submitter, "time": when, "rejections": rejected[:MOST_REJECTIONS]}
             await link.call("schedd.rejected", params, timeout=PATIENCE)
         except TROUBLE as error:
+            self._news.forget(submitter)
             self._log.info("a schedd does not hear why its jobs wait", extra={"to": submitter, "error": str(error)})
 
     async def _startd(self, address: str, matches: list[tuple[Match, str]]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pool.classad import ClassAd
-from pool.policy.matching import Picture
+from pool.policy.matching import Pair, Picture
 from pool.policy.negotiation import EqualTurns, Outcome, Request, Terms, Turns, cycle
+from pool.policy.negotiation.preemption import Preemption
+from pool.policy.negotiation.rooms import Rooms
 
 NOW = 1_700_000_000.0
 Slot = tuple[str, ClassAd]
@@ -76,3 +78,11 @@ def negotiate(
         turns = EqualTurns(weights, {name: min(one.oldest for one in own) for name, own in requests.items() if own})
     picture = slots if isinstance(slots, Picture) else picture_of(slots)
     return cycle(picture, requests, turns, terms or Terms(), NOW)
+
+
+def kept_of(submitter: str, wanted: Request, slots: Sequence[Slot], terms: Terms | None = None) -> dict[str, list[str]]:
+    """Names of claimed slots by what keeps them from the request."""
+    picture = picture_of(slots)
+    preemption = Preemption(picture, Rooms(picture, NOW), terms or Terms(), NOW)
+    found = preemption.kept(submitter, Pair(wanted.ad, NOW), picture.alive)
+    return {kept.name: picture.names(bits) for kept, bits in found.items()}

@@ -1,0 +1,222 @@
+"""The negotiator's part of explanations: the machines with one job's eyes, the order of users, the last cycle (D8).
+
+Reads what the negotiator has and asks nobody. One explanation is worked on at a time, in pieces, so that neither many
+askers nor evil expressions hold a cycle up; whoever may read may ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pool.classad import ClassAd
+from pool.errors import PoolError
+from pool.outside import Outside
+from pool.policy import priorities
+from pool.policy.matching import Pair, Picture
+from pool.policy.negotiation import Outcome, Rejection, Request, Terms, Why
+from pool.policy.negotiation.limits import parse_limits
+from pool.policy.negotiation.preemption import Preemption
+from pool.policy.negotiation.rooms import Rooms
+from pool.policy.priorities.groups import lineage
+from pool.policy.why import crowd
+from pool.policy.why.findings import Busy, Cycle, Finding, Limit, Quota, Turn, to_wire
+from pool.policy.why.job import Census, examine, shares
+from pool.policy.why.machine import Wish, demand
+from pool.policy.why.outlook import ages, outlook
+from pool.policy.why.rejections import said
+from pool.roles.negotiator.accounting import grouped, parted
+from pool.roles.pieces import in_pieces
+
+#: Attributes of a request, and slots asked about at once.
+MOST_ATTRIBUTES, MOST_SLOTS = 5000, 64
+#: Askers that may wait; more are sent away.
+MOST_WAITING = 32
+#: Users named who are served first.
+NAMED = 3
+MAY_BE_TAKEN = "may be taken for it in the next negotiation"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the negotiator knows at one moment.
+
+    Attributes:
+        terms: those of the next cycle, as far as they are settled before it.
+        when, requests, outcome: the last cycle; `when` is 0 before the first.
+        interval: seconds between two cycles at most.
+        typical: of `Lengths`.
+        quotas, groups: those of groups, and what each is entitled to and holds.
+    """
+
+    picture: Picture
+    terms: Terms
+    when: float
+    requests: Mapping[str, Sequence[Request]]
+    outcome: Outcome
+    interval: float
+    typical: tuple[float, int] | None
+    quotas: tuple[priorities.Quota, ...]
+    groups: Sequence[Mapping[str, Any]]
+
+    def named(self, submitter: str, ad: ClassAd) -> str:
+        """A submitter as cycles name it, for one of its jobs."""
+        group = ad.value("AcctGroup", "")
+        return grouped(submitter, priorities.group_of(group, self.quotas) if isinstance(group, str) else "")
+
+    def wishes(self) -> list[Wish]:
+        """The kinds of jobs that the last cycle left."""
+        left = self.outcome.unmatched
+        return [
+            Wish(request.ad, count)
+            for submitter, own in self.requests.items()
+            for request in own
+            if (count := left.get(submitter, {}).get(request.number))
+        ]
+
+
+class Explaining:
+    """Answers why.
+
+    Args:
+        known: what is known when somebody asks.
+        looking: held while a cycle looks at the picture in a thread of its own.
+    """
+
+    def __init__(self, known: Callable[[], Known], outside: Outside, looking: asyncio.Lock) -> None:
+        self._known = known
+        self._looking = looking
+        self._outside = outside
+        self._one = asyncio.Lock()
+        self._waiting = 0
+
+    async def job(self, params: dict[str, Any]) -> dict[str, Any]:
+        """{request: {ad, submitter, number, ahead}} -> {findings, time}"""
+        request = params["request"]
+        wire = request.get("ad")
+        if not isinstance(wire, dict) or len(wire) > MOST_ATTRIBUTES:
+            raise PoolError("cannot explain: this is no job ad")
+        ad, now = ClassAd.from_wire(wire), self._outside.wall()
+        async with _Turn(self):
+            found, census = await in_pieces(examine(dict(self._known().picture.ads), ad, now), "explain the job")
+            async with self._looking:
+                known = self._known()
+                submitter = known.named(str(request.get("submitter", "")), ad)
+                found = [_kept(finding, census, known, submitter, ad, now) for finding in found]
+                found += _order(known, submitter)
+        rejection = known.outcome.rejections.get(submitter, {}).get(_count(request, "number"))
+        found += [*_limits(known, ad), *_quotas(known, submitter, rejection)]
+        found += _cycle(known, submitter, _count(request, "number"), rejection)
+        running = ages([census.places[place] for place in crowd.numbers(census.matching)], now)
+        users, ahead = len({*known.requests, submitter}), _count(request, "ahead")
+        found.append(outlook(found, running, known.typical, ahead, users, known.interval))
+        return {"findings": to_wire(found), "time": now}
+
+    async def machine(self, params: dict[str, Any]) -> dict[str, Any]:
+        """{slots: names} -> {slots: {name: findings}, time}"""
+        now = self._outside.wall()
+        answers: dict[str, Any] = {}
+        names = [str(name) for name in params["slots"]][:MOST_SLOTS]
+        async with _Turn(self):
+            known = self._known()
+            places = {place.name: place for place in crowd.places(dict(known.picture.ads))}
+            wishes = known.wishes()
+            for name in names:
+                found: list[Finding] = []
+                if name in places:
+                    found.append(await in_pieces(demand(places[name], wishes, now), "explain the machine"))
+                answers[name] = to_wire(found)
+        return {"slots": answers, "time": now}
+
+
+def _kept(finding: Finding, census: Census, known: Known, submitter: str, ad: ClassAd, now: float) -> Finding:
+    """Why the machines that match are not taken from those who have them, as the cycle has it."""
+    if not isinstance(finding, Busy):
+        return finding
+    picture = known.picture
+    names = []
+    for place in (census.places[number] for number in crowd.numbers(census.matching)):
+        names += [crowd.text(slot, "Name") or place.name for slot in place.serves()]
+    busy = picture.set_of(names)
+    preemption = Preemption(picture, Rooms(picture, now), known.terms, now)
+    kept = preemption.kept(submitter, Pair(ad, now), busy)
+    counted = {str(why): bits.bit_count() for why, bits in kept.items()}
+    if left := busy.bit_count() - sum(counted.values()):
+        counted[MAY_BE_TAKEN] = left
+    return replace(finding, kept=shares(counted))
+
+
+def _order(known: Known, submitter: str) -> list[Finding]:
+    """Where the user stands among those who wait."""
+    if not submitter:
+        return []
+    picture, terms = known.picture, known.terms
+    held = picture.values("RemoteUser") if picture.vocabulary.holders["remoteuser"] else {}
+
+    def key(user: str) -> tuple[float, int, str]:
+        return (terms.priority(user), held.get(user, 0), user)
+
+    line = sorted({*known.requests, submitter}, key=key)
+    place = line.index(submitter)
+    priority = terms.priority(submitter) if terms.priorities else None
+    return [Turn(submitter, place + 1, len(line), priority, tuple(line[:place][:NAMED]), held.get(submitter, 0))]
+
+
+def _limits(known: Known, ad: ClassAd) -> list[Finding]:
+    terms, found = known.terms, list[Finding]()
+    used = terms.limits_in_use or {}
+    for name, units in (parse_limits(ad.value("ConcurrencyLimits", None)) or {}).items():
+        most = terms.limits.get(name, terms.default_limit)
+        if name in terms.limits or used.get(name, 0.0) + units > most:
+            found.append(Limit(name, used.get(name, 0.0), most, units, used.get(name, 0.0) + units > most))
+    return found
+
+
+def _quotas(known: Known, submitter: str, rejection: Rejection | None) -> list[Finding]:
+    """The shares of the user's group and of those above it; they bind where the last cycle stopped at a share."""
+    above = lineage(parted(submitter)[0])
+    bound = rejection is not None and rejection.why is Why.SHARE
+    return [
+        Quota(str(row["name"]), row["held"], row["entitled"], bound and row["held"] >= row["entitled"])
+        for row in known.groups
+        if row["name"] in above
+    ]
+
+
+def _cycle(known: Known, submitter: str, number: int, rejection: Rejection | None) -> list[Finding]:
+    if not known.when:
+        return []
+    asked = next((one for one in known.requests.get(submitter, ()) if one.number == number), None)
+    left = known.outcome.unmatched.get(submitter, {}).get(number, 0)
+    matched = asked.count - left if asked is not None else 0
+    reason = said(rejection) if rejection is not None else ""
+    return [Cycle(known.when, asked is not None, matched, reason, known.interval)]
+
+
+def _count(request: Mapping[str, Any], name: str) -> int:
+    value = request.get(name)
+    return value if isinstance(value, int) and 0 <= value < 2**53 else 0
+
+
+class _Turn:
+    """One explanation at a time."""
+
+    def __init__(self, explaining: Explaining) -> None:
+        self._explaining = explaining
+
+    async def __aenter__(self) -> None:
+        its = self._explaining
+        if its._waiting >= MOST_WAITING:
+            raise PoolError("too many ask for explanations at once", hint="ask again in a moment", retry=True)
+        its._waiting += 1
+        try:
+            await its._one.acquire()
+        except BaseException:
+            its._waiting -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._explaining._waiting -= 1
+        self._explaining._one.release()
