@@ -49,6 +49,7 @@ class Evict(StrEnum):
     USER_PRIORITY = "user_priority"
     VACATED = "vacated"
     DRAINED = "drained"
+    MOVED = "moved"
     REQUEUED = "requeued"
     LEASE_ENDED = "lease_ended"
     MACHINE_LOST = "machine_lost"
@@ -102,6 +103,7 @@ _ADVICE: dict[Kind, tuple[str, bool]] = {
     Evict.USER_PRIORITY: ("", True),
     Evict.VACATED: ("", True),
     Evict.DRAINED: ("", True),
+    Evict.MOVED: ("", True),
     Evict.REQUEUED: ("", True),
     Evict.LEASE_ENDED: ("", True),
     Evict.MACHINE_LOST: ("", True),

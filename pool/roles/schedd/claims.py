@@ -31,6 +31,7 @@ class Claim:
         fits: whether the slot's ad matches a group of jobs, by the group's number.
         job, run, start: what was sent to it last and has not ended.
         template: the start of a job that differs from its cluster in nothing, for the next such one.
+        spent: no other job follows the present one.
         sent: the order before, which the startd has: the next one says only what is different.
     """
 
@@ -49,6 +50,7 @@ class Claim:
     going: bool = False
     idle_timer: asyncio.TimerHandle | None = None
     lost: bool = False
+    spent: bool = False
     template: Activation | None = None
     sent: Activation | None = None
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pool.jobs.events import EventKind
-from pool.jobs.reasons import Hold
+from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.exits import Decision, Verdict, after_exit
 from pool.policy.queue import RUNNING, Job
@@ -106,7 +106,11 @@ def as_wished(job: Job, wish: dict[str, Any], changes: dict[str, Any], report: d
         return Step(job, Happening.REMOVE, {**changes, "RemoveReason": why}, EventKind.ABORTED, {"why": why})
     if what == "hold":
         return hold_step(job, why, int(wish.get("code", Hold.USER_REQUEST)), changes, int(wish.get("subcode", 0)))
-    return Step(job, Happening.EVICT, changes, EventKind.EVICTED, {"why": why, **usage_data(report)})
+    data = {"why": why, **usage_data(report)}
+    if what == "move":
+        changes |= wish["changes"]
+        data["reason"] = str(Evict.MOVED)
+    return Step(job, Happening.EVICT, {**changes, "VacateReason": why}, EventKind.EVICTED, data)
 
 
 def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any]) -> Step:

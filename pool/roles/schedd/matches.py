@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
-from pool.policy.queue import IDLE, RUNNING, SUSPENDED
+from pool.policy.queue import IDLE, RUNNING, SUSPENDED, Job
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
 from pool.wire import RemoteError
 
@@ -57,7 +57,7 @@ class Matches:
                     "oldest": float(oldest) if isinstance(oldest, (int, float)) else 0.0,
                 }
             )
-        return found
+        return found + self._placement.moving.requests(owner)
 
     def holds(self, owner: str) -> int:
         """How many slots an owner has, those on the way included."""
@@ -69,6 +69,8 @@ class Matches:
 
     def matched(self, match: dict[str, Any], owner: str) -> None:
         """Take up a match: claim the slot in the background, or wait for it where it has to be freed first."""
+        if self._placement.moving.matched(match, owner):
+            return
         count = int(match["count"])
         self._asked[owner] = self._asked.get(owner, 0) + count
         task = self._placement.spawn(self._claim(match, owner, count), "claim")
@@ -85,17 +87,23 @@ class Matches:
                 task.cancel()
 
     async def _claim(self, match: dict[str, Any], owner: str, count: int) -> None:
-        placement = self._placement
-        address = str(match["startd"])
         group = self._queue.group(int(match["request"]))
         job = self._queue.first(group) if group else None
-        loop = asyncio.get_running_loop()
         try:
-            if job is None:
-                # The jobs went another way meanwhile; unclaimed, the match lapses by itself.
-                return
+            # Where the jobs went another way meanwhile, the match is not claimed and lapses by itself.
+            fresh = await self.obtain(match, owner, job, count) if job is not None else []
+        finally:
+            self._asked[owner] -= count
+        for claim in fresh:
+            self._placement.spawn(self._placement.use(claim), "use")
+
+    async def obtain(self, match: dict[str, Any], owner: str, job: Job, count: int) -> list[Claim]:
+        """Claim a slot that was matched to a job; the claims that were made, none when it was not to be had."""
+        placement = self._placement
+        address = str(match["startd"])
+        preempts = bool(match.get("preempt"))
+        try:
             link = await placement.links.to(address)
-            preempts = bool(match.get("preempt"))
             answer = await link.call(
                 "startd.preempt" if preempts else "startd.claim",
                 {
@@ -113,10 +121,8 @@ class Matches:
         except (*TROUBLE, RemoteError) as error:
             placement.log.info("a slot was not to be claimed", extra={"slot": match["slot"], "why": str(error)})
             placement.changed(owner, True)
-            return
-        finally:
-            self._asked[owner] -= count
-        now = loop.time()
+            return []
+        now = asyncio.get_running_loop().time()
         fresh = [
             Claim(
                 str(item["claim"]),
@@ -133,8 +139,7 @@ class Matches:
         for claim in fresh:
             placement.claims[claim.id] = claim
             placement.reaching.watch(claim, link)
-        for claim in fresh:
-            placement.spawn(placement.use(claim), "use")
         if answer.get("refused"):
             placement.log.info("a startd refused", extra={"slot": match["slot"], "why": answer["refused"]})
             placement.changed(owner, True)
+        return fresh

@@ -34,6 +34,7 @@ from pool.roles.schedd.claims import TROUBLE, Claim, patience
 from pool.roles.schedd.ends import BEGAN, as_wished, end_steps, hold_step, started, usage_changes
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.matches import Matches
+from pool.roles.schedd.moving import Moving
 from pool.roles.schedd.reaching import Reaching
 from pool.wire import RemoteError
 
@@ -93,6 +94,7 @@ class Placement:
         self._idle: dict[str, list[Claim]] = {}
         self.matches = Matches(self)
         self.reaching = Reaching(self)
+        self.moving = Moving(self)
 
     def changed(self, owner: str, more: bool) -> None:
         """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
@@ -113,12 +115,16 @@ class Placement:
             if claim.id in self.claims and claim.job is None:
                 self.spawn(self.use(claim), "use")
 
-    async def use(self, claim: Claim) -> None:
-        """Start the next fitting job on a claim, or keep the claim idle for a moment, then give it back."""
+    async def use(self, claim: Claim, first: Job | None = None) -> None:
+        """Start the next fitting job on a claim, or keep the claim idle for a moment, then give it back.
+
+        Args:
+            first: the job that the claim was made for, if it comes before all others.
+        """
         if claim.job is not None or claim.id not in self.claims:
             return
         steps: list[Step] = []
-        start = self._choose(claim, steps)
+        start = self._choose(claim, steps, first)
         if steps:
             await self.ledger.commit(*steps)
         if start is None:
@@ -126,28 +132,34 @@ class Placement:
             return
         await self.send(claim, start)
 
-    def _choose(self, claim: Claim, steps: list[Step]) -> Activation | None:
+    def _choose(self, claim: Claim, steps: list[Step], first: Job | None = None) -> Activation | None:
         """The next job for a claim, marked as running there; holds what can never start. Adds to `steps`."""
-        loop = asyncio.get_running_loop()
-        if claim.lost or loop.time() - claim.born > self.life:
+        if claim.lost or self._is_spent(claim):
             return None
+        if first is not None and first.status == IDLE and (start := self._mark(claim, first, steps)) is not None:
+            return start
         for group in self.queue.groups(claim.owner):
             if not self._fits(claim, group):
                 continue
             while (job := self.queue.first(group)) is not None:
-                run = int(job.get("NumJobStarts", 0)) + 1
-                try:
-                    start = self._start_of(claim, job, run)
-                except CannotStart as error:
-                    step = hold_step(job, f"cannot start: {error}", Hold.START_FAILED)
-                    self.ledger.note(step)
-                    steps.append(step)
-                    continue
-                step = self._start_step(claim, job, start)
-                self.ledger.note(step)
-                steps.append(step)
-                return start
+                if (start := self._mark(claim, job, steps)) is not None:
+                    return start
         return None
+
+    def _is_spent(self, claim: Claim) -> bool:
+        return claim.spent or asyncio.get_running_loop().time() - claim.born > self.life
+
+    def _mark(self, claim: Claim, job: Job, steps: list[Step]) -> Activation | None:
+        """Mark an idle job as running on a claim; hold it, if it can never start. Adds to `steps`."""
+        start: Activation | None = None
+        try:
+            start = self._start_of(claim, job, int(job.get("NumJobStarts", 0)) + 1)
+            step = self._start_step(claim, job, start)
+        except CannotStart as error:
+            step = hold_step(job, f"cannot start: {error}", Hold.START_FAILED)
+        self.ledger.note(step)
+        steps.append(step)
+        return start
 
     def _start_of(self, claim: Claim, job: Job, run: int) -> Activation:
         """What a job is started with; worked out once for the jobs of a cluster that do not differ."""
@@ -169,6 +181,7 @@ class Placement:
     def _start_step(self, claim: Claim, job: Job, start: Activation) -> Step:
         claim.job, claim.run, claim.start, claim.going = job, start.run, start, False
         job.run = claim
+        self.moving.started(job)
         now = int(self.outside.wall())
         changes: dict[str, Any] = {
             "NumJobStarts": start.run,
@@ -322,6 +335,7 @@ class Placement:
     def _end_steps(self, claim: Claim, job: Job, report: dict[str, Any]) -> list[Step]:
         claim.job, claim.start, claim.going = None, None, False
         job.run = None
+        self.moving.left(job)
         if report.get("cause") == "start" or report.get("released"):
             self.drop(claim)
         return end_steps(job, claim.slot, report, self.outside.wall())
@@ -347,6 +361,7 @@ class Placement:
     async def requeue(self, claim: Claim, job: Job, why: str, event: EventKind | None) -> None:
         """The job is not running any more, without having ended: idle again, or as its user wished meanwhile."""
         job.run = None
+        self.moving.left(job)
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
         wish = (job.state or {}).get("_wish")
         if wish:
@@ -369,7 +384,7 @@ class Placement:
         if claim.id not in self.claims or claim.job is not None:
             return
         loop = asyncio.get_running_loop()
-        spent = claim.lost or loop.time() - claim.born > self.life
+        spent = claim.lost or self._is_spent(claim)
         self._idle.setdefault(claim.owner, []).append(claim)
         claim.idle_timer = loop.call_later(0.0 if spent else self.linger, self._give_back, claim)
 

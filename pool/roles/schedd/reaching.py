@@ -50,6 +50,9 @@ class Reaching:
             )
             placement.claims[claim.id] = claim
         claim.job, claim.run, job.run = job, int(note["run"]), claim
+        placement.moving.started(job)
+        if ((job.state or {}).get("_wish") or {}).get("what") == "move":
+            job.update({"_wish": None})  # the other slot is nobody's any more
         self.lose(claim)
 
     def watch(self, claim: Claim, link: Connection) -> None:

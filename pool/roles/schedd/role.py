@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pool.classad import ParseError, parse_expr
 from pool.errors import PoolError
 from pool.jobs.reasons import Reason
+from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
@@ -113,6 +114,7 @@ class Submitters:
                     "IdleJobs": idle,
                     "RunningJobs": running,
                     "HeldJobs": queue.count(owner, HELD),
+                    "MovingJobs": self._schedd.placement.moving.count(owner),
                     "Demand": self._demand.get(owner, 0),
                 },
             )
@@ -156,6 +158,7 @@ class Schedd(Role):
             linger=LINGER,
             patience=self.settings.number("CLAIM_PATIENCE"),
         )
+        self.placement.moving.terms = self._terms_of_moving()
         self.shadow = Shadow(self.placement, self.executables, given.files)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links)
         self.acts = Acts(self.ledger, self.placement, self.outside)
@@ -202,6 +205,7 @@ class Schedd(Role):
         self.placement.life = settings.number("CLAIM_LIFE")
         self.placement.lease = settings.number("CLAIM_LEASE")
         self.placement.patience = settings.number("CLAIM_PATIENCE")
+        self.placement.moving.terms = self._terms_of_moving()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
 
@@ -392,6 +396,13 @@ class Schedd(Role):
 
     def _prio(self) -> Any:
         return parse_expr(self.settings.text("PRIO"), syntax="old")
+
+    def _terms_of_moving(self) -> Terms | None:
+        settings = self.settings
+        if not settings.flag("REMATCH"):
+            return None
+        gain, pause = settings.number("REMATCH_GAIN"), settings.number("REMATCH_PAUSE")
+        return Terms(gain, pause, int(settings.number("REMATCH_MOVES")))
 
     def _owner(self, submitter: str) -> str:
         return submitter.rsplit("@", 1)[0]
