@@ -174,7 +174,6 @@ _SCHEDD = (
     _duration("CLAIM_PATIENCE", "1800", "how long a slot is waited for that the job in it has yet to leave"),
     _duration("CLAIM_LIFE", "1200", "age at which a claim is given back after its present job", least=0.0),
     _flag("REMATCH", "false", "whether running jobs look for machines that their Rank likes better (RL 4.1)"),
-    _number("REMATCH_GAIN", "0", "", "by how much more than its present machine a job must like another to move"),
     _duration("REMATCH_PAUSE", "3600", "how long a job runs before it looks for another machine", least=0.0),
     _count("REMATCH_MOVES", "3", "", "moves in a job's life"),
     _expression(

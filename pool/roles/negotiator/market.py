@@ -150,8 +150,8 @@ class Market:
 
 
 def idle(ad: ClassAd) -> int:
-    """How many idle jobs a submitter's ad speaks of."""
-    value = ad.value("IdleJobs", 0)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    """How many jobs a submitter's ad speaks of that look for a machine: idle ones, and running ones for a better."""
+    counts = (ad.value(name, 0) for name in ("IdleJobs", "MovingJobs"))
+    return sum(count for count in counts if isinstance(count, int) and not isinstance(count, bool))
 
 

@@ -350,8 +350,11 @@ class Startd(Role):
             self.ads.withdraw(slot)
             parent.resources = carve.give_back(parent.resources, slot.resources)
             parent.children -= 1
-            self.owner.settle(parent)
-            self.ads.touch(parent, now=True)
+            if parent.grants:
+                self.owner.settle(parent)  # whoever was matched with it shall find it as it was
+                self.ads.touch(parent, now=True)
+            else:
+                self.back_to_owner(parent)
         else:
             self.back_to_owner(slot)
 
