@@ -44,6 +44,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Manage a pool": {
         "token": ("pool.cli.admin", "token", "Make a token with which a machine or a user joins the pool"),
+        "userprio": ("pool.cli.userprio", "userprio", "Show users' priorities and quotas, or change them"),
         "config": ("pool.cli.admin", "config", "Show settings, their values, and where each was set"),
     },
 }

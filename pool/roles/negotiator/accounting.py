@@ -39,6 +39,8 @@ from pool.store.accounts import AccountStore
 
 #: A slot counts for so much where its ad says nothing that makes sense.
 PLAIN = 1.0
+#: Less than this is nothing.
+TRIFLE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class Accounting:
         self._store = store
         self._log = log
         self._held: dict[str, Held] = {}
+        self._on_the_way: dict[str, list[Held]] = {}
         self._uses: dict[str, _Use] = {}
         self._limits: dict[str, float] = {}
         self._jobs: dict[str, tuple[str, str, bool]] = {}  # submitter: user, node, whether it has jobs to run
@@ -116,18 +119,39 @@ class Accounting:
 
     def slot(self, name: str, ad: ClassAd | None) -> None:
         """A slot's ad has changed, or is gone."""
-        before, now = self._held.get(name), asyncio.get_running_loop().time()
+        for held in self._on_the_way.pop(name, ()):
+            self._count(held, -1)
+        before = self._held.get(name)
         after = held_by(ad, self.quotas) if ad is not None else None
         if after == before:
             return
         if before is not None:
             del self._held[name]
-            self._uses[before.submitter].add(-before.weight, -1, now)
-            self._limit(before.limits, -1)
+            self._count(before, -1)
         if after is not None:
             self._held[name] = after
-            self._uses.setdefault(after.submitter, _Use(since=now)).add(after.weight, 1, now)
-            self._limit(after.limits, 1)
+            self._count(after, 1)
+
+    def given(self, slot: str, held: Held) -> None:
+        """A slot was given to somebody: it is theirs already, until its ad says more."""
+        self._on_the_way.setdefault(slot, []).append(held)
+        self._count(held, 1)
+
+    def lapsed(self, slot: str) -> None:
+        """Nobody took what was given."""
+        for held in self._on_the_way.pop(slot, ()):
+            self._count(held, -1)
+
+    def _count(self, held: Held, sign: int) -> None:
+        now = asyncio.get_running_loop().time()
+        use = self._uses.setdefault(held.submitter, _Use(since=now))
+        use.add(sign * held.weight, sign, now)
+        for name, units in held.limits.items():
+            left = self._limits.get(name, 0.0) + sign * units
+            if left > TRIFLE:
+                self._limits[name] = left
+            else:
+                self._limits.pop(name, None)
 
     def submitter(self, name: str, ad: ClassAd | None) -> None:
         """A submitter's ad has changed, or is gone."""
@@ -140,7 +164,7 @@ class Accounting:
 
     def forget_all(self) -> None:
         """The collector tells everything anew."""
-        for name in list(self._held):
+        for name in [*self._held, *self._on_the_way]:
             self.slot(name, None)
         self._jobs.clear()
 
@@ -153,14 +177,6 @@ class Accounting:
     def limits_in_use(self) -> Mapping[str, float]:
         """How much of each concurrency limit is held."""
         return self._limits
-
-    def _limit(self, limits: Mapping[str, float], sign: int) -> None:
-        for name, units in limits.items():
-            left = self._limits.get(name, 0.0) + sign * units
-            if left > 1e-9:
-                self._limits[name] = left
-            else:
-                self._limits.pop(name, None)
 
     # -- priorities --------------------------------------------------------------------------------------
 
@@ -382,8 +398,13 @@ def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:
         grouped(user, group),
         group,
         weight_of(ad),
-        parse_limits(ad.value("ConcurrencyLimits", None)) or {},
+        limits_of(ad),
     )
+
+
+def limits_of(ad: ClassAd) -> dict[str, float]:
+    """What a job, or a slot for it, holds of concurrency limits."""
+    return parse_limits(ad.value("ConcurrencyLimits", None)) or {}
 
 
 def weight_of(ad: ClassAd) -> float:

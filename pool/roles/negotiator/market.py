@@ -5,12 +5,15 @@ While a cycle looks at the picture, what changes is kept back until it is done.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pool.classad import ClassAd
+from pool.policy.carve import Refusal, demand
 from pool.policy.matching import Picture
-from pool.roles.negotiator.accounting import Accounting, held_by, weight_of
+from pool.policy.negotiation import Match, Request
+from pool.roles.negotiator.accounting import PLAIN, Accounting, Held, held_by, limits_of, weight_of
 
 #: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
 GIVEN = 30.0
@@ -138,14 +141,26 @@ class Market:
         """Whether there is a slot that may be given away."""
         return len(self._keys) > len(self._given)
 
-    def gave(self, slot: str, now: float) -> None:
-        """A slot was given away."""
-        self._given[slot] = now
+    def gave(self, match: Match, request: Request | None) -> None:
+        """A slot was given away: it counts as held by whoever it was given to."""
+        self._given[match.slot] = asyncio.get_running_loop().time()
+        ad = self.picture.ad(match.slot)
+        if ad is None:
+            return
+        weight = weight_of(ad)
+        limits = limits_of(request.ad) if request is not None else {}
+        if request is not None and ad.value("PartitionableSlot", False) is True:
+            wanted = demand(ad, request.ad)
+            weight = float(wanted.get("Cpus", PLAIN)) if not isinstance(wanted, Refusal) else PLAIN
+        group = match.submitter.partition("/")[0] if "/" in match.submitter else ""
+        for _ in range(match.count):
+            self._accounting.given(match.slot, Held(match.submitter, group, weight, limits))
 
     def withheld(self, now: float) -> set[str]:
         """The slots that may not be given away: shut ones, and those that were given a moment ago."""
         for name in [name for name, since in self._given.items() if now - since > GIVEN]:
             del self._given[name]
+            self._accounting.lapsed(name)
         return self._shut | self._given.keys()
 
 

@@ -225,6 +225,9 @@ class Negotiator(Role):
         for submitter, weight in turns.taken.items():
             accounting.granted(submitter, weight)
             self._asking.gave(submitter)
+        asked = {(name, request.number): request for name, own in requests.items() for request in own}
+        for match in outcome.matches:
+            market.gave(match, asked.get((match.submitter, match.request)))
         plain = {name: self._asking.plain(name) for name in requests}
         if outcome.matches:
             await self._telling.matches((match, plain[match.submitter]) for match in outcome.matches)

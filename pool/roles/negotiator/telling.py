@@ -34,12 +34,10 @@ class Telling:
 
     async def matches(self, matches: Iterable[tuple[Match, str]]) -> None:
         """Tell of all matches, each with the name under which its submitter advertises."""
-        now = asyncio.get_running_loop().time()
         by_startd: dict[str, list[tuple[Match, str]]] = defaultdict(list)
         for match, submitter in matches:
             slot = self._market.picture.ad(match.slot)
             if slot is not None and submitter in self._market.submitters:
-                self._market.gave(match.slot, now)
                 by_startd[str(slot.value("StartdAddress", ""))].append((match, submitter))
         await asyncio.gather(*(self._startd(address, own) for address, own in by_startd.items()))
 

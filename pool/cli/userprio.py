@@ -1,0 +1,133 @@
+"""`userprio`: who comes first, who has used how much, and an administrator's word on it (A6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pool.cli import formats, tables
+from pool.cli.common import Address, Json, ask, say, say_json
+from pool.cli.formats import WireAd
+from pool.cli.selection import UsageProblem
+from pool.cli.tables import Column
+
+if TYPE_CHECKING:
+    from pool.client.pool import Pool
+    from pool.client.priorities import Priorities
+
+
+def _figure(name: str, form: str) -> Callable[[WireAd], str]:
+    def cell(account: WireAd) -> str:
+        value = account.get(name)
+        return format(value, form) if isinstance(value, (int, float)) else formats.NOTHING
+
+    return cell
+
+
+def _hours(account: WireAd) -> str:
+    return f"{float(account.get('used') or 0.0) / 3600:.1f}"
+
+
+def _quota(group: WireAd) -> str:
+    return f"{group['share']:.0%}" if group["share"] <= 1 else f"{group['share']:g}"
+
+
+def _branch(group: WireAd) -> str:
+    above, _, name = str(group["name"]).rpartition(".")
+    return "  " * (above.count(".") + 1 if above else 0) + name
+
+
+USER = Column("User", lambda account: str(account.get("name")))
+INDEX = Column("Index", _figure("index", ".0f"), right=True)
+SHARE = (
+    Column("Priority", _figure("effective", ".2f"), right=True),
+    Column("Real", _figure("real", ".2f"), right=True),
+    Column("Factor", _figure("factor", "g"), right=True),
+)
+COMMON = (
+    Column("In use", _figure("running", "g"), right=True),
+    Column("Hours", _hours, right=True),
+    Column("Last use", lambda account: formats.moment(account.get("last"))),
+    Column("Waits", lambda account: "yes" if account.get("wants") else "no"),
+)
+COLUMNS = {
+    "updown": (USER, INDEX, *COMMON),
+    "fairshare": (USER, *SHARE, *COMMON),
+    "equal": (USER, *COMMON),
+}
+GROUPS = (
+    Column("Group", _branch),
+    Column("Quota", _quota, right=True),
+    Column("Entitled", _figure("entitled", ".1f"), right=True),
+    Column("In use", _figure("held", "g"), right=True),
+    Column("Surplus", lambda group: "no" if group["alone"] else "yes"),
+)
+SAID = {
+    "updown": "up-down: the highest index goes first",
+    "fairshare": "fair share: the lowest priority goes first",
+    "equal": "equal: whoever holds least goes first",
+}
+
+
+def userprio(
+    users: Annotated[
+        list[str] | None, typer.Argument(metavar="USER", help="Only these; whom to change.", show_default=False)
+    ] = None,
+    factor: Annotated[
+        float | None, typer.Option("--factor", metavar="N", help="What the user's usage is multiplied by.")
+    ] = None,
+    priority: Annotated[
+        float | None, typer.Option("--priority", metavar="N", help="The real priority to have from now on.")
+    ] = None,
+    reset: Annotated[bool, typer.Option("--reset", help="Forget what the user has used.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Forget the user altogether.")] = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Show users' priorities, or change them.
+
+    Which columns there are depends on the pool's PRIORITY_POLICY. Under up-down (the papers' algorithm) everybody
+    begins at 0, rises while waiting and sinks while running. Under fair share the real priority follows the number
+    of slots in use with a half-life, and is multiplied by the factor. Groups are shown where the pool has quotas.
+    Changing needs an administrator's rights.
+
+    \b
+    Examples:
+      poolnode userprio
+      poolnode userprio alice@lab.example
+      poolnode userprio alice@lab.example --factor 10     she gets a hundredth of what the default of 1000 gives others
+      poolnode userprio alice@lab.example --reset
+    """
+    changes = factor is not None or priority is not None or reset or forget
+    if changes and not users:
+        raise UsageProblem("userprio: change whom", hint="name a user: poolnode userprio alice@lab.example --reset")
+
+    async def question(pool: Pool) -> Priorities:
+        from pool.client.priorities import priorities, set_priority
+
+        for user in users or () if changes else ():
+            await set_priority(pool, user, factor=factor, priority=priority, reset=reset, forget=forget)
+        return await priorities(pool)
+
+    found = ask(address, question)
+    accounts = [account for account in found.accounts if not users or account["name"] in users]
+    if as_json:
+        say_json(accounts)
+        return 0
+    missing = [] if forget else sorted(set(users or ()) - {account["name"] for account in accounts})
+    say(_lines(found, accounts, tables.terminal_width()))
+    if missing:
+        typer.echo(f"poolnode: there is no account {', '.join(missing)}", err=True)
+    return 1 if missing else 0
+
+
+def _lines(found: Priorities, accounts: Sequence[dict[str, Any]], width: int | None) -> list[str]:
+    lines = tables.render(COLUMNS.get(found.policy, COLUMNS["equal"]), accounts, width)
+    waiting = sum(bool(account.get("wants")) for account in accounts)
+    said = SAID.get(found.policy, found.policy)
+    lines += ["", f"{formats.amount(len(accounts), 'user')}, {waiting} with jobs; {said}"]
+    if found.groups:
+        lines += ["", *tables.render(GROUPS, list(found.groups), width), "", f"of {found.weight:g} in the pool"]
+    return lines
