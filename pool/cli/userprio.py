@@ -97,7 +97,7 @@ def userprio(
     Examples:
       poolnode userprio
       poolnode userprio alice@lab.example
-      poolnode userprio alice@lab.example --factor 10     she gets a hundredth of what the default of 1000 gives others
+      poolnode userprio alice@lab.example --factor 10      (the default is 1000)
       poolnode userprio alice@lab.example --reset
     """
     changes = factor is not None or priority is not None or reset or forget
