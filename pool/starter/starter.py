@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.activation import NOTHING, Activation, Mode
-from pool.starter import staging
+from pool.starter import scratch, staging
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.spec import EndReport, KeeperSpec, StartFailed
 
@@ -219,7 +219,7 @@ class Starter:
             left = []
         self.place.empty = None
         if left:
-            remove_scratch(self._scratch)
+            scratch.empty(self._scratch)
 
     def output(self, which: str) -> Path:
         """Where the job's standard output or error lies on this machine while it runs."""
@@ -272,19 +272,19 @@ class Starter:
         program = activation.executable
         if activation.carries_executable:
             program = str(self.scratch / os.path.basename(program))
-        scratch = str(self.scratch)
+        own = str(self.scratch)
         stdin = activation.stdin
         if transfer and stdin != NOTHING:
             stdin = str(self.scratch / os.path.basename(stdin))
         env = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": scratch if transfer else account.home,
+            "HOME": own if transfer else account.home,
             "USER": account.name,
             "LOGNAME": account.name,
-            "TMPDIR": scratch,
+            "TMPDIR": own,
             "OMP_NUM_THREADS": str(place.cpus),
             **activation.env,
-            "_CONDOR_SCRATCH_DIR": scratch,
+            "_CONDOR_SCRATCH_DIR": own,
             "_CONDOR_SLOT": place.slot,
             "POOLNODE_JOB": activation.name,
         }
@@ -292,14 +292,14 @@ class Starter:
             id=self.id,
             argv=(program, *activation.argv[1:]),
             env=env,
-            cwd=scratch if transfer else activation.iwd,
+            cwd=own if transfer else activation.iwd,
             stdin=stdin if os.path.isabs(stdin) else os.path.join(activation.iwd, stdin),
             stdout=self._output_path(activation.stdout, STDOUT, transfer),
             stderr=self._output_path(activation.stderr, STDOUT if self._one_output else STDERR, transfer),
             uid=account.uid,
             gid=account.gid,
             groups=account.groups,
-            scratch=scratch,
+            scratch=own,
             isolation="full" if transfer else "shared",
             memory=place.memory,
             core=activation.core_limit,
@@ -365,29 +365,6 @@ def _status(path: Path) -> os.stat_result | None:
         return os.lstat(path)
     except FileNotFoundError:
         return None
-
-
-def remove_scratch(path: Path) -> None:
-    """Remove a scratch directory with whatever is in it."""
-    try:
-        os.rmdir(path)
-    except FileNotFoundError:
-        return
-    except OSError:
-        shutil.rmtree(path, ignore_errors=True)
-        if path.exists():  # a job may take away everybody's rights to its directories, its own too
-            _open_up(path)
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _open_up(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.chmod(0o700)
-    for above, directories, _ in os.walk(path):
-        for directory in (Path(above, name) for name in directories):
-            if not directory.is_symlink():
-                with contextlib.suppress(OSError):
-                    directory.chmod(0o700)
 
 
 def _keep(program: Path, stored: Path) -> None:

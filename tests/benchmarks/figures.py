@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.benchmarks import idle, latency, listings, memory, submits, throughput
+from tests.benchmarks import idle, latency, listings, memory, starts, submits, throughput
 
-__all__ = ["idle", "latency", "listings", "memory", "submits", "throughput"]
+__all__ = ["idle", "latency", "listings", "memory", "starts", "submits", "throughput"]

@@ -31,8 +31,8 @@ from pool.roles.startd.owner import OwnerWatch
 from pool.roles.startd.preempting import Preempting
 from pool.roles.startd.running import Running
 from pool.roles.startd.slots import Claim, Refused, Slot, Wire
+from pool.starter import scratch
 from pool.starter.keeper import Keepers
-from pool.starter.starter import remove_scratch
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.shapes import TEXTS
 
@@ -88,9 +88,9 @@ class Startd(Role):
         self._lay_out()
         for keeper in await self.keepers.open():
             find(self, keeper)
-        for left in self.execute.iterdir():
-            if left.name not in self.slots or self.slots[left.name].claim is None:
-                remove_scratch(left)
+        held = [name for name, slot in self.slots.items() if slot.claim is not None]
+        for left in scratch.leftovers(self.execute, held):
+            scratch.discard(left)
         for line in self.keepers.abilities.reduced:
             self.log.warning("reduced", extra={"what": line})
         self.owner.evaluate()
@@ -338,7 +338,7 @@ class Startd(Role):
             self.owner.happen(slot, SlotEvent.RELEASE)
         self.claims.pop(claim.id, None)
         slot.claim = None
-        remove_scratch(self.execute / slot.name)
+        scratch.discard(self.execute / slot.name)
         claim.reconnected.set()
         if slot.waiting is not None:
             self.owner.settle(slot)
