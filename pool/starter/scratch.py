@@ -1,7 +1,7 @@
 """Scratch directories at the end of a job: emptied or removed, whatever is in them, without holding up the node.
 
 What is small goes at once. A directory with more in it is renamed, so that its name is free for the next job, and
-removed in the loop's thread pool; a node that dies before that finds it at its next start (`leftovers`). A job may leave
+removed in a thread; a node that dies before that finds it at its next start (`leftovers`). Jobs may leave
 directories without rights, nested deeper than a program can recurse, or links to anywhere: none is followed.
 """
 
