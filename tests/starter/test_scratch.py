@@ -15,7 +15,7 @@ import pytest
 from pool.starter import scratch
 from tests.starter.support import until
 
-DEEP = 3000
+DEEP = 1200
 
 
 @pytest.fixture
