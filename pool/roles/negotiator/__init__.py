@@ -2,7 +2,8 @@
 
     market.py      what the collector says: slots, their keys, submitters
     asking.py      what submitters want: asked of their schedds, once and again when it changed
-    accounting.py  who holds what, and what that does to priorities; kept over a restart
+    holdings.py    who holds what, from the slots' ads
+    accounting.py  what that does to priorities; kept over a restart
     telling.py     matches on their way: to the startd whom to let in, then to the schedd
     role.py        when a cycle is due, and what is asked of the negotiator itself
 

@@ -1,7 +1,7 @@
-"""Who holds what, counted from the ads of slots, and what that does to users' priorities (A6, EV 2.6).
+"""What is held, and what that does to users' priorities (A6, EV 2.6).
 
-Nothing about use is remembered by the negotiator alone: after a restart of anything the slots' ads say who holds them.
-What is remembered, the accounts, is saved every few minutes and at the end.
+Nothing about use is remembered by the negotiator alone: after a restart of anything the slots' ads say who holds them
+(`holdings`). What is remembered, the accounts, is saved every few minutes and at the end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pool.classad import ClassAd, parse_expr
@@ -17,7 +16,6 @@ from pool.config import Settings
 from pool.errors import PoolError
 from pool.outside import Outside
 from pool.policy.negotiation import Turns
-from pool.policy.negotiation.limits import parse_limits
 from pool.policy.priorities import (
     Account,
     Accounts,
@@ -31,47 +29,11 @@ from pool.policy.priorities import (
     UpDown,
     WithinQuotas,
     allot,
-    group_of,
     read_quotas,
 )
 from pool.policy.priorities.groups import entitled, lineage
+from pool.roles.negotiator.holdings import Holdings, number, parted
 from pool.store.accounts import AccountStore
-
-#: A slot counts for so much where its ad says nothing that makes sense.
-PLAIN = 1.0
-#: Less than this is nothing.
-TRIFLE = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What one slot counts for, and for whom.
-
-    Attributes:
-        submitter: as cycles name it, its group in front.
-        weight: slot weight.
-    """
-
-    submitter: str
-    group: str
-    weight: float
-    limits: Mapping[str, float]
-
-
-@dataclass(slots=True)
-class _Use:
-    """What one submitter holds, and what it has held since the last look."""
-
-    weight: float = 0.0
-    slots: int = 0
-    integral: float = 0.0
-    since: float = 0.0
-
-    def add(self, weight: float, slots: int, now: float) -> None:
-        self.integral += self.weight * (now - self.since)
-        self.since = now
-        self.weight += weight
-        self.slots += slots
 
 
 class Accounting:
@@ -81,10 +43,7 @@ class Accounting:
         self._outside = outside
         self._store = store
         self._log = log
-        self._held: dict[str, Held] = {}
-        self._on_the_way: dict[str, list[Held]] = {}
-        self._uses: dict[str, _Use] = {}
-        self._limits: dict[str, float] = {}
+        self.holdings = Holdings()
         self._jobs: dict[str, tuple[str, str, bool]] = {}  # submitter: user, node, whether it has jobs to run
         self._told = ""
         self._at: float | None = None
@@ -115,68 +74,19 @@ class Accounting:
         except PoolError as error:
             self._log.error("GROUP_QUOTAS are not taken in", extra={"why": str(error)})
 
-    # -- what is held ------------------------------------------------------------------------------------
-
-    def slot(self, name: str, ad: ClassAd | None) -> None:
-        """A slot's ad has changed, or is gone."""
-        for held in self._on_the_way.pop(name, ()):
-            self._count(held, -1)
-        before = self._held.get(name)
-        after = held_by(ad, self.quotas) if ad is not None else None
-        if after == before:
-            return
-        if before is not None:
-            del self._held[name]
-            self._count(before, -1)
-        if after is not None:
-            self._held[name] = after
-            self._count(after, 1)
-
-    def given(self, slot: str, held: Held) -> None:
-        """A slot was given to somebody: it is theirs already, until its ad says more."""
-        self._on_the_way.setdefault(slot, []).append(held)
-        self._count(held, 1)
-
-    def lapsed(self, slot: str) -> None:
-        """Nobody took what was given."""
-        for held in self._on_the_way.pop(slot, ()):
-            self._count(held, -1)
-
-    def _count(self, held: Held, sign: int) -> None:
-        now = asyncio.get_running_loop().time()
-        use = self._uses.setdefault(held.submitter, _Use(since=now))
-        use.add(sign * held.weight, sign, now)
-        for name, units in held.limits.items():
-            left = self._limits.get(name, 0.0) + sign * units
-            if left > TRIFLE:
-                self._limits[name] = left
-            else:
-                self._limits.pop(name, None)
-
     def submitter(self, name: str, ad: ClassAd | None) -> None:
         """A submitter's ad has changed, or is gone."""
         if ad is None:
             self._jobs.pop(name, None)
             return
         user, node = ad.value("User", name), ad.value("Node", "")
-        wants = any(_number(ad.value(count, 0)) > 0 for count in ("IdleJobs", "RunningJobs"))
+        wants = any(number(ad.value(count, 0)) > 0 for count in ("IdleJobs", "RunningJobs"))
         self._jobs[name] = (str(user), str(node), wants)
 
     def forget_all(self) -> None:
         """The collector tells everything anew."""
-        for name in [*self._held, *self._on_the_way]:
-            self.slot(name, None)
+        self.holdings.clear()
         self._jobs.clear()
-
-    def held(self, submitter: str) -> float:
-        """Slot weight that a submitter holds."""
-        use = self._uses.get(submitter)
-        return use.weight if use is not None else 0.0
-
-    @property
-    def limits_in_use(self) -> Mapping[str, float]:
-        """How much of each concurrency limit is held."""
-        return self._limits
 
     # -- priorities --------------------------------------------------------------------------------------
 
@@ -197,7 +107,7 @@ class Accounting:
         found: dict[str, Tally] = {}
         integral: dict[str, float] = {}
         users: dict[str, set[str]] = {}
-        for submitter, use in list(self._uses.items()):
+        for submitter, use in list(self.holdings.uses.items()):
             use.add(0.0, 0, now)
             name = self.account_name(submitter)
             tally = found.setdefault(name, Tally())
@@ -209,7 +119,7 @@ class Accounting:
             if restart:
                 use.integral = 0.0
                 if not use.slots:
-                    del self._uses[submitter]
+                    del self.holdings.uses[submitter]
         for submitter, (user, _, wants) in self._jobs.items():
             if wants:
                 users.setdefault(self.account_name(submitter), set()).add(user if self._over_machines else submitter)
@@ -265,11 +175,6 @@ class Accounting:
     # -- a cycle -----------------------------------------------------------------------------------------
 
     @property
-    def holders(self) -> set[str]:
-        """Submitters that hold slots."""
-        return {submitter for submitter, use in self._uses.items() if use.slots}
-
-    @property
     def newcomer(self) -> float:
         """The effective priority of somebody who is not known."""
         return self.policy.effective(Account(""))
@@ -292,13 +197,13 @@ class Accounting:
 
     def _held_by_account(self, submitter: str) -> float:
         if not self._over_machines:
-            return self.held(submitter)
+            return self.holdings.of(submitter)
         name = self.account_name(submitter)
-        return sum(use.weight for other, use in self._uses.items() if self.account_name(other) == name)
+        return sum(use.weight for other, use in self.holdings.uses.items() if self.account_name(other) == name)
 
     def _purses(self, wants: Mapping[str, float], total: float) -> dict[str, tuple[Purse, ...]]:
         """What each group may still take: what it is allotted less what it holds, at every level."""
-        held = self.held_by_group()
+        held = self.holdings.by_group()
         asked = dict(held)
         for name, count in wants.items():
             group = parted(name)[0]
@@ -312,14 +217,6 @@ class Accounting:
         return {
             name: tuple(purses[group] for group in lineage(parted(name)[0]) or ("",)) for name in wants
         }
-
-    def held_by_group(self) -> dict[str, float]:
-        """Slot weight that each group's own users hold; "" for those of no group."""
-        found: dict[str, float] = {}
-        for submitter, use in self._uses.items():
-            group = parted(submitter)[0]
-            found[group] = found.get(group, 0.0) + use.weight
-        return found
 
     def granted(self, submitter: str, weight: float) -> None:
         """A submitter was matched with a slot."""
@@ -342,7 +239,7 @@ class Accounting:
 
     def groups(self, total: float) -> list[dict[str, Any]]:
         """Every group with its quota and what it holds, those below included."""
-        held = self.held_by_group()
+        held = self.holdings.by_group()
         entitlement = entitled(self.quotas, total)
         return [
             {
@@ -387,46 +284,6 @@ class CountedTurns:
         return self._inner.allows(submitter, weight, preempting=preempting)
 
 
-def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:
-    """What a slot's ad says of who holds it; None where nobody does."""
-    user = ad.value("RemoteUser", None)
-    if not isinstance(user, str) or not user or ad.value("State", None) not in ("Claimed", "Preempting"):
-        return None
-    group = ad.value("RemoteGroup", "")
-    group = group_of(group, quotas) if isinstance(group, str) else ""
-    return Held(
-        grouped(user, group),
-        group,
-        weight_of(ad),
-        limits_of(ad),
-    )
-
-
-def limits_of(ad: ClassAd) -> dict[str, float]:
-    """What a job, or a slot for it, holds of concurrency limits."""
-    return parse_limits(ad.value("ConcurrencyLimits", None)) or {}
-
-
-def weight_of(ad: ClassAd) -> float:
-    """What a slot counts for: its SlotWeight, else its processors, else one."""
-    for name in ("SlotWeight", "Cpus"):
-        weight = _number(ad.value(name, None))
-        if 0 < weight < 1e9:
-            return weight
-    return PLAIN
-
-
-def grouped(submitter: str, group: str) -> str:
-    """A submitter as cycles name it."""
-    return f"{group}/{submitter}" if group else submitter
-
-
-def parted(submitter: str) -> tuple[str, str]:
-    """Group and plain name of a submitter as cycles name it. Neither users nor machines have a slash in their names."""
-    group, slash, plain = submitter.partition("/")
-    return (group, plain) if slash else ("", submitter)
-
-
 def _pairs(text: str, log: logging.Logger) -> Iterable[tuple[str, float]]:
     """`matlab=10, net.big=3`; what makes no sense is told and left out."""
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -439,7 +296,3 @@ def _pairs(text: str, log: logging.Logger) -> Iterable[tuple[str, float]]:
             log.error("a concurrency limit is not taken in", extra={"entry": entry, "way": "write NAME=NUMBER"})
             continue
         yield name.lower(), most
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0

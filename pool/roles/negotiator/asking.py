@@ -16,7 +16,7 @@ from pool.classad import ClassAd
 from pool.policy.negotiation import Request
 from pool.policy.priorities import Quota, group_of
 from pool.roles.links import Links
-from pool.roles.negotiator.accounting import grouped
+from pool.roles.negotiator.holdings import grouped
 from pool.roles.negotiator.market import idle
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
 

@@ -27,7 +27,7 @@ from pool.policy.why.job import Census, examine, shares
 from pool.policy.why.machine import Wish, demand
 from pool.policy.why.outlook import ages, outlook
 from pool.policy.why.rejections import said
-from pool.roles.negotiator.accounting import grouped, parted
+from pool.roles.negotiator.holdings import grouped, parted
 from pool.roles.pieces import in_pieces
 
 #: Attributes of a request, and slots asked about at once.

@@ -13,7 +13,8 @@ from pool.classad import ClassAd
 from pool.policy.carve import Refusal, demand
 from pool.policy.matching import Picture
 from pool.policy.negotiation import Match, Request
-from pool.roles.negotiator.accounting import PLAIN, Accounting, Held, held_by, limits_of, weight_of
+from pool.roles.negotiator.accounting import Accounting
+from pool.roles.negotiator.holdings import PLAIN, Held, held_by, limits_of, weight_of
 
 #: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
 GIVEN = 30.0
@@ -102,7 +103,7 @@ class Market:
         self._weights.pop(name, None)
         self._seen(self.picture.ad(name), ad)
         if ad is None:
-            self._accounting.slot(name, None)
+            self._accounting.holdings.slot(name, None)
             self.picture.drop(name)
             self._shut.discard(name)
             self._keys.pop(name, None)
@@ -111,7 +112,7 @@ class Market:
         if held is not None:
             # As cycles name whoever holds it.
             ad["RemoteUser"] = held.submitter
-        self._accounting.slot(name, ad)
+        self._accounting.holdings.slot(name, held)
         self._weights[name] = weight_of(ad)
         self.picture.put(name, ad)
         key = private.get("ClaimId")
@@ -154,13 +155,13 @@ class Market:
             weight = float(wanted.get("Cpus", PLAIN)) if not isinstance(wanted, Refusal) else PLAIN
         group = match.submitter.partition("/")[0] if "/" in match.submitter else ""
         for _ in range(match.count):
-            self._accounting.given(match.slot, Held(match.submitter, group, weight, limits))
+            self._accounting.holdings.given(match.slot, Held(match.submitter, group, weight, limits))
 
     def withheld(self, now: float) -> set[str]:
         """The slots that may not be given away: shut ones, and those that were given a moment ago."""
         for name in [name for name, since in self._given.items() if now - since > GIVEN]:
             del self._given[name]
-            self._accounting.lapsed(name)
+            self._accounting.holdings.lapsed(name)
         return self._shut | self._given.keys()
 
 

@@ -245,7 +245,7 @@ class Negotiator(Role):
 
     def _terms(self, requests: Mapping[str, list[Request]]) -> Terms:
         accounting, settings = self.accounting, self.settings
-        known = set(requests) | accounting.holders
+        known = set(requests) | accounting.holdings.holders
         return Terms(
             preemption_requirements=parse_expr(settings.text("PREEMPTION_REQUIREMENTS"), syntax="old"),
             preemption_rank=parse_expr(settings.text("PREEMPTION_RANK"), syntax="old"),
@@ -254,10 +254,10 @@ class Negotiator(Role):
             moving_gain=settings.number("REMATCH_GAIN"),
             priorities={name: accounting.policy.effective(accounting.account(name)) for name in known},
             default_priority=accounting.newcomer,
-            in_use={name: accounting.held(name) for name in known},
+            in_use={name: accounting.holdings.of(name) for name in known},
             groups={name: group for name in known if (group := name.partition("/")[0]) != name},
             limits=accounting.limits,
-            limits_in_use=accounting.limits_in_use,
+            limits_in_use=accounting.holdings.limits,
             default_limit=accounting.default_limit,
         )
 

@@ -1,0 +1,169 @@
+"""Who holds which slot, counted from the slots' ads: by submitter, and by concurrency limit.
+
+What was given away a moment ago counts as held already, until the slot's ad says more or the time for taking it is
+over; so that two cycles in a row do not give the same quota twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pool.classad import ClassAd
+from pool.policy.negotiation.limits import parse_limits
+from pool.policy.priorities import Quota, group_of
+
+#: A slot counts for so much where its ad says nothing that makes sense.
+PLAIN = 1.0
+#: Less than this is nothing.
+TRIFLE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one slot counts for, and for whom.
+
+    Attributes:
+        submitter: as cycles name it, its group in front.
+        weight: slot weight.
+    """
+
+    submitter: str
+    group: str
+    weight: float
+    limits: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Use:
+    """What one submitter holds, and what it has held since the last look."""
+
+    weight: float = 0.0
+    slots: int = 0
+    integral: float = 0.0
+    since: float = 0.0
+
+    def add(self, weight: float, slots: int, now: float) -> None:
+        self.integral += self.weight * (now - self.since)
+        self.since = now
+        self.weight += weight
+        self.slots += slots
+
+
+class Holdings:
+    """What is held in the pool.
+
+    Attributes:
+        uses: what each submitter holds, as cycles name it.
+        limits: how much of each concurrency limit is held.
+    """
+
+    def __init__(self) -> None:
+        self.uses: dict[str, Use] = {}
+        self.limits: dict[str, float] = {}
+        self._held: dict[str, Held] = {}
+        self._on_the_way: dict[str, list[Held]] = {}
+
+    def slot(self, name: str, after: Held | None) -> None:
+        """A slot's ad has changed: who holds it now."""
+        for held in self._on_the_way.pop(name, ()):
+            self._count(held, -1)
+        before = self._held.get(name)
+        if after == before:
+            return
+        if before is not None:
+            del self._held[name]
+            self._count(before, -1)
+        if after is not None:
+            self._held[name] = after
+            self._count(after, 1)
+
+    def given(self, slot: str, held: Held) -> None:
+        """A slot was given to somebody: it is theirs already, until its ad says more."""
+        self._on_the_way.setdefault(slot, []).append(held)
+        self._count(held, 1)
+
+    def lapsed(self, slot: str) -> None:
+        """Nobody took what was given."""
+        for held in self._on_the_way.pop(slot, ()):
+            self._count(held, -1)
+
+    def _count(self, held: Held, sign: int) -> None:
+        now = asyncio.get_running_loop().time()
+        use = self.uses.setdefault(held.submitter, Use(since=now))
+        use.add(sign * held.weight, sign, now)
+        for name, units in held.limits.items():
+            left = self.limits.get(name, 0.0) + sign * units
+            if left > TRIFLE:
+                self.limits[name] = left
+            else:
+                self.limits.pop(name, None)
+
+    def clear(self) -> None:
+        """Nothing is known any more."""
+        for name in [*self._held, *self._on_the_way]:
+            self.slot(name, None)
+
+    def of(self, submitter: str) -> float:
+        """Slot weight that a submitter holds."""
+        use = self.uses.get(submitter)
+        return use.weight if use is not None else 0.0
+
+    @property
+    def holders(self) -> set[str]:
+        """Submitters that hold slots."""
+        return {submitter for submitter, use in self.uses.items() if use.slots}
+
+    def by_group(self) -> dict[str, float]:
+        """Slot weight that each group's own users hold; "" for those of no group."""
+        found: dict[str, float] = {}
+        for submitter, use in self.uses.items():
+            group = parted(submitter)[0]
+            found[group] = found.get(group, 0.0) + use.weight
+        return found
+
+
+def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:
+    """What a slot's ad says of who holds it; None where nobody does."""
+    user = ad.value("RemoteUser", None)
+    if not isinstance(user, str) or not user or ad.value("State", None) not in ("Claimed", "Preempting"):
+        return None
+    group = ad.value("RemoteGroup", "")
+    group = group_of(group, quotas) if isinstance(group, str) else ""
+    return Held(
+        grouped(user, group),
+        group,
+        weight_of(ad),
+        limits_of(ad),
+    )
+
+
+def limits_of(ad: ClassAd) -> dict[str, float]:
+    """What a job, or a slot for it, holds of concurrency limits."""
+    return parse_limits(ad.value("ConcurrencyLimits", None)) or {}
+
+
+def weight_of(ad: ClassAd) -> float:
+    """What a slot counts for: its SlotWeight, else its processors, else one."""
+    for name in ("SlotWeight", "Cpus"):
+        weight = number(ad.value(name, None))
+        if 0 < weight < 1e9:
+            return weight
+    return PLAIN
+
+
+def grouped(submitter: str, group: str) -> str:
+    """A submitter as cycles name it."""
+    return f"{group}/{submitter}" if group else submitter
+
+
+def parted(submitter: str) -> tuple[str, str]:
+    """Group and plain name of a submitter as cycles name it. Neither users nor machines have a slash in their names."""
+    group, slash, plain = submitter.partition("/")
+    return (group, plain) if slash else ("", submitter)
+
+
+def number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
