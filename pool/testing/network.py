@@ -21,6 +21,7 @@ and when.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import zlib
 from collections import deque
@@ -424,7 +425,8 @@ class _End(asyncio.Transport):
 
     def _launch(self, data: bytes | None) -> None:
         loop, network = self.wire.loop, self.wire.network
-        self._last = max(self._last, loop.time() + network.latency())
+        # Never at one time with the piece before: the loop runs timers of the same time in any order.
+        self._last = max(math.nextafter(self._last, math.inf), loop.time() + network.latency())
         loop.call_at(self._last, self._arrive, data)
 
     def _arrive(self, data: bytes | None) -> None:

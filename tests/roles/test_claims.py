@@ -107,3 +107,37 @@ def test_a_job_that_is_sent_as_its_claim_ends_is_not_lost() -> None:
             pool.sound()
 
     run_virtual(work())
+
+
+def test_a_claim_that_nobody_learned_of_does_not_last() -> None:
+    """The schedd dies before it has the answer; its lease would be an hour."""
+
+    async def work() -> None:
+        async with SimPool(35, settings={**QUICK, "CLAIM_LEASE": "3600"}) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("submit", "schedd")
+            await pool.add("m1", "startd")
+            pool.trap("startd.claim", Phase.AFTER, "submit")
+            await pool.submit("submit")
+            (slot,) = pool.role("m1", "startd").slots.values()
+            await pool.until(lambda: slot.condition == slots.CLAIMED_IDLE, within=10)
+            await pool.until(lambda: slot.condition == slots.UNCLAIMED, within=20)
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_claim_that_is_over_is_forgotten() -> None:
+    async def work() -> None:
+        async with SimPool(36, settings={**QUICK, "CLAIM_LIFE": "0"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(1.0))
+            await pool.submit("head", count=20)
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            await asyncio.sleep(5.0)
+            reaching = pool.role("head", "schedd").placement.reaching
+            assert pool.traps.called["startd.claim"] >= 10
+            assert not any(reaching._over.values())
+            pool.sound()
+
+    run_virtual(work())

@@ -454,3 +454,46 @@ def test_cut_off_while_somebody_waits(who: str, silent: bool, seconds: float, tm
 
     rules = {"MAX_JOB_RETIREMENT": "3 min"}
     play(story, settings=rules, first=Behaviour(300.0), second=Behaviour(30.0), directory=tmp_path)
+
+
+# --- with the negotiator
+
+
+def test_the_negotiator_preempts_by_rank_and_the_evicted_job_comes_back() -> None:
+    async def work() -> None:
+        async with SimPool(62, settings=RULES) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(600.0))
+            await pool.submit("head", owner="alice", ad={"Worth": 1})
+            await pool.until(lambda: bool(pool.witness.running), within=60)
+            await asyncio.sleep(60.0)
+            await pool.submit("head", owner="bob", ad={"Worth": 5})
+            await pool.until(lambda: "2.0" in pool.witness.running, within=5)
+            # Nobody preempts the better one, and two equal ones do not change places.
+            await pool.submit("head", owner="carol", ad={"Worth": 5})
+            await pool.until(lambda: not pool.queued("head"), within=4000)
+            assert [job for job, _, _ in pool.witness.starts][:2] == ["1.0", "2.0"]
+            assert Counter(job for job, _, _ in pool.witness.starts) == {"1.0": 2, "2.0": 1, "3.0": 1}
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_storm_of_better_jobs_for_all_machines_at_once() -> None:
+    """Thirty machines, each with a job; sixty better ones come together, and then ninety still better ones."""
+
+    async def work() -> None:
+        async with SimPool(63, settings={**RULES, "SLOTS": "2", "EVALUATE_INTERVAL": "30"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            for number in range(15):
+                await pool.add(f"m{number}", "startd", behave=lambda spec: Behaviour(300.0))
+            for worth, (user, count) in enumerate((("alice", 30), ("bob", 60), ("carol", 90))):
+                await pool.submit("head", owner=user, count=count, ad={"Worth": worth})
+                await asyncio.sleep(20.0)
+            assert {job.partition(".")[0] for job in pool.witness.running} == {"3"}
+            assert pool.traps.called["startd.preempt"] <= 70
+            await pool.until(lambda: not pool.queued("head"), within=20000)
+            assert {ad["ExitCode"] for ad in await pool.ended("head")} == {0}
+            pool.sound()
+
+    run_virtual(work())

@@ -124,6 +124,17 @@ async def test_notifications_keep_their_order() -> None:
 
 
 @virtual
+async def test_what_is_sent_one_after_the_other_arrives_so() -> None:
+    world = World()
+    link = await world.open()
+    for n in range(200):
+        link.notify("echo.hear", {"n": n})
+        await asyncio.sleep(0.0)
+    await soon(lambda: len(world.echo.heard) == 200)
+    assert world.echo.heard == list(range(200))
+
+
+@virtual
 async def test_a_large_stream_arrives_whole_and_in_order() -> None:
     world = World()
     link = await world.open()

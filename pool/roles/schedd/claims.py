@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
 from pool.policy.queue import Job
-from pool.wire import ConnectionLost, DeadlineExceeded
+from pool.wire import Connection, ConnectionLost, DeadlineExceeded
 
 #: What a machine that cannot be reached looks like.
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
@@ -31,6 +31,7 @@ class Claim:
         fits: whether the slot's ad matches a group of jobs, by the group's number.
         job, run, start: what was sent to it last and has not ended.
         template: the start of a job that differs from its cluster in nothing, for the next such one.
+        link: the connection whose end is watched for it.
         spent: no other job follows the present one.
         sent: the order before, which the startd has: the next one says only what is different.
     """
@@ -53,4 +54,5 @@ class Claim:
     spent: bool = False
     template: Activation | None = None
     sent: Activation | None = None
+    link: Connection | None = None
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -407,6 +407,7 @@ class Placement:
 
     def drop(self, claim: Claim) -> None:
         self.claims.pop(claim.id, None)
+        self.reaching.forget(claim)
         waiting = self._idle.get(claim.owner)
         if waiting and claim in waiting:
             waiting.remove(claim)

@@ -30,6 +30,7 @@ class Reaching:
 
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
+        self._over: dict[Connection, set[Claim]] = {}
 
     def adopt(self, job: Job) -> None:
         """After a restart: take up the claim under which a job was running when we stopped."""
@@ -57,7 +58,21 @@ class Reaching:
 
     def watch(self, claim: Claim, link: Connection) -> None:
         """See to the claim when this connection ends."""
-        link.closed.add_done_callback(lambda _: self.lose(claim))
+        claims = self._over.get(link)
+        if claims is None:
+            claims = self._over[link] = set()
+            link.closed.add_done_callback(lambda _: self._ended(link))
+        claims.add(claim)
+        claim.link = link
+
+    def forget(self, claim: Claim) -> None:
+        """The claim is over."""
+        if claim.link is not None:
+            self._over.get(claim.link, set()).discard(claim)
+
+    def _ended(self, link: Connection) -> None:
+        for claim in self._over.pop(link, ()):
+            self.lose(claim)
 
     def lose(self, claim: Claim) -> None:
         """Its startd could not be reached just now."""

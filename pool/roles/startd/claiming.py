@@ -179,6 +179,7 @@ class Claiming:
             ad_wire=params["ad"],
         )
         startd.claims[slot.claim.id] = slot
+        startd.leases.watch(call.connection)
         slot.key = startd.outside.secret(16)
         startd.owner.happen(slot, SlotEvent.CLAIM)
 

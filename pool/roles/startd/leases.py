@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: A lease is renewed this many times within its length.
 RENEWALS = 3
+#: An idle claim is kept for so many seconds after the connection to its schedd has ended.
+GRACE = 10.0
 
 
 class Leases:
@@ -26,6 +28,23 @@ class Leases:
 
     def __init__(self, startd: Startd) -> None:
         self._startd = startd
+        self._links: set[Any] = set()
+
+    def watch(self, link: Any) -> None:
+        """See to the claims that come over a connection when it ends."""
+        if link not in self._links:
+            self._links.add(link)
+            link.closed.add_done_callback(lambda _: self._ended(link))
+
+    def _ended(self, link: Any) -> None:
+        self._links.discard(link)
+        asyncio.get_running_loop().call_later(GRACE, self._forsaken, link)
+
+    def _forsaken(self, link: Any) -> None:
+        """Idle claims whose schedd has not come back: it may never have learned that it has them."""
+        for slot in list(self._startd.claims.values()):
+            if slot.claim is not None and slot.claim.link is link and slot.claim.running is None:
+                self._startd.drop(slot)
 
     async def run(self) -> None:
         """Have leases renewed, and end those that are over, until cancelled."""
