@@ -8,9 +8,11 @@ Nothing here decides about order or fairness.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from pool.classad import ClassAd
+from pool.classad.expr import from_wire
+from pool.policy.packed import pack
 
 #: What matters to every match, whatever the machines say. Lower case, as all names here.
 ALWAYS = frozenset({"requirements", "rank", "requestcpus", "requestmemory", "requestdisk", "requestgpus", "owner"})
@@ -19,32 +21,45 @@ ALWAYS = frozenset({"requirements", "rank", "requestcpus", "requestmemory", "req
 #: these would make every job a cluster of its own, so it sees the value of the autocluster's first job.
 NEVER = frozenset({"procid", "clusterid", "jobstatus", "numjobstarts", "enteredcurrentstatus"})
 
+#: Sets of expressions for which it is kept what matters to them: a user's jobs mostly have the same.
+KEPT = 1000
 
-def significant(ad: ClassAd, machine_references: Iterable[str] = ()) -> frozenset[str]:
-    """Names (lower case) that can matter to a match of this job, closed over what its expressions refer to."""
-    found = set(ALWAYS)
-    waiting = [*ALWAYS, *(name.lower() for name in machine_references)]
+Ad = Mapping[str, Any]
+
+
+class Autoclusters:
+    """The signatures of jobs' ads, which are given in wire form by lower-case names.
+
+    Args:
+        references: names (lower case) that machines' expressions refer to.
+    """
+
+    def __init__(self, references: Iterable[str] = ()) -> None:
+        self.references = frozenset(references)
+        self._known: dict[tuple[tuple[str, str], ...], frozenset[str]] = {}
+
+    def significant(self, ad: Ad) -> frozenset[str]:
+        """Names (lower case) that can matter to a match of this job, closed over what its expressions refer to."""
+        expressions = tuple([(name, value[0]) for name, value in ad.items() if type(value) is list])
+        found = self._known.get(expressions)
+        if found is None:
+            if len(self._known) >= KEPT:
+                self._known.clear()
+            found = self._known[expressions] = closed(dict(expressions), ALWAYS | self.references)
+        return found
+
+    def signature(self, ad: Ad) -> bytes:
+        """Every significant attribute that the ad has: equal for jobs that match alike."""
+        return pack([(name, ad[name]) for name in sorted(self.significant(ad) & ad.keys())])
+
+
+def closed(expressions: Mapping[str, str], names: Iterable[str]) -> frozenset[str]:
+    """These names and all that they refer to, directly or by way of an ad's expressions."""
+    found: set[str] = set()
+    waiting = set(names) - NEVER
     while waiting:
         name = waiting.pop()
-        if name in NEVER:
-            continue
         found.add(name)
-        expression = ad.get(name)
-        if expression is None:
-            continue
-        for reference in expression.references():
-            lowered = reference.lower()
-            if lowered not in found:
-                found.add(lowered)
-                waiting.append(lowered)
-    return frozenset(found - NEVER)
-
-
-def signature(ad: ClassAd, names: frozenset[str]) -> tuple[str, ...]:
-    """The text of each significant attribute that the ad has: equal for jobs that match alike."""
-    parts: list[str] = []
-    for name in sorted(names):
-        expression = ad.get(name)
-        if expression is not None:
-            parts.append(f"{name}={expression.text}")
-    return tuple(parts)
+        if name in expressions:
+            waiting |= {reference.lower() for reference in from_wire(expressions[name]).references()} - found - NEVER
+    return frozenset(found)

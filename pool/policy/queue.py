@@ -2,7 +2,8 @@
 
 Plain data and no I/O: the schedd loads it from the store, changes it after each durable write, and asks it for
 the next job. A job keeps only what makes it differ from its cluster, so that an idle job costs a few hundred
-bytes; its full ad is made when somebody asks (EV 3.3's record, with the cluster's part shared).
+bytes; its full ad is made when somebody asks (EV 3.3's record, with the cluster's part shared). The cluster's part
+lies here packed, since many clusters are of one job that waits.
 
 The order within one owner is the schedd's PRIO expression (EV 2.6, TS 8.2), highest first, then by id. Idle jobs
 stand in *groups*, one for each owner and autocluster; a group is a heap of `(-prio, cluster, proc)` with stale
@@ -16,8 +17,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate
+from pool.classad.names import fold
 from pool.jobs.states import JobStatus
 from pool.policy import autoclusters
+from pool.policy.packed import ad_of, pack, wire_of
 
 IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HELD, JobStatus.SUSPENDED
 REMOVED, COMPLETED = JobStatus.REMOVED, JobStatus.COMPLETED
@@ -28,36 +31,48 @@ JobId = tuple[int, int]
 
 
 class Cluster:
-    """What the processes of one submit share. `ad` never changes after the submit, except by `edit`."""
+    """What the processes of one submit share: an ad, `packed`, that never changes after the submit."""
 
-    __slots__ = ("ad", "group", "id", "jobs", "names", "owner", "prio", "wire")
+    __slots__ = ("group", "id", "jobs", "owner", "packed", "prio", "significant")
 
-    def __init__(self, cluster: int, owner: str, wire: Wire) -> None:
+    def __init__(self, cluster: int, owner: str, packed: bytes) -> None:
         self.id = cluster
         self.owner = owner
-        self.wire = wire
-        self.ad = ClassAd.from_wire(wire)
+        self.packed = packed
         self.jobs: dict[int, Job] = {}
-        self.names: frozenset[str] | None = None
+        self.significant: frozenset[str] | None = None
         self.group: Group | None = None
         self.prio = 0.0
+
+    @property
+    def wire(self) -> Wire:
+        """The ad in wire form; not to be changed."""
+        return wire_of(self.packed)
+
+    @property
+    def ad(self) -> ClassAd:
+        """The ad; not to be changed."""
+        return ad_of(self.packed)
 
 
 class Job:
     """One process of a cluster: its status, and what its ad has beyond the cluster's.
 
-    `delta` came with the submit and never changes; `state` is what happened since. Names in `state` that begin
-    with "_" are the schedd's own notes (claim ids among them) and never part of the ad.
+    `delta` came with the submit and never changes; `state` is what happened since. `notes`, whose names begin with
+    "_", are the schedd's own (claim ids among them) and never part of the ad.
     """
 
-    __slots__ = ("cluster", "delta", "group", "prio", "proc", "run", "state", "status")
+    __slots__ = ("cluster", "delta", "group", "notes", "prio", "proc", "run", "state", "status")
 
-    def __init__(self, cluster: Cluster, proc: int, status: int, delta: Wire | None, state: Wire | None) -> None:
+    def __init__(self, cluster: Cluster, proc: int, status: int, delta: Wire | None, kept: Wire | None) -> None:
         self.cluster = cluster
         self.proc = proc
-        self.status = status
+        self.status = JobStatus(status)
         self.delta = delta
-        self.state = state
+        self.state: Wire | None = None
+        self.notes: Wire | None = None
+        if kept:
+            self.update(kept)
         self.prio = 0.0
         self.group: Group | None = None
         self.run: Any = None
@@ -68,12 +83,7 @@ class Job:
 
     def own(self) -> Wire:
         """The wire form of what this job adds to its cluster's ad."""
-        wire: Wire = {"ClusterId": self.cluster.id, "ProcId": self.proc, "JobStatus": int(self.status)}
-        if self.delta:
-            wire = {**self.delta, **wire}
-        if self.state:
-            wire.update((name, value) for name, value in self.state.items() if name[0] != "_")
-        return wire
+        return self._over({})
 
     def ad(self) -> ClassAd:
         """The whole job ad, made anew: the caller may add to it."""
@@ -81,7 +91,20 @@ class Job:
 
     def wire(self) -> Wire:
         """The whole job ad in wire form."""
-        return {**self.cluster.wire, **self.own()}
+        return self._over(self.cluster.wire)
+
+    def _over(self, below: Wire) -> Wire:
+        wire = {**below, **self.delta} if self.delta else below.copy()
+        if self.state:
+            wire |= self.state
+        wire["ClusterId"], wire["ProcId"], wire["JobStatus"] = self.cluster.id, self.proc, self.status.value
+        return wire
+
+    def kept(self) -> bytes:
+        """What happened to it since its submit, packed; `Job` takes it back unpacked."""
+        if self.notes:
+            return pack({**(self.state or {}), **self.notes})
+        return pack(self.state) if self.state else b""
 
     def told(self) -> Wire:
         """What the negotiation said of an idle job, by HTCondor's names; shown, and never matched by."""
@@ -98,15 +121,20 @@ class Job:
             return self.delta[name]
         return self.cluster.wire.get(name, default)
 
+    def note(self, name: str, default: Any = None) -> Any:
+        """One of the schedd's own notes."""
+        return self.notes.get(name, default) if self.notes else default
+
     def update(self, changes: Mapping[str, Any]) -> None:
-        """Set attributes of this job's own state; a value of None takes the attribute away."""
-        state = dict(self.state) if self.state else {}
+        """Set attributes of this job's own state, or notes; a value of None takes one away."""
+        state, notes = self.state or {}, self.notes or {}
         for name, value in changes.items():
+            where = notes if name[0] == "_" else state
             if value is None:
-                state.pop(name, None)
+                where.pop(name, None)
             else:
-                state[name] = value
-        self.state = state or None
+                where[name] = value
+        self.state, self.notes = state or None, notes or None
 
 
 class Group:
@@ -117,7 +145,7 @@ class Group:
 
     __slots__ = ("ad", "heap", "id", "idle", "owner", "rejected", "signature")
 
-    def __init__(self, number: int, owner: str, signature: tuple[str, ...], ad: ClassAd) -> None:
+    def __init__(self, number: int, owner: str, signature: bytes, ad: ClassAd) -> None:
         self.id = number
         self.owner = owner
         self.signature = signature
@@ -125,6 +153,11 @@ class Group:
         self.heap: list[tuple[float, int, int]] = []
         self.idle = 0
         self.rejected: tuple[str, float] | None = None
+
+
+def asked_by(prio: Expr) -> frozenset[str]:
+    """What PRIO looks at in a job's ad, by lower-case names."""
+    return frozenset({"jobprio", "numjobstarts", *map(fold, prio.references())})
 
 
 class Queue:
@@ -139,10 +172,11 @@ class Queue:
         self.clusters: dict[int, Cluster] = {}
         self.counts: dict[str, dict[int, int]] = {}
         self._prio = prio
-        self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
+        self._asked = asked_by(prio)
+        self._groups: dict[tuple[str, bytes], Group] = {}
         self._numbers: dict[int, Group] = {}
         self._next_group = 1
-        self._references = machine_references
+        self._autoclusters = autoclusters.Autoclusters(machine_references)
 
     def __len__(self) -> int:
         return sum(len(cluster.jobs) for cluster in self.clusters.values())
@@ -176,7 +210,7 @@ class Queue:
         if job.status == IDLE:
             self._enqueue(job)
 
-    def set_status(self, job: Job, status: int) -> None:
+    def set_status(self, job: Job, status: JobStatus) -> None:
         """Move a job to another status; it enters or leaves the idle order with it."""
         if job.status == status:
             return
@@ -218,14 +252,14 @@ class Queue:
 
     def learn(self, references: frozenset[str]) -> bool:
         """Take in which job attributes machines refer to; True when the groups had to be made anew."""
-        if references <= self._references:
+        if references <= self._autoclusters.references:
             return False
-        self._references |= references
+        self._autoclusters = autoclusters.Autoclusters(self._autoclusters.references | references)
         idle = [job for job in self.jobs() if job.status == IDLE]
         self._groups.clear()
         self._numbers.clear()
         for cluster in self.clusters.values():
-            cluster.group = cluster.names = None
+            cluster.group = cluster.significant = None
         for job in idle:
             job.group = None
         for job in idle:
@@ -235,6 +269,7 @@ class Queue:
     def reprioritise(self, prio: Expr) -> None:
         """Another PRIO expression (configuration re-read)."""
         self._prio = prio
+        self._asked = asked_by(prio)
         for cluster in self.clusters.values():
             cluster.group = None
         for job in list(self.jobs()):
@@ -279,9 +314,9 @@ class Queue:
             group = self._groups.setdefault((cluster.owner, cluster.group.signature), cluster.group)
             self._numbers[group.id] = group
         else:
-            ad = job.ad()
-            job.prio = self._priority(ad)
-            group = self._group_of(cluster.owner, ad)
+            ad = {fold(name): value for name, value in job.wire().items()}
+            job.prio = self._priority(job, ad)
+            group = self._group_of(job, ad)
             if plain:
                 cluster.group, cluster.prio = group, job.prio
         job.group = group
@@ -289,16 +324,18 @@ class Queue:
         heapq.heappush(group.heap, (-job.prio, cluster.id, job.proc))
 
     def _delta_matters(self, delta: Wire, cluster: Cluster) -> bool:
-        if cluster.names is None:
-            cluster.names = autoclusters.significant(cluster.ad, self._references) | {"jobprio", "qdate"}
-        return any(name.lower() in cluster.names for name in delta)
+        significant = cluster.significant
+        if significant is None:
+            ad = {fold(name): value for name, value in cluster.wire.items()}
+            significant = cluster.significant = self._autoclusters.significant(ad)
+        return any(name in significant or name in self._asked for name in map(fold, delta))
 
-    def _group_of(self, owner: str, ad: ClassAd) -> Group:
-        names = autoclusters.significant(ad, self._references)
-        signature = autoclusters.signature(ad, names)
+    def _group_of(self, job: Job, ad: Wire) -> Group:
+        owner = job.cluster.owner
+        signature = self._autoclusters.signature(ad)
         group = self._groups.get((owner, signature))
         if group is None:
-            group = Group(self._next_group, owner, signature, ad)
+            group = Group(self._next_group, owner, signature, job.ad())
             self._next_group += 1
             self._groups[(owner, signature)] = group
             self._numbers[group.id] = group
@@ -310,14 +347,23 @@ class Queue:
             self._numbers.pop(group.id, None)
             group.heap.clear()
 
-    def _priority(self, ad: ClassAd) -> float:
-        prio = ad.value("JobPrio", 0)
+    def _priority(self, job: Job, ad: Wire) -> float:
+        """Its place by PRIO.
+
+        Args:
+            ad: the whole ad, by lower-case names.
+        """
+        asked = {name: ad[name] for name in self._asked if name in ad}
+        # An expression may refer to anything; most jobs have plain values there.
+        plain = not any(type(value) is list for value in asked.values())
+        whole = ClassAd.from_wire(asked) if plain else job.ad()
+        prio = whole.value("JobPrio", 0)
         context = ClassAd(
             {
                 "UserPrio": prio if isinstance(prio, (int, float)) else 0,
-                "Expanded": 1 if ad.value("NumJobStarts", 0) else 0,
+                "Expanded": 1 if whole.value("NumJobStarts", 0) else 0,
             },
-            parent=ad,
+            parent=whole,
         )
         value = evaluate(self._prio, context)
         return float(value) if isinstance(value, (int, float)) else 0.0

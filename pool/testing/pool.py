@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import msgpack
-
 from pool.config import Settings
 from pool.node import make_role
 from pool.outside import Outside
+from pool.policy.packed import unpack
 from pool.roles.base import Role, Surroundings
 from pool.roles.links import Links
 from pool.shadow.files import LocalFiles
@@ -274,7 +273,7 @@ class SimPool:
         """The ads of a schedd's jobs that have left the queue."""
         found: list[dict[str, Any]] = []
         async for rows in self.role(name, "schedd").store.history():
-            found += [msgpack.unpackb(row.ad) for row in rows]
+            found += [unpack(row.ad) for row in rows]
         return found
 
     def queued(self, name: str) -> int:

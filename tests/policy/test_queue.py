@@ -1,6 +1,7 @@
 """The queue in memory: order, groups, and how they follow what happens to jobs."""
 
 from pool.classad import parse_expr
+from pool.policy.packed import pack, unpack
 from pool.policy.queue import HELD, IDLE, RUNNING, Cluster, Job, Queue
 
 PRIO = parse_expr("(UserPrio * 10) + Expanded - (QDate / 1000000000.0)", syntax="old")
@@ -19,7 +20,7 @@ def add(
     **ad: object,
 ) -> Cluster:
     wire = {"Requirements": ["TARGET.Memory >= RequestMemory"], "RequestMemory": 100, "QDate": number, **ad}
-    cluster = Cluster(number, owner, wire)
+    cluster = Cluster(number, owner, pack(wire))
     to.add_cluster(cluster)
     for proc in range(count):
         to.add(Job(cluster, proc, IDLE, deltas[proc] if deltas else None, None))
@@ -122,3 +123,42 @@ def test_the_schedds_notes_are_no_part_of_the_ad() -> None:
     wire = cluster.jobs[0].wire()
     assert wire["RemoteHost"] == "slot1"
     assert "_run" not in wire
+
+
+def test_values_that_only_look_alike_make_groups_of_their_own() -> None:
+    jobs = queue()
+    for number, rank in enumerate((1, 1.0, True, ["1"], "1"), 1):
+        add(jobs, number, Rank=rank)
+    assert len(jobs.groups("alice")) == 5
+
+
+def test_what_matters_is_followed_through_the_jobs_own_expressions() -> None:
+    jobs = queue()
+    add(jobs, 1, Rank=["Mine + 1"], Mine=["Size"], SIZE=1)
+    add(jobs, 2, Rank=["Mine + 1"], Mine=["Size"], SIZE=2)
+    add(jobs, 3, Rank=["Mine + 1"], mine=["Size"], Size=2)
+    assert [group.idle for group in jobs.groups("alice")] == [1, 2]
+
+
+def test_the_order_may_come_from_an_expression_of_the_job() -> None:
+    jobs = Queue(parse_expr("UserPrio + Wish", syntax="old"))
+    add(jobs, 1)
+    add(jobs, 2, Wish=["Size * 2"], Size=7)
+    add(jobs, 3, Wish=20)
+    assert order(jobs) == [(3, 0), (2, 0), (1, 0)]
+
+
+def test_what_was_kept_of_a_job_comes_back() -> None:
+    cluster = add(queue(), 1)
+    job = cluster.jobs[0]
+    job.update({"_run": {"claim": "secret"}, "RemoteHost": "slot1", "Gone": 1})
+    job.update({"Gone": None})
+    again = Job(cluster, 0, RUNNING, None, unpack(job.kept()))
+    assert (again.state, again.notes) == ({"RemoteHost": "slot1"}, {"_run": {"claim": "secret"}})
+    job.update({"_run": None, "RemoteHost": None})
+    assert job.kept() == b""
+
+
+def test_names_of_files_that_are_not_utf_8_are_kept() -> None:
+    cluster = add(queue(), 1, Cmd="/tmp/\udcff")
+    assert cluster.wire["Cmd"] == cluster.ad.value("Cmd") == "/tmp/\udcff"

@@ -65,7 +65,7 @@ async def through(pool: SimPool, set_trap: Callable[[], Trap], *, restart_after:
             ended = await pool.ended("submit")
             break
     assert Counter(ad["ProcId"] for ad in ended) == Counter(range(JOBS)), [
-        (job.id, job.status, job.state) for job in pool.role("submit", "schedd").queue.jobs()
+        (job.id, job.status, job.state, job.notes) for job in pool.role("submit", "schedd").queue.jobs()
     ]
     assert all(ad["ExitCode"] == 0 for ad in ended)
     pool.sound()

@@ -47,6 +47,18 @@ def test_a_hundred_machines_run_a_thousand_jobs() -> None:
     run_virtual(work())
 
 
+def test_files_whose_names_are_not_utf_8() -> None:
+    async def work() -> None:
+        async with SimPool(3, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd,startd")
+            await pool.submit("head", ad={"Cmd": "/tmp/\udcff"})
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            assert [ad["Cmd"] for ad in await pool.ended("head")] == ["/tmp/\udcff"]
+            pool.sound()
+
+    run_virtual(work())
+
+
 def test_a_claim_serves_job_after_job() -> None:
     async def work() -> None:
         async with SimPool(3, settings=QUICK) as pool:
@@ -215,7 +227,7 @@ def test_a_client_cannot_say_who_it_is_or_what_became_of_its_jobs() -> None:
                 wire = job.wire()
                 assert (wire["Owner"], wire["JobStatus"], wire["QDate"] > 1) == ("mallory", 1, True)
                 assert wire["ProcId"] in (0, 1)
-                assert not (job.state or {}).get("_run")
+                assert not job.note("_run")
             pool.sound()
 
     run_virtual(work())

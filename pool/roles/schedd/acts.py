@@ -171,7 +171,8 @@ class Acts:
 
     @staticmethod
     def _has_any(cluster: Cluster) -> bool:
-        return has_periodic(cluster.ad) or any(
+        mentioned = any(name.lower().startswith("periodic") for name in cluster.wire)
+        return (mentioned and has_periodic(cluster.ad)) or any(
             job.delta and any(name.lower().startswith("periodic") for name in job.delta)
             for job in cluster.jobs.values()
         )
@@ -181,7 +182,7 @@ class Acts:
         steps: list[Step] = []
         for job in list(cluster.jobs.values()):
             decision = periodic(job.ad(), job.status == HELD, now)
-            if decision.verdict is Verdict.STAY or (job.state or {}).get("_wish"):
+            if decision.verdict is Verdict.STAY or job.note("_wish"):
                 continue
             wish = {
                 "why": decision.reason,

@@ -40,7 +40,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float) -> list[S
     if report.get("started_event") and job.get(BEGAN) is None:
         steps.append(Step(job, None, {}, EventKind.EXECUTE, {"slot": slot, **started(report)}))
     cause = str(report.get("cause"))
-    wish = (job.state or {}).get("_wish")
+    wish = job.note("_wish")
     if wish:
         changes["_wish"] = None
         steps.append(as_wished(job, wish, changes, report))
@@ -116,7 +116,7 @@ def as_wished(job: Job, wish: dict[str, Any], changes: dict[str, Any], report: d
 def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any]) -> Step:
     """A machine could not start it: another will, unless it is the job's own fault."""
     where, why = str(report.get("where", "start")), str(report.get("error", "it could not be started"))
-    failed = int((job.state or {}).get("_failed_starts", 0)) + 1
+    failed = int(job.note("_failed_starts", 0)) + 1
     changes["_failed_starts"] = failed
     if where == "input":
         return hold_step(job, f"its input could not be sent: {why}", Hold.TRANSFER_INPUT, changes)

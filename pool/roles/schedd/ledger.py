@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgpack
-
 from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import account
 from pool.jobs.states import Happening, JobStatus, move
 from pool.outside import Outside
+from pool.policy.packed import pack, unpack
 from pool.policy.queue import IDLE, Cluster, Job, Queue, Wire
 from pool.store import (
     WHOLE_CLUSTER,
@@ -81,18 +80,18 @@ class Ledger:
         self.meta = loaded.meta
         active: list[Job] = []
         for row in loaded.clusters:
-            cluster = Cluster(row.cluster, row.owner, msgpack.unpackb(row.ad))
+            cluster = Cluster(row.cluster, row.owner, row.ad)
             self.queue.add_cluster(cluster)
             for proc in range(row.count):
                 if proc in row.ended:
                     continue
                 packed = row.deltas[proc] if row.deltas else None
-                delta = msgpack.unpackb(packed) if packed else None
+                delta = unpack(packed) if packed else None
                 known = row.procs.get(proc)
-                state = msgpack.unpackb(known.state) if known and known.state else None
-                job = Job(cluster, proc, known.status if known else IDLE, delta, state)
+                kept = unpack(known.state) if known and known.state else None
+                job = Job(cluster, proc, known.status if known else IDLE, delta, kept)
                 self.queue.add(job)
-                if state and "_run" in state:
+                if job.note("_run") is not None:
                     active.append(job)
         return active
 
@@ -123,13 +122,14 @@ class Ledger:
     ) -> Cluster:
         """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be."""
         now = self._outside.wall()
-        packed = None if deltas is None else [msgpack.packb(delta) if delta else None for delta in deltas]
-        changes: list[Change] = [NewCluster(number, owner, msgpack.packb(wire), count, packed, now)]
+        ad = pack(wire)
+        packed = None if deltas is None else [pack(delta) if delta else None for delta in deltas]
+        changes: list[Change] = [NewCluster(number, owner, ad, count, packed, now)]
         if status != IDLE:
             changes += [SetProc(number, proc, status, b"") for proc in range(count)]
-        changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, msgpack.packb({"count": count})))
+        changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
         results = await self.store.write(*changes)
-        cluster = Cluster(number, owner, wire)
+        cluster = Cluster(number, owner, ad)
         self.queue.add_cluster(cluster)
         for proc in range(count):
             self.queue.add(Job(cluster, proc, status, (deltas[proc] or None) if deltas else None, None))
@@ -148,7 +148,7 @@ class Ledger:
             return
         step.noted = True
         if step.happening is not None:
-            step.status = move(JobStatus(step.job.status), step.happening).next
+            step.status = move(step.job.status, step.happening).next
             step.changes.setdefault("EnteredCurrentStatus", int(self._outside.wall()))
         step.job.update(step.changes)
         if step.status is not None:
@@ -165,7 +165,7 @@ class Ledger:
             self.note(step)
             if step.event is not None:
                 events.append((step, now))
-            if JobStatus(job.status).final:
+            if job.status.final:
                 wire = job.wire()
                 step.data |= account(wire, now)
                 ended.append((job, wire, job.status))
@@ -178,20 +178,20 @@ class Ledger:
             made: list[Change] = []
             for job in dict.fromkeys(alive):
                 if job.cluster.jobs.get(job.proc) is job:
-                    made.append(SetProc(*job.id, job.status, msgpack.packb(job.state) if job.state else b""))
+                    made.append(SetProc(*job.id, job.status, job.kept()))
             for job, wire, status in ended:
                 made.append(
                     EndProc(
                         *job.id,
                         status,
-                        msgpack.packb(wire),
+                        pack(wire),
                         now,
                         _seconds(wire, "LocalUserCpu") + _seconds(wire, "LocalSysCpu"),
                         _seconds(wire, "RemoteUserCpu") + _seconds(wire, "RemoteSysCpu"),
                     )
                 )
             made += [RemoveCluster(number) for number in emptied]
-            made += [AddEvent(*step.job.id, str(step.event), when, msgpack.packb(step.data)) for step, when in events]
+            made += [AddEvent(*step.job.id, str(step.event), when, pack(step.data)) for step, when in events]
             return made
 
         results = await self._write(changes)
@@ -207,7 +207,7 @@ class Ledger:
     async def tell(self, cluster: int, proc: int, kind: EventKind, data: dict[str, Any]) -> None:
         """Add an event that changes no job; durable when this returns."""
         now = self._outside.wall()
-        packed = msgpack.packb(data)
+        packed = pack(data)
         (number,) = await self._write(lambda: [AddEvent(cluster, proc, str(kind), now, packed)])
         self._publish([JobEvent(number, cluster, proc, kind, now, data)])
 

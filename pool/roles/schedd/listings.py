@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgpack
-
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.outside import Outside
+from pool.policy.packed import unpack
 from pool.policy.queue import ACTIVE, Job, Wire
 from pool.roles.links import Links
 from pool.roles.schedd.claims import Claim
@@ -81,7 +80,7 @@ class Listings:
         ):
             batch: list[Wire] = []
             for row in rows:
-                wire: Wire = msgpack.unpackb(row.ad)
+                wire: Wire = unpack(row.ad)
                 if constraint is not None and not _true(evaluate(constraint, ClassAd.from_wire(wire), None, now)):
                     continue
                 batch.append({name: wire[name] for name in wanted if name in wire} if wanted else wire)
@@ -163,7 +162,7 @@ class Listings:
                             row.proc,
                             EventKind(row.kind),
                             row.time,
-                            msgpack.unpackb(row.data),
+                            unpack(row.data),
                         )
                         for row in rows
                     ]
@@ -222,7 +221,7 @@ class Listings:
 
     async def _ended_ad(self, number: tuple[int, int]) -> Wire:
         async for rows in self._ledger.store.history(jobs=[number], limit=1):
-            wire: Wire = msgpack.unpackb(rows[0].ad)
+            wire: Wire = unpack(rows[0].ad)
             return wire
         raise PoolError(
             f"there is no job {number[0]}.{number[1]}", hint="`poolnode q` and `poolnode history` list jobs"

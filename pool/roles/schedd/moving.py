@@ -112,7 +112,7 @@ class Moving:
             job.status == RUNNING
             and job.run is not None
             and job not in self._moves
-            and not (job.state or {}).get("_wish")
+            and not job.note("_wish")
         )
 
     async def _move(self, match: dict[str, Any], owner: str, job: Job) -> None:

@@ -26,7 +26,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation, CannotStart, activation
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold, Reason
-from pool.jobs.states import Happening, JobStatus
+from pool.jobs.states import Happening
 from pool.outside import Outside
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
@@ -313,7 +313,7 @@ class Placement:
             if step.job is job and step.event is not EventKind.EXECUTE:
                 step.data["local_user_cpu"] = round(spent, 6)
         await self.ledger.commit(*steps)
-        if JobStatus(job.status).final or job.status == HELD:
+        if job.status.final or job.status == HELD:
             self._finished(job.wire())
         self.changed(claim.owner, False)
         if start is not None:
@@ -363,7 +363,7 @@ class Placement:
         job.run = None
         self.moving.left(job)
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
-        wish = (job.state or {}).get("_wish")
+        wish = job.note("_wish")
         if wish:
             await self.ledger.commit(as_wished(job, wish, {**changes, "_wish": None}, {}))
         else:

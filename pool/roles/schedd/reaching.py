@@ -35,7 +35,7 @@ class Reaching:
     def adopt(self, job: Job) -> None:
         """After a restart: take up the claim under which a job was running when we stopped."""
         placement = self._placement
-        note = (job.state or {})["_run"]
+        note = job.note("_run")
         now = asyncio.get_running_loop().time()
         claim = placement.claims.get(note["claim"])
         if claim is None:
@@ -52,7 +52,7 @@ class Reaching:
             placement.claims[claim.id] = claim
         claim.job, claim.run, job.run = job, int(note["run"]), claim
         placement.moving.started(job)
-        if ((job.state or {}).get("_wish") or {}).get("what") == "move":
+        if (job.note("_wish") or {}).get("what") == "move":
             job.update({"_wish": None})  # the other slot is nobody's any more
         self.lose(claim)
 
@@ -145,12 +145,12 @@ class Reaching:
             claim.going = True
             if job is not None and state == "running":
                 await placement.ledger.commit(Step(job, None, {}, EventKind.RECONNECTED, {"slot": claim.slot}))
-                wish = (job.state or {}).get("_wish")
+                wish = job.note("_wish")
                 if wish:
                     await placement.stop(job, wish, bool(wish.get("graceful", True)))
         elif job is None:
             await placement.use(claim)
-        elif (job.state or {}).get("_wish") or claim.start is None:
+        elif job.note("_wish") or claim.start is None:
             placement.drop(claim)
             await placement.release(claim)
             await placement.requeue(claim, job, "it had not been started", None)

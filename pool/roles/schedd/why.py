@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgpack
-
 from pool.errors import PoolError
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import JobStatus
 from pool.outside import Outside
+from pool.policy.packed import unpack
 from pool.policy.queue import ACTIVE, IDLE, Job, Wire
 from pool.policy.why.findings import (
     Claiming,
@@ -74,7 +73,7 @@ class Why:
 
     async def _ended(self, cluster: int, proc: int) -> list[Finding]:
         async for rows in self._ledger.store.history(jobs=[(cluster, proc)], limit=1):
-            ad: Wire = msgpack.unpackb(rows[0].ad)
+            ad: Wire = unpack(rows[0].ad)
             removed = ad.get("JobStatus") == JobStatus.REMOVED
             signalled = ad.get("ExitBySignal") is True
             code = ad.get("ExitSignal" if signalled else "ExitCode")
@@ -112,7 +111,7 @@ class Why:
             on_the_way = self._placement.matches.on_the_way(job.cluster.owner)
             if on_the_way > ahead:
                 found.append(Claiming(on_the_way))
-            if failed := int((job.state or {}).get("_failed_starts", 0) or 0):
+            if failed := int(job.note("_failed_starts", 0) or 0):
                 found.append(FailedStarts(failed, MOST_FAILED_STARTS, str(job.get("LastRemoteHost") or "")))
             if job.group is not None and job.group.rejected is not None:
                 found.append(Rejected(*job.group.rejected))
@@ -141,8 +140,8 @@ class Why:
         slot = str(job.get("RemoteHost") or (claim.slot if claim is not None else "a machine"))
         if claim is not None and claim.lost:
             return Unreachable(slot, max(0.0, claim.until - asyncio.get_running_loop().time()))
-        wish = (job.state or {}).get("_wish")
-        phase = _PHASES.get(JobStatus(job.status), "running")
+        wish = job.note("_wish")
+        phase = _PHASES.get(job.status, "running")
         since = _number(job.get("LastSuspensionTime" if phase == "suspended" else "JobCurrentStartDate"))
         if wish:
             return Running(slot, "stopping", since, _WISHES.get(str(wish.get("what")), "idle again"))
