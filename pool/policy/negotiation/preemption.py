@@ -69,6 +69,8 @@ class Preemption:
         self._answers: dict[Any, Partition] = {}
         self._levels: dict[Any, Levels] = {}
         wanted = terms.preemption_requirements
+        if type(wanted) is Expr and wanted.value is False:
+            wanted = False
         self._requirements: Tree | None = None if wanted is False or wanted is None else resolved(wanted, "machine")
 
     # --- on what ground

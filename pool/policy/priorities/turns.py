@@ -165,10 +165,17 @@ class Purse:
     Attributes:
         name: the group's.
         left: slot weight.
+        exact: it is never overdrawn; another is by the last job that it still pays a part of, for slots do not come in
+            fractions, and parts of several groups that are too small for a job would leave a machine idle.
     """
 
     name: str
     left: float
+    exact: bool = True
+
+    def pays(self, weight: float) -> bool:
+        """Whether one more job of that weight may be taken."""
+        return self.left + TRIFLE >= weight if self.exact else self.left > TRIFLE
 
 
 class WithinQuotas:
@@ -211,7 +218,7 @@ class WithinQuotas:
 
     def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
         """Only what all of its purses can pay."""
-        short = next((purse for purse in self._purses.get(submitter, ()) if purse.left + TRIFLE < weight), None)
+        short = next((purse for purse in self._purses.get(submitter, ()) if not purse.pays(weight)), None)
         if short is not None:
             self.bound[submitter] = short.name
             return False

@@ -209,11 +209,12 @@ class Accounting:
             group = parted(name)[0]
             asked[group] = asked.get(group, 0.0) + count
         dealt = allot(self.quotas, asked, total)
+        alone = {quota.name for quota in self.quotas if quota.alone}
         purses: dict[str, Purse] = {}
         for group in dealt:
             below = [other for other in dealt if other == group or (group and other.startswith(f"{group}."))]
             left = sum(dealt[other] - held.get(other, 0.0) for other in below)
-            purses[group] = Purse(group or "users of no group", left)
+            purses[group] = Purse(group or "users of no group", left, group in alone)
         return {
             name: tuple(purses[group] for group in lineage(parted(name)[0]) or ("",)) for name in wants
         }

@@ -146,10 +146,14 @@ def limits_of(ad: ClassAd) -> dict[str, float]:
 
 
 def weight_of(ad: ClassAd) -> float:
-    """What a slot counts for: its SlotWeight, else its processors, else one."""
+    """What a slot counts for: its SlotWeight, else its processors, else one. A partitionable slot of which nothing is
+    left counts for nothing: its parts do.
+    """
+    carved = ad.held("PartitionableSlot") is True
     for name in ("SlotWeight", "Cpus"):
-        weight = number(ad.value(name, None))
-        if 0 < weight < 1e9:
+        value = ad.value(name, None)
+        weight = number(value)
+        if 0 < weight < 1e9 or (carved and weight == 0 and isinstance(value, (int, float))):
             return weight
     return PLAIN
 

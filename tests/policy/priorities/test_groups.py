@@ -116,3 +116,14 @@ def test_turns_stay_within_quotas_and_say_which_one_binds() -> None:
         has[turn[0]] += 1
     assert has == {"ann": 2, "bob": 3, "cyd": 25}
     assert turns.bound == {"ann": "physics.theory", "bob": "physics"}
+
+
+def test_a_part_of_a_slot_is_a_slot_to_a_group_that_may_have_what_others_leave() -> None:
+    """Else two thirds of a slot here and one there would be an idle machine."""
+    physics, chemistry = (Purse(name, left, exact=False) for name, left in (("physics", 0.67), ("chemistry", 0.33)))
+    alone = Purse("math", 0.9)
+    inner = LeastTurns((Standing(name, Account(name)), 1.0) for name in ("ann", "bob", "cyd"))
+    turns = WithinQuotas(inner, {"ann": (physics,), "bob": (chemistry,), "cyd": (alone,)})
+    assert [turns.allows(name, 1.0, preempting=False) for name in ("ann", "bob", "cyd")] == [True, True, False]
+    turns.took("ann", 1.0)
+    assert not turns.allows("ann", 1.0, preempting=False)
