@@ -79,7 +79,7 @@ class UpDown:
         account.index = max(account.index - weight, -BOUND)
 
     def effective(self, account: Account) -> float:
-        return -account.index
+        return 0.0 - account.index  # not -0.0
 
     def turns(self, standings: Iterable[Standing], total: float) -> Turns:
         return UpDownTurns(((standing, standing.account.index) for standing in standings), total)
