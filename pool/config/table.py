@@ -134,7 +134,7 @@ _STARTD = (
     _flag("ENFORCE_MEMORY", "false", "kill jobs that use more memory than their slot has"),
     _duration("UPDATE_INTERVAL", "120", "time between two advertisements of what has not changed (EV 2.7)"),
     _duration("AD_LIFETIME", "900", "time after which the collector drops an ad that was not renewed"),
-    _duration("CLAIM_LEASE_MAX", "86400", "longest lease this machine grants"),
+    _duration("CLAIM_LEASE_MAX", "86400", "longest lease that a machine grants, or a job's job_lease_duration gets"),
 )
 _OWNER = (
     _choice(

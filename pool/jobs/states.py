@@ -8,7 +8,8 @@ Rules:
 3.  Whatever ends a run goes through END_RUN: the claim's lease is over or the startd has confirmed the end.
     So REMOVE and HOLD of a job that has a machine are asked for first (the machine is told to stop) and
     happen here only once the run is over.
-4.  COMPLETED and REMOVED are final: the job enters the history, once.
+4.  COMPLETED and REMOVED are final: the job enters the history, once. A completed one whose `leave_in_queue` is true
+    stays to be seen in the queue first; nothing but LEAVE happens to it.
 5.  A pair that the table does not list is refused, never guessed at. A late report about a run that was
     given up must be recognised by its run number before it comes here.
 
@@ -56,7 +57,7 @@ class JobStatus(IntEnum):
 
     @property
     def final(self) -> bool:
-        """Whether the job has left the queue."""
+        """Whether the job has ended; it leaves the queue with that, unless it is to be seen there for a while."""
         return self in (JobStatus.REMOVED, JobStatus.COMPLETED)
 
     @property
@@ -90,6 +91,7 @@ class Happening(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     REMOVE = "remove"
+    LEAVE = "leave"  # completed before, and no longer wished to be seen in the queue
 
 
 class Action(StrEnum):
@@ -120,6 +122,7 @@ def _rows() -> dict[tuple[JobStatus, Happening], Move]:
         (s.IDLE, h.REMOVE): Move(s.REMOVED, a.ENTER_HISTORY),
         (s.HELD, h.RELEASE): Move(s.IDLE, a.NONE),
         (s.HELD, h.REMOVE): Move(s.REMOVED, a.ENTER_HISTORY),
+        (s.COMPLETED, h.LEAVE): Move(s.COMPLETED, a.ENTER_HISTORY),
         (s.RUNNING, h.SUSPEND): Move(s.SUSPENDED, a.NONE),
         (s.SUSPENDED, h.CONTINUE): Move(s.RUNNING, a.NONE),
         (s.RUNNING, h.OUTPUT): Move(s.TRANSFERRING_OUTPUT, a.NONE),

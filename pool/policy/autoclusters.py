@@ -15,7 +15,18 @@ from pool.classad.expr import from_wire
 from pool.policy.packed import pack
 
 #: What matters to every match, whatever the machines say. Lower case, as all names here.
-ALWAYS = frozenset({"requirements", "rank", "requestcpus", "requestmemory", "requestdisk", "requestgpus", "owner"})
+ALWAYS = frozenset(
+    {
+        "requirements",
+        "rank",
+        "requestcpus",
+        "requestmemory",
+        "requestdisk",
+        "requestgpus",
+        "owner",
+        "jobleaseduration",  # claims are made with it
+    }
+)
 
 #: What differs from job to job without ever being meant as a requirement; a machine that refers to one of
 #: these would make every job a cluster of its own, so it sees the value of the autocluster's first job.

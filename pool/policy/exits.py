@@ -36,6 +36,8 @@ class Decision:
 
 
 STAY = Decision(Verdict.STAY)
+#: Expressions of jobs that are evaluated at intervals.
+WATCHED = ("PeriodicHold", "PeriodicRelease", "PeriodicRemove", "LeaveJobInQueue")
 
 
 def truth(ad: ClassAd, name: str, now: float, otherwise: bool) -> bool:
@@ -74,9 +76,14 @@ def periodic(ad: ClassAd, held: bool, now: float) -> Decision:
     return STAY
 
 
+def stays(ad: ClassAd, now: float) -> bool:
+    """Whether a completed job is still to be seen in the queue (`leave_in_queue`); undefined and error are no."""
+    return truth(ad, "LeaveJobInQueue", now, False)
+
+
 def has_periodic(ad: ClassAd) -> bool:
-    """Whether any periodic expression could ever act: most jobs have none and are never looked at."""
-    for name in ("PeriodicHold", "PeriodicRelease", "PeriodicRemove"):
+    """Whether any expression that is looked at now and again could ever act: most jobs have none."""
+    for name in WATCHED:
         expression = ad.get(name)
         if expression is not None and expression.text.lower() not in ("false", "0"):
             return True

@@ -41,7 +41,9 @@ def test_every_end_of_a_run_is_accounted() -> None:
 def test_final_states_stay() -> None:
     for state in (S.COMPLETED, S.REMOVED):
         for happening in H:
-            with pytest.raises(JobStateError, match="it has left the queue"):
+            if (state, happening) == (S.COMPLETED, H.LEAVE):
+                continue
+            with pytest.raises(JobStateError, match="leave" if state is S.COMPLETED else "it has left the queue"):
                 move(state, happening)
 
 

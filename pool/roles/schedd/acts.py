@@ -15,8 +15,8 @@ from pool.errors import PoolError
 from pool.jobs.events import EventKind
 from pool.jobs.states import Happening
 from pool.outside import Outside
-from pool.policy.exits import Verdict, has_periodic, periodic
-from pool.policy.queue import ACTIVE, HELD, Cluster, Job
+from pool.policy.exits import WATCHED, Verdict, has_periodic, periodic, stays
+from pool.policy.queue import ACTIVE, COMPLETED, HELD, Cluster, Job
 from pool.roles.schedd.ends import hold_step
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.placement import Placement
@@ -120,7 +120,11 @@ class Acts:
         stops: list[tuple[Job, dict[str, Any]]],
     ) -> str | None:
         active = job.status in ACTIVE
-        if action == "remove":
+        if job.status == COMPLETED:
+            if action != "remove":
+                return "it has completed"
+            steps.append(Step(job, Happening.LEAVE))
+        elif action == "remove":
             if active:
                 stops.append((job, {"what": "remove", "why": reason, "graceful": not params.get("force")}))
             else:
@@ -171,9 +175,10 @@ class Acts:
 
     @staticmethod
     def _has_any(cluster: Cluster) -> bool:
-        mentioned = any(name.lower().startswith("periodic") for name in cluster.wire)
+        wire = cluster.wire
+        mentioned = any(wire.get(name, False) is not False for name in WATCHED)
         return (mentioned and has_periodic(cluster.ad)) or any(
-            job.delta and any(name.lower().startswith("periodic") for name in job.delta)
+            job.delta and any(name in job.delta for name in WATCHED)
             for job in cluster.jobs.values()
         )
 
@@ -181,6 +186,10 @@ class Acts:
         now = self._outside.wall()
         steps: list[Step] = []
         for job in list(cluster.jobs.values()):
+            if job.status == COMPLETED:
+                if not stays(job.ad(), now):
+                    steps.append(Step(job, Happening.LEAVE))
+                continue
             decision = periodic(job.ad(), job.status == HELD, now)
             if decision.verdict is Verdict.STAY or job.note("_wish"):
                 continue

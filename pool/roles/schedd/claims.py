@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
@@ -14,11 +15,26 @@ from pool.wire import Connection, ConnectionLost, DeadlineExceeded
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 #: Added to our side of a lease, for clocks that do not tick alike: seconds, and a part of the lease.
 MARGIN, DRIFT = 2.0, 0.01
+#: JobLeaseDuration where a description does not say one, as in HTCondor; and the shortest that is taken. Seconds.
+UNASKED, SHORTEST = 2400, 20.0
 
 
 def patience(lease: float) -> float:
     """Seconds after our last answer when a startd's lease must have ended."""
     return lease * (1 + DRIFT) + MARGIN
+
+
+def lease_for(asked: Any, usual: float, longest: float) -> float:
+    """Seconds that a job's claim lives without being renewed.
+
+    Args:
+        asked: its JobLeaseDuration. Descriptions that say nothing of it give UNASKED, which asks for nothing.
+        usual: CLAIM_LEASE.
+        longest: CLAIM_LEASE_MAX: for as long a job may stay lost when its machine is.
+    """
+    if isinstance(asked, bool) or not isinstance(asked, (int, float)) or asked == UNASKED:
+        return usual
+    return min(max(float(asked), SHORTEST), longest)
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,9 @@ from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import account
 from pool.jobs.states import Happening, JobStatus, move
 from pool.outside import Outside
+from pool.policy.exits import stays
 from pool.policy.packed import pack, unpack
-from pool.policy.queue import IDLE, Cluster, Job, Queue, Wire
+from pool.policy.queue import HELD, IDLE, Cluster, Job, Queue, Wire
 from pool.store import (
     WHOLE_CLUSTER,
     AddEvent,
@@ -34,6 +35,8 @@ from pool.store import (
 )
 
 RETRY = 1.0
+#: Processes on hold, and their reasons as attributes.
+Held = Mapping[int, Wire]
 
 
 @dataclass(slots=True)
@@ -118,21 +121,26 @@ class Ledger:
         wire: Wire,
         count: int,
         deltas: Sequence[Wire | None] | None,
-        status: int,
+        held: Held,
     ) -> Cluster:
-        """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be."""
+        """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be.
+
+        Args:
+            held: the processes that wait for a release from the beginning, with what is said of that.
+        """
         now = self._outside.wall()
         ad = pack(wire)
         packed = None if deltas is None else [pack(delta) if delta else None for delta in deltas]
         changes: list[Change] = [NewCluster(number, owner, ad, count, packed, now)]
-        if status != IDLE:
-            changes += [SetProc(number, proc, status, b"") for proc in range(count)]
+        changes += [SetProc(number, proc, HELD, pack(state)) for proc, state in held.items()]
         changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
         results = await self.store.write(*changes)
         cluster = Cluster(number, owner, ad)
         self.queue.add_cluster(cluster)
         for proc in range(count):
-            self.queue.add(Job(cluster, proc, status, (deltas[proc] or None) if deltas else None, None))
+            state = held.get(proc) if held else None
+            status = IDLE if state is None else HELD
+            self.queue.add(Job(cluster, proc, status, (deltas[proc] or None) if deltas else None, state))
         self._publish([JobEvent(results[-1], number, WHOLE_CLUSTER, EventKind.SUBMIT, now, {"count": count})])
         return cluster
 
@@ -167,7 +175,10 @@ class Ledger:
                 events.append((step, now))
             if job.status.final:
                 wire = job.wire()
-                step.data |= account(wire, now)
+                if step.happening is not Happening.LEAVE:
+                    step.data |= account(wire, now)
+                    if wire.get("LeaveJobInQueue", False) is not False and _stays(job, now):
+                        continue
                 ended.append((job, wire, job.status))
                 if self.queue.remove(job):
                     emptied.add(job.cluster.id)
@@ -241,6 +252,10 @@ class Ledger:
 def _kind(step: Step) -> EventKind:
     assert step.event is not None
     return step.event
+
+
+def _stays(job: Job, now: float) -> bool:
+    return job.status == JobStatus.COMPLETED and stays(job.ad(), now)
 
 
 def _seconds(wire: Wire, name: str) -> float:

@@ -14,7 +14,7 @@ from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.outside import Outside
 from pool.policy.packed import unpack
-from pool.policy.queue import ACTIVE, Job, Wire
+from pool.policy.queue import ACTIVE, COMPLETED, Job, Wire
 from pool.roles.links import Links
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ledger import Ledger
@@ -212,8 +212,9 @@ class Listings:
                 offset = await self._tail_remote(claim, which, offset, stream)
             else:
                 offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream)
-            if not follow or job is None:
-                if follow or job is None or not running:
+            over = job is None or job.status == COMPLETED
+            if not follow or over:
+                if follow or over or not running:
                     offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream)
                 break
             await asyncio.sleep(LOOK)

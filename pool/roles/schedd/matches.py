@@ -102,6 +102,7 @@ class Matches:
         placement = self._placement
         address = str(match["startd"])
         preempts = bool(match.get("preempt"))
+        lease = placement.lease_of(job.get("JobLeaseDuration"))
         try:
             link = await placement.links.to(address)
             answer = await link.call(
@@ -112,7 +113,7 @@ class Matches:
                     "schedd": placement.name,
                     "submitter": match["submitter"],
                     "owner": owner,
-                    "lease": placement.lease,
+                    "lease": lease,
                     "ad": job.wire(),
                     "count": count,
                 },
@@ -130,9 +131,9 @@ class Matches:
                 ClassAd.from_wire(item["ad"]),
                 address,
                 owner,
-                placement.lease,
+                lease,
                 now,
-                now + patience(placement.lease),
+                now + patience(lease),
             )
             for item in answer["claims"]
         ]

@@ -30,7 +30,7 @@ from pool.jobs.states import Happening
 from pool.outside import Outside
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
-from pool.roles.schedd.claims import TROUBLE, Claim, patience
+from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
 from pool.roles.schedd.ends import BEGAN, as_wished, end_steps, hold_step, started, usage_changes
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.matches import Matches
@@ -54,7 +54,7 @@ class Placement:
 
     Args:
         life: seconds after which a claim is given back at the next end of a job.
-        lease: seconds a claim lives without being renewed.
+        lease: seconds a claim lives without being renewed, where its jobs do not say; `longest_lease` where they do.
         linger: seconds an idle claim is kept for the owner's next job.
         patience: seconds for which a slot is waited for that another job has to leave.
         spawn: runs a coroutine in the background of the role.
@@ -76,12 +76,14 @@ class Placement:
         finished: Callable[[dict[str, Any]], None],
         life: float,
         lease: float,
+        longest_lease: float,
         linger: float,
         patience: float,
     ) -> None:
         self.ledger = ledger
         self.queue = ledger.queue
         self.claims: dict[str, Claim] = {}
+        self.longest_lease = longest_lease
         self.life, self.lease, self.linger, self.patience = life, lease, linger, patience
         self.links = links
         self.outside = outside
@@ -175,8 +177,14 @@ class Placement:
     def _fits(self, claim: Claim, group: Group) -> bool:
         known = claim.fits.get(group.id)
         if known is None:
-            known = claim.fits[group.id] = symmetric_match(group.ad, claim.ad, self.outside.wall())
+            same_lease = self.lease_of(group.ad.value("JobLeaseDuration")) == claim.lease
+            known = same_lease and symmetric_match(group.ad, claim.ad, self.outside.wall())
+            claim.fits[group.id] = known
         return known
+
+    def lease_of(self, asked: Any) -> float:
+        """The lease of a claim for a job with this JobLeaseDuration, seconds."""
+        return lease_for(asked, self.lease, self.longest_lease)
 
     def _start_step(self, claim: Claim, job: Job, start: Activation) -> Step:
         claim.job, claim.run, claim.start, claim.going = job, start.run, start, False

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from pool.classad import ParseError, parse_expr
+from pool.classad import parse_expr
 from pool.errors import PoolError
 from pool.jobs.reasons import Reason
 from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
+from pool.roles.schedd.accepting import clean, split_held
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
@@ -33,10 +34,6 @@ from pool.wire.shapes import JOB_ID, JOB_IDS, TEXTS, Takes, optional
 MOST_JOBS = 1_000_000
 #: Characters of a reason that a negotiator gives.
 MOST_REASON = 500
-#: Attributes in one ad.
-MOST_ATTRIBUTES = 5000
-#: What only the schedd says of a job (lower case). JobStatus may be asked for once, as held.
-OWN_NAMES = frozenset({"owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"})
 #: Seconds between two advertisements of an owner's numbers: when new work came, and otherwise.
 SOON, LATER = 0.02, 0.25
 #: The name under which the store keeps the digest of a cluster's executable; the cluster's number follows.
@@ -155,6 +152,7 @@ class Schedd(Role):
             finished=self._finished,
             life=self.settings.number("CLAIM_LIFE"),
             lease=self.settings.number("CLAIM_LEASE"),
+            longest_lease=self.settings.number("CLAIM_LEASE_MAX"),
             linger=LINGER,
             patience=self.settings.number("CLAIM_PATIENCE"),
         )
@@ -204,6 +202,7 @@ class Schedd(Role):
         self.queue.reprioritise(self._prio())
         self.placement.life = settings.number("CLAIM_LIFE")
         self.placement.lease = settings.number("CLAIM_LEASE")
+        self.placement.longest_lease = settings.number("CLAIM_LEASE_MAX")
         self.placement.patience = settings.number("CLAIM_PATIENCE")
         self.placement.moving.terms = self._terms_of_moving()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
@@ -235,7 +234,7 @@ class Schedd(Role):
                 f"cannot queue jobs of {owner}: this schedd runs as {self.given.user} and serves nobody else",
                 hint="submit as that user, or to a schedd that root runs",
             )
-        deltas = [_clean(delta) for delta in deltas] if deltas is not None else None
+        deltas = [clean(delta) for delta in deltas] if deltas is not None else None
         number = params.get("cluster")
         if number is None:
             number = self.ledger.next_cluster
@@ -243,12 +242,11 @@ class Schedd(Role):
         elif not self.ledger.take_reserved(int(number), owner):
             raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
         ad = self._accept(params["ad"], owner)
-        held = ad.get("JobStatus") == HELD
-        ad.pop("JobStatus", None)
-        cluster = await self.ledger.submit(int(number), owner, ad, count, deltas, HELD if held else IDLE)
+        held = split_held(ad, deltas, count)
+        cluster = await self.ledger.submit(int(number), owner, ad, count, deltas, held)
         self.acts.added(cluster)
         self.executables.keep_soon(cluster)
-        if not held:
+        if len(held) < count:
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
         return {"cluster": cluster.id, "count": count}
@@ -256,7 +254,7 @@ class Schedd(Role):
     def _accept(self, ad: Any, owner: str) -> Wire:
         if not isinstance(ad, dict):
             raise PoolError("cannot queue: the job ad is no mapping")
-        accepted = _clean(ad) or {}
+        accepted = clean(ad) or {}
         for name, value in UNLESS_SAID.items():
             accepted.setdefault(name, value)
         accepted |= {
@@ -431,35 +429,6 @@ class Schedd(Role):
             left = True
             while left:
                 left = any(await self.store.write(Trim(before)))
-
-
-def _clean(ad: Any) -> Wire | None:
-    """What a client may say of a job: nothing that is the schedd's to say.
-
-    Raises:
-        PoolError: it is no ad at all.
-    """
-    if ad is None:
-        return None
-    if not isinstance(ad, dict) or len(ad) > MOST_ATTRIBUTES:
-        raise PoolError("cannot queue: this is no job ad", hint=f"a mapping of at most {MOST_ATTRIBUTES} names")
-    kept: Wire = {}
-    for name, value in ad.items():
-        if not isinstance(name, str) or name[:1] in ("", "_") or name.lower() in OWN_NAMES:
-            continue
-        if isinstance(value, list):
-            _check_expression(name, value)
-        kept[name] = value
-    return kept
-
-
-def _check_expression(name: str, value: list[Any]) -> None:
-    if len(value) != 1 or not isinstance(value[0], str):
-        raise PoolError(f"cannot queue: {name} is neither a value nor an expression")
-    try:
-        parse_expr(value[0], syntax="old")
-    except ParseError as error:
-        raise PoolError(f"cannot queue: {name} is no expression: {error}") from error
 
 
 def owner_of(call: Call, params: dict[str, Any]) -> str:

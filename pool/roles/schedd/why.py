@@ -74,19 +74,8 @@ class Why:
     async def _ended(self, cluster: int, proc: int) -> list[Finding]:
         async for rows in self._ledger.store.history(jobs=[(cluster, proc)], limit=1):
             ad: Wire = unpack(rows[0].ad)
-            removed = ad.get("JobStatus") == JobStatus.REMOVED
-            signalled = ad.get("ExitBySignal") is True
-            code = ad.get("ExitSignal" if signalled else "ExitCode")
-            return [
-                Queued(f"{cluster}.{proc}", str(ad.get("Owner", "")), int(ad.get("JobStatus") or 0)),
-                Ended(
-                    removed,
-                    _number(ad.get("EnteredCurrentStatus") or ad.get("CompletionDate")),
-                    code if isinstance(code, int) and not removed else None,
-                    signalled,
-                    str(ad.get("RemoveReason") or "") if removed else "",
-                ),
-            ]
+            queued = Queued(f"{cluster}.{proc}", str(ad.get("Owner", "")), int(ad.get("JobStatus") or 0))
+            return [queued, _end(ad)]
         raise PoolError(f"there is no job {cluster}.{proc}", hint="`poolnode q` and `poolnode history` list jobs")
 
     async def _of(self, job: Job) -> list[Finding]:
@@ -105,6 +94,8 @@ class Why:
         found: list[Finding] = [queued]
         if job.status == JobStatus.HELD:
             found.append(_held(job))
+        elif job.status == JobStatus.COMPLETED:
+            found.append(_end(job.wire()))
         elif job.status in ACTIVE:
             found.append(self._running(job))
         elif job.status == IDLE:
@@ -148,6 +139,19 @@ class Why:
         if phase == "running" and claim is not None and not claim.going:
             phase = "starting"
         return Running(slot, phase, since)
+
+
+def _end(ad: Wire) -> Ended:
+    removed = ad.get("JobStatus") == JobStatus.REMOVED
+    signalled = ad.get("ExitBySignal") is True
+    code = ad.get("ExitSignal" if signalled else "ExitCode")
+    return Ended(
+        removed,
+        _number(ad.get("EnteredCurrentStatus") or ad.get("CompletionDate")),
+        code if isinstance(code, int) and not removed else None,
+        signalled,
+        str(ad.get("RemoveReason") or "") if removed else "",
+    )
 
 
 def _held(job: Job) -> Held:

@@ -180,6 +180,7 @@ class Claiming:
         )
         startd.claims[slot.claim.id] = slot
         startd.leases.watch(call.connection)
+        startd.leases.made(slot.claim)
         slot.key = startd.outside.secret(16)
         startd.owner.happen(slot, SlotEvent.CLAIM)
 

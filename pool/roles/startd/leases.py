@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pool.errors import PoolError
 from pool.policy.slots import SlotEvent
 from pool.roles.startd.running import Running
-from pool.roles.startd.slots import Slot
+from pool.roles.startd.slots import Claim, Slot
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -29,6 +29,8 @@ class Leases:
     def __init__(self, startd: Startd) -> None:
         self._startd = startd
         self._links: set[Any] = set()
+        self._due = 0.0
+        self._sooner = asyncio.Event()
 
     def watch(self, link: Any) -> None:
         """See to the claims that come over a connection when it ends."""
@@ -46,14 +48,18 @@ class Leases:
             if slot.claim is not None and slot.claim.link is link and slot.claim.running is None:
                 self._startd.drop(slot)
 
+    def made(self, claim: Claim) -> None:
+        """A claim was made; its lease may be shorter than all before it."""
+        if asyncio.get_running_loop().time() + claim.lease / RENEWALS < self._due:
+            self._sooner.set()
+
     async def run(self) -> None:
         """Have leases renewed, and end those that are over, until cancelled."""
-        startd = self._startd
+        startd, loop = self._startd, asyncio.get_running_loop()
         while True:
-            shortest = min((slot.claim.lease for slot in startd.claims.values() if slot.claim), default=60.0)
-            await asyncio.sleep(max(shortest / RENEWALS, 0.2))
+            await self._next(loop)
             by_link: dict[Any, list[Slot]] = defaultdict(list)
-            now = asyncio.get_running_loop().time()
+            now = loop.time()
             for slot in list(startd.claims.values()):
                 claim = slot.claim
                 if claim is None or claim.over:
@@ -64,6 +70,19 @@ class Leases:
                     by_link[claim.link].append(slot)
             for link, slots in by_link.items():
                 startd.spawn(self.renew(link, slots), "renew")
+
+    async def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Sleep until the shortest lease wants to be renewed, one that is made meanwhile included."""
+        began = loop.time()
+        while True:
+            shortest = min((slot.claim.lease for slot in self._startd.claims.values() if slot.claim), default=60.0)
+            self._due = began + max(shortest / RENEWALS, 0.2)
+            self._sooner.clear()
+            try:
+                async with asyncio.timeout_at(self._due):
+                    await self._sooner.wait()
+            except TimeoutError:
+                return
 
     async def renew(self, link: Any, slots: list[Slot]) -> None:
         """Ask a schedd for more time for its claims on these slots."""

@@ -1,0 +1,71 @@
+"""What a client may say of the jobs it queues, and what is made of it before the queue has them.
+
+Functions over ads in wire form; nothing is written here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pool.classad import ParseError, parse_expr
+from pool.errors import PoolError
+from pool.policy.queue import HELD, Wire
+
+#: Attributes in one ad.
+MOST_ATTRIBUTES = 5000
+#: What only the schedd says of a job (lower case). JobStatus may be asked for once, as held.
+OWN_NAMES = frozenset({"owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"})
+#: What an ad says of a job that is to be held from the beginning; it is true only until the job is released.
+HOLDING = ("HoldReason", "HoldReasonCode", "HoldReasonSubCode")
+SUBMITTED_ON_HOLD: Wire = {"HoldReason": "submitted on hold at user's request", "HoldReasonCode": 15}
+
+
+def clean(ad: Any) -> Wire | None:
+    """What a client may say of a job: nothing that is the schedd's to say.
+
+    Raises:
+        PoolError: it is no ad at all.
+    """
+    if ad is None:
+        return None
+    if not isinstance(ad, dict) or len(ad) > MOST_ATTRIBUTES:
+        raise PoolError("cannot queue: this is no job ad", hint=f"a mapping of at most {MOST_ATTRIBUTES} names")
+    kept: Wire = {}
+    for name, value in ad.items():
+        if not isinstance(name, str) or name[:1] in ("", "_") or name.lower() in OWN_NAMES:
+            continue
+        if isinstance(value, list):
+            _check_expression(name, value)
+        kept[name] = value
+    return kept
+
+
+def split_held(ad: Wire, deltas: list[Wire | None] | None, count: int) -> dict[int, Wire]:
+    """The processes that are to be held from the beginning, with their reasons, taken out of ad and differences.
+
+    A cluster may have both kinds: `hold` can differ from process to process.
+    """
+    whole = ad.pop("JobStatus", None) == HELD
+    reason = {name: ad.pop(name) for name in HOLDING if name in ad}
+    if whole and not reason:
+        reason = dict(SUBMITTED_ON_HOLD)
+    held: dict[int, Wire] = dict.fromkeys(range(count), reason) if whole else {}
+    for proc, delta in enumerate(deltas or ()):
+        if not delta or ("JobStatus" not in delta and not any(name in delta for name in HOLDING)):
+            continue
+        asked = delta.pop("JobStatus", None)
+        own = {name: delta.pop(name) for name in HOLDING if name in delta}
+        if asked == HELD or (whole and asked is None):
+            held[proc] = reason | own or dict(SUBMITTED_ON_HOLD)
+        else:
+            held.pop(proc, None)
+    return held
+
+
+def _check_expression(name: str, value: list[Any]) -> None:
+    if len(value) != 1 or not isinstance(value[0], str):
+        raise PoolError(f"cannot queue: {name} is neither a value nor an expression")
+    try:
+        parse_expr(value[0], syntax="old")
+    except ParseError as error:
+        raise PoolError(f"cannot queue: {name} is no expression: {error}") from error
