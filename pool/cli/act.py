@@ -9,6 +9,7 @@ import typer
 from pool.cli.common import Address, Constraint, Json, ask, say, say_json, tell
 from pool.cli.formats import amount
 from pool.cli.selection import Selection, UsageProblem, select
+from pool.cli.startds import startd_at
 
 if TYPE_CHECKING:
     from pool.client.pool import Acted, Pool
@@ -148,16 +149,7 @@ def vacate(
 
 
 async def _vacate_machine(pool: Pool, slot: str, fast: bool) -> list[str]:
-    from pool.cli.machines import machine_of
-    from pool.errors import PoolError
-
-    found = await pool.advertised("Machine", attributes=["Name", "Machine", "StartdAddress"])
-    mine = [ad for ad in found if slot in (ad.get("Name"), machine_of(ad), machine_of(ad).partition(".")[0])]
-    if not mine:
-        raise PoolError(f"the pool has no machine or slot {slot}", hint="`poolnode status` lists them")
-    at = mine[0].get("StartdAddress")
-    if at == (await pool.info()).get("address"):
-        at = None
+    at = await startd_at(pool, slot)
     wish = {"slot": slot if "@" in slot else None, "graceful": not fast}
     return list((await pool.call("startd.vacate", wish, at=at)).get("slots") or ())
 

@@ -21,7 +21,7 @@ _DIGITS = re.compile(r"(\d+)")
 # The attributes a row is made of; ads of schedds bring the second line's.
 MACHINE_NEEDS = (
     "Name", "Machine", "State", "Activity", "LoadAvg", "TotalLoadAvg", "KeyboardIdle", "Arch", "OpSys",
-    "Cpus", "Memory", "RemoteOwner",
+    "Cpus", "Memory", "RemoteOwner", "Draining",
 )  # fmt: skip
 SCHEDD_NEEDS = (
     "Name",
@@ -48,6 +48,11 @@ def _load(ad: WireAd) -> str:
     return NOTHING if load is None else f"{load:.2f}"
 
 
+def _activity(ad: WireAd) -> str:
+    drains = ad.get("Draining") is True and ad.get("State") != "Drained"
+    return formats.text(ad.get("Activity")) + (", drains" if drains else "")
+
+
 MACHINES: tuple[Column, ...] = (
     Column(
         "Name", _text("Name"), short=lambda ad: formats.cut(without_domain(formats.text(ad.get("Name"))), 16)
@@ -56,7 +61,7 @@ MACHINES: tuple[Column, ...] = (
     Column("Tot", _count("Tot"), right=True),
     Column("Prio", _count("Prio"), right=True),
     Column("State", _text("State")),
-    Column("Activity", _text("Activity")),
+    Column("Activity", _activity),
     Column("LdAvg", _load, right=True),
     Column("Idle", lambda ad: formats.duration(formats.number(ad.get("KeyboardIdle"))), right=True),
     Column("Cpus", _text("Cpus"), right=True, wide=True),

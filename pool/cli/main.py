@@ -45,6 +45,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Manage a pool": {
         "token": ("pool.cli.admin", "token", "Make a token with which a machine or a user joins the pool"),
         "userprio": ("pool.cli.userprio", "userprio", "Show users' priorities and quotas, or change them"),
+        "drain": ("pool.cli.startds", "drain", "Take a machine out of use"),
+        "undrain": ("pool.cli.startds", "undrain", "Take a machine into use again"),
         "config": ("pool.cli.admin", "config", "Show settings, their values, and where each was set"),
     },
 }

@@ -15,7 +15,7 @@ Rules:
     OWNER_LEAVES then does at once.
 5.  RETIRE lets the job that runs end in its own time and lets no other follow; STAY takes it back where it was for
     the sake of another job, which has gone elsewhere. DRAIN takes a slot without a claim
-    or without a job out of use; one with a job is retired first.
+    or without a job out of use; where there is a job it ends or leaves first.
 6.  KILL may follow VACATE and never the reverse. Both work on a suspended job: the keeper lets it go on so that it
     can catch the signal.
 7.  A condition and event that the table does not list is refused: it is a defect, not a surprise.

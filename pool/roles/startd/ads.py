@@ -36,6 +36,7 @@ class SlotAds:
         """A slot's present ad; not to be changed."""
         startd = self._startd
         wire = slot_wire(slot, startd.machine, startd.given.node, startd.given.address, startd.owner.policy_wire)
+        wire |= startd.draining.said()
         if slot.claim is not None:
             wire |= self._held(slot, slot.claim, wire)
         return wire

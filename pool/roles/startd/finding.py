@@ -50,6 +50,7 @@ def find(startd: Startd, keeper: Keeper) -> None:
     slot.key = startd.outside.secret(16)
     startd.claims[claim.id] = slot
     startd.owner.happen(slot, SlotEvent.FIND)
+    startd.draining.found(slot)
     claim.running = Running.found(startd, slot, claim, keeper)
     startd.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
     startd.spawn(claim.running.take_up(), f"job {claim.running.name}")

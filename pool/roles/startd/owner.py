@@ -15,7 +15,7 @@ from pool.config.kinds import span
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, weight, wire
 from pool.policy.shipped import DEDICATED, TIMES
-from pool.policy.slots import Action, SlotEvent
+from pool.policy.slots import TABLE, Action, SlotEvent
 from pool.policy.why.findings import Finding
 from pool.policy.why.machine import owners_view
 from pool.roles.startd.slots import Slot, Wire
@@ -113,8 +113,12 @@ class OwnerWatch:
             self.settle(slot)
 
     def settle(self, slot: Slot) -> None:
-        """Owner or unclaimed, as START has it, for a slot without a claim."""
+        """Owner or unclaimed, as START has it, for a slot without a claim; drained where the machine is out of use."""
         if slot.claim is not None:
+            return
+        if self._startd.draining.on:
+            if (slot.condition, SlotEvent.DRAIN) in TABLE:
+                self._free(slot, self.happen(slot, SlotEvent.DRAIN))
             return
         event = self._judge(slot).event
         if event is not None:

@@ -25,6 +25,7 @@ from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.startd.ads import SlotAds
 from pool.roles.startd.claiming import Claiming
+from pool.roles.startd.draining import Draining
 from pool.roles.startd.finding import find
 from pool.roles.startd.leases import Leases
 from pool.roles.startd.owner import OwnerWatch
@@ -82,6 +83,7 @@ class Startd(Role):
         self.leases = Leases(self)
         self.claiming = Claiming(self)
         self.preempting = Preempting(self)
+        self.draining = Draining(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self.owner = OwnerWatch(self)
         self.machine: Wire = self.owner.facts()
@@ -298,6 +300,17 @@ class Startd(Role):
         if wish and not done and self.slot_of(wish) is None:
             raise Refused(f"this machine has no slot {wish}", hint="`poolnode status` lists slots")
         return {"slots": done}
+
+    @method(Right.ADMINISTER, takes={"how": str | None, "reason": str | None})
+    async def drain(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Take the machine out of use: {how: finish, vacate or fast; reason} -> {running: slots not empty yet}"""
+        return {"running": await self.draining.begin(params.get("how") or "finish", params.get("reason") or "")}
+
+    @method(Right.ADMINISTER)
+    async def undrain(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Take the machine into use again."""
+        self.draining.end()
+        return {}
 
     async def evict(self, slot: Slot, graceful: bool, reason: Reason = TAKEN_BACK) -> None:
         """End the claim on a slot: its job is stopped (softly or at once) and reported as evicted."""

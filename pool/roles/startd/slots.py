@@ -15,7 +15,7 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.policy.owner import Fault
-from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, Action, Condition, SlotEvent, step
+from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, Action, Condition, SlotEvent, step
 
 Wire = dict[str, Any]
 Resources = dict[str, float | int]
@@ -140,7 +140,7 @@ class Slot:
     def grantable(self) -> bool:
         """Whether the negotiator may grant it to somebody: it is free, or may be preempted (D5)."""
         if self.claim is None:
-            return bool(self.key)
+            return self.condition == UNCLAIMED and bool(self.key)
         return self.preemptible and not self.grants and self.waiting is None
 
     def happen(self, event: SlotEvent, now: float) -> Action:
