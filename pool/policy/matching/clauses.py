@@ -35,9 +35,9 @@ _REMEMBERED = 20_000
 _MOST = 400
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """A part without logic of its own.
+    """A part without logic of its own. The same question is the same object: see `question_of`.
 
     Attributes:
         through: attributes of the same ad, folded, by way of which it was found.
@@ -50,6 +50,13 @@ class Question:
     @property
     def text(self) -> str:
         return self.expr.text
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A part whose class is known: one of those that `pairs` numbers."""
+
+    code: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,20 @@ class Own:
     expr: Expr
 
 
-Tree = Question | Every | Some | Opposite | Choice | Own
+Tree = Question | Known | Every | Some | Opposite | Choice | Own
+
+_questions: dict[tuple[Side, str, tuple[str, ...]], Question] = {}
+
+
+def question_of(side: Side, expr: Expr, through: tuple[str, ...] = ()) -> Question:
+    """The question that asks for an expression of one side."""
+    key = (side, expr.text, through)
+    found = _questions.get(key)
+    if found is None:
+        if len(_questions) >= _REMEMBERED:
+            _questions.clear()
+        found = _questions[key] = Question(side, expr, through)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +183,8 @@ def text_of(tree: Tree) -> str:
     """The tree as an expression."""
     if isinstance(tree, (Question, Own)):
         return tree.expr.text
+    if isinstance(tree, Known):
+        return ("false", "true", "undefined", "error")[tree.code]
     if isinstance(tree, Every):
         return " && ".join(_closed(part) for part in tree.parts)
     if isinstance(tree, Some):
@@ -183,13 +205,13 @@ def _closed(tree: Tree) -> str:
 def resolved(requirements: Any, side: Side, held: Held | None = None) -> Tree:
     """The logic of Requirements, with own attributes in their places. Arguments as for `split`."""
     if type(requirements) is not Expr:
-        return Question(side, literal(requirements))
+        return question_of(side, literal(requirements))
     if _divisible(requirements, held, set()):
         try:
             return _Placing(side, held).placed(taken_apart(requirements).tree, ())
         except _TooMany:
             pass
-    return Question(side, requirements)
+    return question_of(side, requirements)
 
 
 def consulted(requirements: Any, held: Held) -> list[tuple[str, Any]]:
@@ -361,8 +383,10 @@ class _Placing:
         self.left -= 1
         if self.left < 0:
             raise _TooMany
+        if isinstance(tree, Known):
+            return tree
         if isinstance(tree, Own) and self.held is not None:
             below = self.held(tree.name)
             if type(below) is Expr and tree.name not in through and not SHADOWED:
                 return self.placed(taken_apart(below).tree, (*through, tree.name))
-        return Question(self.side, tree.expr, through)
+        return question_of(self.side, tree.expr, through)

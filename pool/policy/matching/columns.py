@@ -7,27 +7,13 @@ of slots. When slots have moved since it was last looked at, only they are looke
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pool.classad import Expr
 from pool.policy.matching.bits import Bits, bits_of, full, marked
-from pool.policy.matching.pairs import NOBODY, Pair
+from pool.policy.matching.pairs import NOBODY, Pair, token
 
 Held = Mapping[str, Any]
-#: Integers and reals that compare exactly, whichever type the other operand has.
-_EXACT = 2**53
-
-
-def token(value: Any) -> Any:
-    """What tells a held value from every other: equal only for the same type and value."""
-    kind = type(value)
-    if kind is str or kind is int or kind is Expr:
-        return value
-    if kind is float:
-        return (float, value.hex())
-    return (kind, value)
 
 
 class Grouping:
@@ -45,7 +31,7 @@ class Grouping:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self.single = len(self.names) == 1
+        self.single = len(self.names) == 1 and type(self) is Grouping
         self.epoch = 0
         self._dirty: dict[int, None] = {}
         self._begin()
@@ -56,8 +42,7 @@ class Grouping:
         self.groups: list[int] = []
         self.moved: list[int] = []
         self._numbers: dict[Any, int] = {}
-        self._ordered: Ordered | None = None
-        self._group_of({})
+        self._group_of(*self.read({}))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -65,6 +50,10 @@ class Grouping:
     def touch(self, place: int) -> None:
         """Say that a slot's ad changed in a way that may matter."""
         self._dirty[place] = None
+
+    def is_stale(self) -> bool:
+        """Whether slots were touched since it was settled."""
+        return bool(self._dirty)
 
     def settle(self, ads: Sequence[Any]) -> None:
         """Follow the ads: move the slots that were touched."""
@@ -76,16 +65,33 @@ class Grouping:
         groups, moved = self.groups, self.moved
         if len(groups) < len(ads):
             groups.extend([0] * (len(ads) - len(groups)))
+        if self.single:
+            self._move_by_one(ads)
+        else:
+            for place in self._dirty:
+                held = ads[place]
+                group = 0 if held is None else self._group_of(*self.read(held))
+                if group != groups[place]:
+                    groups[place] = group
+                    moved.append(place)
+        self._dirty.clear()
+
+    def _move_by_one(self, ads: Sequence[Any]) -> None:
+        """As above for one name, which is the case that counts."""
+        name, numbers, groups, moved = self.names[0], self._numbers, self.groups, self.moved
         for place in self._dirty:
             held = ads[place]
-            group = 0 if held is None else self._group_of(held)
+            value = None if held is None else held.get(name)
+            kind = type(value)
+            key = value if kind is int or kind is str else token(value)
+            group = numbers.get(key)
+            if group is None:
+                group = self._group_of(value, key)
             if group != groups[place]:
                 groups[place] = group
                 moved.append(place)
-        self._dirty.clear()
 
-    def _group_of(self, held: Held) -> int:
-        value, key = self.read(held)
+    def _group_of(self, value: Any, key: Any) -> int:
         group = self._numbers.get(key)
         if group is None:
             group = self._numbers[key] = len(self.values)
@@ -114,137 +120,6 @@ class Grouping:
             if one is not None:
                 machine[name] = one
 
-    def ordered(self) -> Ordered:
-        """The groups of a single name by value."""
-        found = self._ordered
-        if found is None or found.count != len(self.values):
-            found = self._ordered = Ordered(self.values)
-        return found
-
-
-class Ordered:
-    """Groups of one name by value: numbers in order, strings without regard to case, and whatever else.
-
-    Attributes:
-        count: how many groups there were.
-        numbers: groups of plain numbers, by value.
-        keys: their values, in the same order.
-    """
-
-    __slots__ = ("count", "keys", "numbers", "others", "strings")
-
-    def __init__(self, values: Sequence[Any]) -> None:
-        self.count = len(values)
-        plain: list[tuple[float, int]] = []
-        self.strings: dict[str, list[int]] = {}
-        self.others: list[int] = []
-        for group, value in enumerate(values):
-            kind = type(value)
-            if (kind is int or kind is float) and -_EXACT < value < _EXACT:
-                plain.append((value, group))
-            elif kind is str and value.isascii():
-                self.strings.setdefault(value.lower(), []).append(group)
-            else:
-                self.others.append(group)
-        plain.sort()
-        self.numbers = [group for _, group in plain]
-        self.keys = [value for value, _ in plain]
-
-    def equal(self, value: float) -> list[int]:
-        """Groups of numbers equal to a plain number."""
-        found = []
-        for place in range(bisect_left(self.keys, value), len(self.keys)):
-            if self.keys[place] != value:
-                break
-            found.append(self.numbers[place])
-        return found
-
-
-Extension = Callable[[list[int]], None]
-"""Appends the codes of the groups that have none yet."""
-
-#: Codes that are counted in a string of bytes; more are kept as lists.
-_BYTE = 256
-
-
-class Partition:
-    """Slots by a code that follows from their group.
-
-    Attributes:
-        bits: for each code that occurs the set of slots; places without a slot may be in any of them.
-        codes: the code of each group.
-    """
-
-    __slots__ = ("_epoch", "_read", "_size", "bits", "codes", "grouping")
-
-    def __init__(self, grouping: Grouping) -> None:
-        self.grouping = grouping
-        self.bits: dict[int, Bits] = {}
-        self.codes: list[int] = []
-        self._epoch = 0
-        self._read = 0
-        self._size = 0
-
-    def settle(self, extend: Extension) -> None:
-        """Follow the grouping."""
-        grouping = self.grouping
-        size = len(grouping.groups)
-        if self._epoch == grouping.epoch and self._read == len(grouping.moved) and self._size == size:
-            return
-        if self._epoch != grouping.epoch:
-            self.codes.clear()
-            extend(self.codes)
-            self._rebuild()
-        else:
-            extend(self.codes)
-            if len(grouping.moved) - self._read > size // 8:
-                self._rebuild()
-            else:
-                self._follow()
-        self._epoch, self._read, self._size = grouping.epoch, len(grouping.moved), size
-
-    def _follow(self) -> None:
-        """Put those slots right that have moved."""
-        codes, groups = self.codes, self.grouping.groups
-        size = len(groups)
-        places = dict.fromkeys(self.grouping.moved[self._read :])
-        by_code: dict[int, list[int]] = {}
-        for place in places:
-            by_code.setdefault(codes[groups[place]], []).append(place)
-        for place in range(self._size, size):
-            if groups[place] == 0:
-                by_code.setdefault(codes[0], []).append(place)
-        kept = ~bits_of(places, size)
-        for code in sorted(self.bits.keys() | by_code.keys()):
-            self.bits[code] = self.bits.get(code, 0) & kept | bits_of(by_code.get(code, ()), size)
-
-    def _rebuild(self) -> None:
-        codes, groups = self.codes, self.grouping.groups
-        occurring = set(codes)
-        if len(occurring) == 1:
-            self.bits = {codes[0]: full(len(groups))}
-        elif max(occurring) < _BYTE:
-            flags = bytes(map(codes.__getitem__, groups))
-            self.bits = {code: marked(flags.translate(_one_of(code))) for code in sorted(occurring)}
-        else:
-            places: dict[int, list[int]] = {}
-            for place, group in enumerate(groups):
-                places.setdefault(codes[group], []).append(place)
-            self.bits = {code: bits_of(found, len(groups)) for code, found in sorted(places.items())}
-
-    def get(self, code: int) -> Bits:
-        return self.bits.get(code, 0)
-
-
-_TRANSLATIONS: dict[int, bytes] = {}
-
-
-def _one_of(code: int) -> bytes:
-    table = _TRANSLATIONS.get(code)
-    if table is None:
-        table = _TRANSLATIONS[code] = bytes(49 if byte == code else 48 for byte in range(256))
-    return table
-
 
 class Whole(Grouping):
     """Every slot by itself, for expressions that may look at anything."""
@@ -257,3 +132,105 @@ class Whole(Grouping):
 
     def fill(self, pair: Pair, value: Any) -> None:
         pair.stand(value or NOBODY)
+
+
+Codes = bytearray | list[int]
+Extension = Callable[[Codes], None]
+"""Appends the codes of the groups that have none yet."""
+
+
+class Partition:
+    """Slots by a code that follows from their group.
+
+    Args:
+        wide: codes may be greater than 255.
+
+    Attributes:
+        bits: for each code that occurs the set of slots; places without a slot may be in any of them.
+        read: how many of the grouping's moves were followed.
+    """
+
+    __slots__ = ("_codes", "_epoch", "_size", "bits", "grouping", "read")
+
+    def __init__(self, grouping: Grouping, *, wide: bool = False) -> None:
+        self.grouping = grouping
+        self.bits: dict[int, Bits] = {}
+        self._codes: Codes = [] if wide else bytearray()
+        self._epoch = 0
+        self.read = 0
+        self._size = 0
+
+    def is_stale(self) -> bool:
+        """Whether slots have moved since it was settled."""
+        grouping = self.grouping
+        return self.read != len(grouping.moved) or self._size != len(grouping.groups) or self._epoch != grouping.epoch
+
+    def settle(self, extend: Extension) -> None:
+        """Follow the grouping."""
+        if not self.is_stale():
+            return
+        grouping = self.grouping
+        if self.is_new():
+            self._codes.clear()
+        extend(self._codes)
+        if self.is_new() or len(grouping.moved) - self.read > len(grouping.groups) // 8:
+            self._rebuild()
+        else:
+            codes, groups = self._codes, grouping.groups
+            places = dict.fromkeys(grouping.moved[self.read :])
+            self.put({place: codes[groups[place]] for place in places}, codes[0])
+        self.mark()
+
+    def is_new(self) -> bool:
+        """Whether nothing is known of the groups as they are numbered."""
+        return self._epoch != self.grouping.epoch
+
+    def mark(self) -> None:
+        """Note that everything until now has been followed."""
+        grouping = self.grouping
+        self._epoch, self.read, self._size = grouping.epoch, len(grouping.moved), len(grouping.groups)
+
+    def put(self, codes: Mapping[int, int], nothing: int) -> None:
+        """Give places other codes.
+
+        Args:
+            nothing: the code of the group of nothing.
+        """
+        groups = self.grouping.groups
+        size = len(groups)
+        by_code: dict[int, list[int]] = {}
+        for place, code in codes.items():
+            by_code.setdefault(code, []).append(place)
+        for place in range(self._size, size):
+            if groups[place] == 0:
+                by_code.setdefault(nothing, []).append(place)
+        kept = ~bits_of(codes, size)
+        for code in sorted(self.bits.keys() | by_code.keys()):
+            some = by_code.get(code)
+            self.bits[code] = self.bits.get(code, 0) & kept | (bits_of(some, size) if some else 0)
+
+    def _rebuild(self) -> None:
+        codes, groups = self._codes, self.grouping.groups
+        occurring = set(codes)
+        if len(occurring) == 1:
+            self.bits = {codes[0]: full(len(groups))}
+        elif len(occurring) <= _FEW and max(occurring) < 256:
+            flags = bytes(map(codes.__getitem__, groups))
+            self.bits = {code: marked(flags.translate(_one_of(code))) for code in sorted(occurring)}
+        else:
+            places: dict[int, list[int]] = {}
+            for place, group in enumerate(groups):
+                places.setdefault(codes[group], []).append(place)
+            self.bits = {code: bits_of(found, len(groups)) for code, found in sorted(places.items())}
+
+
+#: Up to so many codes each is looked for by itself.
+_FEW = 64
+_TRANSLATIONS: dict[int, bytes] = {}
+
+
+def _one_of(code: int) -> bytes:
+    table = _TRANSLATIONS.get(code)
+    if table is None:
+        table = _TRANSLATIONS[code] = bytes(49 if byte == code else 48 for byte in range(256))
+    return table

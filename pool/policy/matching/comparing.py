@@ -7,19 +7,25 @@ equal, and of one of the rest. The answers are always the evaluator's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pool.classad import Expr
 from pool.classad.names import fold
 from pool.classad.nodes import Chain, Node, Paren, Ref
+from pool.policy.matching.bits import Bits, bits_of
 from pool.policy.matching.clauses import Question
-from pool.policy.matching.columns import Grouping, Ordered
+from pool.policy.matching.columns import Grouping, Partition
 from pool.policy.matching.looking import attributes, look
 from pool.policy.matching.pairs import Pair
 
 _ORDER = frozenset({"<", "<=", ">", ">="})
 _EQUALITY = frozenset({"==", "!=", "=?=", "=!="})
+#: Integers and reals that compare exactly, whichever type the other operand has.
+_EXACT = 2**53
+#: Sets that are kept of an order, at equal distances.
+_SETS = 256
 
 Decision = Callable[[Any], int]
 
@@ -27,12 +33,12 @@ Decision = Callable[[Any], int]
 class Comparison:
     """A comparison, and the other side of it."""
 
-    __slots__ = ("name", "other", "question", "sign")
+    __slots__ = ("name", "ordered", "other", "question")
 
     def __init__(self, question: Question, name: str, sign: str, other: Expr) -> None:
         self.question = question
         self.name = name
-        self.sign = sign
+        self.ordered = sign in _ORDER
         self.other = other
 
     def settled(self, pair: Pair) -> bool:
@@ -43,31 +49,9 @@ class Comparison:
                 seen.add(name)
                 if name == self.name:
                     return False
-                waiting.append(look(pair.request.held(name)).names)
+                if name in pair.expressions:
+                    waiting.append(look(pair.request.held(name)).names)
         return True
-
-    def codes(self, pair: Pair, grouping: Grouping, decide: Decision) -> list[int]:
-        """The class of each group."""
-        values, ordered = grouping.values, grouping.ordered()
-        found = [0] * len(values)
-        for group in ordered.others:
-            found[group] = decide(values[group])
-        strings = [group for same in ordered.strings.values() for group in same]
-        if self.sign in _ORDER:
-            for group in strings:
-                found[group] = decide(values[group])
-            _step(found, decide, ordered.numbers, values)
-            return found
-        grouping.fill(pair, None)
-        near = _near(ordered, pair.value(self.other, self.question.side, self.question.through))
-        for group in near:
-            found[group] = decide(values[group])
-        for groups in (ordered.numbers, strings):
-            for alike in _by_type([group for group in groups if group not in near], values):
-                code = decide(values[alike[0]])
-                for group in alike:
-                    found[group] = code
-        return found
 
 
 def comparison(question: Question, grouping: Grouping) -> Comparison | None:
@@ -85,40 +69,6 @@ def comparison(question: Question, grouping: Grouping) -> Comparison | None:
     return None
 
 
-def _step(codes: list[int], decide: Decision, groups: list[int], values: list[Any]) -> None:
-    """Fill in a run of groups along which the class changes once at the most."""
-    if not groups:
-        return
-    first, last = decide(values[groups[0]]), decide(values[groups[-1]])
-    low, high = 0, len(groups) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if decide(values[groups[middle]]) == first:
-            low = middle
-        else:
-            high = middle
-    for place, group in enumerate(groups):
-        codes[group] = first if place <= low else last
-
-
-def _near(ordered: Ordered, value: Any) -> set[int]:
-    """Groups whose value may be equal to this one."""
-    kind = type(value)
-    if kind is int or kind is float or kind is bool:
-        return set(ordered.equal(value))
-    if kind is str:
-        return set(ordered.strings.get(value.lower(), ()))
-    return set()
-
-
-def _by_type(groups: list[int], values: list[Any]) -> list[list[int]]:
-    """Whole numbers and reals are never `is` each other."""
-    found: dict[type, list[int]] = {}
-    for group in groups:
-        found.setdefault(type(values[group]), []).append(group)
-    return list(found.values())
-
-
 def _bare(node: Node) -> Node:
     while isinstance(node, Paren):
         node = node.inner
@@ -134,3 +84,164 @@ def _is_attribute(node: Node, name: str, side: str) -> bool:
         return True
     far = ("target", "other") if side == "request" else ("my", "self")
     return isinstance(base, Ref) and base.base is None and not base.absolute and base.name.lower() in far
+
+
+class Ordered:
+    """The slots of a grouping of one name by their value, at one moment.
+
+    Attributes:
+        numbers: (value, group) of plain numbers, by value.
+        strings: groups of strings, by the string without regard to case.
+        others: every other group.
+    """
+
+    def __init__(self, grouping: Grouping) -> None:
+        self.moment = moment(grouping)
+        self.numbers: list[tuple[float, int]] = []
+        self.strings: dict[str, list[int]] = {}
+        self.others: list[int] = []
+        self._size = len(grouping.groups)
+        self._values = grouping.values
+        for group, value in enumerate(grouping.values):
+            kind = type(value)
+            if (kind is int or kind is float) and -_EXACT < value < _EXACT:
+                self.numbers.append((value, group))
+            elif kind is str and value.isascii():
+                self.strings.setdefault(value.lower(), []).append(group)
+            else:
+                self.others.append(group)
+        self.numbers.sort()
+        self._places: list[list[int]] = [[] for _ in grouping.values]
+        for place, group in enumerate(grouping.groups):
+            self._places[group].append(place)
+        self._sums: list[tuple[int, Bits]] = []
+        self._sum_up()
+        self._kinds: dict[type, Bits] = {}
+        for kind in {type(value) for value, _ in self.numbers}:
+            self._kinds[kind] = self.of([group for value, group in self.numbers if type(value) is kind])
+        if self.strings:
+            self._kinds[str] = self.of([group for some in self.strings.values() for group in some])
+
+    def _sum_up(self) -> None:
+        """Sets of the slots with the least numbers, every so many slots."""
+        total, begun, count = 0, 0, 0
+        stride = 1 + self._size // _SETS
+        self._sums.append((0, 0))
+        for position, (_, group) in enumerate(self.numbers):
+            count += len(self._places[group])
+            if count >= stride:
+                total |= self.of([group for _, group in self.numbers[begun : position + 1]])
+                begun, count = position + 1, 0
+                self._sums.append((begun, total))
+
+    def of(self, groups: Sequence[int]) -> Bits:
+        """The slots of some groups."""
+        places = self._places
+        return bits_of([place for group in groups for place in places[group]], self._size)
+
+    def kinds(self) -> dict[type, Bits]:
+        """The slots with a plain number or a string, by its type."""
+        return self._kinds
+
+    def first(self, count: int) -> Bits:
+        """The slots of so many of the least numbers."""
+        begun, total = self._sums[bisect_right(self._sums, count, key=lambda entry: entry[0]) - 1]
+        return total | self.of([group for _, group in self.numbers[begun:count]])
+
+    def sample(self, kind: type, near: set[int]) -> int | None:
+        """A group with a value of a type, not among these."""
+        if kind is str:
+            groups = (group for some in self.strings.values() for group in some)
+        else:
+            groups = (group for value, group in self.numbers if type(value) is kind)
+        return next((group for group in groups if group not in near), None)
+
+    def near(self, value: Any) -> set[int]:
+        """Groups whose value may be equal to this one."""
+        kind = type(value)
+        if kind is str:
+            return set(self.strings.get(value.lower(), ()))
+        found: set[int] = set()
+        if kind is int or kind is float or kind is bool:
+            for place in range(bisect_left(self.numbers, (value, -1)), len(self.numbers)):
+                if self.numbers[place][0] != value:
+                    break
+                found.add(self.numbers[place][1])
+        return found
+
+
+def moment(grouping: Grouping) -> tuple[int, int, int]:
+    """Tells a grouping from itself after slots have moved."""
+    return grouping.epoch, len(grouping.moved), len(grouping.groups)
+
+
+class Compared(Partition):
+    """The slots by the class of a comparison. Groups have no codes of their own: when slots move, theirs are asked."""
+
+    __slots__ = ("_comparison",)
+
+    def __init__(self, grouping: Grouping, comparison: Comparison) -> None:
+        super().__init__(grouping)
+        self._comparison = comparison
+
+    def follow(self, pair: Pair, decide: Decision, ordered: Callable[[], Ordered]) -> None:
+        """Follow the grouping.
+
+        Args:
+            decide: the class for a group's value.
+            ordered: gives the slots by value as they are now.
+        """
+        grouping = self.grouping
+        values, groups = grouping.values, grouping.groups
+        if self.is_new() or len(grouping.moved) - self.read > len(groups) // 8:
+            self.bits = self._compared(pair, decide, ordered())
+        else:
+            places = dict.fromkeys(grouping.moved[self.read :])
+            codes = {group: decide(values[group]) for group in dict.fromkeys(groups[place] for place in places)}
+            self.put({place: codes[groups[place]] for place in places}, decide(values[0]))
+        self.mark()
+
+    def _compared(self, pair: Pair, decide: Decision, ordered: Ordered) -> dict[int, Bits]:
+        grouping, found = self.grouping, dict[int, Bits]()
+        values = grouping.values
+        alone = list(ordered.others)
+        if self._comparison.ordered:
+            alone.extend(group for some in ordered.strings.values() for group in some)
+            for code, bits in _step(decide, ordered, values):
+                found[code] = found.get(code, 0) | bits
+        else:
+            question = self._comparison.question
+            grouping.fill(pair, None)
+            near = ordered.near(pair.value(self._comparison.other, question.side, question.through))
+            alone.extend(sorted(near))
+            beside = ~ordered.of(sorted(near))
+            for kind, bits in ordered.kinds().items():
+                sample = ordered.sample(kind, near)
+                if sample is not None:
+                    code = decide(values[sample])
+                    found[code] = found.get(code, 0) | bits & beside
+        by_code: dict[int, list[int]] = {}
+        for group in alone:
+            by_code.setdefault(decide(values[group]), []).append(group)
+        for code, some in by_code.items():
+            found[code] = found.get(code, 0) | ordered.of(some)
+        return found
+
+
+def _step(decide: Decision, ordered: Ordered, values: Sequence[Any]) -> list[tuple[int, Bits]]:
+    """The slots with plain numbers, along which the class changes once at the most."""
+    numbers = ordered.numbers
+    if not numbers:
+        return []
+    low, high = 0, len(numbers) - 1
+    first, last = decide(values[numbers[low][1]]), decide(values[numbers[high][1]])
+    if first == last:
+        return [(first, ordered.first(len(numbers)))]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if decide(values[numbers[middle][1]]) == first:
+            low = middle
+        else:
+            high = middle
+    lower = ordered.first(high)
+    return [(first, lower), (last, ordered.first(len(numbers)) & ~lower)]

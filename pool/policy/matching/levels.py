@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pool.policy.matching.bits import Bits
-from pool.policy.matching.columns import Grouping, Partition
+from pool.policy.matching.columns import Codes, Grouping, Partition
 from pool.policy.matching.looking import Look, attributes
 from pool.policy.matching.pairs import Pair, number_of
 from pool.policy.matching.tables import request_key
@@ -18,20 +18,23 @@ _KEPT = 1024
 class Levels:
     """Slots by a number that follows from their group."""
 
-    __slots__ = ("_epoch", "_numbers", "_order", "_partition", "_places", "_read", "grouping")
+    __slots__ = ("_epoch", "_numbers", "_order", "_partition", "_places", "_read", "_sets", "grouping")
 
     def __init__(self, grouping: Grouping) -> None:
         self.grouping = grouping
         self._epoch = 0
         self._numbers: list[float] = []
         self._places: dict[float, int] = {}
-        self._partition = Partition(grouping)
+        self._partition = Partition(grouping, wide=True)
+        self._sets: list[tuple[float, Bits]] = []
         self._order: list[tuple[float, int]] = []
         self._read = -1
 
     def settle(self, number: Callable[[Any], float]) -> None:
         """Follow the grouping."""
         grouping = self.grouping
+        if self._epoch == grouping.epoch and len(self._numbers) == len(grouping):
+            return
         if self._epoch != grouping.epoch:
             self._numbers.clear()
             self._places.clear()
@@ -51,15 +54,18 @@ class Levels:
         return self._numbers[self.grouping.groups[place]]
 
     def sets(self) -> list[tuple[float, Bits]]:
-        """The slots of each number, greatest first. Worth it while there are few."""
-        places, numbers = self._places, self._numbers
+        """The slots of each number, greatest first. Worth it while there are few. Not to be changed."""
+        if self._partition.is_stale():
+            places, numbers = self._places, self._numbers
 
-        def extend(codes: list[int]) -> None:
-            codes.extend([places[number] for number in numbers[len(codes) :]])
+            def extend(codes: Codes) -> None:
+                codes.extend([places[number] for number in numbers[len(codes) :]])
 
-        self._partition.settle(extend)
-        bits = self._partition.bits
-        return [(number, bits[place]) for number, place in sorted(places.items(), reverse=True) if bits.get(place)]
+            self._partition.settle(extend)
+            bits = self._partition.bits
+            ranked = sorted(places.items(), reverse=True)
+            self._sets = [(number, bits[place]) for number, place in ranked if bits.get(place)]
+        return self._sets
 
     def order(self) -> list[tuple[float, int]]:
         """(number with the other sign, place) of all places, so that the greatest number comes first. Not to be

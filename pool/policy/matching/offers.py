@@ -1,29 +1,29 @@
 """The machines' side of a match: what their Requirements make of a request.
 
 Most machines of a pool have the same few Requirements; owners' own differ in what they ask of the request alone, such
-as `Owner == "alice"`. For one request every question about it alone is answered first, and what then is left of the
-trees is put together again, so that a hundred owners' wishes come down to a few different trees over sets.
+as `Owner == "alice"`. For each kind of request the questions about it alone are answered first, and what then is left
+of the trees is put together again, so that a hundred owners' wishes come down to a few different trees over sets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pool.classad import Expr
 from pool.policy.matching.bits import Bits
-from pool.policy.matching.clauses import (
-    Clause,
-    Question,
-    Tree,
-    clauses_of,
-    consulted,
-    resolved,
-)
-from pool.policy.matching.columns import Grouping, Partition, token
-from pool.policy.matching.pairs import Pair
+from pool.policy.matching.clauses import Clause, Question, Tree, clauses_of, consulted, questions, resolved
+from pool.policy.matching.columns import Codes, Grouping, Partition
+from pool.policy.matching.looking import NOTHING, Look, look
+from pool.policy.matching.pairs import Pair, token
+from pool.policy.matching.reducing import ALWAYS, NEVER, acceptance
 from pool.policy.matching.solving import where_true
-from pool.policy.matching.tables import Table
+
+if TYPE_CHECKING:
+    from pool.policy.matching.picture import Picture
+
+#: Kinds of requests that are remembered.
+_KEPT = 4096
 
 
 class Kinds(Grouping):
@@ -58,39 +58,113 @@ class Kinds(Grouping):
 
 
 class Offers:
-    """What machines accept.
+    """What machines accept."""
 
-    Args:
-        kinds: the slots by their Requirements.
-        table: the answers to a question, up to date.
-    """
-
-    def __init__(self, kinds: Kinds, table: Callable[[Question, Pair], Table]) -> None:
+    def __init__(self, picture: Picture, kinds: Kinds) -> None:
+        self._picture = picture
         self._kinds = kinds
-        self._table = table
-        self._partition: Partition | None = None
+        self._partition = Partition(kinds, wide=True)
+        self._asked: Look = NOTHING
+        self._counted = (0, 0)
+        self._left: dict[Any, _Left] = {}
+
+    def forget(self) -> None:
+        """Machines hold what they did not."""
+        self._left.clear()
+        self._counted = (0, 0)
 
     def accepted(self, pair: Pair, among: Bits) -> Bits:
         """The slots of a set whose Requirements are true for the request."""
+        ask = self._picture.asking(pair)
         found = 0
-        for tree, slots in self._by_kind():
-            here = among & slots
-            if here and tree is not None:
-                found |= where_true(tree, lambda question: self._table(question, pair).answers(pair).bits, here)
+        for tree, slots in self._for(pair).by_tree():
+            if tree is ALWAYS:
+                found |= among & slots
+            elif tree is not NEVER:
+                here = among & slots
+                if here:
+                    found |= where_true(tree, ask, here)
         return found
+
+    def _for(self, pair: Pair) -> _Left:
+        """What is left of the trees for requests like this one."""
+        asked = self._all_asked()
+        closure = self._picture.closure(asked, pair.request)
+        key: Any = tuple([pair.token(name) for name in sorted(closure.names)])
+        if closure.timed or closure.chance:
+            key = (pair.now, key)
+        found = self._left.get(key)
+        if found is None:
+            if len(self._left) >= _KEPT:
+                self._left.clear()
+            found = self._left[key] = _Left(self._kinds)
+        if found.is_stale():
+            found.answer(lambda question: self._answered(question, pair, closure))
+        return found
+
+    def _all_asked(self) -> Look:
+        """What all questions together look at that are about the request alone."""
+        kinds = self._kinds
+        if self._counted != (kinds.epoch, len(kinds)):
+            self._counted = (kinds.epoch, len(kinds))
+            asked = NOTHING
+            for question in {question for tree in kinds.values if tree is not None for question in questions(tree)}:
+                closure = self._picture.closure(look(question.expr))
+                if not closure.hidden and not self._picture.vocabulary.held(closure.names):
+                    asked = asked | closure
+            if asked != self._asked:
+                self._asked = asked
+                self._left.clear()
+        return self._asked
+
+    def _answered(self, question: Question, pair: Pair, known: Look) -> int | None:
+        """The class of a question that looks at nothing of a machine, and of the request at no more than is known."""
+        table = self._picture.table(question, pair)
+        if table.closure.hidden or table.grouping.names or not table.closure.names <= known.names:
+            return None
+        return pair.answer_alone(question)
 
     def clauses(self) -> list[tuple[Clause, Bits]]:
         """The different clauses, with the slots that have each."""
-        found: dict[Clause, Bits] = {}
-        for tree, slots in self._by_kind():
+        kinds, found = self._kinds, dict[Clause, Bits]()
+        self._partition.settle(lambda codes: codes.extend(range(len(codes), len(kinds))))
+        for code, slots in self._partition.bits.items():
+            tree = kinds.values[code]
             if tree is not None:
                 for clause in clauses_of(tree, "machine"):
                     found[clause] = found.get(clause, 0) | slots
         return list(found.items())
 
-    def _by_kind(self) -> list[tuple[Tree | None, Bits]]:
-        kinds = self._kinds
-        if self._partition is None:
-            self._partition = Partition(kinds)
-        self._partition.settle(lambda codes: codes.extend(range(len(codes), len(kinds))))
-        return [(kinds.values[code], bits) for code, bits in self._partition.bits.items()]
+
+class _Left:
+    """What is left of the machines' trees, once questions about a request alone are answered."""
+
+    __slots__ = ("_codes", "_partition", "_trees")
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._partition = Partition(kinds, wide=True)
+        self._trees: list[Tree] = []
+        self._codes: dict[Tree, int] = {}
+
+    def is_stale(self) -> bool:
+        return self._partition.is_stale()
+
+    def answer(self, answered: Callable[[Question], int | None]) -> None:
+        """Follow the machines."""
+        kinds = self._partition.grouping
+
+        def extend(codes: Codes) -> None:
+            for tree in kinds.values[len(codes) :]:
+                left = NEVER if tree is None else acceptance(tree, answered)
+                left = ALWAYS if left == ALWAYS else NEVER if left == NEVER else left
+                code = self._codes.get(left)
+                if code is None:
+                    code = self._codes[left] = len(self._trees)
+                    self._trees.append(left)
+                codes.append(code)
+
+        self._partition.settle(extend)
+
+    def by_tree(self) -> list[tuple[Tree, Bits]]:
+        """The different trees, with the slots for which each is left."""
+        return [(self._trees[code], bits) for code, bits in self._partition.bits.items() if bits]

@@ -7,13 +7,14 @@ them does. The machine is a mapping that is filled with what the question looks 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pool.classad import UNDEFINED, ClassAd, Expr
 from pool.classad.ad import scope_of
 from pool.classad.errors import EvaluationFailed
 from pool.classad.scope import STEPS
+from pool.policy.matching.bits import Bits
 from pool.policy.matching.clauses import Question, Side
 
 FALSE, TRUE, UNKNOWN, WRONG = 0, 1, 2, 3
@@ -32,15 +33,21 @@ class Pair:
     Attributes:
         machine: the attributes of the machine that is asked about, to be set by whoever asks.
         whole: a whole ad stands on the machine's side instead.
+        expressions: folded names for which the request holds an expression.
+        answers: the sets of slots for each question that was asked already, of the picture's version.
     """
 
-    __slots__ = ("_scopes", "machine", "now", "request", "whole")
+    __slots__ = ("_scopes", "_tokens", "answers", "expressions", "machine", "now", "request", "version", "whole")
 
     def __init__(self, request: ClassAd, now: float) -> None:
         self.request = request
         self.now = now
         self.machine: dict[str, Any] = {}
         self.whole = False
+        self.expressions = frozenset(key for _, key, held in request.all() if type(held) is Expr)
+        self.answers: dict[Question, Mapping[int, Bits]] = {}
+        self.version = -1
+        self._tokens: dict[str, Any] = {}
         self._fresh()
 
     def _fresh(self, machine: ClassAd = NOBODY) -> None:
@@ -54,6 +61,13 @@ class Pair:
         """Put a whole ad on the machine's side, or none again."""
         self.whole = machine is not None
         self._fresh(machine or NOBODY)
+
+    def token(self, name: str) -> Any:
+        """What tells what the request holds for a folded name from anything else."""
+        found = self._tokens.get(name)
+        if found is None:
+            found = self._tokens[name] = token(self.request.held(name))
+        return found
 
     def machine_holds(self, name: str) -> Any:
         """What the machine's side holds for a folded name; None when it is nothing."""
@@ -81,6 +95,23 @@ class Pair:
     def answer(self, question: Question) -> int:
         """The class of a question's value."""
         return class_of(self.value(question.expr, question.side, question.through))
+
+    def answer_alone(self, question: Question) -> int:
+        """As `answer`, for a question that no machine has a say in."""
+        if self.whole:
+            self.stand(None)
+        self.machine.clear()
+        return self.answer(question)
+
+
+def token(value: Any) -> Any:
+    """What tells a held value from every other: equal only for the same type and value."""
+    kind = type(value)
+    if kind is str or kind is int or kind is Expr:
+        return value
+    if kind is float:
+        return (float, value.hex())
+    return (kind, value)
 
 
 def class_of(value: Any) -> int:

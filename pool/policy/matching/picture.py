@@ -17,16 +17,20 @@ from typing import Any
 from pool.classad import ERROR, UNDEFINED, ClassAd, Expr, literal
 from pool.classad.names import SHADOWED, fold
 from pool.policy.matching.bits import Bits, bits_of, members
-from pool.policy.matching.clauses import Clause, Question, Side, resolved, split
-from pool.policy.matching.columns import Grouping, Whole, token
+from pool.policy.matching.clauses import Clause, Question, Side, Tree, consulted, resolved, split
+from pool.policy.matching.columns import Grouping, Whole
+from pool.policy.matching.comparing import Ordered, moment
 from pool.policy.matching.levels import Levels, Ranks
 from pool.policy.matching.looking import NOTHING, Look, look
 from pool.policy.matching.offers import Kinds, Offers
-from pool.policy.matching.pairs import Pair
-from pool.policy.matching.solving import classes, where_true
+from pool.policy.matching.pairs import Pair, token
+from pool.policy.matching.solving import Ask, classes, where_true
 from pool.policy.matching.tables import Table
 from pool.policy.matching.vocabulary import Vocabulary, changes
 
+#: Requirements of requests that are kept taken apart.
+_REMEMBERED = 20_000
+_NO_PAIR = Pair(ClassAd(), 0.0)
 _PLAIN = frozenset({bool, int, float, str, type(UNDEFINED), type(ERROR)})
 
 
@@ -47,12 +51,18 @@ class Picture:
         self._groupings: dict[tuple[str, ...], Grouping] = {}
         self._whole: Whole | None = None
         self._watching: dict[str, list[Grouping]] = {}
-        self._tables: dict[tuple[Question, Look], Table] = {}
+        self._tables: dict[Question, Table] = {}
+        self._wider_tables: dict[tuple[Question, Look], Table] = {}
+        self._closures: dict[Any, Look] = {}
+        self._looked_at: set[str] = set()
         self._ranks: dict[Any, Ranks] = {}
+        self._trees: dict[Any, Tree] = {}
+        self._by_value: dict[str, Ordered] = {}
+        self._version = 0
         self._shadowed = len(SHADOWED)
         self._kinds = Kinds(self._watch)
         self._watch("requirements", self._kinds)
-        self._offers = Offers(self._kinds, self.table)
+        self._offers = Offers(self, self._kinds)
 
     # --- what is known
 
@@ -132,18 +142,23 @@ class Picture:
                 grouping.touch(place)
         if self._whole is not None:
             self._whole.touch(place)
+        self._version += 1
         if wider:
             self._widen(wider)
 
     def _widen(self, names: Iterable[str]) -> None:
         """Machines hold what they did not: forget what looked at such names without finding them."""
-        wider = frozenset(names)
-        stale = [key for key, table in self._tables.items() if not wider.isdisjoint(table.closure.names)]
-        stale_ranks = [key for key, ranks in self._ranks.items() if not wider.isdisjoint(ranks.closure.names)]
-        for key in stale:
-            del self._tables[key]
-        for rank_key in stale_ranks:
-            del self._ranks[rank_key]
+        if not self._looked_at.isdisjoint(names):
+            self._forget()
+
+    def _forget(self) -> None:
+        """Ask everything anew."""
+        self._tables.clear()
+        self._wider_tables.clear()
+        self._closures.clear()
+        self._looked_at.clear()
+        self._ranks.clear()
+        self._offers.forget()
 
     # --- slots by name and place
 
@@ -249,8 +264,33 @@ class Picture:
         requirements = pair.request.held("Requirements")
         if requirements is None:
             return 0
-        tree = resolved(requirements, "request", pair.request.held)
-        return where_true(tree, lambda question: self.table(question, pair).answers(pair).bits, among)
+        return where_true(self._tree(requirements, pair.request), self.asking(pair), among)
+
+    def asking(self, pair: Pair) -> Ask:
+        """The answers to questions for one request."""
+        if pair.version != self._version:
+            pair.answers.clear()
+            pair.version = self._version
+        answers = pair.answers
+
+        def ask(question: Question) -> Mapping[int, Bits]:
+            found = answers.get(question)
+            if found is None:
+                found = answers[question] = self.table(question, pair).answers(pair)
+            return found
+
+        return ask
+
+    def _tree(self, requirements: Any, request: ClassAd) -> Tree:
+        if type(requirements) is not Expr:
+            return resolved(requirements, "request")
+        key = (requirements, tuple(consulted(requirements, request.held)))
+        tree = self._trees.get(key)
+        if tree is None:
+            if len(self._trees) >= _REMEMBERED:
+                self._trees.clear()
+            tree = self._trees[key] = resolved(requirements, "request", request.held)
+        return tree
 
     # --- clause by clause
 
@@ -271,7 +311,7 @@ class Picture:
         them, those that do not have it included.
         """
         pair = Pair(request, now)
-        true, _, _ = classes(clause.tree, lambda question: self.table(question, pair).answers(pair).bits, self.alive)
+        true, _, _ = classes(clause.tree, self.asking(pair), self.alive)
         return true
 
     def refusals(self, request: ClassAd, now: float) -> list[tuple[Clause, Bits]]:
@@ -292,7 +332,12 @@ class Picture:
 
     def machine_ranks(self, pair: Pair) -> Levels:
         """How much each slot likes the request; one without Rank has the request's."""
-        return self._levels("rank", Look(frozenset({"rank"})), pair, _rank_of_machine)
+        begin = self.vocabulary.look("rank")
+        lacking = self.vocabulary.holders["rank"] < len(self)
+        if lacking:
+            begin = begin | Look(frozenset({"rank"}))
+        self._looked_at.add("rank")
+        return self._levels(("rank", lacking), begin, pair, _rank_of_machine, frozenset({"rank"}))
 
     def levels(self, expression: Any, side: Side, pair: Pair) -> Levels:
         """The value of an expression of either side as a rank of the slots; plain values are the same for all."""
@@ -302,12 +347,19 @@ class Picture:
 
         return self._levels((side, token(expression)), look(expression), pair, value)
 
-    def _levels(self, what: Any, begin: Look, pair: Pair, value: Callable[[Pair], Any]) -> Levels:
-        closure = self.closure(begin, pair.request)
+    def _levels(
+        self,
+        what: Any,
+        begin: Look,
+        pair: Pair,
+        value: Callable[[Pair], Any],
+        also: frozenset[str] = frozenset(),
+    ) -> Levels:
+        closure = self.reach(what, begin, pair)
         key = (what, closure)
         found = self._ranks.get(key)
         if found is None:
-            grouping = self.whole() if closure.hidden else self.grouping(self.vocabulary.held(closure.names))
+            grouping = self.whole() if closure.hidden else self.grouping(self.vocabulary.held(closure.names | also))
             found = self._ranks[key] = Ranks(closure, grouping, value)
         found.grouping.settle(self._ads if closure.hidden else self._held)
         return found.levels(pair)
@@ -315,25 +367,54 @@ class Picture:
     # --- how far questions look
 
     def closure(self, begin: Look, request: ClassAd | None = None) -> Look:
-        return self.vocabulary.closure(begin, request)
+        """All that can matter to something that looks so far, in the machines' ads and in a request's."""
+        found = self.vocabulary.closure(begin, request)
+        self._looked_at |= found.names
+        return found
+
+    def reach(self, what: Any, begin: Look, pair: Pair) -> Look:
+        """As `closure` for a request, remembered by what it is about, which stands for `begin`."""
+        found = self._closures.get(what)
+        if found is None:
+            found = self._closures[what] = self.closure(begin)
+        return found if found.names.isdisjoint(pair.expressions) else self.closure(begin, pair.request)
 
     def table(self, question: Question, pair: Pair) -> Table:
         """The answers to a question, for requests with expressions like this one's."""
         if len(SHADOWED) != self._shadowed:  # an ad has an attribute named as a scope: names mean other things now
             self._shadowed = len(SHADOWED)
-            self._tables.clear()
-            self._ranks.clear()
-        closure = self.closure(look(question.expr), pair.request)
-        key = (question, closure)
-        found = self._tables.get(key)
+            self._forget()
+        found = self._tables.get(question)
         if found is None:
-            grouping: Grouping
-            if closure.hidden:
-                grouping = self.whole()
-            else:
-                grouping = self.grouping(self.vocabulary.held(closure.names))
-            found = self._tables[key] = Table(question, closure, grouping)
-        found.grouping.settle(self._ads if closure.hidden else self._held)
+            found = self._tables[question] = self._new_table(
+                question, self.reach(question, look(question.expr), _NO_PAIR)
+            )
+        if not found.closure.names.isdisjoint(pair.expressions):
+            closure = self.closure(look(question.expr), pair.request)
+            if closure != found.closure:
+                key = (question, closure)
+                wider = self._wider_tables.get(key)
+                if wider is None:
+                    wider = self._wider_tables[key] = self._new_table(question, closure)
+                found = wider
+        grouping = found.grouping
+        if grouping.is_stale():
+            grouping.settle(self._ads if found.closure.hidden else self._held)
+        return found
+
+    def _new_table(self, question: Question, closure: Look) -> Table:
+        if closure.hidden:
+            return Table(question, closure, self.whole(), _unordered)
+        names = self.vocabulary.held(closure.names)
+        grouping = self.grouping(names)
+        return Table(question, closure, grouping, lambda: self.by_value(names[0]))
+
+    def by_value(self, name: str) -> Ordered:
+        """The slots by their value of one attribute, by its folded name."""
+        grouping = self.grouping((name,))
+        found = self._by_value.get(name)
+        if found is None or found.moment != moment(grouping):
+            found = self._by_value[name] = Ordered(grouping)
         return found
 
     def references(self) -> frozenset[str]:
@@ -353,3 +434,7 @@ def _rank_of_machine(pair: Pair) -> Any:
         rank = pair.request.held("Rank")
         return pair.value(rank, "request") if type(rank) is Expr else rank
     return pair.value(rank, "machine") if type(rank) is Expr else rank
+
+
+def _unordered() -> Ordered:
+    raise AssertionError("slots that stand by themselves have no order")

@@ -6,11 +6,13 @@ are kept until the machines or the names change; those that depend on the time a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from pool.policy.matching.bits import Bits
 from pool.policy.matching.clauses import Question
-from pool.policy.matching.columns import Extension, Grouping, Partition, token
-from pool.policy.matching.comparing import comparison
+from pool.policy.matching.columns import Grouping, Partition
+from pool.policy.matching.comparing import Compared, Ordered, comparison
 from pool.policy.matching.looking import Look, attributes
 from pool.policy.matching.pairs import Pair
 
@@ -27,9 +29,10 @@ class Table:
         question: what is asked.
         closure: all that its value can depend on.
         grouping: machines by those of the names that any of them holds.
+        by_value: gives the grouping's slots by value, where it has one name.
     """
 
-    def __init__(self, question: Question, closure: Look, grouping: Grouping) -> None:
+    def __init__(self, question: Question, closure: Look, grouping: Grouping, by_value: Callable[[], Ordered]) -> None:
         self.question = question
         self.closure = closure
         self.grouping = grouping
@@ -37,10 +40,11 @@ class Table:
         self._fleeting = closure.timed or closure.hidden or closure.chance
         self._time: float | None = None
         self._answers: dict[Any, Partition] = {}
+        self._by_value = by_value
         self._comparison = comparison(question, grouping)
 
-    def answers(self, pair: Pair) -> Partition:
-        """The slots by the class of the question's value."""
+    def answers(self, pair: Pair) -> Mapping[int, Bits]:
+        """The slots by the class of the question's value; the grouping is up to date."""
         if self._fleeting and self._time != pair.now:
             self._answers.clear()
             self._time = pair.now
@@ -49,29 +53,30 @@ class Table:
         if found is None:
             if len(self._answers) >= _KEPT:
                 self._answers.clear()
-            found = self._answers[key] = Partition(self.grouping)
-        found.settle(self._extension(pair))
-        return found
+            found = self._answers[key] = self._new(pair)
+        if found.is_stale():
+            grouping, question = self.grouping, self.question
 
-    def _extension(self, pair: Pair) -> Extension:
-        grouping, question = self.grouping, self.question
+            def decide(value: Any) -> int:
+                grouping.fill(pair, value)
+                return pair.answer(question)
 
-        def decide(value: Any) -> int:
-            grouping.fill(pair, value)
-            return pair.answer(question)
+            if isinstance(found, Compared):
+                found.follow(pair, decide, self._by_value)
+            else:
+                found.settle(lambda codes: codes.extend([decide(value) for value in grouping.values[len(codes) :]]))
+        return found.bits
 
-        def extend(codes: list[int]) -> None:
-            compared = self._comparison
-            if compared and len(grouping) - len(codes) > _FEW and compared.settled(pair):
-                codes[:] = compared.codes(pair, grouping, decide)
-            codes.extend([decide(value) for value in grouping.values[len(codes) :]])
-
-        return extend
+    def _new(self, pair: Pair) -> Partition:
+        comparison = self._comparison
+        if comparison is not None and len(self.grouping) > _FEW and comparison.settled(pair):
+            return Compared(self.grouping, comparison)
+        return Partition(self.grouping)
 
 
 def request_key(pair: Pair, names: tuple[str, ...], closure: Look) -> Any:
     """What of a request matters; all of it where anything may."""
     if closure.hidden:
         return pair  # kept by whoever keeps the answer, so that no other takes its place
-    held = pair.request.held
-    return tuple([token(held(name)) for name in names])
+    token = pair.token
+    return tuple([token(name) for name in names])

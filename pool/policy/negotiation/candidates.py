@@ -9,6 +9,7 @@ preferences and then without (EV 3.5), are the case of a Rank that is true or fa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pool.classad import Expr
 from pool.policy.matching import Bits, Pair, Picture, members
@@ -26,6 +27,9 @@ _FEW = 48
 class Candidates:
     """The candidates of one request, one after another.
 
+    Args:
+        by_priority: whether the submitter may take anything by its priority.
+
     Attributes:
         matching: every slot that matches, whoever has it.
     """
@@ -39,9 +43,11 @@ class Candidates:
         preemption: Preemption,
         terms: Terms,
         now: float,
+        by_priority: bool = True,
     ) -> None:
         self.wish: Wish = wish_of(request.ad)
         self._submitter = submitter
+        self._by_priority = by_priority
         self._request = request
         self._picture = picture
         self._rooms = rooms
@@ -49,6 +55,7 @@ class Candidates:
         self._terms = terms
         self._pair = Pair(request.ad, now)
         self.matching: Bits = picture.matches(self._pair) if self.wish.sound else 0
+        self._liked: Levels | None = None
         self._order = self._ordered()
         self._present: Candidate | None = None
 
@@ -73,22 +80,31 @@ class Candidates:
 
     def _ordered(self) -> Iterator[Candidate]:
         terms, picture, pair = self._terms, self._picture, self._pair
-        free = self.matching & self._rooms.free & ~self._rooms.cramped(self.wish)
-        claimed = 0
-        by_rank = by_priority = 0
-        if not self._request.moving:
-            claimed = self.matching & self._rooms.claimed
-            by_rank = self._preemption.by_rank(pair, claimed) if claimed else 0
-            by_priority = self._preemption.by_priority(self._submitter, pair, claimed & ~by_rank) if claimed else 0
-        least = self._least_rank()
+        here = self.matching & self._rooms.available & ~self._rooms.cramped(self.wish)
+        kinds = self._kinds(here)
+        here = kinds.free | kinds.by_rank | kinds.by_priority
+        if not here:
+            return
+        least, ranks = self._least_rank(), picture.job_ranks(pair)
         before = _levels(terms.pre_job_rank, picture, pair)
         after = _levels(terms.post_job_rank, picture, pair)
-        for _, outer in divided(free | by_rank | by_priority, before):
-            for rank, middle in divided(outer, picture.job_ranks(pair)):
+        for _, outer in divided(here, before):
+            for rank, middle in divided(outer, ranks):
                 if rank <= least:
                     break
                 for _, inner in divided(middle, after):
-                    yield from self._among_equals(inner & free, inner & by_rank, inner & by_priority)
+                    yield from self._among_equals(inner & self._rooms.available, kinds)
+
+    def _kinds(self, here: Bits) -> _Kinds:
+        """The slots by what would have to be preempted."""
+        free, claimed = here & self._rooms.free, here & self._rooms.claimed
+        if self._request.moving or not claimed:
+            return _Kinds(free, 0, 0)
+        by_rank = self._preemption.by_rank(self._pair, claimed)
+        by_priority = 0
+        if self._by_priority:
+            by_priority = self._preemption.by_priority(self._submitter, self._pair, claimed & ~by_rank)
+        return _Kinds(free, by_rank, by_priority)
 
     def _least_rank(self) -> float:
         """The job's rank that a slot must exceed."""
@@ -99,22 +115,41 @@ class Candidates:
             return float("inf")
         return present + self._terms.moving_gain
 
-    def _among_equals(self, free: Bits, by_rank: Bits, by_priority: Bits) -> Iterator[Candidate]:
-        liked = self._picture.machine_ranks(self._pair)
-        for _, places in divided(free, liked):
+    def _among_equals(self, here: Bits, kinds: _Kinds) -> Iterator[Candidate]:
+        """Candidates that the job likes equally."""
+        if not here & (here - 1):  # one at the most
+            if here:
+                yield here.bit_length() - 1, kinds.ground(here)
+            return
+        if self._liked is None:
+            self._liked = self._picture.machine_ranks(self._pair)
+        for _, places in divided(here & kinds.free, self._liked):
             for place in members(places):
                 yield place, None
-        if not by_rank and not by_priority:
+        claimed = here & ~kinds.free
+        if not claimed:
             return
         preferred = self._preemption.levels(self._submitter, self._pair)
-        for _, some in divided(by_rank, preferred):
-            for _, places in divided(some, liked):
-                for place in members(places):
-                    yield place, "rank"
-        for _, some in divided(by_priority, preferred):
-            for _, places in divided(some, liked):
-                for place in members(places):
-                    yield place, "priority"
+        for taken in (claimed & kinds.by_rank, claimed & kinds.by_priority):
+            for _, some in divided(taken, preferred):
+                for _, places in divided(some, self._liked):
+                    for place in members(places):
+                        yield place, kinds.ground(1 << place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """Slots by what would have to be preempted for a request."""
+
+    free: Bits
+    by_rank: Bits
+    by_priority: Bits
+
+    def ground(self, slot: Bits) -> Preempts | None:
+        """On what ground one slot would be taken."""
+        if slot & self.free:
+            return None
+        return "rank" if slot & self.by_rank else "priority"
 
 
 def _levels(expression: object, picture: Picture, pair: Pair) -> Levels | None:

@@ -21,6 +21,8 @@ from pool.policy.negotiation.rooms import MOST_FOR_ONE_SLOT, Part, Rooms
 from pool.policy.negotiation.terms import Terms
 from pool.policy.negotiation.turns import Turns
 
+#: Slots that the turns refuse to a request before it is put aside.
+_REFUSALS = 64
 #: More weight than any pool has; a turn without bound.
 _BEYOND = 1e15
 
@@ -106,13 +108,14 @@ def _limits_in_use(picture: Picture) -> dict[str, float]:
 class _Wanted:
     """A request within a cycle."""
 
-    __slots__ = ("left", "limits", "matching", "request", "seen", "why")
+    __slots__ = ("held_back", "left", "limits", "matching", "request", "seen", "why")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.left = max(0, request.count)
         self.limits = parse_limits(_limits_text(request))
         self.seen = False
+        self.held_back = False
         self.matching: Bits = 0
         self.why: tuple[Why, str] = (Why.SHARE, "")
 
@@ -170,21 +173,21 @@ class _Submitter:
         walk = self._walk
         if not walk.wish.sound:
             return wanted.refused(Why.MALFORMED)
-        shut_out = False
-        while (best := walk.best()) is not None:
+        refused = 0
+        while refused < _REFUSALS and (best := walk.best()) is not None:
             place, preempts = best
             part = whole.rooms.part(place, walk.wish)
             if part is None:
                 walk.pass_over()
             elif not self._turns.allows(self._name, part.weight, preempting=preempts == "priority"):
-                shut_out = True
+                refused += 1
                 walk.pass_over()
             else:
                 most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), self._most(part, preempts, weight_left))
                 count = whole.rooms.take(place, walk.wish, part, most)
                 self._match(wanted, place, count, part.weight, preempts)
                 return part.weight * count
-        if shut_out:
+        if refused or wanted.held_back:
             self._aside.append(wanted)
             return wanted.refused(Why.SHARE)
         return wanted.refused(self._why_not(wanted))
@@ -209,9 +212,18 @@ class _Submitter:
 
     def _candidates(self, wanted: _Wanted) -> Candidates:
         whole = self._whole
+        by_priority = self._turns.allows(self._name, 0.0, preempting=True)
         walk = Candidates(
-            self._name, wanted.request, whole.picture, whole.rooms, whole.preemption, whole.terms, whole.now
+            self._name,
+            wanted.request,
+            whole.picture,
+            whole.rooms,
+            whole.preemption,
+            whole.terms,
+            whole.now,
+            by_priority,
         )
+        wanted.held_back = not by_priority and bool(walk.matching & whole.preemption.worse(self._name))
         wanted.seen, wanted.matching = True, walk.matching
         return walk
 

@@ -21,7 +21,7 @@ from typing import Any
 from pool.classad import ClassAd, Expr
 from pool.policy.matching import Bits, Pair, Picture, bits_of, members
 from pool.policy.matching.clauses import Question, Tree, resolved
-from pool.policy.matching.columns import Grouping, Partition, Whole
+from pool.policy.matching.columns import Codes, Grouping, Partition, Whole
 from pool.policy.matching.levels import Levels
 from pool.policy.matching.looking import Look, attributes, look
 from pool.policy.matching.pairs import number_of
@@ -85,7 +85,7 @@ class Preemption:
         """Those of these slots that may be taken from somebody of worse priority."""
         if self._requirements is None:
             return 0
-        among &= self._rooms.claimed & self._ripe & self._worse(submitter)
+        among &= self._ripe & self.worse(submitter)
         if among:
             among = self._liking(pair, among, bisect_right)
         if among:
@@ -122,7 +122,7 @@ class Preemption:
         if type(rank) is not Expr:
             return None
         dressed = Pair(self._dressed(submitter, pair.request), self._now)
-        closure, grouping = self._reach(look(rank), dressed)
+        closure, grouping = self._reach(rank, look(rank), dressed)
         key = request_key(dressed, tuple(sorted(attributes(closure.names))), closure)
         found = self._levels.get(key)
         if found is None:
@@ -140,7 +140,7 @@ class Preemption:
 
     def _by_user(self) -> dict[str, Bits]:
         grouping = self._picture.grouping(("remoteuser",))
-        partition = Partition(grouping)
+        partition = Partition(grouping, wide=True)
         partition.settle(lambda codes: codes.extend(range(len(codes), len(grouping))))
         found: dict[str, Bits] = {}
         for code, bits in partition.bits.items():
@@ -164,7 +164,7 @@ class Preemption:
     def _current_ranks(self) -> tuple[list[float], list[Bits]]:
         """The different CurrentRanks from the least, and for each number of them the slots that have one of so many."""
         grouping = self._picture.grouping(("currentrank",))
-        partition = Partition(grouping)
+        partition = Partition(grouping, wide=True)
         partition.settle(lambda codes: codes.extend(range(len(codes), len(grouping))))
         by_rank: dict[float, Bits] = {}
         for code, bits in partition.bits.items():
@@ -192,8 +192,10 @@ class Preemption:
         ]
         return bits_of(here, self._picture.size)
 
-    def _worse(self, submitter: str) -> Bits:
-        """The slots of all whose priority is worse than the submitter's."""
+    def worse(self, submitter: str) -> Bits:
+        """The claimed slots of all whose priority is worse than the submitter's; none where priority never preempts."""
+        if self._requirements is None:
+            return 0
         found = self._allowed.get(submitter)
         if found is None:
             found = 0
@@ -218,14 +220,14 @@ class Preemption:
         return ad
 
     def _ask(self, question: Question, pair: Pair) -> Mapping[int, Bits]:
-        closure, grouping = self._reach(look(question.expr), pair)
+        closure, grouping = self._reach(question, look(question.expr), pair)
         key = (question, request_key(pair, tuple(sorted(attributes(closure.names))), closure))
         found = self._answers.get(key)
         if found is None:
             found = self._answers[key] = Partition(grouping)
         fill = self._filling(grouping, pair)
 
-        def extend(codes: list[int]) -> None:
+        def extend(codes: Codes) -> None:
             for value in grouping.values[len(codes) :]:
                 fill(value)
                 codes.append(pair.answer(question))
@@ -233,8 +235,8 @@ class Preemption:
         found.settle(extend)
         return found.bits
 
-    def _reach(self, begin: Look, pair: Pair) -> tuple[Look, Grouping]:
-        closure = self._picture.closure(begin, pair.request)
+    def _reach(self, what: Any, begin: Look, pair: Pair) -> tuple[Look, Grouping]:
+        closure = self._picture.reach(what, begin, pair)
         if closure.hidden:
             return closure, self._picture.whole()
         names = closure.names

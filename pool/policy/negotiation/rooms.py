@@ -8,12 +8,13 @@ slot's ad with less in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pool.classad import ClassAd, Expr, symmetric_match
+from pool.classad.references import external
 from pool.policy.carve import STANDARD, Refusal, Resources, demand, named_resources
-from pool.policy.matching import Bits, Picture
+from pool.policy.matching import Bits, Picture, bits_of, members
 
 #: A match gives at most this many jobs of one request to one partitionable slot.
 MOST_FOR_ONE_SLOT = 4096
@@ -37,8 +38,10 @@ class Wish:
 
 def wish_of(request: ClassAd) -> Wish:
     """What a request asks for."""
-    if any(type(request.held(f"Request{name}")) is Expr for name in STANDARD):
-        return Wish(request, None)
+    for name in STANDARD:
+        held = request.held(f"Request{name}")
+        if type(held) is Expr and external(held, request):
+            return Wish(request, None)
     wanted = demand(_NO_SLOT, request)
     return Wish(request, None, False) if isinstance(wanted, Refusal) else Wish(request, wanted)
 
@@ -83,7 +86,22 @@ class Rooms:
         self._taken = bytearray(picture.size)
         self._left: dict[int, Resources] = {}
         self._ads: dict[int, ClassAd] = {}
-        self._cpus: dict[int, Bits] = {}
+        self._promised: dict[int, tuple[Wish, int]] = {}
+        self._available: Bits = self.free | self.claimed
+        self._gone: list[int] = []
+        self._carved = bytearray(picture.size)
+        for place in members(self.partitionable):
+            self._carved[place] = 1
+        self._cpus = _Steps(lambda amount: int(amount), picture.size)
+        self._memory = _Steps(lambda amount: int(amount).bit_length(), picture.size)
+
+    @property
+    def available(self) -> Bits:
+        """Those slots, free or claimed, that are not given away yet."""
+        if self._gone:
+            self._available &= ~bits_of(self._gone, self._picture.size)
+            self._gone.clear()
+        return self._available
 
     def is_taken(self, place: int) -> bool:
         return bool(self._taken[place])
@@ -93,17 +111,16 @@ class Rooms:
         return place in self._left
 
     def cramped(self, wish: Wish) -> Bits:
-        """Partitionable slots that have too few processors left for a request."""
+        """Partitionable slots of which too little is left for a request, as far as can be said quickly."""
         if wish.plain is None:
             return 0
-        cramped = 0
-        for cpus, bits in self._cpus.items():
-            if cpus < wish.plain["Cpus"]:
-                cramped |= bits
-        return cramped
+        return self._cpus.below(wish.plain["Cpus"]) | self._memory.below(wish.plain["Memory"])
 
     def accepts_still(self, place: int, wish: Wish) -> bool:
         """Whether a slot of which a part was given away still matches."""
+        promise = self._promised.get(place)
+        if promise is not None and promise[0] is wish:
+            return promise[1] > 0
         left = self._left[place]
         if wish.plain is not None and any(amount > left.get(name, 0) for name, amount in wish.plain.items()):
             return False
@@ -136,27 +153,36 @@ class Rooms:
     def take(self, place: int, wish: Wish, part: Part, most: int) -> int:
         """Give a slot, or parts of a partitionable one, to so many jobs of a request at the most: to how many."""
         if part.wanted is None:
-            self._taken[place] = 1
+            self._give_away(place)
             return 1
         left = self._left.get(place)
         if left is None:
             left = self._left[place] = _amounts(self._picture.at(place))
-        count = self._accepted(place, wish, part.wanted, min(most, part.fitting))
+        count = self._accepted(place, wish, part, min(most, part.fitting))
         self._lessen(place, _after(left, part.wanted, count))
         return count
 
     def is_carved(self, place: int) -> bool:
         """Whether the slot is divided among its jobs."""
-        return bool(self.partitionable >> place & 1)
+        return bool(self._carved[place])
 
-    def _accepted(self, place: int, wish: Wish, wanted: Resources, count: int) -> int:
-        """How many of so many jobs the slot accepts one after another."""
-        left, at = self._left[place], self._picture.at(place)
+    def _accepted(self, place: int, wish: Wish, part: Part, count: int) -> int:
+        """How many of so many jobs the slot accepts one after another. Where the last that fits is accepted, those
+        before it are, and so is the rest of them later if nobody else comes between.
+        """
+        promise = self._promised.get(place)
+        if promise is not None and promise[0] is wish:
+            count = min(count, promise[1])
+            self._promised[place] = (wish, promise[1] - count)
+            return count
+        self._promised.pop(place, None)
+        left, at, wanted = self._left[place], self._picture.at(place), part.wanted or {}
 
         def accepts(before: int) -> bool:
             return symmetric_match(wish.ad, ClassAd(_after(left, wanted, before), parent=at), self._now)
 
-        if count == 1 or accepts(count - 1):
+        if part.fitting > 1 and accepts(part.fitting - 1):
+            self._promised[place] = (wish, part.fitting - count)
             return count
         for before in range(1, count):
             if not accepts(before):
@@ -164,16 +190,60 @@ class Rooms:
         return count
 
     def _lessen(self, place: int, left: Resources) -> None:
-        mark = 1 << place
-        for bits in self._cpus:
-            self._cpus[bits] &= ~mark
         self._left[place] = left
         self._ads.pop(place, None)
         cpus = left.get("Cpus", 0)
         if cpus < 1:
-            self._taken[place] = 1
-            return
-        self._cpus[int(cpus)] = self._cpus.get(int(cpus), 0) | mark
+            self._give_away(place)
+        else:
+            self._cpus.put(place, cpus)
+            self._memory.put(place, left.get("Memory", 0))
+
+    def _give_away(self, place: int) -> None:
+        self._taken[place] = 1
+        self._gone.append(place)
+
+
+class _Steps:
+    """Places by a step of an amount that they have left. Changes are gathered until somebody asks."""
+
+    __slots__ = ("_at", "_bits", "_changed", "_size", "_step")
+
+    def __init__(self, step: Callable[[float], int], size: int) -> None:
+        self._step = step
+        self._size = size
+        self._bits: dict[int, Bits] = {}
+        self._at: dict[int, int] = {}
+        self._changed: dict[int, int | None] = {}
+
+    def put(self, place: int, amount: float) -> None:
+        step, before = self._step(amount), self._at.get(place)
+        if step != before:
+            self._changed.setdefault(place, before)
+            self._at[place] = step
+
+    def below(self, amount: float) -> Bits:
+        """The places that have certainly less than an amount."""
+        if self._changed:
+            self._gather()
+        least, found = self._step(amount), 0
+        for step, bits in self._bits.items():
+            if step < least:
+                found |= bits
+        return found
+
+    def _gather(self) -> None:
+        left: dict[int, list[int]] = {}
+        come: dict[int, list[int]] = {}
+        for place, before in self._changed.items():
+            if before is not None:
+                left.setdefault(before, []).append(place)
+            come.setdefault(self._at[place], []).append(place)
+        for step, places in left.items():
+            self._bits[step] &= ~bits_of(places, self._size)
+        for step, places in come.items():
+            self._bits[step] = self._bits.get(step, 0) | bits_of(places, self._size)
+        self._changed.clear()
 
 
 def _amounts(slot: ClassAd) -> Resources:
@@ -202,8 +272,11 @@ def slot_weight(slot: ClassAd, wanted: Resources | None = None) -> float:
     """What a slot counts for: its SlotWeight, else its Cpus, else 1. Of a partitionable one, what a part counts for
     that has the resources wanted.
     """
+    held = slot.held("SlotWeight")
+    if wanted is not None and (held is None or (type(held) is Expr and held.text == "Cpus")):
+        return float(wanted["Cpus"])
     part = slot if wanted is None else ClassAd(wanted, parent=slot)
-    value = part.eval("SlotWeight" if part.held("SlotWeight") is not None else "Cpus")
+    value = part.eval("Cpus" if held is None else "SlotWeight")
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         return 1.0
     return float(value)

@@ -43,11 +43,17 @@ class EqualTurns:
         held: slot weight that each submitter has already. Those who are not named take no part.
         oldest: when the oldest waiting job of each was submitted.
         total: slot weight of the pool; each may take its equal part of that by preemption.
+        quantum: slot weight by which one may get ahead of another; more than 1 makes a large cycle quicker.
     """
 
     def __init__(
-        self, held: Mapping[str, float], oldest: Mapping[str, float] | None = None, total: float = math.inf
+        self,
+        held: Mapping[str, float],
+        oldest: Mapping[str, float] | None = None,
+        total: float = math.inf,
+        quantum: float = 1.0,
     ) -> None:
+        self._quantum = quantum
         self._held = dict(held)
         self._oldest = oldest or {}
         self._share = total / max(1, len(held))
@@ -66,7 +72,7 @@ class EqualTurns:
             return None
         held, _, name = heapq.heappop(self._waiting)
         self._present = name
-        return name, max(1.0, self._waiting[0][0] - held) if self._waiting else math.inf
+        return name, max(self._quantum, self._waiting[0][0] - held) if self._waiting else math.inf
 
     def took(self, submitter: str, weight: float) -> None:
         self._held[submitter] = self._held.get(submitter, 0.0) + weight
