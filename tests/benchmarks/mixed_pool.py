@@ -259,7 +259,7 @@ class MixedPool:
             'regexp("^(big|node)", TARGET.Machine)',
             f"TARGET.Memory > {chance.choice([1000, 3000, 10000])}",
             "(CUDACapability >= 8.0)",
-            f'stringListMember(TARGET.OwnerGroup ?: "none", "{GROUPS[chance.randrange(8)]},{GROUPS[chance.randrange(8)]}")',
+            f'stringListMember(TARGET.OwnerGroup ?: "none", "{",".join(chance.sample(GROUPS, 2))}")',
             "TARGET.TotalCpus > 8",
         ]
         return chance.sample(wishes, chance.choices([0, 1, 2], (40, 40, 20))[0])
