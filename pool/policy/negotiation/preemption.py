@@ -108,7 +108,7 @@ class Preemption:
         keeps(Kept.OWN, self._users.get(submitter, 0))
         if self._requirements is None:
             keeps(Kept.NEVER, among)
-        keeps(Kept.ORDER, ~self._worse(submitter))
+        keeps(Kept.ORDER, ~self.worse(submitter))
         keeps(Kept.YOUNG, ~self._ripe)
         if among:
             keeps(Kept.LIKED, ~self._liking(pair, among, bisect_right))
