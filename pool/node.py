@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from pool import __version__
-from pool.config import Settings
+from pool.config import Settings, secrets
 from pool.config.places import state_directory
 from pool.errors import PoolError
 from pool.log import LEVELS, set_up_logging
@@ -343,7 +343,8 @@ class NodeService(Service):
     @method(Right.READ, takes={"names": optional(TEXTS)})
     async def settings(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         """Every setting with its value and where that was set: {names?} -> [{name, value, source, unit, doc}]"""
-        return self._node.settings.describe(params.get("names"))
+        settings = self._node.settings
+        return secrets.shown(settings, settings.describe(params.get("names")))
 
     @method(
         Right.ADMINISTER,

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from pool.wire import Connection, RemoteError
-from tests.roles.support import QUICK
+from tests.roles.support import QUICK, UsersPool, asking
 
 
 async def joined(pool: SimPool, name: str, role: str) -> Connection:
@@ -108,3 +109,52 @@ async def listen(link: Connection, name: str, params: dict[str, Any]) -> None:
         pass
     finally:
         stream.abort()
+
+
+def test_a_jobs_environment_is_seen_by_its_owner_and_administrators_alone() -> None:
+    """Not in listings, not by asking for it in a constraint, and nowhere on the way to a match."""
+    secret = "TOKEN=sesame"
+
+    async def listed(user: UsersPool, **question: Any) -> list[dict[str, Any]]:
+        found = []
+        for verb in ("query", "history"):
+            found += await user.gather(f"schedd.{verb}", question)
+        return found
+
+    async def work() -> None:
+        heard: list[Any] = []
+        async with SimPool(7, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            ad = {"Environment": secret, "ENV": secret, "UserLog": "/dev/null"}
+            ended = await pool.submit("head", ad={"environment": secret})
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(5.0 if "1." in spec.id else 1000.0))
+            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            queued = await pool.submit("head", ad=ad)
+            await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+            waiting = await pool.submit("head", ad=ad)
+            async with asking(pool, "alice") as alice, asking(pool, "bob") as bob:
+                seen = [[ad[name] for name in ("Environment", "Env") if name in ad] for ad in await listed(alice)]
+                assert seen == [[secret, secret], [secret, secret], [secret]]
+                for question in ({}, {"attributes": ["ClusterId", "Environment", "Env"]}):
+                    for ad in await listed(bob, **question):
+                        assert "sesame" not in repr(ad)
+                        assert "ClusterId" in ad
+                by_it = 'regexp("sesame", Environment) || regexp("sesame", Env)'
+                assert len(await listed(alice, constraint=by_it)) == 3
+                assert await listed(bob, constraint=by_it) == []
+                refused = await bob.call("schedd.act", {"action": "hold", "constraint": by_it})
+                assert (refused["done"], refused["refused"]) == (0, [])
+                async for batch in bob.events():
+                    heard += batch
+                    if not batch:
+                        break
+                assert {event["cluster"] for event in heard} == {ended, queued, waiting}
+            link = await joined(pool, "other", "negotiator")
+            asked = await link.call("schedd.requests", {"submitter": "alice@head", "limit": 10})
+            assert len(asked["requests"]) == 1
+            await link.close()
+            known = [(entry.ad, entry.private) for entry in pool.role("head", "collector")._registry.entries.values()]
+            assert "sesame" not in repr([heard, asked, known])
+            pool.sound()
+
+    run_virtual(work())

@@ -9,6 +9,7 @@ from typing import Any
 
 from pool.classad import ParseError, parse_expr
 from pool.errors import PoolError
+from pool.jobs.privacy import canonical
 from pool.policy.queue import HELD, Wire
 
 #: Attributes in one ad.
@@ -36,7 +37,7 @@ def clean(ad: Any) -> Wire | None:
             continue
         if isinstance(value, list):
             _check_expression(name, value)
-        kept[name] = value
+        kept[canonical(name)] = value
     return kept
 
 

@@ -13,12 +13,14 @@ from typing import Any
 from pool.classad import evaluate, parse_expr
 from pool.errors import PoolError
 from pool.jobs.events import EventKind
+from pool.jobs.privacy import may_see
 from pool.jobs.states import Happening
 from pool.outside import Outside
 from pool.policy.exits import WATCHED, Verdict, has_periodic, periodic, stays
 from pool.policy.queue import ACTIVE, COMPLETED, HELD, Cluster, Job
 from pool.roles.schedd.ends import hold_step
 from pool.roles.schedd.ledger import Ledger, Step
+from pool.roles.schedd.listings import shown
 from pool.roles.schedd.placement import Placement
 
 ACTIONS = ("remove", "hold", "release", "vacate", "prio")
@@ -58,7 +60,7 @@ class Acts:
         steps: list[Step] = []
         stops: list[tuple[Job, dict[str, Any]]] = []
         reason = str(params.get("reason") or "")
-        for job in self.chosen(params, refused):
+        for job in self.chosen(params, refused, only_owner):
             if only_owner is not None and job.cluster.owner != only_owner:
                 refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
                 continue
@@ -82,8 +84,11 @@ class Acts:
             "owners": sorted(owners),
         }
 
-    def chosen(self, params: dict[str, Any], missing: list[dict[str, Any]]) -> list[Job]:
-        """The jobs that ids, a constraint, an owner or `all` name; ids that are not there go to `missing`."""
+    def chosen(self, params: dict[str, Any], missing: list[dict[str, Any]], viewer: str | None) -> list[Job]:
+        """The jobs that ids, a constraint, an owner or `all` name; ids that are not there go to `missing`.
+
+        A constraint sees of a job what the viewer may see.
+        """
         queue = self._queue
         if params.get("ids"):
             found: dict[tuple[int, int], Job] = {}
@@ -107,7 +112,11 @@ class Acts:
         if params.get("constraint"):
             expression = parse_expr(str(params["constraint"]), syntax="old")
             now = self._outside.wall()
-            jobs = (job for job in jobs if _true(evaluate(expression, job.ad(), None, now)))
+            jobs = (
+                job
+                for job in jobs
+                if _true(evaluate(expression, shown(job, not may_see(viewer, job.cluster.owner)), None, now))
+            )
         return list(jobs)
 
     def _do(

@@ -12,6 +12,7 @@ from typing import Any
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.privacy import may_see, public
 from pool.outside import Outside
 from pool.policy.packed import unpack
 from pool.policy.queue import ACTIVE, COMPLETED, Job, Wire
@@ -44,8 +45,12 @@ class Listings:
         self._files = files
         self._links = links
 
-    async def query(self, params: dict[str, Any], stream: Stream) -> None:
-        """Jobs in the queue: {constraint, ids, owner, attributes, limit} -> batches of ads."""
+    async def query(self, params: dict[str, Any], stream: Stream, viewer: str | None) -> None:
+        """Jobs in the queue: {constraint, ids, owner, attributes, limit} -> batches of ads.
+
+        Args:
+            viewer: who asks (`pool.jobs.privacy.may_see`); what others may not see, they cannot ask by either.
+        """
         constraint = _parsed(params.get("constraint"))
         wanted = params.get("attributes")
         left = int(params.get("limit") or 0) or -1
@@ -54,9 +59,11 @@ class Listings:
         for number, job in enumerate(list(self._select(params)), 1):
             if number % TURN == 0:
                 await asyncio.sleep(0)
-            if constraint is not None and not _true(evaluate(constraint, _shown(job), None, now)):
+            hidden = not may_see(viewer, job.cluster.owner)
+            if constraint is not None and not _true(evaluate(constraint, shown(job, hidden), None, now)):
                 continue
-            batch.append(_project(job, wanted) if wanted else job.wire() | job.told())
+            ad = _project(job, wanted) if wanted else job.wire() | job.told()
+            batch.append(public(ad) if hidden else ad)
             left -= 1
             if left == 0:
                 break
@@ -67,7 +74,7 @@ class Listings:
             await stream.send(batch)
         await stream.finish()
 
-    async def history(self, params: dict[str, Any], stream: Stream) -> None:
+    async def history(self, params: dict[str, Any], stream: Stream, viewer: str | None) -> None:
         """Ended jobs, newest first: the same parameters as `query`."""
         constraint = _parsed(params.get("constraint"))
         wanted = params.get("attributes")
@@ -81,6 +88,8 @@ class Listings:
             batch: list[Wire] = []
             for row in rows:
                 wire: Wire = unpack(row.ad)
+                if not may_see(viewer, row.owner):
+                    wire = public(wire)
                 if constraint is not None and not _true(evaluate(constraint, ClassAd.from_wire(wire), None, now)):
                     continue
                 batch.append({name: wire[name] for name in wanted if name in wire} if wanted else wire)
@@ -249,8 +258,9 @@ class Listings:
         return offset
 
 
-def _shown(job: Job) -> ClassAd:
-    ad = job.ad()
+def shown(job: Job, hidden: bool) -> ClassAd:
+    """A job's ad with what the negotiation said of it; without what is its owner's alone where that is hidden."""
+    ad = ClassAd.from_wire(public(job.wire())) if hidden else job.ad()
     ad.update(job.told())
     return ad
 

@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
+from pool.jobs.privacy import public
 from pool.policy.queue import IDLE, RUNNING, SUSPENDED, Job
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
 from pool.wire import RemoteError
@@ -52,7 +53,7 @@ class Matches:
             found.append(
                 {
                     "number": group.id,
-                    "ad": first.wire(),
+                    "ad": public(first.wire()),
                     "count": count,
                     "oldest": float(oldest) if isinstance(oldest, (int, float)) else 0.0,
                 }
@@ -114,7 +115,7 @@ class Matches:
                     "submitter": match["submitter"],
                     "owner": owner,
                     "lease": lease,
-                    "ad": job.wire(),
+                    "ad": public(job.wire()),
                     "count": count,
                 },
                 timeout=placement.patience if preempts else CLAIM_SECONDS,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import rank
+from pool.jobs.privacy import public
 from pool.policy import moving
 from pool.policy.moving import Terms
 from pool.policy.queue import RUNNING, Job
@@ -78,7 +79,7 @@ class Moving:
             claim: Claim | None = job.run
             if claim is None or claim.lost or not self._free_to_move(job):
                 continue
-            wire = job.wire()
+            wire = public(job.wire())
             if not moving.may_move(terms, wire, now):
                 continue
             self._last -= 1

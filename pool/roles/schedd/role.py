@@ -277,12 +277,12 @@ class Schedd(Role):
     @streaming(Right.READ, takes=CHOICE)
     async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Jobs in the queue, in batches of ads."""
-        await self.listings.query(params, stream)
+        await self.listings.query(params, stream, viewer_of(call))
 
     @streaming(Right.READ, takes=CHOICE)
     async def history(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Jobs that have left the queue, newest first."""
-        await self.listings.history(params, stream)
+        await self.listings.history(params, stream, viewer_of(call))
 
     @method(Right.READ, takes={"id": JOB_ID})
     async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -429,6 +429,13 @@ class Schedd(Role):
             left = True
             while left:
                 left = any(await self.store.write(Trim(before)))
+
+
+def viewer_of(call: Call) -> str | None:
+    """Who looks, as `pool.jobs.privacy.may_see` takes it."""
+    if Right.ADMINISTER in call.identity.rights:
+        return None
+    return call.identity.name if call.identity.kind == "user" else ""
 
 
 def owner_of(call: Call, params: dict[str, Any]) -> str:

@@ -1,0 +1,27 @@
+"""What is shown of settings holds no secret, wherever it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pool.config import Settings, secrets
+
+TEXT = """
+MAIL_PASSWORD = sesame-open
+ADMIN = post:$(MAIL_PASSWORD)@example.org
+MONKEY = banana
+LOG_LEVEL = debug
+"""
+
+
+def test_secrets_are_shown_neither_by_their_names_nor_where_they_are_used(tmp_path: Path) -> None:
+    file = tmp_path / "pool.conf"
+    file.write_text(TEXT)
+    settings = Settings.load(file, sets={}, environ={})
+    rows = {row["name"]: row["value"] for row in secrets.shown(settings, settings.describe())}
+    assert rows["ADMIN"] == "post:(secret)@example.org"
+    assert rows["LOG_LEVEL"] == "debug"
+    (row,) = secrets.shown(settings, settings.describe(["MAIL_PASSWORD"]))
+    assert row["value"] == secrets.HIDDEN
+    assert secrets.shown(settings, settings.describe(["MONKEY"]))[0]["value"] == "banana"
+    assert "sesame" not in repr(rows)
