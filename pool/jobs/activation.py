@@ -14,6 +14,7 @@ import os.path
 import signal
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from pool.classad import ClassAd
@@ -86,9 +87,10 @@ class Activation:
 
     def to_wire(self, since: Activation | None = None) -> dict[str, Any]:
         """All of it, or only what is not as in a start that the other side has."""
+        values = zip(FIELDS, VALUES(self), strict=True)
         if since is None:
-            return {name: getattr(self, name) for name in FIELDS}
-        return {name: value for name in FIELDS if (value := getattr(self, name)) != getattr(since, name)}
+            return dict(values)
+        return {name: value for (name, value), old in zip(values, VALUES(since), strict=True) if value != old}
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any], since: Activation | None = None) -> Activation:
@@ -102,7 +104,7 @@ class Activation:
             if values.get(name) is not None:
                 values[name] = tuple(values[name])
         if since is not None:
-            values = {name: values[name] if name in values else getattr(since, name) for name in FIELDS}
+            values = dict(zip(FIELDS, VALUES(since), strict=True)) | values
         return cls(**values)
 
     def may_bring(self, name: str) -> bool:
@@ -126,12 +128,13 @@ class Activation:
 
     def for_job(self, job: tuple[int, int], run: int) -> Activation:
         """The same start for another job of the cluster that differs in nothing else."""
-        values = {name: getattr(self, name) for name in FIELDS}
+        values = dict(zip(FIELDS, VALUES(self), strict=True))
         values["job"], values["run"] = job, run
         return Activation(**values)
 
 
 FIELDS = tuple(entry.name for entry in fields(Activation))
+VALUES = attrgetter(*FIELDS)
 
 
 def hidden(name: str) -> bool:

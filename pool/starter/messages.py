@@ -98,6 +98,7 @@ _FULL, _APPEND, _PRIVATE_TMP, _GROUPS = (
     int(Flag.GROUPS),
 )
 _START_VERB = int(Verb.START)
+_AS_TEXT = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _limit(value: int | None) -> int:
@@ -119,7 +120,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int) -> bytes:
     groups = spec.groups or ()
     strings = [
         spec.id,
-        json.dumps(spec.claim, separators=(",", ":")) if spec.claim else "{}",
+        _AS_TEXT(spec.claim) if spec.claim else "{}",
         spec.program,
         spec.cwd,
         spec.stdin,

@@ -15,7 +15,7 @@ import hashlib
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,6 +61,7 @@ class Place:
     """Where a job runs: the slot's share of the machine and the node's directories.
 
     Attributes:
+        scratch: the job's own directory: one for each slot, empty when a job begins, gone with the claim.
         empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
             a directory that has not changed since needs no look.
     """
@@ -72,6 +73,10 @@ class Place:
     memory: int | None
     hidden: tuple[str, ...] = ()
     empty: int | None = None
+    scratch: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scratch = self.execute / self.slot
 
 
 class StartRefused(PoolError):
@@ -99,16 +104,11 @@ class Starter:
         self.sent = 0
         self._before: dict[str, tuple[int, int]] = {}
         self._stop: str | None = None
-        self._scratch = place.execute / place.slot
+        self.scratch = place.scratch
 
     @property
     def id(self) -> str:
         return f"{self.activation.name}.{self.activation.run}"
-
-    @property
-    def scratch(self) -> Path:
-        """The job's own directory: one for each slot, empty when a job begins, gone with the claim."""
-        return self._scratch
 
     @classmethod
     def found(
@@ -212,14 +212,14 @@ class Starter:
     def clean(self) -> None:
         """Leave the scratch directory empty, or none."""
         try:
-            if self.place.empty is not None and os.stat(self._scratch).st_mtime_ns == self.place.empty:
+            if self.place.empty is not None and os.stat(self.scratch).st_mtime_ns == self.place.empty:
                 return
-            left = os.listdir(self._scratch)
+            left = os.listdir(self.scratch)
         except FileNotFoundError:
             left = []
         self.place.empty = None
         if left:
-            scratch.empty(self._scratch)
+            scratch.empty(self.scratch)
 
     def output(self, which: str) -> Path:
         """Where the job's standard output or error lies on this machine while it runs."""
@@ -240,10 +240,10 @@ class Starter:
         if self.place.empty is not None:
             return
         with contextlib.suppress(FileExistsError):  # left by the job before, and empty: `clean` saw to it
-            os.mkdir(self._scratch, 0o700)
+            os.mkdir(self.scratch, 0o700)
         if self.account.switch:
-            os.chown(self._scratch, self.account.uid, self.account.gid)
-        self.place.empty = os.stat(self._scratch).st_mtime_ns
+            os.chown(self.scratch, self.account.uid, self.account.gid)
+        self.place.empty = os.stat(self.scratch).st_mtime_ns
 
     async def _stage_in(self) -> None:
         activation = self.activation

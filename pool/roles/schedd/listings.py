@@ -29,6 +29,8 @@ BATCH = 500
 TURN = 200
 #: A watcher with this many events waiting is too slow and is cut off; it asks again from where it was.
 MOST_WAITING = 100_000
+#: Seconds after events were sent to a watcher for which further ones gather, to be sent together.
+GATHER = 0.01
 #: Seconds between two looks at a growing output file on this machine.
 LOOK = 0.2
 CHUNK = 64 * 1024
@@ -192,6 +194,7 @@ class Listings:
                 fresh, waiting[:] = [event for event in waiting if (event.number or 0) > last], []
                 for start in range(0, len(fresh), BATCH):
                     await stream.send([event.to_wire() for event in fresh[start : start + BATCH]])
+                await asyncio.sleep(GATHER)
         finally:
             stop()
 

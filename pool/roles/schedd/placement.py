@@ -321,7 +321,7 @@ class Placement:
             if step.job is job and step.event is not EventKind.EXECUTE:
                 step.data["local_user_cpu"] = round(spent, 6)
         await self.ledger.commit(*steps)
-        if job.status.final or job.status == HELD:
+        if (job.status.final or job.status is HELD) and job.get("JobNotification"):
             self._finished(job.wire())
         self.changed(claim.owner, False)
         if start is not None:

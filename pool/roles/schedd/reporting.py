@@ -42,10 +42,9 @@ class Reporting:
         self._ledger.listen(self._hear)
 
     def finished(self, ad: Wire) -> None:
-        """A job has ended for good; its owner may want a notice."""
-        if ad.get("JobNotification", 0):
-            self._notices.append(ad)
-            self._wake.set()
+        """A job whose owner may want a notice has ended for good."""
+        self._notices.append(ad)
+        self._wake.set()
 
     async def run(self) -> None:
         while True:

@@ -407,8 +407,7 @@ class Running:
     def _starter(self) -> Starter:
         startd, settings = self.startd, self.startd.settings
         rule = "node" if startd.given.user is not None else settings.text("RUN_AS")
-        domain = self.claim.ad.value("User", "")
-        uid_domain = str(domain).rsplit("@", 1)[-1]
+        uid_domain = str(self.claim.ad_wire.get("User", "")).rsplit("@", 1)[-1]
         at_home = self.claim.node == startd.given.node
         account = account_for(self.claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule, at_home=at_home)
         return Starter(self.start, account, self._place(), startd.keepers, HomeLink(self.claim))
