@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 _DEVICE = re.compile(r"nvidia\d+")
@@ -21,10 +21,12 @@ class Gpu:
 
     Attributes:
         model: what its driver calls it; empty where it does not say.
+        id: what CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES names it by, for a job that may use it alone.
     """
 
     vendor: str
     model: str
+    id: str = field(default="", compare=False)
 
 
 def find_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> list[Gpu]:
@@ -37,14 +39,14 @@ def find_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> list[Gpu]:
 
 def _visible(found: list[Gpu], allowed: str | None) -> list[Gpu]:
     """As many as are listed: `0,2`, names, or nothing for none. Which they are is the driver's business."""
-    if allowed is None or not found:
-        return found
-    listed = 0
+    if allowed is None:
+        return [replace(gpu, id=str(number)) for number, gpu in enumerate(found)]
+    listed: list[str] = []
     for one in allowed.split(","):
         if not one.strip() or one.strip().startswith("-"):
             break  # the driver, too, ignores what follows an entry that is none
-        listed += 1
-    return found[:listed]
+        listed.append(one.strip())
+    return [replace(gpu, id=name) for gpu, name in zip(found, listed, strict=False)]
 
 
 def _nvidia(root: Path) -> list[Gpu]:

@@ -124,7 +124,8 @@ def still_facts(resources: Mapping[str, int | float]) -> Facts:
         **resources,
     }
     if gpus:
-        facts["GPUs"] = facts["DetectedGPUs"] = len(gpus)
+        facts["GPUs"] = len(gpus)
+        facts["DetectedGPUs"] = ",".join(gpu.id for gpu in gpus)
         facts["GPUs_DeviceName"] = gpus[0].model or gpus[0].vendor
     facts["MachineResources"] = " ".join(("Cpus", "Memory", "Disk", *(("GPUs",) if gpus else ()), *resources))
     return facts

@@ -135,6 +135,22 @@ def lessen(slot: ClassAd, wanted: Mapping[str, int | float]) -> ClassAd:
     return ClassAd(changed, parent=slot)
 
 
+# --- devices
+
+
+def devices(machine: Mapping[str, object], amounts: Iterable[float]) -> list[tuple[str, ...]]:
+    """Which of a machine's GPUs (`DetectedGPUs`, or numbers from 0) each of its slots has, in their order."""
+    detected = machine.get("DetectedGPUs")
+    named = [name.strip() for name in detected.split(",") if name.strip()] if isinstance(detected, str) else []
+    given: list[tuple[str, ...]] = []
+    first = 0
+    for amount in amounts:
+        after = first + int(amount)
+        given.append(tuple(named[n] if n < len(named) else str(n) for n in range(first, after)))
+        first = after
+    return given
+
+
 # --- laying out
 
 _SHARE = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\d+(?:\.\d+)?)\s*(%?)\s*(?:,|$|(?=\s))")

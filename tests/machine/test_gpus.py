@@ -27,6 +27,7 @@ A100 = Gpu("NVIDIA", "NVIDIA A100-SXM4-40GB")
 
 def test_nvidias(nvidia: Path) -> None:
     assert find_gpus({}, nvidia) == [A100, A100]
+    assert [gpu.id for gpu in find_gpus({}, nvidia)] == ["0", "1"]
 
 
 def test_a_container_has_only_the_devices_it_was_given(nvidia: Path) -> None:
@@ -45,7 +46,8 @@ def test_without_device_files_the_drivers_list_counts(nvidia: Path) -> None:
     [("0", 1), ("0,1", 2), ("GPU-abc,GPU-def", 2), ("", 0), ("-1", 0), ("1,-1,0", 1), ("0,1,2", 2)],
 )
 def test_another_batch_system_may_have_given_us_some(nvidia: Path, allowed: str, number: int) -> None:
-    assert len(find_gpus({"CUDA_VISIBLE_DEVICES": allowed}, nvidia)) == number
+    found = find_gpus({"CUDA_VISIBLE_DEVICES": allowed}, nvidia)
+    assert [gpu.id for gpu in found] == allowed.split(",")[:number]
 
 
 def test_amds(tmp_path: Path) -> None:

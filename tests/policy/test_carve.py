@@ -14,6 +14,7 @@ from pool.policy.carve import (
     Refusal,
     carve,
     demand,
+    devices,
     fits,
     give_back,
     layout,
@@ -172,3 +173,8 @@ def test_what_is_no_layout_is_refused(setting: str, said: str) -> None:
 
 def test_a_refusal_of_no_amount_has_no_number() -> None:
     assert math.isnan(Refusal("Cpus", math.nan, 0).wanted)
+
+
+def test_each_slot_has_gpus_of_its_own() -> None:
+    assert devices({"DetectedGPUs": "GPU-a, GPU-b,GPU-c"}, [2, 0, 1]) == [("GPU-a", "GPU-b"), (), ("GPU-c",)]
+    assert devices({"GPUs": 2}, [1, 1]) == [("0",), ("1",)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import BEGINNING, SimPool
@@ -85,3 +87,30 @@ def test_jobs_that_come_and_go_on_a_claim_are_told_once_in_a_while() -> None:
 def _known(pool: SimPool) -> Any:
     ad, _ = told(pool, "slot1@m1")
     return ad.get("Activity"), ad.get("JobId")
+
+
+@pytest.mark.parametrize("kind", ["2", "partitionable"])
+def test_each_job_has_gpus_of_its_own_also_after_a_restart(kind: str) -> None:
+    async def work() -> None:
+        async with SimPool(54, settings={**QUICK, "SLOTS": kind}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            node = await pool.add("m1", "startd", behave=lambda spec: Behaviour(500.0))
+            node.sensors.facts.update({"Cpus": 4, "GPUs": 2, "DetectedGPUs": "GPU-a,GPU-b"})
+            await pool.kill("m1")
+            await pool.restart("m1")
+            await pool.submit("head", count=2, ad={"RequestGPUs": 1})
+            await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+            for _ in range(2):
+                await asyncio.sleep(2.0)
+                claimed = [slot for slot in pool.role("m1", "startd").slots.values() if slot.claim is not None]
+                ads = [told(pool, f"{slot.name}@m1")[0] for slot in claimed]
+                assert sorted(ad["AssignedGPUs"] for ad in ads) == ["GPU-a", "GPU-b"]
+                await pool.kill("m1")
+                await pool.restart("m1")
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            await pool.until(lambda: not pool.role("m1", "startd").claims, within=60)
+            whole = [slot for slot in pool.role("m1", "startd").slots.values() if slot.gpus]
+            assert sorted(name for slot in whole for name in slot.gpus) == ["GPU-a", "GPU-b"]
+            pool.sound()
+
+    run_virtual(work())

@@ -155,11 +155,8 @@ class Claiming:
         carved = carve.carve(slot.resources, carve.demand(ClassAd.from_wire(startd.ads.wire_of(slot)), job))
         if isinstance(carved, carve.Refusal):
             return carved.text
-        resources, slot.resources = carved
         number = next(n for n in range(1, 10**6) if f"{slot.name}_{n}" not in startd.slots)
-        wall = startd.outside.wall()
-        dynamic = Slot(f"{slot.name}_{number}", "dynamic", resources, "", wall, UNCLAIMED, wall, slot)
-        slot.children += 1
+        dynamic = slot.split(f"{slot.name}_{number}", *carved, startd.outside.wall())
         startd.slots[dynamic.name] = dynamic
         return dynamic
 

@@ -9,9 +9,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pool.policy import carve
-from pool.policy.slots import SlotEvent
+from pool.policy.slots import OWNER, SlotEvent
 from pool.roles.startd.running import Running
-from pool.roles.startd.slots import Claim, Slot
+from pool.roles.startd.slots import Claim
 from pool.starter.keeper import Keeper
 
 if TYPE_CHECKING:
@@ -25,9 +25,11 @@ def find(startd: Startd, keeper: Keeper) -> None:
     parent = startd.slot_of(str(note.get("parent") or ""))
     wall = startd.outside.wall()
     if slot is None and parent is not None:
-        slot = Slot(str(note["slot"]), "dynamic", dict(note["resources"]), "", wall, parent=parent)
-        parent.resources = carve.take_away(parent.resources, slot.resources)
-        parent.children += 1
+        had = tuple(str(name) for name in note.get("gpus") or ())
+        parent.gpus = (*had, *(name for name in parent.gpus if name not in had))
+        resources = dict(note["resources"])
+        slot = parent.split(str(note["slot"]), resources, carve.take_away(parent.resources, resources), wall)
+        slot.condition = OWNER
         startd.slots[slot.name] = slot
     if slot is None or slot.claim is not None:
         startd.log.error("a job was found for which there is no slot", extra={"keeper": keeper.id})

@@ -361,8 +361,7 @@ class Startd(Role):
             parent = slot.parent
             del self.slots[slot.name]
             self.ads.withdraw(slot)
-            parent.resources = carve.give_back(parent.resources, slot.resources)
-            parent.children -= 1
+            parent.rejoin(slot)
             if parent.grants:
                 self.owner.settle(parent)  # whoever was matched with it shall find it as it was
                 self.ads.touch(parent, now=True)
@@ -401,5 +400,8 @@ class Startd(Role):
 
     def _lay_out(self) -> None:
         wall = self.outside.wall()
-        for name, kind, resources in carve.layout(self.settings.text("SLOTS"), self.machine):
-            self.slots[name] = Slot(name, kind, resources, self.outside.secret(16), wall, since_activity=wall)
+        layout = carve.layout(self.settings.text("SLOTS"), self.machine)
+        gpus = carve.devices(self.machine, (resources.get("GPUs", 0) for _, _, resources in layout))
+        for (name, kind, resources), own in zip(layout, gpus, strict=True):
+            key = self.outside.secret(16)
+            self.slots[name] = Slot(name, kind, resources, key, wall, since_activity=wall, gpus=own)

@@ -440,6 +440,7 @@ class Running:
             "slot": slot.name,
             "parent": slot.parent.name if slot.parent else None,
             "resources": slot.resources,
+            "gpus": list(slot.gpus),
             "job": list(self.start.job),
             "run": self.start.run,
             "began": self.began,

@@ -14,6 +14,7 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
+from pool.policy import carve
 from pool.policy.owner import Fault
 from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, Action, Condition, SlotEvent, step
 
@@ -103,6 +104,7 @@ class Slot:
         key: the secret that a grant carries; made anew when it has been used up. While the slot is claimed a grant
             with it preempts the claim.
         condition: state and activity; changed by `happen` alone.
+        gpus: the names of its GPUs; for a partitionable slot of those left.
         waiting: the schedd that waits for it while it is taken (`preempting.Waiting`).
         troubles: expressions of the owner's policy that had no usable value when they were last needed, by name.
         since, since_activity: wall seconds at which it came into its state, and into its activity.
@@ -122,6 +124,7 @@ class Slot:
     condor_load: float = 0.0
     troubles: dict[str, Fault] = field(default_factory=dict)
     waiting: Any = None
+    gpus: tuple[str, ...] = ()
 
     @property
     def occupied(self) -> bool:
@@ -142,6 +145,20 @@ class Slot:
         if self.claim is None:
             return self.condition == UNCLAIMED and bool(self.key)
         return self.preemptible and not self.grants and self.waiting is None
+
+    def split(self, name: str, resources: Resources, left: Resources, now: float) -> Slot:
+        """A dynamic slot carved out of this one."""
+        count = int(resources.get("GPUs", 0))
+        made = Slot(name, "dynamic", resources, "", now, UNCLAIMED, now, self, gpus=self.gpus[:count])
+        self.resources, self.gpus = left, self.gpus[count:]
+        self.children += 1
+        return made
+
+    def rejoin(self, made: Slot) -> None:
+        """Take a dynamic slot's resources back."""
+        self.resources = carve.give_back(self.resources, made.resources)
+        self.gpus = (*made.gpus, *self.gpus)
+        self.children -= 1
 
     def happen(self, event: SlotEvent, now: float) -> Action:
         """Go where the table leads; returns what has to be done about it.
@@ -179,6 +196,8 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
         **slot.resources,
         **policy,
     }
+    if slot.gpus:
+        wire["AssignedGPUs"] = ",".join(slot.gpus)
     if slot.kind == "partitionable":
         wire["PartitionableSlot"] = True
         wire["NumDynamicSlots"] = slot.children
