@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pool.cli import tables
-from pool.cli.common import Address, Json, ask, say, say_json
+from pool.cli.common import Address, Json, ask, say, say_json, tell
 from pool.cli.selection import UsageProblem, one_job
+from pool.errors import PoolError
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -43,23 +44,29 @@ def why(
     if not what:
         raise UsageProblem("why: no job and no machine", hint="for example `poolnode why 12.3`")
 
-    async def question(pool: Pool) -> list[Explanation]:
+    async def question(pool: Pool) -> tuple[list[Explanation], list[PoolError]]:
         found: list[Explanation] = []
+        unknown: list[PoolError] = []
         for word in what:
-            if _JOB.fullmatch(word):
-                found.append(await pool.why(await _job(pool, one_job(word))))
-            else:
-                found += await pool.why_machine(word)
-        return found
+            try:
+                if _JOB.fullmatch(word):
+                    found.append(await pool.why(await _job(pool, one_job(word))))
+                else:
+                    found += await pool.why_machine(word)
+            except PoolError as error:
+                unknown.append(error)
+        return found, unknown
 
-    explanations = ask(address, question)
+    explanations, unknown = ask(address, question)
     if as_json:
         say_json(explanation.to_json() for explanation in explanations)
-        return 0
-    width = tables.terminal_width()
-    for number, explanation in enumerate(explanations):
-        say([*([""] if number else []), *explanation.lines(width)])
-    return 0
+    else:
+        width = tables.terminal_width()
+        for number, explanation in enumerate(explanations):
+            say([*([""] if number else []), *explanation.lines(width)])
+    for error in unknown:
+        tell(f"poolnode: {error}")
+    return 1 if unknown else 0
 
 
 async def _job(pool: Pool, wanted: tuple[int, ...]) -> tuple[int, int]:

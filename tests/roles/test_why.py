@@ -17,6 +17,7 @@ from pool.policy.why.findings import (
     Ended,
     FailedStarts,
     Held,
+    Limit,
     Machines,
     Nearest,
     Outlook,
@@ -237,7 +238,7 @@ def test_where_the_user_stands_and_how_long_it_may_take() -> None:
         turn = the(early, Turn)
         assert (turn.user, turn.place, turn.of, turn.running) == ("alice@head", 1, 2, 0)
         assert the(early, Outlook).seconds is None
-        assert "none has ended lately" in str(early)
+        assert "too few have ended lately" in str(early)
         await asyncio.sleep(250)
         late = await why(pool, f"{cluster}.2")
         found = the(late, Outlook)
@@ -340,6 +341,28 @@ def test_a_free_machine_and_jobs_that_do_not_want_it() -> None:
         }
 
     tell(story, machines=1)
+
+
+def test_what_may_take_a_slot_from_its_job() -> None:
+    """Jobs that the machine prefers, kept waiting by a limit so that they can be looked at."""
+
+    async def story(pool: SimPool) -> None:
+        await pool.submit("head", owner="bob")
+        await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+        await asyncio.sleep(3)
+        negotiator = pool.role("head", "negotiator")
+        cluster = await pool.submit("head", count=2, ad={"ConcurrencyLimits": "licence"})
+        await pool.until(lambda: bool(negotiator.known().wishes()), within=130)
+        waiting = await why(pool, f"{cluster}.0")
+        assert waiting.standing is Standing.LIMITED
+        assert the(waiting, Limit) == Limit("licence", 0, 0, 1, True)
+        assert the(waiting, Cycle).reason == "a concurrency limit is used up (licence)"
+        (explanation,) = await why_machine(pool, "m0")
+        demand = the(explanation, Demand)
+        assert (demand.fit, demand.better, demand.prior) == (2, 2, 0)
+
+    rules = {"RANK": 'TARGET.Owner == "alice"', "RANK_PREEMPTION": "true", "CONCURRENCY_LIMITS": "licence=0"}
+    tell(story, settings=rules, machines=1)
 
 
 def test_a_policy_with_a_mistake_in_it() -> None:

@@ -304,10 +304,14 @@ class Outlook:
 
     Attributes:
         basis: what the estimate rests on, or why there is none.
+        most: it will not take longer.
+        never: as the pool and the job are, it will not happen.
     """
 
     seconds: float | None
     basis: str
+    most: bool = False
+    never: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +332,8 @@ class Slot:
     Attributes:
         user, job: whom it serves.
         since: when it came into its activity.
+        parts: slots that are carved out of it.
+        cpus, memory: what is left of it.
     """
 
     name: str
@@ -336,6 +342,9 @@ class Slot:
     since: float = 0.0
     user: str = ""
     job: str = ""
+    parts: int = 0
+    cpus: float = 0.0
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +379,8 @@ class Demand:
         fit: jobs that match the machine.
         unmet: the jobs' conditions that the machine does not meet, by how many jobs have them.
         refused: the machine's clauses that keep jobs out.
-        better: jobs that match and that the machine prefers to the one it has.
+        better: jobs that match and that may take it from its present one because the machine prefers them.
+        prior: jobs that match and that may take it because their users stand better.
     """
 
     jobs: int
@@ -379,6 +389,7 @@ class Demand:
     unmet: tuple[Share, ...] = ()
     refused: tuple[Share, ...] = ()
     better: int = 0
+    prior: int = 0
 
 
 Finding = (

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pool.classad import UNDEFINED, ClassAd, Expr, accepts, evaluate, parse_expr, rank
+from pool.classad import UNDEFINED, ClassAd, Expr, accepts, evaluate, parse_expr
 from pool.policy.matching.clauses import split
 from pool.policy.owner import Policy, is_condition, judge
 from pool.policy.slots import Activity, Condition, SlotState
@@ -33,10 +33,11 @@ _VOLATILE = frozenset({"currenttime", "enteredcurrentstate", "enteredcurrentacti
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A kind of idle job: its ad, and how many there are."""
+    """A kind of idle job: its ad, how many there are, and whose (as cycles name him)."""
 
     ad: ClassAd
     count: int
+    submitter: str = ""
 
 
 def slot_finding(ad: ClassAd) -> Slot:
@@ -49,6 +50,9 @@ def slot_finding(ad: ClassAd) -> Slot:
         float(since),
         crowd.text(ad, "RemoteUser") or crowd.text(ad, "RemoteOwner"),
         crowd.text(ad, "JobId"),
+        int(crowd.number(ad, "NumDynamicSlots") or 0),
+        float(crowd.number(ad, "Cpus") or 0.0),
+        amount("Memory", crowd.number(ad, "Memory") or 0),
     )
 
 
@@ -129,14 +133,13 @@ def _said(value: object) -> str:
     return "undefined" if value is UNDEFINED else shorten(str(value).lower(), 40)
 
 
-def demand(place: crowd.Place, wishes: Sequence[Wish], now: float) -> Piecemeal[Demand]:
-    """The pool's idle jobs against one machine."""
+def demand(place: crowd.Place, wishes: Sequence[Wish], now: float) -> Piecemeal[tuple[Demand, list[Wish]]]:
+    """The pool's idle jobs against one machine, and those of them that match it."""
     unmet: Counter[str] = Counter()
     refused: Counter[str] = Counter()
-    fit = better = evaluated = 0
+    fitting: list[Wish] = []
+    evaluated = 0
     theirs = clauses_of(place.whole)
-    present = crowd.number(place.now, "CurrentRank") or 0.0
-    taken = bool(place.serves()) and not place.parts
     for wish in wishes:
         job, count = wish.ad, wish.count
         failed: set[str] = set()
@@ -157,10 +160,9 @@ def demand(place: crowd.Place, wishes: Sequence[Wish], now: float) -> Piecemeal[
                     unmet[named.text] += count
         refused.update(dict.fromkeys(clauses, count))
         if not failed and not clauses and job.get("Requirements") is not None and theirs:
-            fit += count
-            if taken and rank(place.now, job, now) > present:
-                better += count
+            fitting.append(wish)
         if evaluated >= EVALUATIONS:
             evaluated = 0
             yield
-    return Demand(sum(wish.count for wish in wishes), len(wishes), fit, shares(unmet), shares(refused), better)
+    jobs, fit = (sum(wish.count for wish in some) for some in (wishes, fitting))
+    return Demand(jobs, len(wishes), fit, shares(unmet), shares(refused)), fitting

@@ -77,16 +77,19 @@ def outlook(
     machines = kinds.get(Machines)
     if isinstance(machines, Machines) and not machines.slots:
         return Outlook(None, "there is no machine")
+    if not kinds.keys() & {Free, Busy}:
+        return _without_machines(kinds)
     limit = next((one for one in findings if isinstance(one, Limit) and one.binds), None)
+    if limit is not None and limit.wants > limit.most:
+        there = f"there are {limit.most:g} of {limit.name}, and it takes {limit.wants:g}"
+        return Outlook(None, there, never=True)
     if limit is not None:
         return Outlook(None, f"it takes the end of a job that counts against {limit.name}")
     quota = next((one for one in findings if isinstance(one, Quota) and one.binds), None)
     if quota is not None:
         return Outlook(None, f"it takes the end of a job of group {quota.group}")
     if Free in kinds:
-        return Outlook(interval, "the next negotiation; sooner if anything changes")
-    if Busy not in kinds:
-        return _without_machines(kinds)
+        return Outlook(interval, "the next negotiation, which is sooner if anything changes", True)
     if typical is None:
         return _by_age(running)
     long, seen = typical
@@ -100,10 +103,10 @@ def outlook(
 def _by_age(running: Sequence[float]) -> Outlook:
     if not running:
         return Outlook(None, "it takes the end of somebody's job")
+    shortest, longest = ago(min(running)), ago(max(running))
+    run = shortest if shortest == longest else f"{shortest} to {longest}"
     return Outlook(
-        None,
-        f"it takes the end of a job; those there have run for {ago(min(running))} to {ago(max(running))}, and none has "
-        "ended lately to go by",
+        None, f"it takes the end of a job; those there have run for {run}, and too few have ended lately to go by"
     )
 
 
@@ -113,5 +116,5 @@ def _without_machines(kinds: dict[type[Finding], Finding]) -> Outlook:
     if Refused in kinds:
         return Outlook(None, "it takes a machine that accepts it: an owner who leaves, or another START")
     if Unmet in kinds:
-        return Outlook(None, "no machine of the pool would ever do: change the job, or add a machine")
+        return Outlook(None, "no machine of the pool would do; change the job, or add a machine", never=True)
     return Outlook(None, "nothing is known")

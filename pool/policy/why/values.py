@@ -32,7 +32,8 @@ def condition(
     alone = fails & census.once
     attribute, want = asked_of(named, clauses, job)
     if not attribute:
-        return Condition(named.text, fails.bit_count(), alone.bit_count())
+        several = yield from _several(clauses, census, job, now)
+        return Condition(named.text, fails.bit_count(), alone.bit_count(), "", several)
     values = []
     for number, place in enumerate(census.places):
         if number % PIECE == PIECE - 1:
@@ -54,6 +55,27 @@ def condition(
     )
 
 
+def _several(clauses: Sequence[Expr], census: Census, job: ClassAd, now: float) -> Piecemeal[tuple[Share, ...]]:
+    """The commonest values of each attribute that a clause asks for, where it asks for a few: `OpSys LINUX` on 40."""
+    names = _attributes(clauses, job) if len(clauses) == 1 else []
+    found: list[Share] = []
+    for attribute in names if len(names) <= FEW else ():
+        counted: Counter[str] = Counter()
+        for number, place in enumerate(census.places):
+            if number % PIECE == PIECE - 1:
+                yield
+            value = value_of(place.whole, attribute, job, now)
+            counted[f"no {attribute}" if value is None else f"{attribute} {amount(attribute, value)}"] += 1
+        found += [Share(text, count) for text, count in counted.most_common(2)]
+    return tuple(found)
+
+
+def _attributes(clauses: Sequence[Expr], job: ClassAd) -> list[str]:
+    """The machines' attributes that a clause asks for, each once, as they are spelled."""
+    names = sorted(external(clauses[0], job), key=str.lower)
+    return list({name.rpartition(".")[2].lower(): name.rpartition(".")[2] for name in names}.values())
+
+
 def asked_of(named: Wording, clauses: Sequence[Expr], job: ClassAd) -> tuple[str, str]:
     """The one attribute of machines that a condition asks for, and which end of its values is wanted; both may be
     empty.
@@ -62,10 +84,10 @@ def asked_of(named: Wording, clauses: Sequence[Expr], job: ClassAd) -> tuple[str
         return _STANDARD.get(named.resource, named.resource), "largest"
     if len(clauses) != 1:
         return "", ""
-    names = {name.rpartition(".")[2].lower(): name.rpartition(".")[2] for name in external(clauses[0], job)}
+    names = _attributes(clauses, job)
     if len(names) != 1:
         return "", ""
-    attribute = next(iter(names.values()))
+    attribute = names[0]
     return attribute, _end(_inner(clauses[0].node), attribute)
 
 

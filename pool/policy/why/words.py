@@ -6,6 +6,7 @@ as "3 min ago". Machines are counted, never listed, but for a few names as examp
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -58,13 +59,20 @@ def lines(findings: Sequence[Finding], now: float, width: int | None = None) -> 
 
     Args:
         now: wall seconds.
-        width: the longest line; None cuts nothing.
+        width: the longest line, longer ones go on in the next; None leaves them as they are.
     """
     slot = _first(findings, Slot)
     made = _of_machine(slot, findings, now) if slot is not None else _of_job(findings, now)
-    if width is None:
-        return made
-    return [line if len(line) <= width else line[: max(1, width - 1)] + "…" for line in made]
+    return made if width is None else [part for line in made for part in _within(line, max(20, width))]
+
+
+def _within(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(
+        line.strip(), width, initial_indent=indent, subsequent_indent=f"{indent}    ", break_on_hyphens=False
+    )
 
 
 # --- a job
@@ -192,7 +200,9 @@ def _order_lines(findings: Sequence[Finding], now: float) -> list[str]:
     if (rejected := _first(findings, Rejected)) is not None and not (cycle and cycle.reason == rejected.reason):
         made.append(f"last rejected{_ago(rejected.when, now)}: {rejected.reason}")
     if (outlook := _first(findings, Outlook)) is not None:
-        long = "cannot tell" if outlook.seconds is None else f"about {ago(outlook.seconds)}"
+        long = "not as things are" if outlook.never else "cannot tell"
+        if outlook.seconds is not None:
+            long = f"{'at most' if outlook.most else 'about'} {ago(outlook.seconds)}"
         made.append(f"outlook: {long}{': ' if outlook.basis else ''}{outlook.basis}")
     return made
 
@@ -248,8 +258,10 @@ def _nearest(nearest: Nearest, noun: str) -> str:
 
 def _turn(turn: Turn) -> str:
     said = f"{turn.user} is {ordinal(turn.place)} of {plural(turn.of, 'user')} in line"
-    if turn.priority is not None:
-        said += f" (priority {turn.priority:.2f})"
+    if turn.of == 1:
+        said = f"{turn.user} is alone in line"
+    if turn.priority is not None and turn.of > 1:
+        said += f" (priority {turn.priority + 0.0:.2f})"
     if turn.ahead:
         said += f", after {', '.join(turn.ahead)}{', ..' if turn.place - 1 > len(turn.ahead) else ''}"
     return f"{said}; has {plural(turn.running, 'slot')}"
@@ -272,29 +284,34 @@ def _of_machine(slot: Slot, findings: Sequence[Finding], now: float) -> list[str
     serves = f" with job {slot.job}" if slot.job else ""
     serves += f" of {slot.user}" if slot.user else ""
     made = [f"{slot.name}: {doing}{_since(slot.since, now)}{serves}"]
+    if slot.parts:
+        left = f"{slot.cpus:g} processors and {slot.memory} are left" if slot.cpus >= 1 else "no processor is left"
+        made.append(f"  {plural(slot.parts, 'slot')} {_are(slot.parts)} carved out of it, {left}")
     made += [f"  trouble: {trouble.text}" for trouble in _all(findings, Trouble)]
     for rule in _all(findings, Rule):
         constant = rule.value.startswith("always")
         made.append(f"  {rule.name} is {rule.value}" + ("" if constant else f": {rule.effect}"))
         made += [f"    {clause}" for clause in rule.clauses]
     for demand in _all(findings, Demand):
-        made += [f"  {line}" for line in _demand(demand)]
+        made += [f"  {line}" for line in _demand(demand, taken=bool(slot.user))]
     made += [f"  {silent.who} cannot be asked: {silent.why}" for silent in _all(findings, Silent)]
     made += [f"  {_cycle(cycle, now)}" for cycle in _all(findings, Cycle)]
     return made
 
 
-def _demand(demand: Demand) -> list[str]:
+def _demand(demand: Demand, *, taken: bool) -> list[str]:
     if not demand.jobs:
         return ["no job in the pool waits"]
     of = f"{plural(demand.jobs, 'idle job')} of {plural(demand.clusters, 'kind')}"
-    made = [f"{of}: {demand.fit:,} would run here"]
-    if demand.unmet:
+    made = [f"{of}: {demand.fit:,} match{'es' if demand.fit == 1 else ''} it"]
+    if demand.unmet and not taken:
         made.append(f"  the others ask for: {said_shares(demand.unmet)}")
-    if demand.refused:
+    if demand.refused and not taken:
         made.append(f"  it refuses the others by: {said_shares(demand.refused)}")
     if demand.better:
-        made.append(f"  {plural(demand.better, 'job')} that it likes better (RANK) would take it over")
+        made.append(f"  {plural(demand.better, 'job')} that it likes better (RANK) may take it over")
+    if demand.prior:
+        made.append(f"  {plural(demand.prior, 'job')} of users who stand better may take it over")
     return made
 
 

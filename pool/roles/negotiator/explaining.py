@@ -22,7 +22,7 @@ from pool.policy.negotiation.preemption import Preemption
 from pool.policy.negotiation.rooms import Rooms
 from pool.policy.priorities.groups import lineage
 from pool.policy.why import crowd
-from pool.policy.why.findings import Busy, Cycle, Finding, Limit, Quota, Turn, to_wire
+from pool.policy.why.findings import Busy, Cycle, Demand, Finding, Limit, Quota, Turn, to_wire
 from pool.policy.why.job import Census, examine, shares
 from pool.policy.why.machine import Wish, demand
 from pool.policy.why.outlook import ages, outlook
@@ -34,6 +34,8 @@ from pool.roles.pieces import in_pieces
 MOST_ATTRIBUTES, MOST_SLOTS = 5000, 64
 #: Askers that may wait; more are sent away.
 MOST_WAITING = 32
+#: Kinds of jobs that are asked whether they may take a slot over.
+MOST_TAKERS = 100
 #: Users named who are served first.
 NAMED = 3
 MAY_BE_TAKEN = "may be taken for it in the next negotiation"
@@ -70,7 +72,7 @@ class Known:
         """The kinds of jobs that the last cycle left."""
         left = self.outcome.unmatched
         return [
-            Wish(request.ad, count)
+            Wish(request.ad, count, submitter)
             for submitter, own in self.requests.items()
             for request in own
             if (count := left.get(submitter, {}).get(request.number))
@@ -121,12 +123,15 @@ class Explaining:
         names = [str(name) for name in params["slots"]][:MOST_SLOTS]
         async with _Turn(self):
             known = self._known()
-            places = {place.name: place for place in crowd.places(dict(known.picture.ads))}
-            wishes = known.wishes()
+            slots = dict(known.picture.ads)
+            places = {place.name: place for place in crowd.places(slots)}
             for name in names:
                 found: list[Finding] = []
-                if name in places:
-                    found.append(await in_pieces(demand(places[name], wishes, now), "explain the machine"))
+                if name in slots:
+                    place = places.get(name) or crowd.Place(name, slots[name], slots[name])
+                    finding, fitting = await in_pieces(demand(place, known.wishes(), now), "explain the machine")
+                    async with self._looking:
+                        found.append(_takers(finding, fitting, self._known(), name, now))
                 answers[name] = to_wire(found)
         return {"slots": answers, "time": now}
 
@@ -146,6 +151,24 @@ def _kept(finding: Finding, census: Census, known: Known, submitter: str, ad: Cl
     if left := busy.bit_count() - sum(counted.values()):
         counted[MAY_BE_TAKEN] = left
     return replace(finding, kept=shares(counted))
+
+
+def _takers(finding: Demand, fitting: Sequence[Wish], known: Known, slot: str, now: float) -> Demand:
+    """Which of the jobs that match a claimed slot may take it from the one it has, as the cycle has it."""
+    picture = known.picture
+    rooms = Rooms(picture, now)
+    bit = picture.set_of([slot]) & rooms.claimed
+    if not bit or not fitting:
+        return finding
+    preemption = Preemption(picture, rooms, known.terms, now)
+    better = prior = 0
+    for wish in fitting[:MOST_TAKERS]:
+        pair = Pair(wish.ad, now)
+        if preemption.by_rank(pair, bit):
+            better += wish.count
+        elif preemption.by_priority(wish.submitter, pair, bit):
+            prior += wish.count
+    return replace(finding, better=better, prior=prior)
 
 
 def _order(known: Known, submitter: str) -> list[Finding]:

@@ -36,6 +36,11 @@ def test_values_that_machines_have_instead() -> None:
     assert condition.has == (Share("LINUX", 40),)
 
 
+def test_a_clause_that_asks_for_several_things() -> None:
+    (condition,) = one(found(alike(3), job('(HasTool && Cpus > 8) || OpSys == "WINDOWS"')), Unmet).conditions
+    assert condition.has == (Share("Cpus 4", 3), Share("no HasTool", 3), Share("OpSys LINUX", 3))
+
+
 def test_machines_that_do_not_say() -> None:
     (condition,) = one(found(alike(3), job("TARGET.HasMatlab")), Unmet).conditions
     assert (condition.attribute, condition.silent, condition.has) == ("HasMatlab", 3, ())

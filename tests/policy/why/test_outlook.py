@@ -19,10 +19,12 @@ def at(
 def test_what_nobody_can_tell_is_not_told() -> None:
     for findings, said in (
         ((Machines(0, 0),), "no machine"),
-        ((SOME, Unmet(2)), "would ever do"),
+        ((SOME, Unmet(2)), "no machine of the pool would do"),
         ((SOME, Refused(2)), "accepts it"),
         ((SOME, Unusable(2)), "had again"),
-        ((SOME, Free(1), Limit("matlab", 1, 1, 1, True)), "matlab"),
+        ((SOME, Free(1), Limit("matlab", 1, 1, 1, True)), "the end of a job that counts against matlab"),
+        ((SOME, Free(1), Limit("matlab", 0, 0, 1, True)), "there are 0 of matlab, and it takes 1"),
+        ((SOME, Unmet(2), Limit("matlab", 1, 1, 1, True)), "no machine of the pool would do"),
         ((SOME, Busy(1), Quota("physics", 1, 1, True)), "physics"),
         ((), "nothing is known"),
     ):
@@ -45,7 +47,7 @@ def test_machines_that_come_free_by_and_by() -> None:
 def test_without_an_end_seen_only_the_ages_are_told() -> None:
     found = at(SOME, Busy(2), typical=None)
     assert found.seconds is None
-    assert "have run for 1 min to 1 min" in found.basis
+    assert "have run for 1 min, and too few" in found.basis
     assert at(SOME, Busy(2), typical=None, running=()).basis == "it takes the end of somebody's job"
 
 

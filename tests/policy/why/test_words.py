@@ -62,7 +62,7 @@ def test_a_job_that_nothing_suits() -> None:
         Quota("physics", 10, 40),
         Cycle(NOW - 20, True, 0, "no machine matches", 60),
         Rejected("no machine matches", NOW - 20),
-        Outlook(None, "no machine of the pool would do"),
+        Outlook(None, "no machine of the pool would do", never=True),
     ]
     assert lines(findings, NOW) == [
         "12.3 waits for 3 min: no machine meets its conditions",
@@ -77,7 +77,7 @@ def test_a_job_that_nothing_suits() -> None:
         "  limit matlab: 4 of 4 in use, it takes 1, so it has to wait",
         "  group physics: 10 of its quota of 40 in use",
         "  last negotiation 20 s ago: no machine matches",
-        "  outlook: cannot tell: no machine of the pool would do",
+        "  outlook: not as things are: no machine of the pool would do",
     ]
 
 
@@ -170,19 +170,35 @@ def test_a_machine() -> None:
         "  START is false: no job may start",
         "    KeyboardIdle > 900 is not so (KeyboardIdle is 3)",
         "  SUSPEND is always false",
-        "  120 idle jobs of 3 kinds: 100 would run here",
+        "  120 idle jobs of 3 kinds: 100 match it",
         "    the others ask for: request_memory 64 GB (20)",
         "    it refuses the others by: Owner != x (1)",
-        "    2 jobs that it likes better (RANK) would take it over",
+        "    2 jobs that it likes better (RANK) may take it over",
         "  the negotiator cannot be asked: gone",
     ]
     assert lines([Slot("a", "Unclaimed", "Idle"), Demand(0, 0)], NOW)[1] == "  no job in the pool waits"
 
 
-def test_no_line_is_longer_than_the_terminal() -> None:
+def test_what_is_longer_than_the_terminal_goes_on_in_the_next_line() -> None:
     findings = [QUEUED, Machines(1, 1), Unmet(1, (Condition("x" * 100, 1, 0, "y", (Share("z" * 60, 1),)),))]
-    assert all(len(line) <= 40 for line in lines(findings, NOW, 40))
-    assert max(len(line) for line in lines(findings, NOW)) > 100
+    whole, parted = lines(findings, NOW), lines(findings, NOW, 40)
+    assert max(map(len, whole)) > 100
+    assert max(map(len, parted)) <= 40
+    assert "".join(parted).replace(" ", "") == "".join(whole).replace(" ", "")
+    assert parted[:2] == ["12.3 waits for 3 min: no machine meets", "    its conditions"]
+
+
+def test_a_machine_that_is_carved() -> None:
+    slot = Slot("slot1@m", "Unclaimed", "Idle", 0.0, "", "", 2, 3, "8 GB")
+    assert lines([slot], NOW)[1] == "  2 slots are carved out of it, 3 processors and 8 GB are left"
+    full = Slot("slot1@m", "Unclaimed", "Idle", 0.0, "", "", 1, 0, "8 GB")
+    assert lines([full], NOW)[1] == "  1 slot is carved out of it, no processor is left"
+    taken = Slot("slot1_1@m", "Claimed", "Busy", 0.0, "bob@h", "12.0")
+    demand = Demand(9, 2, 1, (Share("request_memory 64 GB", 8),), (), 0, 1)
+    assert lines([taken, demand], NOW)[1:] == [
+        "  9 idle jobs of 2 kinds: 1 matches it",
+        "    1 job of users who stand better may take it over",
+    ]
 
 
 def test_nothing_is_known_and_nothing_breaks() -> None:
