@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pool.starter.spec import KeeperSpec
 from pool.testing import run_virtual
-from pool.testing.keepers import Behaviour, FakeMachine
+from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 
