@@ -72,6 +72,11 @@ bool below(const char *path, const char *directory);
 /* job.c */
 pid_t job_start(const struct job *job, int group, int *pipe_end, struct failure *f);
 
+/* filter.c */
+void filter_build(void); /* in the nursery, when it is known what is able */
+int filter_try(void);
+int filter_install(const struct job *job, struct failure *f); /* in the job, last of all before its program */
+
 /* tree.c */
 void tree_signal(int signal);          /* to every process of the job */
 void tree_kill(void);

@@ -5,20 +5,23 @@
  * or container forbids is found by trying each step in a child, and left out. What costs: a pid namespace is almost free
  * beside fork and exec; a mount namespace costs in proportion to the mounts it copies.
  *
- * Does not secure: the network, keyrings, the kernel's own attack surface. */
+ * Does not secure: the network, unless the job is to have none; what a job that is not filtered (filter.c) may call. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/mount.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -85,6 +88,7 @@ static int try_mount(void)
 }
 static int try_pid(void) { return first() || in_new_pid(NULL) ? -1 : 0; }
 static int try_ipc(void) { return first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
+static int try_network(void) { return first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
 static int try_proc(void) { return first() || enter_mount() || in_new_pid(mount_proc) ? -1 : 0; }
 static int try_setuid(void)
 {
@@ -135,6 +139,7 @@ uint32_t space_open(char *lines, size_t size)
         attempt(ABLE_PID, try_pid, "pid namespace", lines, size);
         attempt(ABLE_IPC, try_ipc, "ipc namespace", lines, size);
         attempt(ABLE_MOUNT, try_mount, "mount namespace", lines, size);
+        attempt(ABLE_NETWORK, try_network, "network namespace", lines, size);
     }
     if (settings.able & ABLE_MOUNT && settings.able & ABLE_PID)
         attempt(ABLE_PROC, try_proc, "own /proc", lines, size);
@@ -145,6 +150,8 @@ uint32_t space_open(char *lines, size_t size)
     }
     if (settings.able & ABLE_MOUNT && enter_mount() < 0)
         _exit(1);
+    filter_build();
+    attempt(ABLE_FILTER, filter_try, "system call filter", lines, size);
     if (settings.without & ABLE_GROUP)
         add_line(lines, size, "cgroup", "switched off");
     else if (!(settings.able |= group_open() & ~settings.without, settings.able & ABLE_GROUP))
@@ -176,12 +183,18 @@ unsigned long space_flags(const struct job *job)
         flags |= CLONE_NEWIPC;
     if (settings.able & ABLE_MOUNT && !full(job)) /* full: made from the nursery's tree instead */
         flags |= CLONE_NEWNS;
+    if (job->start->flags & FLAG_NO_NETWORK)
+        flags |= CLONE_NEWNET;
     return flags;
 }
 
 int space_prepare(const struct job *job, struct failure *f)
 {
     static char last[4096];
+    if (job->start->flags & FLAG_NO_NETWORK && !(settings.able & ABLE_NETWORK)) {
+        errno = EPERM;
+        return fail(f, "network", "");
+    }
     char *slash = strrchr(job->scratch, '/');
     if (!full(job) || !slash || slash == job->scratch || below(job->scratch, "/tmp"))
         return 0;
@@ -317,8 +330,21 @@ static int enter_shared(const struct job *job, struct failure *f)
     return make_path(AT_FDCWD, scratch, true, f) ? -1 : put(tree, scratch, f);
 }
 
+/* The only device of a new network namespace, which is down. */
+static int loopback_up(struct failure *f)
+{
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), done = fd < 0 ? -1 : ioctl(fd, SIOCSIFFLAGS, &lo);
+    if (done < 0)
+        return fail(f, "loopback", "");
+    close(fd);
+    return 0;
+}
+
 int space_enter(const struct job *job, struct failure *f)
 {
+    if (job->start->flags & FLAG_NO_NETWORK && loopback_up(f))
+        return -1;
     if (settings.able & ABLE_MOUNT && (full(job) ? enter_full(job, f) : enter_shared(job, f)))
         return -1;
     if (settings.able & ABLE_PROC && mount_proc() < 0)
@@ -370,5 +396,5 @@ int space_drop(const struct job *job, struct failure *f)
     }
     if (syscall(SYS_capset, &head, sets) < 0)
         return fail(f, "capset", "");
-    return 0;
+    return filter_install(job, f);
 }

@@ -55,10 +55,20 @@ enum ability {
     ABLE_ROOT = 32,   /* the file tree of isolation `full` */
     ABLE_SETUID = 64, /* may run a job under another user id */
     ABLE_GROUP = 128, /* a cgroup (v2) for each job */
-    ABLE_MEMORY = 256 /* ... that also limits memory */
+    ABLE_MEMORY = 256, /* ... that also limits memory */
+    ABLE_NETWORK = 512, /* a network namespace for a job that is to have no network */
+    ABLE_FILTER = 1024  /* a system-call filter */
 };
 
-enum flag { FLAG_FULL = 1, FLAG_APPEND = 2, FLAG_PRIVATE_TMP = 4, FLAG_GROUPS = 8 };
+enum flag {
+    FLAG_FULL = 1,
+    FLAG_APPEND = 2,
+    FLAG_PRIVATE_TMP = 4,
+    FLAG_GROUPS = 8,
+    FLAG_FILTER = 16,     /* system calls are filtered (filter.c) */
+    FLAG_NESTED = 32,     /* ... but not those for namespaces of the job's own */
+    FLAG_NO_NETWORK = 64, /* no network but its own loopback */
+};
 
 #define UNLIMITED UINT64_MAX
 #define TOO_BIG 65536

@@ -50,6 +50,7 @@ class Activation:
         outputs: names in the scratch directory to bring home; None brings home what is new or changed and not hidden.
         remaps: output name to the path it gets at home.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
+        network: false takes all network but its own loopback from it (want_job_networking).
         on_failure_too: bring outputs home also when the job is evicted (ON_EXIT_OR_EVICT).
     """
 
@@ -75,6 +76,7 @@ class Activation:
     memory_limit: int | None = None
     nice: int = 0
     on_failure_too: bool = False
+    network: bool = True
 
     @property
     def name(self) -> str:
@@ -202,6 +204,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None) -> Act
         core_limit=int(job.value("CoreSize", -1)) if job.get("CoreSize") is not None else None,
         nice=10 if job.value("NiceUser", False) is True else 0,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
+        network=job.value("WantJobNetworking", True) is not False,
     )
 
 

@@ -64,6 +64,8 @@ class Able(IntFlag):
     SETUID = 64
     GROUP = 128
     MEMORY = 256
+    NETWORK = 512
+    FILTER = 1024
 
 
 class Flag(IntFlag):
@@ -73,6 +75,9 @@ class Flag(IntFlag):
     APPEND = 2
     PRIVATE_TMP = 4
     GROUPS = 8
+    FILTER = 16
+    NESTED = 32
+    NO_NETWORK = 64
 
 
 class Condition(IntFlag):
@@ -91,11 +96,13 @@ class State(IntEnum):
 
 
 CAUSES = {1: Cause.EXIT, 2: Cause.SIGNAL, 3: Cause.LEASE, 4: Cause.KILLED, 5: Cause.VACATED, 6: Cause.START}
-_FULL, _APPEND, _PRIVATE_TMP, _GROUPS = (
+_FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
+_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK = (
     int(Flag.FULL),
     int(Flag.APPEND),
     int(Flag.PRIVATE_TMP),
     int(Flag.GROUPS),
+    int(Flag.NO_NETWORK),
 )
 _START_VERB = int(Verb.START)
 _AS_TEXT = json.JSONEncoder(separators=(",", ":")).encode
@@ -116,6 +123,8 @@ def pack_start(spec: KeeperSpec, number: int, cell: int) -> bytes:
         | (_APPEND if spec.append_output else 0)
         | (_PRIVATE_TMP if spec.private_tmp else 0)
         | (_GROUPS if spec.groups is not None else 0)
+        | _FILTERS[spec.filter]
+        | (_NO_NETWORK if spec.network == "none" else 0)
     )
     groups = spec.groups or ()
     strings = [
@@ -220,6 +229,8 @@ def unpack_start(data: bytes) -> KeeperSpec:
         isolation="full" if flags & Flag.FULL else "shared",
         hidden=tuple(rest[:nhidden]),
         private_tmp=bool(flags & Flag.PRIVATE_TMP),
+        filter="nested" if flags & Flag.NESTED else "plain" if flags & Flag.FILTER else "",
+        network="none" if flags & Flag.NO_NETWORK else "host",
         memory=memory,
         cpu=cpu,
         core=core,
@@ -323,6 +334,7 @@ _HINTS = {
     "setuid": "only a node that runs as root can run jobs as other users",
     "setgroups": "only a node that runs as root can run jobs with other groups",
     "setgid": "only a node that runs as root can run jobs with other groups",
+    "network": "this machine cannot keep a job from the network: run it where that is not asked for",
     "clone": "a limit on processes or namespaces of this machine may be too low",
 }
 #: Steps that fail for the machine's sake, not the job's: another start may succeed.
@@ -399,6 +411,8 @@ _LINES = {
     Able.PROC: "no /proc of their own for jobs: they see the process numbers of this machine",
     Able.ROOT: "jobs with transferred files see this machine's files too",
     Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",
+    Able.NETWORK: "no network namespaces: jobs that are to have no network are refused",
+    Able.FILTER: "no system call filter: jobs may make every system call that the kernel lets them",
     Able.MEMORY: "no memory cgroups: a job's memory is measured every two seconds, not limited by the kernel",
 }
 
@@ -412,12 +426,14 @@ def abilities_of(report: Report) -> Abilities:
         Able.PID: why.get("pid namespace"),
         Able.MOUNT: why.get("mount namespace"),
         Able.IPC: why.get("ipc namespace"),
+        Able.NETWORK: why.get("network namespace"),
+        Able.FILTER: why.get("system call filter"),
         Able.PROC: why.get("own /proc"),
         Able.ROOT: next((reason for what, reason in why.items() if what.startswith("file tree")), None),
     }
     explained = Able(0)
     if not able & Able.USER:
-        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT
+        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT | Able.NETWORK
     if not able & Able.MOUNT:
         explained |= Able.PROC | Able.ROOT
     if not able & Able.PID:
@@ -439,6 +455,8 @@ def abilities_of(report: Report) -> Abilities:
         other_users=bool(able & Able.SETUID),
         cgroup=bool(able & Able.GROUP),
         memory=bool(able & Able.MEMORY),
+        network=bool(able & Able.NETWORK),
+        filter=bool(able & Able.FILTER),
         reduced=lines,
     )
 

@@ -72,6 +72,9 @@ class KeeperSpec:
             machine allows it.
         hidden: host directories it may not look into (the node's state).
         private_tmp: a /tmp of its own in 'shared' too.
+        filter: '' lets it make every system call; 'plain' refuses those that no job needs; 'nested' the same but for
+            those that make namespaces.
+        network: 'host', or 'none' for a loopback of its own only.
         memory: bytes the whole job may use. cpu: seconds for each process. core, fsize: bytes.
             nofile: descriptors. None leaves what the node has.
         lease_seconds: it is killed when not renewed for so long, the node alive or not; 0 for no lease.
@@ -96,6 +99,8 @@ class KeeperSpec:
     isolation: str = "full"
     hidden: tuple[str, ...] = ()
     private_tmp: bool = False
+    filter: str = ""
+    network: str = "host"
     memory: int | None = None
     cpu: int | None = None
     core: int | None = None
@@ -156,4 +161,6 @@ class Abilities:
     other_users: bool = True
     cgroup: bool = True
     memory: bool = True
+    network: bool = True
+    filter: bool = True
     reduced: list[str] = field(default_factory=list)

@@ -31,6 +31,8 @@ STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
 DIGEST = re.compile(r"[0-9a-f]{64}")
 #: How an end by itself is told from one that was forced on the job.
 BY_ITSELF = ("exit", "signal")
+#: JOB_SYSTEM_CALLS as a keeper knows it. Not for who shares the node's user and files: see pool/checkpoint/filter.c.
+FILTERS = {"filtered": "plain", "namespaces": "nested", "all": ""}
 
 
 class Home(Protocol):
@@ -64,6 +66,7 @@ class Place:
         scratch: the job's own directory: one for each slot, empty when a job begins, gone with the claim.
         empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
             a directory that has not changed since needs no look.
+        system_calls, network: JOB_SYSTEM_CALLS and JOB_NETWORK.
     """
 
     slot: str
@@ -72,6 +75,8 @@ class Place:
     cpus: int
     memory: int | None
     hidden: tuple[str, ...] = ()
+    system_calls: str = "filtered"
+    network: str = "host"
     empty: int | None = None
     scratch: Path = field(init=False)
 
@@ -90,9 +95,7 @@ class StartRefused(PoolError):
 class Starter:
     """One job on this machine."""
 
-    def __init__(
-        self, activation: Activation, account: Account, place: Place, keepers: Keepers, home: Home
-    ) -> None:
+    def __init__(self, activation: Activation, account: Account, place: Place, keepers: Keepers, home: Home) -> None:
         self.activation = activation
         self.account = account
         self.place = place
@@ -259,9 +262,7 @@ class Starter:
             if stored is not None and wanted and program.exists():
                 await asyncio.get_running_loop().run_in_executor(None, _keep, program, stored)
             elif stored is not None and not wanted:
-                await asyncio.get_running_loop().run_in_executor(
-                    None, _place, stored, program, self.account.owner
-                )
+                await asyncio.get_running_loop().run_in_executor(None, _place, stored, program, self.account.owner)
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
         self._before = staging.top_level(self.scratch)
@@ -308,6 +309,8 @@ class Starter:
             soft_signal=activation.soft_signal,
             grace=activation.grace,
             hidden=place.hidden,
+            filter=FILTERS[place.system_calls] if transfer or account.switch else "",
+            network=place.network if activation.network else "none",
             claim=claim,
         )
 

@@ -41,6 +41,7 @@ def kind_of(spec: KeeperSpec) -> Key | None:
         spec.isolation,
         spec.hidden,
         spec.private_tmp,
+        spec.network,
         spec.memory if own_tmp else None,  # it limits /tmp
         spec.scratch,
         scratch,

@@ -51,6 +51,9 @@ async def test_lives_of_jobs(tmp_path: Path, program: Path, without: int) -> Non
         assert (
             await to_end(keepers, shell(scratch, "exit 4", env=large, hidden=hidden, memory=1 << 30))
         ).code == 4
+        kind = {"filter": "plain", "network": "host" if without else "none"}
+        for _ in range(3):
+            assert (await to_end(keepers, shell(scratch, "exit 3", **kind))).code == 3
         for bad in ({"cwd": "/no/such"}, {"stdin": "/no/such"}, {"program": "/no/such/" + "x" * 3000}):
             with pytest.raises(StartFailed):
                 await keepers.start(spec(scratch, "/bin/true", **bad))

@@ -425,6 +425,8 @@ class Running:
                 cpus=max(1, int(resources.get("Cpus", 1))),
                 memory=memory if memory and startd.settings.flag("ENFORCE_MEMORY") else None,
                 hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
+                system_calls=startd.settings.text("JOB_SYSTEM_CALLS"),
+                network=startd.settings.text("JOB_NETWORK"),
             )
         place: Place = claim.place
         return place

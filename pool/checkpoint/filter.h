@@ -1,0 +1,17 @@
+/* The tables of the system-call filter; see filter.c. */
+#ifndef POOL_FILTER_H
+#define POOL_FILTER_H
+
+#include <stddef.h>
+
+enum verdict { REFUSED, ABSENT, NESTED, ABSENT_UNLESS_NESTED, OTHERS, FAULTS_OF_USERS, NO_USER_NAMESPACE, NO_VSOCK };
+
+struct call {
+    int number; /* negative: the table does not have it */
+    enum verdict verdict;
+};
+
+extern const struct call *const calls_native, *const calls_32; /* calls_32: of programs for 32 bits, NULL where there are none */
+extern const size_t calls_native_count, calls_32_count;
+
+#endif

@@ -1,0 +1,52 @@
+"""What a starter asks of the keeper for a job: by its mode, its user, its machine's settings and its own wishes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.classad import parse_ad
+from pool.jobs.activation import Activation, Mode, activation
+from pool.starter.shown import WrongPath, shown
+from pool.starter.starter import Account, Place, Starter
+
+OWN = Account(1000, 1000, None, "me", "/home/me", False)
+OTHER = dataclasses.replace(OWN, uid=1001, switch=True)
+
+
+def asked(tmp_path: Path, account: Account = OWN, mode: Mode = Mode.SHARED, wants: bool = True, **place: Any) -> Any:
+    start = Activation((1, 0), 1, "me", mode, "/bin/true", None, ("/bin/true",), {}, "/", network=wants)
+    where = Place("slot1", tmp_path, tmp_path, 1, None, **place)
+    return Starter(start, account, where, None, None)._spec(60.0, {})  # type: ignore[arg-type]
+
+
+def test_who_shares_user_and_files_with_the_node_is_not_filtered(tmp_path: Path) -> None:
+    assert asked(tmp_path).filter == ""
+    assert asked(tmp_path, account=OTHER).filter == "plain"
+    assert asked(tmp_path, mode=Mode.TRANSFER).filter == "plain"
+    assert asked(tmp_path, mode=Mode.TRANSFER, system_calls="namespaces").filter == "nested"
+    assert asked(tmp_path, account=OTHER, system_calls="all").filter == ""
+
+
+def test_no_network_when_the_machine_or_the_job_says_so(tmp_path: Path) -> None:
+    assert asked(tmp_path).network == "host"
+    assert asked(tmp_path, network="none").network == "none"
+    assert asked(tmp_path, mode=Mode.TRANSFER, wants=False).network == "none"
+
+
+def test_a_job_says_so_with_want_job_networking() -> None:
+    slot = parse_ad('[FileSystemDomain = "here"]')
+    for text, network in (("true", True), ("false", False), ("undefined", True)):
+        job = parse_ad(f'[Cmd = "/bin/true"; FileSystemDomain = "here"; WantJobNetworking = {text}]')
+        assert activation(job, slot, 1, None).network is network
+
+
+def test_paths_to_show() -> None:
+    assert shown("") == ()
+    assert shown("/opt/conda, /software/ /home/me/miniconda") == ("/opt/conda", "/software", "/home/me/miniconda")
+    for wrong in ("conda", "/", "//", "/home", "/root/", "/x/../home", "/var", "/proc"):
+        with pytest.raises(WrongPath, match="SHOW_PATHS"):
+            shown(wrong)
