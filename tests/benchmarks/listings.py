@@ -6,9 +6,12 @@ import asyncio
 import os
 import statistics
 import sys
+from pathlib import Path
 
 from pool.client import Pool
-from tests.benchmarks.nodes import Node, personal_node
+from pool.wire import RealNetwork
+from pool.wire.join import join
+from tests.benchmarks.nodes import LISTEN, Node, whole_node
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.conftest import REPOSITORY
 
@@ -32,39 +35,46 @@ async def command(node: Node, *arguments: str, least_lines: int) -> float:
     return took
 
 
-async def fake_machines(pool: Pool, many: int) -> None:
-    """Have the collector know that many machines more, each advertised as the pool's own first slot is."""
-    me = (await pool.info())["identity"]
+async def fake_machines(pool: Pool, many: int, directory: Path) -> None:
+    """Have the collector know that many machines more, each advertised as the pool's own first slot is, by a node that
+    joined for it and keeps its credentials in the directory.
+    """
+    token = (await pool.call("node.token", {"roles": ["startd"], "lifetime": 600, "uses": 1}))["token"]
+    credentials = await join(token, "fake", directory)
     model = (await pool.advertised("Machine", limit=1))[0]
+    link = await RealNetwork(credentials=credentials).connect((await pool.info())["address"])
     for start in range(0, many, 500):
         updates = []
         for number in range(start, min(start + 500, many)):
-            name = f"slot{number}@{me}"
+            name = f"slot{number}@fake"
             ad = model | {"Name": name, "Machine": f"host{number}", "Memory": 1024 + number}
             updates.append(
                 {"kind": "Machine", "name": name, "sequence": 1, "whole": True, "ad": ad, "lifetime": 900.0}
             )
-        answer = await pool.call(
+        answer = await link.call(
             "collector.update", {"instance": "fake", "incarnation": "fake", "updates": updates}
         )
         assert not answer["refused"], answer["refused"][:1]
+    await link.close()
 
 
 @benchmark("listings")
 async def listings(effort: Effort) -> list[Row]:
-    """`q` on 10,000 jobs and `status` on 10,000 machines, whole commands, medians of 5."""
+    """`q` on 10,000 jobs, `status` and `why` on 10,000 machines, whole commands, medians of 5."""
     many = effort.of(10_000, least=100)
-    goal = Goal("at most", 0.5)
+    goal, reason = Goal("at most", 0.5), Goal("at most", 1.0)
     rows = []
-    async with personal_node(slots=2) as node:
+    async with whole_node(2, *LISTEN) as node:
         async with await Pool.connect(node.address) as pool:
-            await pool.submit(
+            queued = await pool.submit(
                 {"executable": "/bin/true", "arguments": "$(Process)", "requirements": "False", "queue": many}
             )
-            await fake_machines(pool, many)
+            await fake_machines(pool, many, node.directory / "fake")
         for metric, arguments, lines, held_to in (
             (f"q on {many:,} jobs", ("q",), many, goal),
             (f"status on {many:,} machines", ("status",), many, goal),
+            (f"why of a job, {many:,} machines and jobs", ("why", f"{queued.cluster}.{many - 1}"), 5, reason),
+            (f"why of a machine, {many:,} machines", ("why", f"host{many - 1}"), 3, reason),
             (f"q --json on {many:,} jobs, whole ads", ("q", "--json"), many, None),
             ("poolnode --version, for comparison", ("--version",), 1, None),
         ):

@@ -42,10 +42,10 @@ async def personal_node(slots: int) -> AsyncIterator[Node]:
 
 
 @contextlib.asynccontextmanager
-async def whole_node(slots: int) -> AsyncIterator[Node]:
+async def whole_node(slots: int, *arguments: str) -> AsyncIterator[Node]:
     """A node with all roles, as `poolnode --roles` makes one."""
     with _directory() as directory:
-        async with _node(directory, *PROGRAM, "--roles", ALL, *_slots(slots)) as node:
+        async with _node(directory, *PROGRAM, "--roles", ALL, *_slots(slots), *arguments) as node:
             yield node
 
 
