@@ -9,9 +9,10 @@ Looked at once an evaluation and never in between, so that a hundred keystrokes 
     input events  /dev/input/event* of keyboards and pointers, where this process may open them (root, group `input`).
                   What waits there is thrown away unseen: that something waited is all that is asked
 
-A change is dated by monotonic time, so that a clock that is set does neither hide the owner nor invent one:
-only the first look at a terminal has to trust the wall clock. Serial lines to instruments (ttyUSB and the like)
-say nothing of a person and are left out.
+What keyboard and mouse did before they were first looked at is not known, and the owner may be there: it counts as a
+touch at that time. A change is dated by monotonic time, so that a clock that is set does neither hide the owner nor
+invent one: only the first look at a terminal has to trust the wall clock. Serial lines to instruments (ttyUSB and the
+like) say nothing of a person and are left out.
 """
 
 from __future__ import annotations
@@ -97,11 +98,11 @@ class KeyInterrupts:
         self._last: list[str] | None = None
 
     def moved(self) -> bool:
-        """Whether there was an interrupt since the last time this was asked."""
+        """Whether there was an interrupt since the last time this was asked; at the first time there may have been."""
         if not self._counters:
             return False
         counts = [_read(path) for path in self._counters]
-        moved = self._last is not None and counts != self._last
+        moved = counts != self._last
         self._last = counts
         return moved
 
@@ -116,7 +117,8 @@ class InputEvents:
         self._until_again = 0
 
     def moved(self) -> bool:
-        """Whether events waited; they are gone then. Never waits itself."""
+        """Whether events waited; they are gone then. Never waits itself. Of a new device some may be gone already."""
+        known = set(self._open)
         if self._until_again <= 0:
             self._find()
             self._until_again = AGAIN
@@ -128,7 +130,7 @@ class InputEvents:
                     moved = True
                 self._drop(name)
             except BlockingIOError:
-                continue
+                moved = moved or name not in known
             except OSError:
                 self._drop(name)
         return moved

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 MINUTE = 60.0
@@ -99,6 +99,21 @@ class OwnerLoad:
         return min(whole, direct + max(0.0, beyond))
 
 
+class Loads:
+    """The load of each of several process trees, damped as the kernel's. Pure: counts and times are handed in."""
+
+    def __init__(self) -> None:
+        self._loads: dict[int, Damped] = {}
+        self._before: float | None = None
+
+    def sample(self, counts: Mapping[int, Count], now: float) -> dict[int, float]:
+        """Take in the tasks of each tree, by its root, at a (monotonic) time; returns their loads."""
+        seconds = TICK if self._before is None else now - self._before
+        self._before = now
+        self._loads = {root: self._loads.get(root) or Damped() for root in counts}
+        return {root: self._loads[root].take(count.both, seconds) for root, count in counts.items()}
+
+
 class Trees:
     """Counts the tasks in process trees, within a bounded number of reads."""
 
@@ -107,6 +122,11 @@ class Trees:
         self._reads = reads
         self._left = 0
         self._known: dict[int, Count] = {}
+
+    @property
+    def by_root(self) -> dict[int, Count]:
+        """What was counted in each tree when it was looked at last."""
+        return dict(self._known)
 
     def count(self, roots: Iterable[int]) -> Count:
         """Tasks of the trees below these processes; a root that lies in another's tree counts for itself alone."""

@@ -4,8 +4,8 @@
 session, a GPU, input devices) is simply not there.
 
 The machine's load is `TotalLoadAvg`, the pool's part of it `TotalCondorLoadAvg`, and what is left the owner's.
-`LoadAvg` is the owner's alone as long as nobody adds a slot's own to it, so that `LoadAvg - CondorLoadAvg`
-means the same.
+`LoadAvg` is the owner's alone; the startd adds to each slot's what its job causes (`loads`), so that
+`LoadAvg - CondorLoadAvg` means the same in every slot's ad.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import psutil
 from pool.machine.activity import Activity
 from pool.machine.gpus import find_gpus
 from pool.machine.limits import usable_cpus, usable_memory
-from pool.machine.load import Count, OwnerLoad, Trees, running_tasks
+from pool.machine.load import Count, Loads, OwnerLoad, Trees, running_tasks
 from pool.machine.logind import SessionIdle
 from pool.machine.system import subnet, this_system
 
@@ -38,6 +38,10 @@ class Sensors(Protocol):
 
     def read(self, wall: float) -> Facts:
         """Facts by attribute name; times in seconds, memory in MB, disk in KiB."""
+        ...
+
+    def loads(self) -> Mapping[int, float]:
+        """The load of each of the pool's own jobs at the last reading, by its keeper's process number."""
         ...
 
     def watch(self, roots: Callable[[], Iterable[int]]) -> None:
@@ -60,6 +64,8 @@ class LinuxSensors:
         self._session = SessionIdle()
         self._owner = OwnerLoad()
         self._trees = Trees()
+        self._jobs = Loads()
+        self._loads: dict[int, float] = {}
         self._roots: Callable[[], Iterable[int]] = tuple
 
     async def start(self) -> None:
@@ -72,6 +78,9 @@ class LinuxSensors:
     def watch(self, roots: Callable[[], Iterable[int]]) -> None:
         """What descends from this process is the pool's own in any case; these are beside that."""
         self._roots = roots
+
+    def loads(self) -> Mapping[int, float]:
+        return self._loads
 
     def read(self, wall: float) -> Facts:
         """One reading: about a millisecond."""
@@ -92,6 +101,7 @@ class LinuxSensors:
         running = running_tasks()
         own = self._trees.count((os.getpid(), *self._roots()))
         own = Count(max(0.0, own.running - 1), own.waiting)
+        self._loads = self._jobs.sample(self._trees.by_root, now)
         owner = self._owner.sample(whole, max(0.0, running - 1), own, now)
         return {
             "TotalLoadAvg": round(whole, 2),

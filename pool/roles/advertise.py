@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,7 @@ class Advertiser:
         interval: seconds between two updates of an ad that does not change.
         lifetime: seconds after which the collector drops an ad that was not renewed.
         instance: what tells this node from another of the same name, the same after a restart.
+        refresh: called before each regular update, to publish what changes all the time.
     """
 
     links: Links
@@ -53,6 +55,7 @@ class Advertiser:
     lifetime: float
     log: logging.Logger
     instance: str = ""
+    refresh: Callable[[], None] = lambda: None
     _ads: dict[Key, _Ad] = field(default_factory=dict)
     _dirty: dict[Key, None] = field(default_factory=dict)
     _gone: dict[Key, None] = field(default_factory=dict)
@@ -117,6 +120,7 @@ class Advertiser:
             await self._pause(self._attending, max(0.0, renew - loop.time()))
             if loop.time() >= renew - TICK:
                 renew = loop.time() + self.interval
+                self.refresh()
                 self._dirty.update(dict.fromkeys(self._ads))
 
     async def farewell(self) -> None:

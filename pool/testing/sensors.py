@@ -44,9 +44,12 @@ class FakeSensors:
     def watch(self, roots: Callable[[], Iterable[int]]) -> None:
         self._roots = roots
 
+    def loads(self) -> dict[int, float]:
+        return dict.fromkeys(self._roots(), self.jobs_load)
+
     def read(self, wall: float) -> dict[str, Any]:
         idle = int(wall - self.touched) if self.touched is not None else UNTOUCHED
         own = self.jobs_load * len(list(self._roots()))
         load = own + self.owners_load
-        loads = {"LoadAvg": load, "TotalLoadAvg": load, "TotalCondorLoadAvg": own}
+        loads = {"LoadAvg": self.owners_load, "TotalLoadAvg": load, "TotalCondorLoadAvg": own}
         return {**loads, "KeyboardIdle": idle, "ConsoleIdle": idle, **self.facts}

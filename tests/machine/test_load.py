@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.machine.load import MINUTE, READS, TICK, Count, Damped, OwnerLoad, Trees, running_tasks
+from pool.machine.load import MINUTE, READS, TICK, Count, Damped, Loads, OwnerLoad, Trees, running_tasks
 
 
 def test_damping_is_the_kernels() -> None:
@@ -230,3 +230,12 @@ def test_children_that_are_busy_are_counted_below_their_parent() -> None:
         # The parent itself may still be on its way to sleep.
         assert Trees().count([parent]).running in (2, 3)
         assert Trees().count([os.getpid()]).running >= 2
+
+
+def test_each_trees_load_is_damped_as_the_kernels() -> None:
+    loads = Loads()
+    for second in range(0, 300, 5):
+        found = loads.sample({1: Count(2.0), 2: Count(0.0, 1.0)}, float(second))
+    assert found[1] == pytest.approx(2.0, abs=0.05)
+    assert found[2] == pytest.approx(1.0, abs=0.05)
+    assert loads.sample({2: Count()}, 360.0) == {2: pytest.approx(math.exp(-1), abs=0.05)}

@@ -114,3 +114,33 @@ def test_each_job_has_gpus_of_its_own_also_after_a_restart(kind: str) -> None:
             pool.sound()
 
     run_virtual(work())
+
+
+def test_what_changes_all_the_time_is_told_with_each_regular_update() -> None:
+    async def work() -> None:
+        async with SimPool(55, settings={**QUICK, "UPDATE_INTERVAL": "30"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            node = await pool.add("m1", "startd")
+            node.sensors.touched = pool.wall()
+            await asyncio.sleep(305.0)
+            assert 270 <= told(pool, "slot1@m1")[0]["KeyboardIdle"] <= 305
+
+    run_virtual(work())
+
+
+def test_a_slots_load_is_its_jobs_and_the_owners() -> None:
+    async def work() -> None:
+        async with SimPool(56, settings={**QUICK, "SLOTS": "2", "UPDATE_INTERVAL": "30"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            node = await pool.add("m1", "startd", behave=lambda spec: Behaviour(500.0))
+            node.sensors.jobs_load, node.sensors.owners_load = 3.0, 0.5
+            await pool.submit("head")
+            await asyncio.sleep(100.0)
+            ads = [told(pool, f"slot{number}@m1")[0] for number in (1, 2)]
+            ads.sort(key=lambda ad: ad["State"])
+            assert [(ad["CondorLoadAvg"], ad["LoadAvg"], ad["TotalLoadAvg"]) for ad in ads] == [
+                (3.0, 3.5, 3.5),
+                (0.0, 0.5, 3.5),
+            ]
+
+    run_virtual(work())

@@ -7,6 +7,7 @@ The decisions are `pool.policy.owner`'s; this reads the sensors, keeps slots' st
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pool import __version__
@@ -98,7 +99,9 @@ class OwnerWatch:
         startd = self._startd
         self._mind_the_clock()
         startd.machine = self.facts()
+        loads = startd.sensors.loads()
         for slot in list(startd.slots.values()):
+            slot.condor_load = _load_of(slot, loads)
             verdict = self._judge(slot)
             if verdict.event is not None:
                 await self.act(slot, verdict)
@@ -237,3 +240,9 @@ class OwnerWatch:
             slot.grants.clear()
             slot.key = self._startd.outside.secret(16)
         self._startd.ads.touch(slot, now=True)
+
+
+def _load_of(slot: Slot, loads: Mapping[int, float]) -> float:
+    """What the job in a slot adds to the machine's load (A5)."""
+    running = slot.claim.running if slot.claim is not None else None
+    return loads.get(running.pid, 0.0) if running is not None and running.pid is not None else 0.0

@@ -80,6 +80,7 @@ class Startd(Role):
             given.instance,
         )
         self.ads = SlotAds(self)
+        self.advertiser.refresh = self.ads.tell_all
         self.leases = Leases(self)
         self.claiming = Claiming(self)
         self.preempting = Preempting(self)

@@ -192,6 +192,7 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
         "EnteredCurrentState": int(slot.since),
         "EnteredCurrentActivity": int(slot.since_activity),
         "SlotType": slot.kind.capitalize(),
+        "LoadAvg": round(float(machine.get("LoadAvg", 0.0)) + slot.condor_load, 2),
         "CondorLoadAvg": round(slot.condor_load, 2),
         **slot.resources,
         **policy,
