@@ -146,7 +146,8 @@ class Membership:
                 "tokens are made where the pool's authority is", hint="ask the node with the collector"
             )
         roles = [str(role) for role in params.get("roles") or ()]
-        lifetime = float(params.get("lifetime") or DAY)
+        asked = params.get("lifetime")
+        lifetime = DAY if asked is None else float(asked)
         if roles == ["user"]:
             name = str(params.get("user") or caller)
             made = self.tokens().issue_user(

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from pool import __version__
-from pool.config import Settings, secrets
+from pool.config import Change, Settings, secrets
 from pool.config.places import state_directory
 from pool.errors import PoolError
 from pool.log import LEVELS, set_up_logging
@@ -242,14 +242,14 @@ class Node:
                 await asyncio.sleep(delay)
             first = False
 
-    def reload(self) -> list[str]:
-        """Read the configuration again; returns the names of the settings that changed.
+    def reload(self) -> list[Change]:
+        """Read the configuration again; returns the settings that changed.
 
         Raises:
             PoolError: something in it is wrong; everything stays as it was.
         """
         settings = self._reread()
-        changed = sorted(settings.differences(self.settings))
+        changed = sorted(settings.changes_since(self.settings), key=lambda change: change.name)
         level = settings.text("LOG_LEVEL")
         if level.lower() not in LEVELS:
             raise PoolError(f"LOG_LEVEL = {level}: no such level", hint=f"one of {', '.join(LEVELS)}")
@@ -262,7 +262,7 @@ class Node:
             raise
         self.log.setLevel(LEVELS[level.lower()])
         self.settings = self.given.settings = settings
-        self.log.info("configuration read again", extra={"changed": ",".join(changed) or "nothing"})
+        self.log.info("configuration read again", extra={"changed": ",".join(one.name for one in changed) or "nothing"})
         return changed
 
     def collector(self, own: str) -> str:
@@ -358,14 +358,32 @@ class NodeService(Service):
         },
     )
     async def token(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A join token: {roles, lifetime, uses} -> {token, expires}"""
+        """A join token, or a user's: {roles, lifetime, uses, user?} -> {token, expires, address}"""
         await self._node.open_pool()
-        return self._node.membership.token(self._node.address, params, call.identity.name)
+        made = self._node.membership.token(self._node.address, params, call.identity.name)
+        return {**made, "address": self._node.address}
 
     @method(Right.ADMINISTER)
     async def reload(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Read the configuration again: {} -> {changed}"""
-        return {"changed": self._node.reload()}
+        """Read the configuration again: {} -> {changed: [{name, before, after, source, live}]}
+
+        `live` settings are in force now; the others when the node is started again.
+        """
+        before = self._node.settings
+        changed = self._node.reload()
+        now = self._node.settings
+        return {
+            "changed": [
+                {
+                    "name": one.name,
+                    "before": secrets.hidden(before, one.name, one.before),
+                    "after": secrets.hidden(now, one.name, one.after),
+                    "source": one.source,
+                    "live": one.live,
+                }
+                for one in changed
+            ]
+        }
 
     @method(Right.ADMINISTER)
     async def stop(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

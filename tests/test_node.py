@@ -88,7 +88,7 @@ async def test_a_role_that_is_started_again_has_the_settings_read_last(tmp_path:
     await one.start()
     try:
         own["CLAIM_LIFE"] = "200"
-        assert one.reload() == ["CLAIM_LIFE"]
+        assert [change.name for change in one.reload()] == ["CLAIM_LIFE"]
         before = one.running["schedd"]
         fail(one, "schedd")
         await told(one.running, lambda: one.running.get("schedd") not in (None, before))

@@ -184,8 +184,12 @@ def _act(
     acted = ask(address, question)
     if as_json:
         say_json([{"action": action, "done": acted.done, "refused": [list(pair) for pair in acted.refused]}])
-    else:
+    elif acted.done or not chosen.owners:
         say([f"{amount(acted.done, 'job')} {done}"])
+    if not (acted.refused or constraint):
+        for owner in chosen.owners:
+            if owner not in acted.owners:
+                tell(f"poolnode: {owner} has no jobs in the queue")
     for job, why in acted.refused[:20]:
         tell(f"poolnode: {job}: {why}")
     if len(acted.refused) > 20:

@@ -1,4 +1,4 @@
-"""`token` and `config`: what somebody who keeps a pool asks its node."""
+"""`token`, `config`, `reload` and `stop`: what somebody who keeps a pool asks of its node."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def token(
             "--roles", "-r", metavar="R,R,..", help="What the bearer may be: startd, schedd, ..., user."
         ),
     ] = "startd",
+    user: Annotated[
+        str | None,
+        typer.Option("--user", "-u", metavar="NAME", help="Let this user submit from another machine instead."),
+    ] = None,
     lifetime: Annotated[
         str, typer.Option("--lifetime", "-t", metavar="TIME", help="How long it is good for: 15m, 2h, 7d.")
     ] = "1h",
@@ -32,16 +36,24 @@ def token(
     as_json: Json = False,
     address: Address = None,
 ) -> int:
-    """Make a token with which a machine joins this pool. Whoever has the token may join: hand it over safely.
+    """Make a token with which a machine joins this pool, or a user comes in from another machine.
+
+    Whoever has the token may join, or is that user: hand it over safely.
 
     \b
     Examples:
       poolnode token             one machine that runs jobs, within the hour
       poolnode token --roles startd,schedd --uses 20 --lifetime 1d
+      poolnode token --user alice --lifetime 30d
     \b
     On the other machine:
       poolnode --roles startd --join TOKEN
+      POOLNODE_TOKEN=TOKEN poolnode --address HOST:PORT submit sweep.sub
     """
+    if user is not None:
+        if roles not in ("startd", "user"):
+            raise UsageProblem("token: roles or a user, not both", hint="a user's token has no roles")
+        roles = "user"
     wanted = list(dict.fromkeys(part.strip() for part in roles.split(",") if part.strip()))
     for role in wanted:
         if role not in ROLES:
@@ -49,15 +61,20 @@ def token(
     if not wanted:
         raise UsageProblem("token: no role", hint="for example --roles startd")
     life = seconds(lifetime)
-    answer = ask(
-        address, lambda pool: pool.call("node.token", {"roles": wanted, "lifetime": life, "uses": uses})
-    )
+    asked: dict[str, Any] = {"roles": wanted, "lifetime": life, "uses": uses}
+    if user is not None:
+        asked["user"] = user
+    answer = ask(address, lambda pool: pool.call("node.token", asked))
     made = answer["token"]
     if as_json:
-        say_json([{"token": made, "roles": wanted, "lifetime": life, "uses": uses}])
+        say_json([{"token": made, **asked}])
         return 0
     say([made])
-    if sys.stdout.isatty():
+    if wanted == ["user"]:
+        if sys.stdout.isatty():
+            tell(f"good for {lifetime}; on the other machine, in $POOLNODE_TOKEN or ~/.config/poolnode/token:")
+            tell(f"  poolnode --address {answer.get('address', 'HOST:PORT')} submit FILE")
+    elif sys.stdout.isatty():
         machines = [role for role in wanted if role != "user"]
         tell(f"good for {formats.amount(uses, 'use')} within {lifetime}; on the other machine:")
         tell(f"  poolnode --roles {','.join(machines) or 'schedd'} --join TOKEN")
@@ -109,6 +126,58 @@ def config(
             tables.Column("SET IN", lambda row: row["where"] or "default"),
         ]
         say(tables.render(columns, found))
+    return 0
+
+
+def reload(as_json: Json = False, address: Address = None) -> int:
+    """Have the node read its configuration again, and show what changed.
+
+    A configuration with a mistake is refused, and the old one stays in force. As SIGHUP does.
+
+    \b
+    Examples:
+      poolnode reload
+      poolnode reload --json
+    """
+    changed = ask(address, lambda pool: pool.call("node.reload"))["changed"]
+    if as_json:
+        say_json(changed)
+        return 0
+    if not changed:
+        say(["nothing has changed"])
+        return 0
+    columns = [
+        tables.Column("NAME", lambda row: row["name"]),
+        tables.Column("BEFORE", lambda row: formats.one_line(row["before"]) or '""'),
+        tables.Column("NOW", lambda row: formats.one_line(row["after"]) or '""'),
+        tables.Column("IN FORCE", lambda row: "now" if row["live"] else "after a restart"),
+        tables.Column("SET IN", lambda row: row["source"]),
+    ]
+    say(tables.render(columns, changed))
+    waiting = [row["name"] for row in changed if not row["live"]]
+    if waiting:
+        tell(f"poolnode: start the node again for {', '.join(waiting)}: `poolnode stop`, and as it was started before")
+    return 0
+
+
+def stop(as_json: Json = False, address: Address = None) -> int:
+    """End the node. Its running jobs run on, and are taken up again when it is back within their leases.
+
+    Returns when the node has ended. As SIGTERM does.
+    """
+
+    async def question(pool: Pool) -> dict[str, Any]:
+        info = dict(await pool.info())
+        link = await pool.link()
+        await pool.call("node.stop")
+        await link.closed
+        return info
+
+    info = ask(address, question, working="waiting for the node to end")
+    if as_json:
+        say_json([{"node": info["node"], "stopped": True}])
+    else:
+        say([f"{info['node']} has ended; its jobs run on until it is back, or their leases end"])
     return 0
 
 

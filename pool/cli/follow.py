@@ -128,30 +128,6 @@ async def _which(pool: Pool, chosen: tuple[int, ...]) -> tuple[int, int]:
 
 async def _tail(pool: Pool, cluster: int, proc: int, file: str, lines: int | None, follow: bool) -> None:
     out = sys.stdout.buffer
-    offset = 0
-    if lines is not None:
-        end = bytearray()
-        async for piece in pool.tail(cluster, proc, file=file, follow=False):
-            offset += len(piece)
-            end += piece
-            if len(end) > 1 << 20:
-                end = bytearray(last_lines(bytes(end), lines))
-        out.write(last_lines(bytes(end), lines))
-        out.flush()
-        if not follow:
-            return
-    async for piece in pool.tail(cluster, proc, file=file, offset=offset, follow=follow):
+    async for piece in pool.tail(cluster, proc, file=file, lines=lines, follow=follow):
         out.write(piece)
         out.flush()
-
-
-def last_lines(text: bytes, lines: int) -> bytes:
-    """The last lines of a text; an unfinished last line counts as one."""
-    if lines <= 0:
-        return b""
-    position = len(text) - (1 if text.endswith(b"\n") else 0)
-    for _ in range(lines):
-        position = text.rfind(b"\n", 0, position)
-        if position < 0:
-            return text
-    return text[position + 1 :]

@@ -34,10 +34,11 @@ LONGEST_RETRY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """What an action did: how many jobs it was done to, and which were refused and why."""
+    """What an action did: how many jobs of which owners it was done to, and which were refused and why."""
 
     done: int
     refused: tuple[tuple[str, str], ...] = ()
+    owners: tuple[str, ...] = ()
 
 
 class Pool:
@@ -312,7 +313,8 @@ class Pool:
         answer = await self.call("schedd.act", params, timeout=120.0)
         done = answer.get("done") or 0
         refused = [(id_text(item["id"]), str(item["why"])) for item in answer.get("refused") or ()]
-        return Acted(done if isinstance(done, int) else len(done), tuple(refused))
+        owners = tuple(map(str, answer.get("owners") or ()))
+        return Acted(done if isinstance(done, int) else len(done), tuple(refused), owners)
 
     async def summary(self) -> list[dict[str, Any]]:
         """Completed jobs, local and remote processor seconds and leverage by user (EV 2.8)."""
@@ -356,10 +358,22 @@ class Pool:
             pause = min(pause * 2, LONGEST_RETRY)
 
     async def tail(
-        self, cluster: int, proc: int = 0, *, file: str = "out", offset: int = 0, follow: bool = True
+        self,
+        cluster: int,
+        proc: int = 0,
+        *,
+        file: str = "out",
+        offset: int = 0,
+        lines: int | None = None,
+        follow: bool = True,
     ) -> AsyncIterator[bytes]:
-        """A job's output (`file`: out or err) from a byte offset on, as it grows, until the job has ended."""
-        params = {"id": [cluster, proc], "file": file, "offset": offset, "follow": follow}
+        """A job's output (`file`: out or err) as it grows, until the job has ended.
+
+        Args:
+            offset: the byte it begins at.
+            lines: how many lines before the end it begins instead.
+        """
+        params = {"id": [cluster, proc], "file": file, "offset": offset, "lines": lines, "follow": follow}
         async with self._streaming("schedd.tail", params) as stream:
             async for piece in stream:
                 yield piece

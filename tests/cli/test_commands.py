@@ -275,13 +275,3 @@ def test_a_refusal_is_one_line_in_the_others_words(
     (tmp_path / "a.sub").write_text("executable = /bin/refused\ntransfer_executable = false\nqueue\n")
     assert main.status(["submit", "a.sub"]) == 1
     assert capsys.readouterr().err == "poolnode: cannot queue: alice has too many jobs (remove some)\n"
-
-
-def test_last_lines() -> None:
-    from pool.cli.follow import last_lines
-
-    assert last_lines(b"a\nb\nc\n", 2) == b"b\nc\n"
-    assert last_lines(b"a\nb\nc", 2) == b"b\nc"
-    assert last_lines(b"a\nb\n", 9) == b"a\nb\n"
-    assert last_lines(b"a\nb\n", 0) == b""
-    assert last_lines(b"", 3) == b""

@@ -196,6 +196,9 @@ class FakeSchedd(Service):
         if job not in self.jobs and job not in self.ended:
             raise PoolError(f"there is no job {job[0]}.{job[1]}", hint="`poolnode q` lists them")
         offset = params["offset"]
+        if params["lines"] is not None:
+            whole = self.output.get(job, b"")
+            offset = len(whole) - len(b"".join(whole.splitlines(keepends=True)[-params["lines"] :]))
         while True:
             news = self.news
             text = self.output.get(job, b"")[offset:]

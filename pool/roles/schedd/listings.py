@@ -12,6 +12,7 @@ from typing import Any
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.lastlines import start_of
 from pool.jobs.privacy import may_see, public
 from pool.outside import Outside
 from pool.policy.packed import unpack
@@ -201,11 +202,15 @@ class Listings:
     # -- output ------------------------------------------------------------------------------------------
 
     async def tail(self, params: dict[str, Any], stream: Stream, only_owner: str | None) -> None:
-        """A job's output: {id, file: out|err, offset, follow} -> bytes; ends when all of an ended job is sent."""
+        """A job's output: {id, file: out|err, offset | lines, follow} -> bytes; ends when all of an ended job is sent.
+
+        With `lines` it begins so many before the end.
+        """
         number = (int(params["id"][0]), int(params["id"][1]))
         which = "err" if params.get("file") == "err" else "out"
         follow = bool(params.get("follow"))
         offset = int(params.get("offset") or 0)
+        lines: int | None = int(params["lines"]) if params.get("lines") is not None else None
         while True:
             job = self._queue.find(*number)
             ad = job.wire() if job is not None else await self._ended_ad(number)
@@ -221,9 +226,10 @@ class Listings:
             running = job is not None and job.status in ACTIVE
             claim: Claim | None = job.run if job is not None else None
             if running and claim is not None and claim.start is not None and claim.start.mode == "transfer":
-                offset = await self._tail_remote(claim, which, offset, stream)
+                offset = await self._tail_remote(claim, which, offset, stream, lines)
             else:
-                offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream)
+                offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream, lines)
+            lines = None
             over = job is None or job.status == COMPLETED
             if not follow or over:
                 if follow or over or not running:
@@ -240,10 +246,18 @@ class Listings:
             f"there is no job {number[0]}.{number[1]}", hint="`poolnode q` and `poolnode history` list jobs"
         )
 
-    async def _tail_here(self, owner: str, iwd: str, path: str, offset: int, stream: Stream) -> int:
+    async def _tail_here(
+        self, owner: str, iwd: str, path: str, offset: int, stream: Stream, lines: int | None = None
+    ) -> int:
         files = self._files(owner)
         full = path if path.startswith("/") else f"{iwd}/{path}"
+
+        async def read(start: int, size: int) -> bytes:
+            return b"".join([chunk async for chunk in files.read(full, offset=start, length=size)])
+
         try:
+            if lines is not None:
+                offset = await start_of(lines, (await files.stat(full)).size, read)
             async for chunk in files.read(full, offset=offset):
                 await stream.send(chunk)
                 offset += len(chunk)
@@ -252,10 +266,15 @@ class Listings:
                 raise
         return offset
 
-    async def _tail_remote(self, claim: Claim, which: str, offset: int, stream: Stream) -> int:
+    async def _tail_remote(
+        self, claim: Claim, which: str, offset: int, stream: Stream, lines: int | None = None
+    ) -> int:
         link = await self._links.to(claim.startd)
-        remote = await link.stream("startd.tail", {"claim": claim.id, "file": which, "offset": offset})
+        remote = await link.stream("startd.tail", {"claim": claim.id, "file": which, "offset": offset, "lines": lines})
         async for chunk in remote:
+            if isinstance(chunk, int):
+                offset = chunk
+                continue
             await stream.send(chunk)
             offset += len(chunk)
         return offset

@@ -269,7 +269,7 @@ class Schedd(Role):
         """Remove, hold, release, vacate jobs or change their priority: see `Acts.act`."""
         everybody = Right.ADMINISTER in call.identity.rights
         done = await self.acts.act(params, None if everybody else owner_of(call, {}))
-        for owner in done.pop("owners"):
+        for owner in done["owners"]:
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
         return done
@@ -299,7 +299,7 @@ class Schedd(Role):
         """Events of jobs: those since `after`, then each as it happens."""
         await self.listings.watch(params, stream)
 
-    @streaming(Right.SUBMIT, takes={"id": JOB_ID, "file": str | None, "offset": int | None})
+    @streaming(Right.SUBMIT, takes={"id": JOB_ID, "file": str | None, "offset": int | None, "lines": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's output as it grows."""
         everybody = Right.ADMINISTER in call.identity.rights

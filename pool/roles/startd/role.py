@@ -274,13 +274,20 @@ class Startd(Role):
             running.remember(start if running.start.mark == start.mark else None)
         return {}
 
-    @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None})
+    @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None, "lines": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """What a running job has written so far: {claim, file, offset} -> bytes"""
+        """What a running job has written so far: {claim, file, offset | lines} -> bytes
+
+        With `lines` it begins so many before the end, and says first at which offset that is.
+        """
         _, claim = self._claimed(call, params)
         running: Running | None = claim.running
         if running is not None:
-            async for chunk in running.output(str(params.get("file")), int(params.get("offset") or 0)):
+            which, offset = str(params.get("file")), int(params.get("offset") or 0)
+            if params.get("lines") is not None:
+                offset = await running.last(which, int(params["lines"]))
+                await stream.send(offset)
+            async for chunk in running.output(which, offset):
                 await stream.send(chunk)
         await stream.finish()
 

@@ -7,11 +7,13 @@ scratch directory forgotten. The acknowledgement may carry the claim's next job,
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
+from pool.jobs.lastlines import start_of
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SUSPENDED
 from pool.roles.startd.slots import Claim, Slot
@@ -255,6 +257,25 @@ class Running:
         """The lease was renewed; the keeper is told how long it may let the job run."""
         if self.starter is not None and self.starter.keeper is not None and not self.ended:
             self.starter.keeper.renew(max(seconds, 0.0))
+
+    async def last(self, which: str, lines: int) -> int:
+        """Where the last lines of what `output` gives begin."""
+        if self.starter is None or self.start.mode is not Mode.TRANSFER:
+            return 0
+        path = self.starter.output("err" if which == "err" else "out")
+        loop = asyncio.get_running_loop()
+        try:
+            handle = await loop.run_in_executor(None, open_regular, path)
+        except StagingError:
+            return 0
+        with handle:
+
+            async def read(offset: int, size: int) -> bytes:
+                handle.seek(offset)
+                block: bytes = await loop.run_in_executor(None, handle.read, size)
+                return block
+
+            return await start_of(lines, os.fstat(handle.fileno()).st_size, read)
 
     async def output(self, which: str, offset: int) -> AsyncIterator[bytes]:
         """What the job has written to its standard output or error so far, from an offset.
