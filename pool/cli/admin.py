@@ -164,6 +164,11 @@ def stop(as_json: Json = False, address: Address = None) -> int:
     """End the node. Its running jobs run on, and are taken up again when it is back within their leases.
 
     Returns when the node has ended. As SIGTERM does.
+
+    \b
+    Examples:
+      poolnode stop
+      poolnode stop --address /var/lib/poolnode/node.sock
     """
 
     async def question(pool: Pool) -> dict[str, Any]:

@@ -181,7 +181,7 @@ class TokenStore:
     def _issue(self, draft: Token, record: dict[str, Any], lifetime: float) -> Token:
         now = self._outside.wall()
         number, secret = self._outside.secret(8), self._outside.secret(24)
-        expires = round(now + lifetime)
+        expires = int(now + lifetime)  # not later than was asked
         self._forget_old(now)
         self._tokens[number] = {**record, "hash": _hash(secret), "made": round(now), "expires": expires}
         self._save()
