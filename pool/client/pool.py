@@ -209,7 +209,9 @@ class Pool:
     async def describe(self, what: What, **how: Any) -> Description:
         """Reads a description with this pool's own facts, and queues nothing."""
         from pool.client.descriptions import describe
+        from pool.outside import Outside
 
+        self._outside = self._outside or Outside()
         return describe(what, outside=self._outside, **how)
 
     async def _submit(self, description: Description) -> list[Cluster]:

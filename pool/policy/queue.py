@@ -354,16 +354,12 @@ class Queue:
             ad: the whole ad, by lower-case names.
         """
         asked = {name: ad[name] for name in self._asked if name in ad}
-        # An expression may refer to anything; most jobs have plain values there.
-        plain = not any(type(value) is list for value in asked.values())
-        whole = ClassAd.from_wire(asked) if plain else job.ad()
-        prio = whole.value("JobPrio", 0)
-        context = ClassAd(
-            {
-                "UserPrio": prio if isinstance(prio, (int, float)) else 0,
-                "Expanded": 1 if whole.value("NumJobStarts", 0) else 0,
-            },
-            parent=whole,
-        )
-        value = evaluate(self._prio, context)
+        whole: ClassAd | None = None
+        if any(type(value) is list for value in asked.values()):  # an expression may refer to anything
+            whole = job.ad()
+            asked = {name: whole.value(name, 0) for name in ("jobprio", "numjobstarts")}
+        prio = asked.get("jobprio", 0)
+        asked["UserPrio"] = prio if isinstance(prio, (int, float)) else 0
+        asked["Expanded"] = 1 if asked.get("numjobstarts", 0) else 0
+        value = evaluate(self._prio, ClassAd.from_wire(asked, whole))
         return float(value) if isinstance(value, (int, float)) else 0.0

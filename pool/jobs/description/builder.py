@@ -140,7 +140,7 @@ class Builder:
             self._apply(Section(universe))
         steps = []
         sections = (IWD, *BEFORE_ADDITIONS, *additions(job), *AFTER_ADDITIONS)
-        for section in [one for one in sections if not one.commands or job.mentions(one.commands)]:
+        for section in [one for one in sections if not (one.commands and one.commands.isdisjoint(job.written))]:
             job.varies, job.asked_for = False, set()
             self._apply(section)
             if job.varies or job.asked_for:

@@ -46,6 +46,7 @@ class Job:
         varying: attributes (lower case) that differ by process.
         good_folders: directories that were found writable already.
         unchecked: the description itself switches file checks off.
+        written: commands and macros (lower case) that the present queue statement has.
         asked: the command whose text is being expanded, for what is said about its macros.
     """
 
@@ -70,24 +71,20 @@ class Job:
     good_folders: set[str] = field(default_factory=set)
     asked: str = ""
     unchecked: bool = False
+    written: frozenset[str] = frozenset()
     _templates: dict[str, Template] = field(default_factory=dict)
-    _written: frozenset[str] = frozenset()
 
     # -- what the description says -------------------------------------------------------------------
 
     def forget_texts(self) -> None:
         """Compile all commands again: the macros have changed."""
         self._templates.clear()
-        self._written = frozenset((*self.macros.table, *self.macros.live))
-
-    def mentions(self, commands: frozenset[str]) -> bool:
-        """Whether the description has any of these commands (lower case), or varies by one."""
-        return not self._written.isdisjoint(commands)
+        self.written = frozenset((*self.macros.table, *self.macros.live))
 
     def param(self, name: str, other: str = "") -> str | None:
         """The expanded text of a command, or of `other` where it is not written; None when that is empty."""
         template = self._templates.get(name)
-        if template is None and name.lower() in self._written:
+        if template is None and name.lower() in self.written:
             template = self._compile(name)
         if template is None:
             return self.param(other) if other else None

@@ -5,6 +5,7 @@ Functions over ads in wire form; nothing is written here.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from pool.classad import ParseError, parse_expr
@@ -32,13 +33,22 @@ def clean(ad: Any) -> Wire | None:
     if not isinstance(ad, dict) or len(ad) > MOST_ATTRIBUTES:
         raise PoolError("cannot queue: this is no job ad", hint=f"a mapping of at most {MOST_ATTRIBUTES} names")
     kept: Wire = {}
-    for name, value in ad.items():
-        if not isinstance(name, str) or name[:1] in ("", "_") or name.lower() in OWN_NAMES:
+    for given, value in ad.items():
+        name = _kept_name(given)
+        if name is None:
             continue
         if isinstance(value, list):
             _check_expression(name, value)
-        kept[canonical(name)] = value
+        kept[name] = value
     return kept
+
+
+@lru_cache(MOST_ATTRIBUTES)
+def _kept_name(name: Any) -> str | None:
+    """The name under which a client's attribute is kept; None where it is not its to say."""
+    if not isinstance(name, str) or name[:1] in ("", "_") or name.lower() in OWN_NAMES:
+        return None
+    return canonical(name)
 
 
 def split_held(ad: Wire, deltas: list[Wire | None] | None, count: int) -> dict[int, Wire]:

@@ -34,6 +34,10 @@ def _attributes(text: str) -> tuple[str, ...]:
     return tuple(text.lower().split())
 
 
+def _commands(text: str) -> frozenset[str]:
+    return frozenset(text.lower().split())
+
+
 def beginning(job: Job) -> None:
     """What every job begins with: nothing used, nothing counted."""
     for name in ("RemoteWallClockTime", "RemoteUserCpu", "RemoteSysCpu"):
@@ -91,45 +95,77 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
     ),
     Section(program.arguments, _attributes("Args Arguments")),
     Section(universe.grid, _attributes("GridResource Arc* Batch*")),
-    Section(program.java_arguments, _attributes("JavaVMArgs JavaVMArguments")),
+    Section(
+        program.java_arguments,
+        _attributes("JavaVMArgs JavaVMArguments"),
+        _commands("java_vm_arguments java_vm_args java_vm_arguments2 JavaVMArgs"),
+    ),
     Section(
         universe.several_machines, _attributes("MinHosts MaxHosts RequestCpus WantIOProxy JobRequiresSandbox")
     ),
     Section(program.environment, _attributes("Env EnvDelim Environment")),
     Section(policy.status, _attributes("JobStatus HoldReason HoldReasonCode EnteredCurrentStatus")),
-    Section(program.tool_daemon, _attributes("ToolDaemon* SuspendJobAtExec")),
+    Section(
+        program.tool_daemon,
+        _attributes("ToolDaemon* SuspendJobAtExec"),
+        _commands("tool_daemon_cmd ToolDaemonCmd"),
+    ),
     Section(program.standard_input, _attributes("In TransferIn StreamIn")),
     Section(program.standard_output, _attributes("Out TransferOut StreamOut")),
     Section(program.standard_error, _attributes("Err TransferErr StreamErr")),
     Section(
-        universe.credentials, _attributes("x509userproxy DelegateJobGSICredentialsLifetime ScitokensFile")
+        universe.credentials,
+        _attributes("x509userproxy DelegateJobGSICredentialsLifetime ScitokensFile"),
+        _commands(
+            "x509userproxy use_x509userproxy delegate_job_gsi_credentials_lifetime DelegateJobGSICredentialsLifetime"
+            " scitokens_file ScitokensFile use_scitokens use_scitoken use_oauth_services UseOAuthServices"
+        ),
     ),
     Section(policy.notification, _attributes("JobNotification")),
     Section(policy.rank, _attributes("Rank")),
     Section(
         policy.periodic,
         _attributes("Periodic* OnExitHoldReason OnExitHoldSubCode"),
-        frozenset(name.lower() for pair in policy.PERIODIC for name in pair),
+        _commands(" ".join(f"{command} {attribute}" for command, attribute in policy.PERIODIC)),
     ),
     Section(policy.leave_in_queue, _attributes("LeaveJobInQueue")),
-    Section(policy.retries, _attributes("JobMaxRetries JobSuccessExitCode OnExitHold OnExitRemove")),
-    Section(policy.on_evict, _attributes("TransformOnEvict TransformBody_*")),
+    Section(
+        policy.retries,
+        _attributes("JobMaxRetries JobSuccessExitCode OnExitHold OnExitRemove"),
+        _commands(
+            "max_retries JobMaxRetries success_exit_code JobSuccessExitCode retry_until"
+            " on_exit_hold OnExitHold on_exit_remove OnExitRemove"
+        ),
+    ),
+    Section(
+        policy.on_evict,
+        _attributes("TransformOnEvict TransformBody_*"),
+        _commands("on_evict_checks TransformOnEvict"),
+    ),
     Section(policy.signals, _attributes("KillSig RemoveKillSig HoldKillSig KillSigTimeout")),
     Section(universe.container_services, _attributes("ContainerServiceNames")),
     Section(
         resources.requests,
         _attributes("Request* Require* GPUs* Retry* Max* Next* TransformBody_* TransformOnEvict"),
     ),
-    Section(policy.concurrency, _attributes("ConcurrencyLimits")),
+    Section(
+        policy.concurrency,
+        _attributes("ConcurrencyLimits"),
+        _commands("concurrency_limits concurrency_limits_expr"),
+    ),
     Section(
         policy.accounting,
         _attributes("ProjectName MaxJobRetirementTime AcctGroup AcctGroupUser AccountingGroup"),
+        _commands(
+            "project_name ProjectName accounting_group AccountingGroup accounting_group_user AcctGroupUser"
+            " nice_user NiceUser"
+        ),
     ),
     *(
         Section(
             partial(policy.simple, command=c),
             (c.attribute.lower(),),
-            frozenset(name.lower() for name in (c.name, c.attribute, c.other) if name),
+            _commands(f"{c.name} {c.attribute} {c.other}"),
         )
         for c in SIMPLE
         if c.name != "rootdir"
