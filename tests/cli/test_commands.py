@@ -98,7 +98,7 @@ def test_why_asks_those_who_know_and_names_those_who_cannot_be_asked(
     node.fakes.schedd.reasons[12, 1] = WAITS
     for word in ("12.1", "12"):
         lines = out(capsys, "why", word)
-        assert lines[0] == "12.1 waits for 1 min: why, only the matchmaker could say, and it cannot be asked"
+        assert lines[0] == "12.1 waits for 1 min: nobody who knows why can be asked"
         assert lines[1].startswith("  the negotiator cannot be asked: ")
     (found,) = map(json.loads, out(capsys, "why", "12.1", "--json"))
     assert (found["subject"], found["standing"]) == ("12.1", "nobody to ask")

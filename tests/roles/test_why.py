@@ -193,6 +193,45 @@ def test_nobody_to_ask_and_nothing_to_run_on() -> None:
     tell(story, machines=0)
 
 
+def test_a_negotiator_that_hears_no_collector() -> None:
+    async def story(pool: SimPool) -> None:
+        await pool.add("other", "negotiator,schedd")
+        cluster = await pool.submit("other", count=2, ad={"Requirements": ["TARGET.Memory > 100000"]})
+        await asyncio.sleep(30)
+        await pool.kill("head")
+        await asyncio.sleep(90)
+        async with asking(pool, at="other") as asker:
+            explanation = await asker.why((cluster, 0))
+        assert explanation.standing is Standing.NO_MATCH
+        assert the(explanation, Silent).who == "the collector"
+        await pool.kill("other")
+        await pool.restart("other")
+        cluster = await pool.submit("other")
+        await asyncio.sleep(1)
+        async with asking(pool, at="other") as asker:
+            explanation = await asker.why((cluster, 0))
+        assert explanation.standing is Standing.BLIND
+        assert "the collector cannot be asked" in str(explanation)
+
+    tell(story)
+
+
+def test_slots_that_are_too_small_by_themselves() -> None:
+    async def story(pool: SimPool) -> None:
+        node = pool.nodes["m0"]
+        node.sensors.facts["Cpus"] = 4
+        await pool.kill("m0")
+        await pool.restart("m0")
+        await pool.submit("head", count=4, owner="bob")
+        await pool.until(lambda: len(pool.witness.running) == 4, within=60)
+        cluster = await pool.submit("head", ad={"RequestCpus": 3})
+        await asyncio.sleep(10)
+        busy = the(await why(pool, f"{cluster}.0"), Busy)
+        assert (busy.count, busy.kept[0].value, busy.kept[0].count) == (1, "it is too small by itself", 4)
+
+    tell(story, machines=1, settings={"SLOTS": "partitionable"})
+
+
 def test_what_the_last_negotiation_left_is_kept_with_the_jobs() -> None:
     async def story(pool: SimPool) -> None:
         cluster = await pool.submit("head", count=2, ad={"Requirements": ["TARGET.Memory > 100000"]})

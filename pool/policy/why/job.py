@@ -33,7 +33,7 @@ from pool.policy.why.findings import (
     Unmet,
     Unusable,
 )
-from pool.policy.why.holding import Piecemeal, held_by, held_for
+from pool.policy.why.holding import EVALUATIONS, Piecemeal, held_by, held_for
 from pool.policy.why.values import condition
 from pool.policy.why.wording import Wording, wording
 
@@ -68,12 +68,16 @@ class Census:
     Attributes:
         failed: machines that fail anything.
         once: machines that fail exactly one condition.
+        serving: slots in somebody's hands that would do as they are.
+        too_small: slots in somebody's hands on machines that would do, but not each by itself.
     """
 
     places: list[Place]
     items: dict[str, Item]
     failed: int = 0
     once: int = 0
+    serving: list[str] = field(default_factory=list)
+    too_small: int = 0
 
     @property
     def everybody(self) -> int:
@@ -232,18 +236,23 @@ def _refusals(census: Census, refused: int) -> tuple[Refusal, ...]:
 
 
 def _matching(census: Census, job: ClassAd, now: float) -> Piecemeal[list[Finding]]:
-    free, busy = 0, 0
+    free, busy, matched = 0, 0, 0
     users: Counter[str] = Counter()
     other: Counter[str] = Counter()
-    for count, number in enumerate(crowd.numbers(census.matching), 1):
-        if not count % 200:
-            yield
+    for number in crowd.numbers(census.matching):
         place = census.places[number]
+        matched += 1 + len(place.parts)
+        if matched >= EVALUATIONS:
+            matched = 0
+            yield
         if place.state == "Unclaimed" and (not place.parts or symmetric_match(job, place.now, now)):
             free += 1
         elif served := place.serves():
             busy += 1
             users.update({crowd.text(ad, "RemoteUser") or crowd.text(ad, "RemoteOwner") for ad in served})
+            would = [ad for ad in served if ad is place.now or symmetric_match(job, ad, now)]
+            census.serving += [crowd.text(ad, "Name") or place.name for ad in would]
+            census.too_small += len(served) - len(would)
         else:
             other[place.state] += 1
     found: list[Finding] = []

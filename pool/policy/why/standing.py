@@ -69,7 +69,7 @@ def standing(findings: Iterable[Finding]) -> Standing:
             return answer
     machines = next((finding for finding in found if isinstance(finding, Machines)), None)
     if machines is not None and not machines.slots:
-        return Standing.NO_MACHINES
+        return Standing.BLIND if Silent in kinds else Standing.NO_MACHINES
     binds = any(isinstance(finding, (Limit, Quota)) and finding.binds for finding in found)
     if binds and (Free in kinds or Busy in kinds):
         return Standing.LIMITED

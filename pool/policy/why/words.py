@@ -108,7 +108,7 @@ def headline(findings: Sequence[Finding], now: float) -> str:
 
 _BECAUSE = {
     Standing.CLAIMING: "machines have been found for jobs of its owner and are being claimed",
-    Standing.BLIND: "why, only the matchmaker could say, and it cannot be asked",
+    Standing.BLIND: "nobody who knows why can be asked",
     Standing.NO_MACHINES: "there is no machine in the pool",
     Standing.NO_MATCH: "no machine meets its conditions",
     Standing.REFUSED: "the machines that it would take refuse it",

@@ -22,11 +22,12 @@ from pool.policy.negotiation.preemption import Preemption
 from pool.policy.negotiation.rooms import Rooms
 from pool.policy.priorities.groups import lineage
 from pool.policy.why import crowd
-from pool.policy.why.findings import Busy, Cycle, Demand, Finding, Limit, Quota, Turn, to_wire
+from pool.policy.why.findings import Busy, Cycle, Demand, Finding, Limit, Quota, Silent, Turn, to_wire
 from pool.policy.why.job import Census, examine, shares
 from pool.policy.why.machine import Wish, demand
 from pool.policy.why.outlook import ages, outlook
 from pool.policy.why.rejections import said
+from pool.policy.why.words import ago
 from pool.roles.negotiator.holdings import grouped, parted
 from pool.roles.pieces import in_pieces
 
@@ -38,6 +39,7 @@ MOST_WAITING = 32
 MOST_TAKERS = 100
 #: Users named who are served first.
 NAMED = 3
+TOO_SMALL = "it is too small by itself"
 MAY_BE_TAKEN = "may be taken for it in the next negotiation"
 
 
@@ -47,6 +49,7 @@ class Known:
 
     Attributes:
         terms: those of the next cycle, as far as they are settled before it.
+        deaf: since when the collector cannot be heard (wall seconds); None while it can.
         when, requests, outcome: the last cycle; `when` is 0 before the first.
         interval: seconds between two cycles at most.
         typical: of `Lengths`.
@@ -55,6 +58,7 @@ class Known:
 
     picture: Picture
     terms: Terms
+    deaf: float | None
     when: float
     requests: Mapping[str, Sequence[Request]]
     outcome: Outcome
@@ -114,6 +118,7 @@ class Explaining:
         running = ages([census.places[place] for place in crowd.numbers(census.matching)], now)
         users, ahead = len({*known.requests, submitter}), _count(request, "ahead")
         found.append(outlook(found, running, known.typical, ahead, users, known.interval))
+        found += _deafness(known, now)
         return {"findings": to_wire(found), "time": now}
 
     async def machine(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -141,16 +146,24 @@ def _kept(finding: Finding, census: Census, known: Known, submitter: str, ad: Cl
     if not isinstance(finding, Busy):
         return finding
     picture = known.picture
-    names = []
-    for place in (census.places[number] for number in crowd.numbers(census.matching)):
-        names += [crowd.text(slot, "Name") or place.name for slot in place.serves()]
-    busy = picture.set_of(names)
+    busy = picture.set_of(census.serving)
     preemption = Preemption(picture, Rooms(picture, now), known.terms, now)
-    kept = preemption.kept(submitter, Pair(ad, now), busy)
+    # Whoever asks may have made the ad up: what it says in expressions is not evaluated for all machines at once.
+    plain = ClassAd({name: held for _, name, held in ad.all() if isinstance(held, (bool, int, float, str))})
+    kept = preemption.kept(submitter, Pair(plain, now), busy)
     counted = {str(why): bits.bit_count() for why, bits in kept.items()}
+    if census.too_small:
+        counted[TOO_SMALL] = census.too_small
     if left := busy.bit_count() - sum(counted.values()):
         counted[MAY_BE_TAKEN] = left
     return replace(finding, kept=shares(counted))
+
+
+def _deafness(known: Known, now: float) -> list[Finding]:
+    if known.deaf is None:
+        return []
+    why = f"the negotiator has not heard it for {ago(now - known.deaf)}, and knows machines as they were then"
+    return [Silent("the collector", why)]
 
 
 def _takers(finding: Demand, fitting: Sequence[Wish], known: Known, slot: str, now: float) -> Demand:

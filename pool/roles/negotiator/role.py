@@ -61,6 +61,7 @@ class Negotiator(Role):
         self._matched = 0
         self._last: tuple[float, dict[str, list[Request]], Outcome] = (0.0, {}, Outcome())
         self._looking = asyncio.Lock()
+        self._deaf: float | None = self.outside.wall()
         self._explaining = Explaining(self.known, self.outside, self._looking)
         self.spawn(self._watch(), "watch")
         self.spawn(self._cycle_when_due(), "cycles")
@@ -149,6 +150,7 @@ class Negotiator(Role):
         return Known(
             market.picture,
             self._terms(requests),
+            self._deaf,
             when,
             requests,
             outcome,
@@ -168,11 +170,12 @@ class Negotiator(Role):
                 stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter"], "private": True})
                 self.market.begin_anew()
                 async for items in stream:
-                    retry = FIRST_RETRY
+                    retry, self._deaf = FIRST_RETRY, None
                     for kind, name, ad, private in items:
                         self.market.learn(kind, name, ad, private)
             except TROUBLE as error:
                 self.log.info("the collector is out of reach", extra={"error": str(error)})
+            self._deaf = self.outside.wall() if self._deaf is None else self._deaf
             await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
 

@@ -135,7 +135,7 @@ def test_a_job_that_waits_for_others_to_end() -> None:
         (
             [QUEUED, Silent("the negotiator", "gone")],
             Standing.BLIND,
-            "12.3 waits for 3 min: why, only the matchmaker could say, and it cannot be asked",
+            "12.3 waits for 3 min: nobody who knows why can be asked",
         ),
         ([QUEUED], Standing.UNKNOWN, "12.3 waits for 3 min: nobody knows why"),
     ],
