@@ -27,6 +27,14 @@ async def test_a_program_runs_to_its_end(keepers: NativeKeepers, scratch: Path) 
     assert end.max_rss > 0
 
 
+async def test_a_job_does_not_push_in_when_it_wakes_up(keepers: NativeKeepers, scratch: Path) -> None:
+    """Its scheduling policy, the 41st word there, is that of batch work unless the node has another than the usual."""
+    await to_end(keepers, shell(scratch, "cut -d' ' -f41 /proc/self/stat"))
+    own = os.sched_getscheduler(0)
+    expected = os.SCHED_BATCH if own == os.SCHED_OTHER else own
+    assert int((scratch / "out").read_text()) == expected
+
+
 async def test_a_signal_that_ends_it_is_told(keepers: NativeKeepers, scratch: Path) -> None:
     end = await to_end(keepers, shell(scratch, "kill -SEGV $$", core=0))
     assert (end.code, end.signal, end.core, end.cause) == (None, signal.SIGSEGV, False, "signal")
