@@ -99,10 +99,16 @@ static bool born_inside(void)
     return pid > 0;
 }
 
+/* Whether the cgroups of the cells can be given a controller. */
+static bool pass_on(const char *controller)
+{
+    put(above, "cgroup.subtree_control", controller); /* refused if the node's cgroup has it passed on, or cannot */
+    return put(base, "cgroup.subtree_control", controller) == 0;
+}
+
 uint32_t group_open(void)
 {
     struct stat st;
-    char text[512];
     if (fstat(DIRECTORY, &st) < 0 || (above = own_cgroup()) < 0)
         return 0;
     snprintf(base_name, sizeof base_name, "poolnode-%llx-%llx", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
@@ -116,10 +122,8 @@ uint32_t group_open(void)
         errno = err;
         return 0;
     }
-    put(above, "cgroup.subtree_control", "+memory");
-    bool memory = get(base, "cgroup.controllers", text, sizeof text) && strstr(text, "memory") &&
-                  put(base, "cgroup.subtree_control", "+memory") == 0;
-    return memory ? ABLE_GROUP | ABLE_MEMORY : ABLE_GROUP;
+    pass_on("+cpu");
+    return ABLE_GROUP | (pass_on("+memory") ? ABLE_MEMORY : 0) | (pass_on("+pids") ? ABLE_COUNT : 0);
 }
 
 void group_close(void)
@@ -163,16 +167,30 @@ int group_fresh(uint32_t cell, int group)
     return group_leaf(cell);
 }
 
-/* True when the kernel watches the limit. */
-bool group_limit(int group, uint64_t memory)
+static int put_limit(int group, const char *file, uint64_t value)
 {
     char text[32] = "max";
-    if (group < 0 || !(settings.able & ABLE_MEMORY))
+    if (value != UNLIMITED)
+        snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+    return put(group, file, text);
+}
+
+/* The limits of a job, and back to none for the next one that has none. Of the processors it is a share of what others
+ * want at the same time: a job may use what is idle. */
+bool group_limit(int group, const struct start *s)
+{
+    if (group < 0)
         return false;
-    if (memory != UNLIMITED)
-        snprintf(text, sizeof text, "%llu", (unsigned long long)memory);
+    if (settings.able & ABLE_COUNT)
+        put_limit(group, "pids.max", s->processes);
+    uint64_t cpus = s->cpus == UNLIMITED ? 1 : s->cpus < 1 ? 1 : s->cpus > 100 ? 100 : s->cpus;
+    if (settings.able & (ABLE_COUNT | ABLE_MEMORY))
+        put_limit(group, "cpu.weight", cpus * 100); /* no such file without the controller */
+    if (!(settings.able & ABLE_MEMORY))
+        return false;
     put(group, "memory.oom.group", "1");
-    return put(group, "memory.max", text) == 0;
+    put_limit(group, "memory.swap.max", s->memory == UNLIMITED ? UNLIMITED : 0);
+    return put_limit(group, "memory.max", s->memory) == 0;
 }
 
 /* How often the kernel has killed in it for want of memory. */

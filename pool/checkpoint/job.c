@@ -35,6 +35,9 @@ static int limits(const struct start *s, struct failure *f)
     if (limit(RLIMIT_CPU, s->cpu, "cpu", f) || limit(RLIMIT_CORE, s->core, "core", f) ||
         limit(RLIMIT_FSIZE, s->fsize, "fsize", f) || limit(RLIMIT_NOFILE, s->nofile, "nofile", f))
         return -1;
+    /* The kernel counts a user's processes, not a job's: where the user is the node's own, the cgroup alone limits. */
+    if (s->uid != geteuid() && limit(RLIMIT_NPROC, s->processes, "processes", f))
+        return -1;
     errno = 0;
     if (s->nice && setpriority(PRIO_PROCESS, 0, s->nice) < 0)
         return fail(f, "setpriority", "nice");

@@ -140,7 +140,7 @@ static void begin(void)
     k.memory_check = s->memory == UNLIMITED ? NEVER : k.began_us + MEMORY_EVERY_US;
     k.grace_end = k.kill_again = NEVER;
     k.memory_kills = group_memory_kills(me.group);
-    if (group_limit(me.group, s->memory))
+    if (group_limit(me.group, s))
         k.memory_check = NEVER;
     k.first = job_start(&me.job, me.group, &k.pipe, &f);
     if (k.first < 0)

@@ -23,7 +23,7 @@ struct job {
     const struct start *start;
     const uint32_t *groups;
     char *id, *program, *cwd, *in, *out, *errors, *scratch;
-    char **hide, **argv, **envp;
+    char **hide, **devices, **argv, **envp;
 };
 
 struct settings { /* of one nursery */
@@ -68,6 +68,7 @@ int space_drop(const struct job *job, struct failure *f);    /* in the job: user
 int root_build(struct failure *f); /* makes the tree of isolation `full` at ROOT and ROOT_RW */
 int make_path(int at, const char *path, bool last, struct failure *f);
 bool below(const char *path, const char *directory);
+bool is_accelerator(const char *path);
 
 /* job.c */
 pid_t job_start(const struct job *job, int group, int *pipe_end, struct failure *f);
@@ -84,12 +85,12 @@ void tree_usage(struct report *r);     /* adds times, memory, processes of the l
 void tree_sweep(const pid_t *known, size_t count); /* nursery: kills orphans that are nobody's keeper */
 
 /* group.c */
-uint32_t group_open(void); /* which of ABLE_GROUP and ABLE_MEMORY; errno when none */
+uint32_t group_open(void); /* which of ABLE_GROUP, ABLE_MEMORY and ABLE_COUNT; errno when none */
 void group_close(void);
 int group_leaf(uint32_t cell); /* a directory descriptor, or -1 */
 int group_fresh(uint32_t cell, int group);
 pid_t group_fork(int group);
-bool group_limit(int group, uint64_t memory);
+bool group_limit(int group, const struct start *s); /* true when the kernel watches the memory */
 uint64_t group_memory_kills(int group);
 bool group_kill(int group);
 bool group_freeze(int group, bool still);

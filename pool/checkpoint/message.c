@@ -40,7 +40,7 @@ int take_apart(struct job *job, void *message, size_t size, struct failure *f)
     char *end = (char *)message + size, *at = (char *)(s + 1);
     size_t room = (size_t)(end - at);
     if (s->groups > 65536 || s->groups * sizeof(uint32_t) > room || s->argc > room || s->envc > room || s->hides > room ||
-        !s->argc)
+        s->devices > room || !s->argc)
         return malformed(f);
     job->start = s;
     job->groups = (const uint32_t *)(const void *)at;
@@ -50,12 +50,14 @@ int take_apart(struct job *job, void *message, size_t size, struct failure *f)
         return malformed(f);
     job->id = fixed[0], job->program = fixed[2], job->cwd = fixed[3], job->in = fixed[4]; /* fixed[1]: the claim */
     job->out = fixed[5], job->errors = fixed[6], job->scratch = fixed[7];
-    job->hide = malloc(((size_t)s->hides + s->argc + s->envc + 3) * sizeof(char *));
+    job->hide = malloc(((size_t)s->hides + s->devices + s->argc + s->envc + 4) * sizeof(char *));
     if (!job->hide)
         return fail(f, "malloc", "arguments");
-    job->argv = job->hide + s->hides + 1;
+    job->devices = job->hide + s->hides + 1;
+    job->argv = job->devices + s->devices + 1;
     job->envp = job->argv + s->argc + 1;
-    if (!strings(job->hide, s->hides, &at, end) || !strings(job->argv, s->argc, &at, end) || !strings(job->envp, s->envc, &at, end))
+    if (!strings(job->hide, s->hides, &at, end) || !strings(job->devices, s->devices, &at, end) ||
+        !strings(job->argv, s->argc, &at, end) || !strings(job->envp, s->envc, &at, end))
         return malformed(f);
     return 0;
 }

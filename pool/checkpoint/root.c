@@ -4,6 +4,7 @@
  * directory, /tmp and /proc (space.c). Copying a namespace of some twenty mounts is cheaper than building it.
  * Not shown: homes, /root, /srv, /mnt, /media, /var and /run but for what name resolution needs. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
@@ -27,11 +28,10 @@ static const char *const shown[] = {
     "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/var/lib/texmf", "/var/cache/fontconfig",
 };
 static const char *const devices[] = {
-    "/dev/null",    "/dev/zero",       "/dev/full", "/dev/random", "/dev/urandom",         "/dev/tty",
-    "/dev/nvidia0", "/dev/nvidia1",    "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia4",     "/dev/nvidia5",
-    "/dev/nvidia6", "/dev/nvidia7",    "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset",
-    "/dev/dri",     "/dev/kfd",
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
 };
+/* Where accelerators are looked for. A job sees those that its slot was assigned: here only places for them are made. */
+static const char *const accelerators[][2] = {{"/dev", "nvidia"}, {"/dev", "kfd"}, {"/dev/dri", "renderD"}};
 static const char *const links[][2] = {
     {"/proc/self/fd", "dev/fd"},    {"fd/0", "dev/stdin"}, {"fd/1", "dev/stdout"},     {"fd/2", "dev/stderr"},
     {"pts/ptmx", "dev/ptmx"},       {"/tmp", "dev/shm"},   {"/tmp", "var/tmp"},        {"/run", "var/run"},
@@ -101,6 +101,36 @@ static int show(const char *path, uint64_t attributes, struct failure *f)
     return lock_down(target, attributes) < 0 ? fail(f, "mount_setattr", path) : 0;
 }
 
+bool is_accelerator(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    for (size_t i = 0; name && i < sizeof accelerators / sizeof *accelerators; i++) {
+        const char *directory = accelerators[i][0], *prefix = accelerators[i][1];
+        if (strncmp(path, directory, strlen(directory)) == 0 && path + strlen(directory) == name &&
+            strncmp(name + 1, prefix, strlen(prefix)) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int places_for(const char *directory, const char *prefix, struct failure *f)
+{
+    char target[512];
+    DIR *all = opendir(directory);
+    struct dirent *e;
+    int done = 0;
+    while (all && done == 0 && (e = readdir(all))) {
+        if (strncmp(e->d_name, prefix, strlen(prefix)) != 0 || e->d_type != DT_CHR)
+            continue;
+        snprintf(target, sizeof target, ".%s/%.250s", directory, e->d_name);
+        if (make_path(AT_FDCWD, target + 1, false, f) || touch(target) < 0)
+            done = fail(f, "create", target);
+    }
+    if (all)
+        closedir(all);
+    return done;
+}
+
 static int fill(struct failure *f)
 {
     const uint64_t quiet = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
@@ -119,6 +149,9 @@ static int fill(struct failure *f)
             return -1;
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
         if (show(devices[i], MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, f))
+            return -1;
+    for (size_t i = 0; i < sizeof accelerators / sizeof *accelerators; i++)
+        if (places_for(accelerators[i][0], accelerators[i][1], f))
             return -1;
     /* A job's own /proc is mounted over the host's: in a user namespace the kernel allows a new one only where one that
      * hides nothing is in sight already (mount_too_revealing in fs/namespace.c). */

@@ -293,14 +293,42 @@ static int tmp_with_shown(const struct job *job, struct failure *f)
     return 0;
 }
 
+/* The accelerators of the job's slot, taken from the host's /dev; one that has gone meanwhile is not there. */
+static int take_devices(const struct job *job, int trees[], struct failure *f)
+{
+    for (uint32_t i = 0; i < job->start->devices; i++) {
+        struct stat st;
+        trees[i] = -2;
+        if (!is_accelerator(job->devices[i]) || lstat(job->devices[i], &st) < 0 || !S_ISCHR(st.st_mode))
+            continue;
+        if ((trees[i] = take(job->devices[i], f)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int put_devices(const struct job *job, int trees[], struct failure *f)
+{
+    for (uint32_t i = 0; i < job->start->devices; i++)
+        if (trees[i] >= 0 && access(job->devices[i], F_OK) == 0 && put(trees[i], job->devices[i], f))
+            return -1;
+    return 0;
+}
+
 static int enter_full(const struct job *job, struct failure *f)
 {
-    int tree = -1;
+    int tree = -1, devices[64];
+    if (job->start->devices > sizeof devices / sizeof *devices) {
+        errno = E2BIG;
+        return fail(f, "devices", "");
+    }
+    if (take_devices(job, devices, f))
+        return -1;
     if (*job->scratch && (tree = take(job->scratch, f)) < 0)
         return -1;
     if (setns(ROOT, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0)
         return fail(f, "setns", "the file tree of full isolation");
-    if (tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
+    if (put_devices(job, devices, f) || tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
         return -1;
     return tree < 0 ? 0 : place_scratch(tree, job->scratch, f);
 }

@@ -57,7 +57,8 @@ enum ability {
     ABLE_GROUP = 128, /* a cgroup (v2) for each job */
     ABLE_MEMORY = 256, /* ... that also limits memory */
     ABLE_NETWORK = 512, /* a network namespace for a job that is to have no network */
-    ABLE_FILTER = 1024  /* a system-call filter */
+    ABLE_FILTER = 1024, /* a system-call filter */
+    ABLE_COUNT = 2048   /* a cgroup that limits the number of processes */
 };
 
 enum flag {
@@ -84,14 +85,15 @@ struct head {
 
 /* After it: uint32_t groups[groups], then these strings, each ended by a NUL:
  * id, claim, program, cwd, stdin, stdout, stderr, scratch, then `hides` times a directory that the job may not look into,
- * argc times an argument, envc times NAME=value. */
+ * `devices` times a device that a job of `full` sees beside the harmless ones, argc times an argument, envc times NAME=value. */
 struct start {
     struct head head;
     uint32_t uid, gid, groups, argc, envc;
     int32_t nice;
-    uint32_t flags, soft_signal, hides, unused;
+    uint32_t flags, soft_signal, hides, devices;
     uint64_t lease_us, grace_us;                 /* lease 0: none */
     uint64_t memory, cpu, core, fsize, nofile;   /* UNLIMITED: as the node has it */
+    uint64_t processes, cpus;                    /* at most so many at a time; its share of the processors, UNLIMITED: none */
 };
 
 struct control {
@@ -125,7 +127,7 @@ struct cell {
 };
 
 _Static_assert(sizeof(struct head) == 24, "head");
-_Static_assert(sizeof(struct start) == 120, "start");
+_Static_assert(sizeof(struct start) == 136, "start");
 _Static_assert(sizeof(struct control) == 40, "control");
 _Static_assert(sizeof(struct report) == 144 + TEXT, "report");
 _Static_assert(sizeof(struct cell) == 48, "cell");

@@ -138,6 +138,12 @@ _STARTD = (
         "for jobs with a file tree of their own or as another user: filtered; namespaces lets them make those; all",
     ),
     _choice("JOB_NETWORK", "host", ("host", "none"), "jobs' network: this machine's, or only a loopback of their own"),
+    _count(
+        "JOB_PROCESSES",
+        "16384",
+        "",
+        "processes and threads that one job may have at a time; 0 for any number. Needs cgroups, or another user",
+    ),
     _text(
         "SHOW_PATHS",
         "",

@@ -22,7 +22,7 @@ CELL_SPEC, CELL_REPORT = 4096, 64
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
 
 _HEAD = struct.Struct("=IHHQII")
-_START = struct.Struct("=IHHQII5IiIIII7Q")
+_START = struct.Struct("=IHHQII5IiIIII9Q")
 _CONTROL = struct.Struct("=IHHQIIQQ")
 _REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
 _CELL = struct.Struct("=IIIiQQQII")
@@ -66,6 +66,7 @@ class Able(IntFlag):
     MEMORY = 256
     NETWORK = 512
     FILTER = 1024
+    COUNT = 2048
 
 
 class Flag(IntFlag):
@@ -137,6 +138,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int) -> bytes:
         spec.stderr,
         spec.scratch,
         *spec.hidden,
+        *spec.devices,
         *spec.argv,
     ]
     strings += [f"{name}={value}" for name, value in spec.env.items()]
@@ -164,7 +166,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int) -> bytes:
         flags,
         spec.soft_signal,
         len(spec.hidden),
-        0,
+        len(spec.devices),
         int(spec.lease_seconds * 1e6),
         int(spec.grace * 1e6),
         _limit(spec.memory),
@@ -172,6 +174,8 @@ def pack_start(spec: KeeperSpec, number: int, cell: int) -> bytes:
         _limit(spec.core),
         _limit(spec.fsize),
         _limit(spec.nofile),
+        _limit(spec.processes),
+        _limit(spec.cpus),
     )
     return b"".join((head, struct.pack(f"={len(groups)}I", *groups), text, b"\0"))
 
@@ -200,23 +204,25 @@ def unpack_start(data: bytes) -> KeeperSpec:
         flags,
         soft,
         nhidden,
-        _,
+        ndevices,
         *numbers,
     ) = _START.unpack_from(data)
     if (magic, version, verb) != (MAGIC, VERSION, _START_VERB) or size > len(data):
         raise ValueError("not a start message of this version")
     groups = struct.unpack_from(f"={ngroups}I", data, _START.size)
     strings = data[_START.size + 4 * ngroups : size].decode("utf-8", "surrogateescape").split("\0")[:-1]
-    if len(strings) != _STRING_COUNT + nhidden + argc + envc:
+    if len(strings) != _STRING_COUNT + nhidden + ndevices + argc + envc:
         raise ValueError("strings are missing")
     id, claim, program, cwd, stdin, stdout, stderr, scratch = strings[:_STRING_COUNT]
-    rest = strings[_STRING_COUNT:]
+    hidden = strings[_STRING_COUNT : _STRING_COUNT + nhidden]
+    devices = strings[_STRING_COUNT + nhidden : _STRING_COUNT + nhidden + ndevices]
+    rest = strings[_STRING_COUNT + nhidden + ndevices :]
     lease, grace, *limits = numbers
-    memory, cpu, core, fsize, nofile = (None if value == UNLIMITED else value for value in limits)
+    memory, cpu, core, fsize, nofile, processes, cpus = (None if value == UNLIMITED else value for value in limits)
     return KeeperSpec(
         id=id,
-        argv=tuple(rest[nhidden : nhidden + argc]),
-        env={name: value for name, _, value in (entry.partition("=") for entry in rest[nhidden + argc :])},
+        argv=tuple(rest[:argc]),
+        env={name: value for name, _, value in (entry.partition("=") for entry in rest[argc:])},
         cwd=cwd,
         uid=uid,
         gid=gid,
@@ -227,7 +233,10 @@ def unpack_start(data: bytes) -> KeeperSpec:
         groups=groups if flags & Flag.GROUPS else None,
         scratch=scratch,
         isolation="full" if flags & Flag.FULL else "shared",
-        hidden=tuple(rest[:nhidden]),
+        hidden=tuple(hidden),
+        devices=tuple(devices),
+        processes=processes,
+        cpus=cpus,
         private_tmp=bool(flags & Flag.PRIVATE_TMP),
         filter="nested" if flags & Flag.NESTED else "plain" if flags & Flag.FILTER else "",
         network="none" if flags & Flag.NO_NETWORK else "host",
@@ -461,4 +470,4 @@ def abilities_of(report: Report) -> Abilities:
     )
 
 
-assert (_REPORT.size, _START.size, _CELL.size) == (144, 120, 48)
+assert (_REPORT.size, _START.size, _CELL.size) == (144, 136, 48)

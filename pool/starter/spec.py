@@ -71,12 +71,14 @@ class KeeperSpec:
             but for `hidden`. Both have process numbers, /proc and System V objects of their own where the
             machine allows it.
         hidden: host directories it may not look into (the node's state).
+        devices: accelerators that it sees in 'full' (/dev/nvidia0); no others.
         private_tmp: a /tmp of its own in 'shared' too.
         filter: '' lets it make every system call; 'plain' refuses those that no job needs; 'nested' the same but for
             those that make namespaces.
         network: 'host', or 'none' for a loopback of its own only.
         memory: bytes the whole job may use. cpu: seconds for each process. core, fsize: bytes.
             nofile: descriptors. None leaves what the node has.
+        processes: at most so many processes and threads at a time. cpus: its share when processors are short.
         lease_seconds: it is killed when not renewed for so long, the node alive or not; 0 for no lease.
         nice: added to the node's niceness.
         soft_signal, grace: what `vacate` sends first, and seconds until everything is killed.
@@ -98,6 +100,7 @@ class KeeperSpec:
     scratch: str = ""
     isolation: str = "full"
     hidden: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     private_tmp: bool = False
     filter: str = ""
     network: str = "host"
@@ -106,6 +109,8 @@ class KeeperSpec:
     core: int | None = None
     fsize: int | None = None
     nofile: int | None = None
+    processes: int | None = None
+    cpus: int | None = None
     lease_seconds: float = 0.0
     nice: int = 0
     soft_signal: int = 15

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.activation import NOTHING, Activation, Mode
-from pool.starter import scratch, staging
+from pool.starter import devices, scratch, staging
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.spec import EndReport, KeeperSpec, StartFailed
 
@@ -66,7 +66,8 @@ class Place:
         scratch: the job's own directory: one for each slot, empty when a job begins, gone with the claim.
         empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
             a directory that has not changed since needs no look.
-        system_calls, network: JOB_SYSTEM_CALLS and JOB_NETWORK.
+        system_calls, network, processes: JOB_SYSTEM_CALLS, JOB_NETWORK and JOB_PROCESSES.
+        gpus: the slot's; None on a machine that has none. devices: their files.
     """
 
     slot: str
@@ -77,6 +78,9 @@ class Place:
     hidden: tuple[str, ...] = ()
     system_calls: str = "filtered"
     network: str = "host"
+    processes: int | None = None
+    gpus: tuple[str, ...] | None = None
+    devices: tuple[str, ...] = ()
     empty: int | None = None
     scratch: Path = field(init=False)
 
@@ -289,6 +293,8 @@ class Starter:
             "_CONDOR_SLOT": place.slot,
             "POOLNODE_JOB": activation.name,
         }
+        if place.gpus is not None:
+            env |= devices.variables(place.gpus, own_files=transfer)
         return KeeperSpec(
             id=self.id,
             argv=(program, *activation.argv[1:]),
@@ -309,6 +315,9 @@ class Starter:
             soft_signal=activation.soft_signal,
             grace=activation.grace,
             hidden=place.hidden,
+            devices=place.devices if transfer else (),
+            processes=place.processes,
+            cpus=place.cpus,
             filter=FILTERS[place.system_calls] if transfer or account.switch else "",
             network=place.network if activation.network else "none",
             claim=claim,

@@ -40,6 +40,7 @@ def kind_of(spec: KeeperSpec) -> Key | None:
         spec.groups,
         spec.isolation,
         spec.hidden,
+        spec.devices,
         spec.private_tmp,
         spec.network,
         spec.memory if own_tmp else None,  # it limits /tmp

@@ -17,6 +17,7 @@ from pool.jobs.lastlines import start_of
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SUSPENDED
 from pool.roles.startd.slots import Claim, Slot
+from pool.starter import devices
 from pool.starter.accounts import NoAccount, account_for
 from pool.starter.keeper import Keeper
 from pool.starter.spec import EndReport
@@ -448,6 +449,9 @@ class Running:
                 hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
                 system_calls=startd.settings.text("JOB_SYSTEM_CALLS"),
                 network=startd.settings.text("JOB_NETWORK"),
+                processes=int(startd.settings.number("JOB_PROCESSES")) or None,
+                gpus=self.slot.gpus if startd.machine.get("GPUs") else None,
+                devices=devices.files(self.slot.gpus),
             )
         place: Place = claim.place
         return place
