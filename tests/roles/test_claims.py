@@ -141,3 +141,21 @@ def test_a_claim_that_is_over_is_forgotten() -> None:
             pool.sound()
 
     run_virtual(work())
+
+
+def test_an_evicted_job_is_matched_again_at_once() -> None:
+    """Its machine is free before the negotiator knows that the job is idle; the next regular cycle is far."""
+
+    async def work() -> None:
+        async with SimPool(37, settings={**QUICK, "NEGOTIATION_INTERVAL": "600"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(100.0))
+            await pool.submit("head")
+            await pool.until(lambda: bool(pool.witness.running), within=60, step=0.001)
+            await asyncio.sleep(0.05)  # its start is what was advertised last
+            startd = pool.role("m1", "startd")
+            await startd.evict(startd.slots["slot1"], True)
+            await pool.until(lambda: len(pool.witness.starts) == 2, within=2)
+            pool.sound()
+
+    run_virtual(work())

@@ -323,11 +323,12 @@ class Placement:
         await self.ledger.commit(*steps)
         if (job.status.final or job.status is HELD) and job.get("JobNotification"):
             self._finished(job.wire())
-        self.changed(claim.owner, False)
+        idle_again = any(step.status == IDLE for step in steps)
+        self.changed(claim.owner, idle_again and start is None)
         if start is not None:
             claim.going = True
             return {"next": self.order(claim), "keep": True}
-        if any(step.status == IDLE for step in steps):
+        if idle_again:
             self.spawn(self.use(claim), "use")
         elif not released:
             self._keep_idle(claim)
