@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -66,5 +68,62 @@ def test_every_end_has_the_notices_content_whether_it_is_wished_or_not() -> None
             assert "leverage" in by_itself
             assert removed["cause"] == "was removed: by alice"
             pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_log_tells_each_event_once_whenever_the_schedd_dies(tmp_path: Path) -> None:
+    """Killed before what is durable has been written into the log, and after: nothing is missing, nothing twice."""
+
+    async def work() -> None:
+        log = tmp_path / "job.log"
+        async with SimPool(3, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(2.0))
+            reporting = pool.role("head", "schedd").reporting
+            await pool.submit("head", count=2, ad={"UserLog": str(log)})
+            await pool.until(lambda: log.exists() and log.read_text().count("\n001 (") == 1, within=60)
+            reporting._wake.set = lambda: None  # from here on it dies before it writes anything
+            await pool.until(lambda: pool.queued("head") == 0, within=60)
+            before = log.read_text()
+            assert "\n005 (" not in before
+            await pool.kill("head")
+            await pool.restart("head")
+            await pool.until(lambda: log.read_text().count("\n005 (") == 2, within=60)
+            assert log.read_text().startswith(before)
+            for _ in range(2):
+                await pool.kill("head")
+                await pool.restart("head")
+                await asyncio.sleep(20)
+            text = log.read_text()
+            assert [text.count(f"{code} (001.00{proc}") for code in ("000", "001", "005") for proc in (0, 1)] == [1] * 6
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_job_is_always_in_the_queue_or_in_the_history() -> None:
+    """While its end is being made durable it is still listed."""
+
+    async def work() -> None:
+        async with SimPool(4, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            cluster = await pool.submit("head", count=3)
+            ledger = pool.role("head", "schedd").ledger
+            go, real = asyncio.Event(), ledger.store.write
+
+            async def slowly(*changes: Any, **how: Any) -> Any:
+                await go.wait()
+                return await real(*changes, **how)
+
+            ledger.store.write = slowly
+            removing = asyncio.create_task(pool.act("head", "alice", action="remove", ids=[[cluster, 1]]))
+            await pool.until(lambda: pool.queued("head") == 2, within=10)
+            async with asking(pool) as user:
+                for chosen in ({}, {"ids": [(cluster,)]}, {"owner": "alice"}):
+                    assert sorted(ad.value("ProcId") for ad in await user.jobs(**chosen)) == [0, 1, 2]
+                go.set()
+                await removing
+                assert sorted(ad.value("ProcId") for ad in await user.jobs()) == [0, 2]
 
     run_virtual(work())

@@ -20,7 +20,7 @@ from pool.jobs.states import Happening, JobStatus, move
 from pool.outside import Outside
 from pool.policy.exits import stays
 from pool.policy.packed import pack, unpack
-from pool.policy.queue import HELD, IDLE, Cluster, Job, Queue, Wire
+from pool.policy.queue import HELD, IDLE, Cluster, Job, JobId, Queue, Wire
 from pool.store import (
     WHOLE_CLUSTER,
     AddEvent,
@@ -68,6 +68,10 @@ class Ledger:
         self.next_cluster = 1
         self.last_event = 0
         self.meta: dict[str, bytes] = {}
+        #: Jobs that left the queue with the events that listeners are being told.
+        self.gone: dict[JobId, Job] = {}
+        #: Jobs that are no longer in the queue, and not for certain in the history yet: listings show them.
+        self.leaving: dict[JobId, Job] = {}
         self._outside = outside
         self._log = log
         self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
@@ -205,9 +209,16 @@ class Ledger:
             made += [AddEvent(*step.job.id, str(step.event), when, pack(step.data)) for step, when in events]
             return made
 
-        results = await self._write(changes)
+        for job, _, _ in ended:
+            self.leaving[job.id] = job
+        try:
+            results = await self._write(changes)
+        finally:
+            for job, _, _ in ended:
+                del self.leaving[job.id]
         if events:
             numbers = results[len(results) - len(events) :]
+            self.gone = {job.id: job for job, _, _ in ended}
             self._publish(
                 [
                     JobEvent(number, *step.job.id, _kind(step), when, step.data)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
@@ -121,9 +122,11 @@ class Listings:
 
     def _select(self, params: dict[str, Any]) -> Iterable[Job]:
         ids, owner = params.get("ids"), params.get("owner")
+        leaving = list(self._ledger.leaving.values())
         if ids:
             jobs: list[Job] = []
             for one in ids:
+                jobs += (job for job in leaving if job.id[: len(one)] == tuple(one))
                 cluster = self._queue.clusters.get(int(one[0]))
                 if cluster is None:
                     continue
@@ -133,8 +136,8 @@ class Listings:
                     jobs.append(cluster.jobs[int(one[1])])
             return jobs
         if owner:
-            return (job for job in self._queue.jobs() if job.cluster.owner == owner)
-        return self._queue.jobs()
+            return (job for job in chain(leaving, self._queue.jobs()) if job.cluster.owner == owner)
+        return chain(leaving, self._queue.jobs())
 
     # -- events ------------------------------------------------------------------------------------------
 

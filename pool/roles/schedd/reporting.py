@@ -19,7 +19,11 @@ from pool.jobs.userlog import render
 from pool.policy.queue import Cluster, Wire
 from pool.roles.base import Surroundings
 from pool.roles.schedd.ledger import Ledger
-from pool.store import WHOLE_CLUSTER
+from pool.roles.schedd.relogging import LOGGED, missing, target_of
+from pool.store import WHOLE_CLUSTER, SetMeta
+
+#: Seconds between two notes in the store of how far the users' logs are; it goes along with another write.
+NOTE_EVERY = 5.0
 
 
 class Reporting:
@@ -36,9 +40,13 @@ class Reporting:
         self._paths: dict[tuple[int, int], tuple[str, str] | None] = {}
         self._idle = asyncio.Event()
         self._idle.set()
+        self._heard = self._known = 0
+        self._noted_at = 0.0
 
     def begin(self) -> None:
         """Listen to the ledger from now on."""
+        self._heard = self._ledger.last_event
+        self._known = int(self._ledger.meta.get(LOGGED, b"0"))
         self._ledger.listen(self._hear)
 
     def finished(self, ad: Wire) -> None:
@@ -47,12 +55,36 @@ class Reporting:
         self._wake.set()
 
     async def run(self) -> None:
+        await self._catch_up(self._known, self._heard)
         while True:
             await self._wake.wait()
             self._idle.clear()
             self._wake.clear()
             await self.flush()
             self._idle.set()
+            if asyncio.get_running_loop().time() > self._noted_at + NOTE_EVERY:
+                await self._note()
+
+    async def _catch_up(self, since: int, until: int) -> None:
+        """Write what an earlier run of this schedd left out as it died, before anything that happens now."""
+        files, host = self._given.files, self._given.node
+        lacking = await missing(self._ledger, files, host, since, until) if since < until else {}
+        self._waiting = {
+            target: lacking.get(target, []) + self._waiting.get(target, [])
+            for target in (*lacking, *(target for target in self._waiting if target not in lacking))
+        }
+        await self.flush()
+        await self._note()
+
+    async def _note(self) -> None:
+        """Keep in the store how far the users' logs are."""
+        if self._waiting or self._heard == self._known:
+            return
+        self._noted_at, self._known = asyncio.get_running_loop().time(), self._heard
+        try:
+            await self._ledger.store.write(SetMeta(LOGGED, b"%d" % self._known), within=NOTE_EVERY)
+        except PoolError as error:
+            self._log.warning("how far the users' logs are was not kept", extra={"error": str(error)})
 
     async def flush(self) -> None:
         """Write and send everything that is waiting."""
@@ -70,6 +102,7 @@ class Reporting:
 
     def _hear(self, events: Sequence[JobEvent]) -> None:
         for event in events:
+            self._heard = max(self._heard, event.number or 0)
             if event.proc == WHOLE_CLUSTER:
                 cluster = self._ledger.queue.clusters.get(event.cluster)
                 if cluster is not None and self._any_log(cluster):
@@ -93,13 +126,13 @@ class Reporting:
         key = (event.cluster, proc)
         if key not in self._paths:
             job = cluster.jobs.get(proc) if cluster is not None else None
-            if cluster is None or (job is None and not cluster.wire.get("UserLog")):
+            job = job or self._ledger.gone.get(key)
+            if job is None:
                 return
-            path = job.get("UserLog") if job is not None else cluster.wire.get("UserLog")
-            if not isinstance(path, str) or not path:
+            target = target_of(job.cluster.owner, {name: job.get(name) for name in ("UserLog", "Iwd")})
+            if target is None:
                 return
-            iwd = str((job.get("Iwd") if job else cluster.wire.get("Iwd")) or "/")
-            self._paths[key] = (cluster.owner, path if path.startswith("/") else f"{iwd}/{path}")
+            self._paths[key] = target
         target = self._paths[key]
         if target is not None:
             self._waiting.setdefault(target, []).append(render(event, host=self._given.node))

@@ -1,0 +1,90 @@
+"""Users' logs after a schedd that was killed: what had become durable, and not been written into them, is written.
+
+Which events the logs have is kept in the store, now and again; from there on each event is looked for in its log,
+by its text, and appended where it is missing. So a log tells each event once, whenever the schedd dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from pool.errors import PoolError
+from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.userlog import render
+from pool.policy.packed import unpack
+from pool.policy.queue import Wire
+from pool.roles.schedd.ledger import Ledger
+from pool.shadow.files import FilesOf
+from pool.store import WHOLE_CLUSTER
+
+#: The name under which the store keeps the number of the newest event that users' logs are known to have.
+LOGGED = "logged"
+#: So much of a log's end is searched, bytes: what is missing happened just before the end.
+SEARCHED = 4 << 20
+
+Target = tuple[str, str]
+
+
+def target_of(owner: str, wire: Wire) -> Target | None:
+    """A job's log: its owner and the path; None where it has none."""
+    path = wire.get("UserLog")
+    if not isinstance(path, str) or not path:
+        return None
+    return owner, path if path.startswith("/") else f"{wire.get('Iwd') or '/'}/{path}"
+
+
+async def missing(ledger: Ledger, files: FilesOf, host: str, since: int, until: int) -> dict[Target, list[str]]:
+    """For each log the texts it lacks of the events after number `since`, up to `until`, oldest first.
+
+    Args:
+        host: this machine, as SUBMIT events name it.
+    """
+    found: dict[Target, list[str]] = {}
+    targets: dict[tuple[int, int], Target | None] = {}
+    async for event in _events(ledger, since, until):
+        key = (event.cluster, event.proc)
+        if key not in targets:
+            targets[key] = await _find(ledger, *key)
+        target = targets[key]
+        if target is not None:
+            found.setdefault(target, []).append(render(event, host=host))
+    lacking: dict[Target, list[str]] = {}
+    for target, texts in found.items():
+        end = await _end_of(files, target)
+        left = [text for text in texts if text not in end]
+        if left:
+            lacking[target] = left
+    return lacking
+
+
+async def _events(ledger: Ledger, since: int, until: int) -> AsyncIterator[JobEvent]:
+    async for rows in ledger.store.events(after=since):
+        for row in rows:
+            if row.number > until:
+                return
+            event = JobEvent(row.number, row.cluster, row.proc, EventKind(row.kind), row.time, unpack(row.data))
+            if row.proc != WHOLE_CLUSTER:
+                yield event
+                continue
+            for proc in range(int(event.data.get("count", 0))):
+                yield event.for_proc(proc)
+
+
+async def _find(ledger: Ledger, cluster: int, proc: int) -> Target | None:
+    job = ledger.queue.find(cluster, proc)
+    if job is not None:
+        return target_of(job.cluster.owner, job.wire())
+    async for rows in ledger.store.history(jobs=[(cluster, proc)], limit=1):
+        return target_of(rows[0].owner, unpack(rows[0].ad))
+    return None
+
+
+async def _end_of(files: FilesOf, target: Target) -> str:
+    owner, path = target
+    user = files(owner)
+    try:
+        size = (await user.stat(path)).size
+        pieces = [piece async for piece in user.read(path, offset=max(0, size - SEARCHED))]
+    except PoolError:
+        return ""  # it is not there yet, or cannot be read; writing will tell
+    return b"".join(pieces).decode(errors="replace")

@@ -1,0 +1,125 @@
+"""kill -9 of every kind of process at random moments of a run: no job is lost, doubled, or told twice (A3)."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.support import HEAD, Node, Nodes, asked, client, family, program, slots, token, until
+
+JOBS, KILLS, MARK = 32, 10, "killed-8642.sh"
+#: Holds a lock while it or a child of it lives: a second copy would not get it. A signal is no end for these jobs.
+TEXT = """
+exec 9> lock.$1
+flock -n 9 || echo $1 >> doubles
+echo $1 >> began
+sleep 0.$2
+echo $1 >> ended
+"""
+VICTIMS = ("head", "run", "nursery", "keeper", "job")
+LEASE = {"CLAIM_LEASE": "3"}
+
+
+class Killer:
+    """Kills what it is told to, and starts nodes again as somebody's service manager would."""
+
+    def __init__(self, nodes: Nodes, chance: random.Random, head: Node, run: Node) -> None:
+        self._nodes = nodes
+        self._chance = chance
+        self.head = head
+        self.run = run
+        self.killed: Counter[str] = Counter()
+
+    def kill(self, victim: str) -> None:
+        if victim == "head":
+            self.head.crash()
+            self.head = self._nodes.start("head", HEAD, **LEASE).ready()
+        elif victim == "run":
+            self.run.crash()
+            self.run = self._nodes.start("run", "startd", RUN_AS="node", SLOTS="4", **LEASE).ready()
+        else:
+            found = {"nursery": self._nurseries, "keeper": self._keepers, "job": jobs}[victim]()
+            if not found:
+                return
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._chance.choice(found).kill()
+        self.killed[victim] += 1
+
+    def _nurseries(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [one for one in psutil.Process(self.run.process.pid).children() if "keeper" in one.name()]
+        return []
+
+    def _keepers(self) -> list[psutil.Process]:
+        nurseries = {one.pid for one in self._nurseries()}
+        return [one for one in family() if _is(one, lambda p: "keeper" in p.name()) and one.pid not in nurseries]
+
+
+def jobs() -> list[psutil.Process]:
+    return [one for one in family() if _is(one, lambda p: any(MARK in word for word in p.cmdline()))]
+
+
+def _is(process: psutil.Process, what: Callable[[psutil.Process], bool]) -> bool:
+    try:
+        return what(process)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_nothing_is_lost_doubled_or_told_twice(nodes: Nodes, seed: int) -> None:
+    chance = random.Random(seed)
+    home = nodes.directory("home")
+    head = nodes.start("head", HEAD, **LEASE).ready()
+    run = nodes.start("run", "startd", join=await token(head, "startd"), SLOTS="4", **LEASE).ready()
+    async with client(head) as pool:
+        await slots(pool, 1)
+        cluster = await pool.submit(
+            {
+                "executable": program(home, TEXT, MARK),
+                "arguments": "$(Process) $RANDOM_INTEGER(1,4)",
+                "on_exit_remove": "ExitBySignal =!= true",
+                "log": "log",
+                "queue": JOBS,
+            },
+            iwd=str(home),
+        )
+    killer = Killer(nodes, chance, head, run)
+    # Every kind once, and the rest as chance has it; each after some more jobs have begun.
+    victims = [*VICTIMS, *chance.choices(VICTIMS, k=KILLS - len(VICTIMS))]
+    chance.shuffle(victims)
+    for victim in victims:
+        more = min(len(lines(home / "began")) + chance.randint(1, 4), JOBS)
+        await until(lambda more=more: len(lines(home / "began")) >= more, f"{more} jobs to begin (seed {seed})")
+        killer.kill(victim)
+    async with client(killer.head) as pool:
+
+        async def over() -> bool:
+            return not await pool.jobs(attributes=["ClusterId"])
+
+        await asked(over, f"the queue to be empty (seed {seed}, killed {dict(killer.killed)})")
+        history = await pool.history()
+        assert sorted(ad.value("ProcId") for ad in history) == list(range(JOBS)), "each is in the history once"
+        assert {(ad.value("JobStatus"), ad.value("ExitCode")) for ad in history} == {(4, 0)}
+        told: Counter[tuple[str, int]] = Counter()
+        async for batch in pool.events(cluster=cluster.cluster):
+            if not batch:
+                break
+            told.update((event["kind"], event["proc"]) for event in batch)
+    assert [told["TERMINATED", proc] for proc in range(JOBS)] == [1] * JOBS
+    assert sum(count for (kind, _), count in told.items() if kind in ("ABORTED", "HELD")) == 0
+    assert lines(home / "doubles") == [], "two copies ran at a time"
+    assert set(map(int, lines(home / "ended"))) == set(range(JOBS)), "each has run to its end"
+    await until(lambda: not jobs(), "nothing to be left running")
+    text = (home / "log").read_text()
+    assert [text.count(f"005 ({cluster.cluster:03d}.{proc:03d}.") for proc in range(JOBS)] == [1] * JOBS
