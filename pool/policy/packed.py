@@ -2,6 +2,9 @@
 
 msgpack of an ad's wire form. Text may hold file names that are not UTF-8 (as Python's surrogate escapes). What was
 packed is unpacked when it is needed; what was needed lately is kept unpacked, so it must not be changed.
+
+An ad that waits in memory lies there in two parts: what says which job it is, and the rest, which the jobs that one
+user submits one after the other mostly have in common. Of equal rests one is kept.
 """
 
 from __future__ import annotations
@@ -13,6 +16,15 @@ import msgpack
 
 from pool.classad import ClassAd
 
+Parts = tuple[bytes, bytes]
+
+#: Attributes that say which job it is.
+OF_ITS_OWN = frozenset(
+    {
+        *("QDate", "EnteredCurrentStatus", "JobPrio", "Cmd", "Arguments", "Args", "Environment", "Env"),
+        *("Iwd", "In", "Out", "Err", "UserLog", "TransferInput", "TransferOutput", "TransferOutputRemaps"),
+    }
+)
 _RECENT = 256
 _LARGE = 64 * 1024
 _packer = msgpack.Packer(unicode_errors="surrogateescape")
@@ -36,14 +48,26 @@ def unpack(packed: bytes) -> Any:
     return msgpack.unpackb(packed, strict_map_key=False, unicode_errors="surrogateescape")
 
 
-@lru_cache(_RECENT)
-def wire_of(packed: bytes) -> dict[str, Any]:
-    """A packed ad in wire form; not to be changed."""
-    wire: dict[str, Any] = unpack(packed)
-    return wire
+def parted(wire: dict[str, Any]) -> Parts:
+    """The two parts of an ad, packed."""
+    rest = {name: value for name, value in wire.items() if name not in OF_ITS_OWN}
+    own = {name: value for name, value in wire.items() if name in OF_ITS_OWN}
+    return _one_of_equal(pack(rest)), pack(own)
 
 
 @lru_cache(_RECENT)
-def ad_of(packed: bytes) -> ClassAd:
-    """A packed ad, to be looked at or to be the parent of another; not to be changed."""
-    return ClassAd.from_wire(wire_of(packed))
+def _one_of_equal(packed: bytes) -> bytes:
+    return packed
+
+
+@lru_cache(_RECENT)
+def wire_of(parts: Parts) -> dict[str, Any]:
+    """An ad of two parts in wire form; not to be changed."""
+    rest, own = parts
+    return {**unpack(rest), **unpack(own)}
+
+
+@lru_cache(_RECENT)
+def ad_of(parts: Parts) -> ClassAd:
+    """An ad of two parts, to be looked at or to be the parent of another; not to be changed."""
+    return ClassAd.from_wire(wire_of(parts))

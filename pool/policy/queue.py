@@ -20,7 +20,7 @@ from pool.classad import ClassAd, Expr, evaluate
 from pool.classad.names import fold
 from pool.jobs.states import JobStatus
 from pool.policy import autoclusters
-from pool.policy.packed import ad_of, pack, wire_of
+from pool.policy.packed import ad_of, pack, parted, wire_of
 
 IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HELD, JobStatus.SUSPENDED
 REMOVED, COMPLETED = JobStatus.REMOVED, JobStatus.COMPLETED
@@ -31,14 +31,14 @@ JobId = tuple[int, int]
 
 
 class Cluster:
-    """What the processes of one submit share: an ad, `packed`, that never changes after the submit."""
+    """What the processes of one submit share: an ad that never changes after the submit, kept packed."""
 
-    __slots__ = ("group", "id", "jobs", "owner", "packed", "prio", "significant")
+    __slots__ = ("_parts", "group", "id", "jobs", "owner", "prio", "significant")
 
-    def __init__(self, cluster: int, owner: str, packed: bytes) -> None:
+    def __init__(self, cluster: int, owner: str, wire: Wire) -> None:
         self.id = cluster
         self.owner = owner
-        self.packed = packed
+        self._parts = parted(wire)
         self.jobs: dict[int, Job] = {}
         self.significant: frozenset[str] | None = None
         self.group: Group | None = None
@@ -47,12 +47,12 @@ class Cluster:
     @property
     def wire(self) -> Wire:
         """The ad in wire form; not to be changed."""
-        return wire_of(self.packed)
+        return wire_of(self._parts)
 
     @property
     def ad(self) -> ClassAd:
         """The ad; not to be changed."""
-        return ad_of(self.packed)
+        return ad_of(self._parts)
 
 
 class Job:

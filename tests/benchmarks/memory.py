@@ -49,7 +49,7 @@ async def idle_jobs(effort: Effort) -> list[Row]:
             for _ in range(clusters):
                 await pool.submit({"executable": "/bin/true", "requirements": "False", "queue": 1})
             each = (await settled(node) - before) / clusters
-    rows.append(Row("idle job in the schedd, a cluster of its own", each / 1000, "kB"))
+    rows.append(Row("idle job in the schedd, a cluster of its own", each / 1000, "kB", Goal("at most", 2)))
     return rows
 
 

@@ -1,7 +1,7 @@
 """The queue in memory: order, groups, and how they follow what happens to jobs."""
 
 from pool.classad import parse_expr
-from pool.policy.packed import pack, unpack
+from pool.policy.packed import unpack
 from pool.policy.queue import HELD, IDLE, RUNNING, Cluster, Job, Queue
 
 PRIO = parse_expr("(UserPrio * 10) + Expanded - (QDate / 1000000000.0)", syntax="old")
@@ -20,7 +20,7 @@ def add(
     **ad: object,
 ) -> Cluster:
     wire = {"Requirements": ["TARGET.Memory >= RequestMemory"], "RequestMemory": 100, "QDate": number, **ad}
-    cluster = Cluster(number, owner, pack(wire))
+    cluster = Cluster(number, owner, wire)
     to.add_cluster(cluster)
     for proc in range(count):
         to.add(Job(cluster, proc, IDLE, deltas[proc] if deltas else None, None))
@@ -162,3 +162,13 @@ def test_what_was_kept_of_a_job_comes_back() -> None:
 def test_names_of_files_that_are_not_utf_8_are_kept() -> None:
     cluster = add(queue(), 1, Cmd="/tmp/\udcff")
     assert cluster.wire["Cmd"] == cluster.ad.value("Cmd") == "/tmp/\udcff"
+
+
+def test_clusters_alike_but_for_what_says_which_they_are_share_the_rest() -> None:
+    jobs = queue()
+    first, second = add(jobs, 1, Arguments="1"), add(jobs, 2, Arguments="2")
+    other = add(jobs, 3, RequestMemory=7)
+    assert first._parts[0] is second._parts[0] is not other._parts[0]
+    assert (first.wire["Arguments"], first.wire["QDate"]) == ("1", 1)
+    assert (second.wire["Arguments"], second.wire["QDate"]) == ("2", 2)
+    assert first.wire["RequestMemory"] == first.ad.value("RequestMemory") == 100

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pool.policy.packed import pack
 from pool.policy.queue import IDLE, Cluster, Job
 from pool.shadow.executables import Executables
 from pool.shadow.files import LocalFiles
@@ -55,7 +54,7 @@ async def test_copies_nobody_needs_go(tmp_path: Path) -> None:
 
 def test_a_job_with_a_program_of_its_own_has_no_stored_one(tmp_path: Path) -> None:
     kept = store(tmp_path)
-    cluster = Cluster(1, "me", pack({"Cmd": "/a"}))
+    cluster = Cluster(1, "me", {"Cmd": "/a"})
     kept.recall(1, "0" * 64)
     assert kept.digest_of(Job(cluster, 0, IDLE, None, None)) == "0" * 64
     assert kept.digest_of(Job(cluster, 1, IDLE, {"Cmd": "/b"}, None)) is None

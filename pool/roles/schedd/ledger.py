@@ -87,7 +87,7 @@ class Ledger:
         self.meta = loaded.meta
         active: list[Job] = []
         for row in loaded.clusters:
-            cluster = Cluster(row.cluster, row.owner, row.ad)
+            cluster = Cluster(row.cluster, row.owner, unpack(row.ad))
             self.queue.add_cluster(cluster)
             for proc in range(row.count):
                 if proc in row.ended:
@@ -133,13 +133,12 @@ class Ledger:
             held: the processes that wait for a release from the beginning, with what is said of that.
         """
         now = self._outside.wall()
-        ad = pack(wire)
         packed = None if deltas is None else [pack(delta) if delta else None for delta in deltas]
-        changes: list[Change] = [NewCluster(number, owner, ad, count, packed, now)]
+        changes: list[Change] = [NewCluster(number, owner, pack(wire), count, packed, now)]
         changes += [SetProc(number, proc, HELD, pack(state)) for proc, state in held.items()]
         changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
         results = await self.store.write(*changes)
-        cluster = Cluster(number, owner, ad)
+        cluster = Cluster(number, owner, wire)
         self.queue.add_cluster(cluster)
         for proc in range(count):
             state = held.get(proc) if held else None
