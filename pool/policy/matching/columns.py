@@ -128,7 +128,7 @@ class Whole(Grouping):
         super().__init__(())
 
     def read(self, held: Any) -> tuple[Any, Any]:
-        return held, id(held)  # `values` keeps the ad, so that no other has its id
+        return held or None, id(held)  # `values` keeps the ad, so that no other has its id
 
     def fill(self, pair: Pair, value: Any) -> None:
         pair.stand(value or NOBODY)
