@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.benchmarks import fairness, idle, latency, listings, memory, starts, submits, throughput
+from tests.benchmarks import fairness, idle, latency, listings, memory, negotiation, starts, submits, throughput
 
-__all__ = ["fairness", "idle", "latency", "listings", "memory", "starts", "submits", "throughput"]
+__all__ = ["fairness", "idle", "latency", "listings", "memory", "negotiation", "starts", "submits", "throughput"]

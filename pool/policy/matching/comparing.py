@@ -23,7 +23,7 @@ from pool.policy.matching.pairs import Pair
 _ORDER = frozenset({"<", "<=", ">", ">="})
 _EQUALITY = frozenset({"==", "!=", "=?=", "=!="})
 #: Integers and reals that compare exactly, whichever type the other operand has.
-_EXACT = 2**53
+_EXACT = 2.0**53
 #: Sets that are kept of an order, at equal distances.
 _SETS = 256
 
@@ -176,13 +176,14 @@ def moment(grouping: Grouping) -> tuple[int, int, int]:
 
 
 class Compared(Partition):
-    """The slots by the class of a comparison. Groups have no codes of their own: when slots move, theirs are asked."""
+    """The slots by the class of a comparison. What was found out about values tells the class of most others."""
 
-    __slots__ = ("_comparison",)
+    __slots__ = ("_comparison", "_known")
 
     def __init__(self, grouping: Grouping, comparison: Comparison) -> None:
         super().__init__(grouping)
         self._comparison = comparison
+        self._known: _Step | _Equal = _Step([], [])
 
     def follow(self, pair: Pair, decide: Decision, ordered: Callable[[], Ordered]) -> None:
         """Follow the grouping.
@@ -194,49 +195,95 @@ class Compared(Partition):
         grouping = self.grouping
         values, groups = grouping.values, grouping.groups
         if self.is_new() or len(grouping.moved) - self.read > len(groups) // 8:
-            self.bits = self._compared(pair, decide, ordered())
+            self._compare(pair, decide, ordered())
         else:
-            places = dict.fromkeys(grouping.moved[self.read :])
-            codes = {group: decide(values[group]) for group in dict.fromkeys(groups[place] for place in places)}
-            self.put({place: codes[groups[place]] for place in places}, decide(values[0]))
+            known = self._known.code
+            codes: dict[int, int] = {}
+            for place in grouping.moved[self.read :]:
+                value = values[groups[place]]
+                code = known(value)
+                codes[place] = decide(value) if code is None else code
+            self.put(codes, decide(values[0]))
         self.mark()
 
-    def _compared(self, pair: Pair, decide: Decision, ordered: Ordered) -> dict[int, Bits]:
-        grouping, found = self.grouping, dict[int, Bits]()
-        values = grouping.values
+    def _compare(self, pair: Pair, decide: Decision, ordered: Ordered) -> None:
+        values, found = self.grouping.values, dict[int, Bits]()
         alone = list(ordered.others)
         if self._comparison.ordered:
             alone.extend(group for some in ordered.strings.values() for group in some)
-            for code, bits in _step(decide, ordered, values):
+            step, sets = _step(decide, ordered, values)
+            self._known = step
+            for code, bits in sets:
                 found[code] = found.get(code, 0) | bits
         else:
             question = self._comparison.question
-            grouping.fill(pair, None)
-            near = ordered.near(pair.value(self._comparison.other, question.side, question.through))
+            self.grouping.fill(pair, None)
+            value = pair.value(self._comparison.other, question.side, question.through)
+            near = ordered.near(value)
+            self._known = equal = _Equal(value)
             alone.extend(sorted(near))
             beside = ~ordered.of(sorted(near))
             for kind, bits in ordered.kinds().items():
                 sample = ordered.sample(kind, near)
                 if sample is not None:
-                    code = decide(values[sample])
+                    code = equal.codes[kind] = decide(values[sample])
                     found[code] = found.get(code, 0) | bits & beside
         by_code: dict[int, list[int]] = {}
         for group in alone:
             by_code.setdefault(decide(values[group]), []).append(group)
         for code, some in by_code.items():
             found[code] = found.get(code, 0) | ordered.of(some)
-        return found
+        self.bits = found
 
 
-def _step(decide: Decision, ordered: Ordered, values: Sequence[Any]) -> list[tuple[int, Bits]]:
+class _Step:
+    """Where along the numbers the class changes: runs of one class each."""
+
+    __slots__ = ("_codes", "_runs")
+
+    def __init__(self, runs: list[tuple[float, float]], codes: list[int]) -> None:
+        self._runs = runs
+        self._codes = codes
+
+    def code(self, value: Any) -> int | None:
+        """The class of a value, where it follows from those that were asked."""
+        kind = type(value)
+        if kind is int or kind is float:
+            for (least, most), code in zip(self._runs, self._codes, strict=True):
+                if least <= value <= most:
+                    return code
+        return None
+
+
+class _Equal:
+    """What is compared with, and the classes of values that are not equal to it, by their type."""
+
+    __slots__ = ("_key", "codes")
+
+    def __init__(self, value: Any) -> None:
+        self._key = value.lower() if type(value) is str else value
+        self.codes: dict[type, int] = {}
+
+    def code(self, value: Any) -> int | None:
+        """The class of a value, where it follows from those that were asked."""
+        kind = type(value)
+        if kind is str:
+            return None if not value.isascii() or value.lower() == self._key else self.codes.get(str)
+        if (kind is int or kind is float) and -_EXACT < value < _EXACT and value != self._key:
+            return self.codes.get(kind)
+        return None
+
+
+def _step(decide: Decision, ordered: Ordered, values: Sequence[Any]) -> tuple[_Step, list[tuple[int, Bits]]]:
     """The slots with plain numbers, along which the class changes once at the most."""
     numbers = ordered.numbers
     if not numbers:
-        return []
+        return _Step([], []), []
     low, high = 0, len(numbers) - 1
+    least, most = numbers[low][0], numbers[high][0]
     first, last = decide(values[numbers[low][1]]), decide(values[numbers[high][1]])
     if first == last:
-        return [(first, ordered.first(len(numbers)))]
+        return _Step([(least, most)], [first]), [(first, ordered.first(len(numbers)))]
     while high - low > 1:
         middle = (low + high) // 2
         if decide(values[numbers[middle][1]]) == first:
@@ -244,4 +291,5 @@ def _step(decide: Decision, ordered: Ordered, values: Sequence[Any]) -> list[tup
         else:
             high = middle
     lower = ordered.first(high)
-    return [(first, lower), (last, ordered.first(len(numbers)) & ~lower)]
+    runs = [(-_EXACT, numbers[low][0]), (numbers[high][0], _EXACT)]
+    return _Step(runs, [first, last]), [(first, lower), (last, ordered.first(len(numbers)) & ~lower)]

@@ -16,29 +16,18 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any
 
-from pool.classad import ClassAd, Expr
+from pool.classad import Expr
 from pool.policy.matching import Bits, Pair, Picture, bits_of, members
-from pool.policy.matching.clauses import Question, Tree, resolved
-from pool.policy.matching.columns import Codes, Grouping, Partition, Whole
+from pool.policy.matching.clauses import Tree, resolved
+from pool.policy.matching.columns import Partition
 from pool.policy.matching.levels import Levels
-from pool.policy.matching.looking import Look, attributes, look
-from pool.policy.matching.pairs import number_of
-from pool.policy.matching.solving import where_true
-from pool.policy.matching.tables import request_key
+from pool.policy.negotiation.administration import Administration
 from pool.policy.negotiation.rooms import Rooms, slot_weight
 from pool.policy.negotiation.terms import Terms
 
 #: Up to so many different ranks are compared set by set.
 _FEW = 64
-#: Attributes that a slot's ad gets from its RemoteUser, and from when something began.
-_FROM_USER = frozenset({"remoteuserprio", "remoteuserresourcesinuse", "remotegroup"})
-_TIMERS = {
-    "totaljobruntime": "jobstart",
-    "activitytimer": "enteredcurrentactivity",
-    "statetimer": "enteredcurrentstate",
-}
 
 
 class Kept(StrEnum):
@@ -62,12 +51,10 @@ class Preemption:
         self._terms = terms
         self._now = now
         self._users = self._by_user()
-        self._in_use = terms.in_use if terms.in_use is not None else self._weights()
         self._ripe = self._old_enough()
         self._ranks, self._below = self._current_ranks()
         self._allowed: dict[str, Bits] = {}
-        self._answers: dict[Any, Partition] = {}
-        self._levels: dict[Any, Levels] = {}
+        self._administration = Administration(picture, terms, now, self._weights)
         wanted = terms.preemption_requirements
         if type(wanted) is Expr and wanted.value is False:
             wanted = False
@@ -89,8 +76,7 @@ class Preemption:
         if among:
             among = self._liking(pair, among, bisect_right)
         if among:
-            dressed = Pair(self._dressed(submitter, pair.request), self._now)
-            among = where_true(self._requirements, lambda question: self._ask(question, dressed), among)
+            among = self._administration.where_true(self._requirements, submitter, pair.request, among)
         return among
 
     def kept(self, submitter: str, pair: Pair, among: Bits) -> dict[Kept, Bits]:
@@ -119,22 +105,7 @@ class Preemption:
     def levels(self, submitter: str, pair: Pair) -> Levels | None:
         """The administrator's rank of preempting each slot; None when it is the same for all."""
         rank = self._terms.preemption_rank
-        if type(rank) is not Expr:
-            return None
-        dressed = Pair(self._dressed(submitter, pair.request), self._now)
-        closure, grouping = self._reach(rank, look(rank), dressed)
-        key = request_key(dressed, tuple(sorted(attributes(closure.names))), closure)
-        found = self._levels.get(key)
-        if found is None:
-            found = self._levels[key] = Levels(grouping)
-        fill = self._filling(grouping, dressed)
-
-        def number(value: Any) -> float:
-            fill(value)
-            return number_of(dressed.value(rank, "machine"))
-
-        found.settle(number)
-        return found
+        return self._administration.levels(rank, submitter, pair.request) if type(rank) is Expr else None
 
     # --- what slots say of their claims
 
@@ -203,73 +174,4 @@ class Preemption:
                 if user != submitter and self._terms.better(submitter, user):
                     found |= bits
             self._allowed[submitter] = found
-        return found
-
-    # --- the administrator's expressions, with what they may look at beyond the two ads
-
-    def _dressed(self, submitter: str, request: ClassAd) -> ClassAd:
-        ad = ClassAd(
-            {
-                "SubmitterUserPrio": self._terms.priority(submitter),
-                "SubmitterUserResourcesInUse": self._in_use.get(submitter, 0.0),
-            },
-            parent=request,
-        )
-        if submitter in self._terms.groups:
-            ad["SubmitterGroup"] = self._terms.groups[submitter]
-        return ad
-
-    def _ask(self, question: Question, pair: Pair) -> Mapping[int, Bits]:
-        closure, grouping = self._reach(question, look(question.expr), pair)
-        key = (question, request_key(pair, tuple(sorted(attributes(closure.names))), closure))
-        found = self._answers.get(key)
-        if found is None:
-            found = self._answers[key] = Partition(grouping)
-        fill = self._filling(grouping, pair)
-
-        def extend(codes: Codes) -> None:
-            for value in grouping.values[len(codes) :]:
-                fill(value)
-                codes.append(pair.answer(question))
-
-        found.settle(extend)
-        return found.bits
-
-    def _reach(self, what: Any, begin: Look, pair: Pair) -> tuple[Look, Grouping]:
-        closure = self._picture.reach(what, begin, pair)
-        if closure.hidden:
-            return closure, self._picture.whole()
-        names = closure.names
-        if not names.isdisjoint(_FROM_USER):
-            names = names | {"remoteuser"}
-        names = names | {since for timer, since in _TIMERS.items() if timer in names}
-        return closure, self._picture.grouping(self._picture.vocabulary.held(names))
-
-    def _filling(self, grouping: Grouping, pair: Pair) -> Callable[[Any], None]:
-        if isinstance(grouping, Whole):
-
-            def stand(ad: ClassAd | None) -> None:
-                pair.stand(ClassAd(self._added(ad.holdings), parent=ad) if ad is not None else None)
-
-            return stand
-
-        def fill(value: Any) -> None:
-            grouping.fill(pair, value)
-            pair.machine.update(self._added(pair.machine))
-
-        return fill
-
-    def _added(self, held: Mapping[str, Any]) -> dict[str, Any]:
-        """Folded names and values that a slot's ad gets for the administrator's expressions."""
-        found: dict[str, Any] = {}
-        user = held.get("remoteuser")
-        if isinstance(user, str):
-            found["remoteuserprio"] = float(self._terms.priority(user))
-            found["remoteuserresourcesinuse"] = float(self._in_use.get(user, 0.0))
-            if user in self._terms.groups:
-                found["remotegroup"] = self._terms.groups[user]
-        for timer, since in _TIMERS.items():
-            began = held.get(since)
-            if timer not in held and isinstance(began, (int, float)) and math.isfinite(began):
-                found[timer] = max(0, int(self._now - began))
         return found

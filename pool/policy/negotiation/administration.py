@@ -1,0 +1,151 @@
+"""The administrator's expressions about preemption, with what they may look at beyond the two ads (see `Terms`).
+
+What is added to a slot's ad follows from its RemoteUser and from when something began; what is added to a job's, from
+its submitter. Nothing is added that no expression looks at. Answers hold for one cycle: the time and the priorities
+are others in the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pool.classad import ClassAd, Expr
+from pool.policy.matching import Bits, Pair, Picture
+from pool.policy.matching.clauses import Question, Tree
+from pool.policy.matching.columns import Codes, Grouping, Partition, Whole
+from pool.policy.matching.levels import Levels
+from pool.policy.matching.looking import Look, attributes, look
+from pool.policy.matching.pairs import number_of
+from pool.policy.matching.solving import where_true
+from pool.policy.matching.tables import request_key
+from pool.policy.negotiation.terms import Terms
+
+_FROM_USER = frozenset({"remoteuserprio", "remoteuserresourcesinuse", "remotegroup"})
+_TIMERS = {
+    "totaljobruntime": "jobstart",
+    "activitytimer": "enteredcurrentactivity",
+    "statetimer": "enteredcurrentstate",
+}
+_COUNTED = frozenset({"remoteuserresourcesinuse", "submitteruserresourcesinuse"})
+Filling = Callable[[Any], None]
+
+
+class Administration:
+    """The administrator's expressions within one cycle.
+
+    Args:
+        weights: counts what each submitter holds, where the terms do not say.
+    """
+
+    def __init__(self, picture: Picture, terms: Terms, now: float, weights: Callable[[], Mapping[str, float]]) -> None:
+        self._picture = picture
+        self._terms = terms
+        self._now = now
+        self._weights = weights
+        self._in_use: Mapping[str, float] | None = terms.in_use
+        seen = picture.closure(look(terms.preemption_requirements) | look(terms.preemption_rank))
+        self._counted = seen.hidden or not seen.names.isdisjoint(_COUNTED)
+        self._answers: dict[Any, Partition] = {}
+        self._levels: dict[Any, Levels] = {}
+
+    def where_true(self, tree: Tree, submitter: str, request: ClassAd, among: Bits) -> Bits:
+        """The slots of a set for which requirements are true."""
+        pair = self._pair(submitter, request)
+        return where_true(tree, lambda question: self._ask(question, pair), among)
+
+    def levels(self, rank: Expr, submitter: str, request: ClassAd) -> Levels:
+        """The slots by a rank."""
+        pair = self._pair(submitter, request)
+        closure, grouping = self._reach(rank, look(rank), pair)
+        key = (rank, request_key(pair, tuple(sorted(attributes(closure.names))), closure))
+        found = self._levels.get(key)
+        if found is None:
+            found = self._levels[key] = Levels(grouping)
+        fill = self._filling(closure, grouping, pair)
+
+        def number(value: Any) -> float:
+            fill(value)
+            return number_of(pair.value(rank, "machine"))
+
+        found.settle(number)
+        return found
+
+    def _ask(self, question: Question, pair: Pair) -> Mapping[int, Bits]:
+        closure, grouping = self._reach(question, look(question.expr), pair)
+        key = (question, request_key(pair, tuple(sorted(attributes(closure.names))), closure))
+        found = self._answers.get(key)
+        if found is None:
+            found = self._answers[key] = Partition(grouping)
+        if found.is_stale():
+            fill = self._filling(closure, grouping, pair)
+
+            def extend(codes: Codes) -> None:
+                for value in grouping.values[len(codes) :]:
+                    fill(value)
+                    codes.append(pair.answer(question))
+
+            found.settle(extend)
+        return found.bits
+
+    def _reach(self, what: Any, begin: Look, pair: Pair) -> tuple[Look, Grouping]:
+        """How far an expression looks, and the slots by what they hold of that."""
+        closure = self._picture.reach(what, begin, pair)
+        if closure.hidden:
+            return closure, self._picture.whole()
+        names = closure.names
+        if not names.isdisjoint(_FROM_USER):
+            names = names | {"remoteuser"}
+        names = names | {since for timer, since in _TIMERS.items() if timer in names}
+        return closure, self._picture.grouping(self._picture.vocabulary.held(names))
+
+    # --- what is added
+
+    def _pair(self, submitter: str, request: ClassAd) -> Pair:
+        added: dict[str, Any] = {
+            "SubmitterUserPrio": float(self._terms.priority(submitter)),
+        }
+        if self._counted:
+            added["SubmitterUserResourcesInUse"] = float(self._used(submitter))
+        if submitter in self._terms.groups:
+            added["SubmitterGroup"] = self._terms.groups[submitter]
+        return Pair(ClassAd(added, parent=request), self._now)
+
+    def _used(self, submitter: str) -> float:
+        if self._in_use is None:
+            self._in_use = self._weights()
+        return self._in_use.get(submitter, 0.0)
+
+    def _filling(self, closure: Look, grouping: Grouping, pair: Pair) -> Filling:
+        """Puts a group's slots on the machine's side, with what is added."""
+        if isinstance(grouping, Whole):
+
+            def stand(ad: ClassAd | None) -> None:
+                pair.stand(ClassAd(self._added(ad.holdings), parent=ad) if ad is not None else None)
+
+            return stand
+        if closure.names.isdisjoint(_FROM_USER) and closure.names.isdisjoint(_TIMERS):
+            return lambda value: grouping.fill(pair, value)
+
+        def fill(value: Any) -> None:
+            grouping.fill(pair, value)
+            pair.machine.update(self._added(pair.machine))
+
+        return fill
+
+    def _added(self, held: Mapping[str, Any]) -> dict[str, Any]:
+        """Folded names and values for a slot's ad."""
+        found: dict[str, Any] = {}
+        user = held.get("remoteuser")
+        if isinstance(user, str):
+            found["remoteuserprio"] = float(self._terms.priority(user))
+            if self._counted:
+                found["remoteuserresourcesinuse"] = float(self._used(user))
+            if user in self._terms.groups:
+                found["remotegroup"] = self._terms.groups[user]
+        for timer, since in _TIMERS.items():
+            began = held.get(since)
+            if timer not in held and isinstance(began, (int, float)) and math.isfinite(began):
+                found[timer] = max(0, int(self._now - began))
+        return found
