@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from pool.classad import operations
+from pool.classad import operations, shortcuts
 from pool.classad import scope as scopes
 from pool.classad.expr import Expr, is_plain
 from pool.classad.functions import TABLE, Lazy, Strict
@@ -215,8 +215,9 @@ def _chain(node: Chain) -> Compiled:
         return _all_of(parts) if sign == "&&" else _any_of(parts)
     run = compile_node(node.first)
     if len(node.rest) <= 4:
+        first: Node | None = node.first
         for sign, below in node.rest:
-            run = _binary(sign, run, below)
+            run, first = _binary(sign, run, first, below), None
         return run
     rest = tuple((operations.binary(sign), compile_node(below)) for sign, below in node.rest)
 
@@ -281,15 +282,14 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _binary(sign: str, left: Compiled, right_node: Node) -> Compiled:
-    right = compile_node(right_node)
+def _binary(sign: str, left: Compiled, left_node: Node | None, right_node: Node) -> Compiled:
+    """
+    Args:
+        left_node: the tree of the left side, where it is one attribute or the like.
+    """
     if sign in _COMPARISONS:
-        if type(right_node) is Literal:
-            if type(right_node.value) is str and sign in ("==", "!="):
-                return _with_string(sign, left, right_node.value)
-            if type(right_node.value) is int:
-                return _with_integer(sign, left, right_node.value)
-        return _comparison(sign, left, right)
+        return _compared(sign, left, left_node, right_node)
+    right = compile_node(right_node)
     if sign in ("=?=", "=!="):
         if type(right_node) is Literal and (right_node.value is UNDEFINED or right_node.value is ERROR):
             return _is_constant(sign == "=?=", left, right_node.value)
@@ -299,6 +299,20 @@ def _binary(sign: str, left: Compiled, right_node: Node) -> Compiled:
         return _sum(sign, left, right)
     general = operations.binary(sign)
     return lambda s: general(left(s), right(s))
+
+
+def _compared(sign: str, left: Compiled, left_node: Node | None, right_node: Node) -> Compiled:
+    place = shortcuts.place_of(left_node) if left_node is not None else None
+    native = _COMPARISONS[sign]
+    if type(right_node) is Literal and type(right_node.value) is str and sign in ("==", "!="):
+        general = _with_string(sign, left, right_node.value)
+        return shortcuts.with_string(place, right_node.value, sign == "==", general) if place else general
+    if type(right_node) is Literal and type(right_node.value) is int:
+        general = _with_integer(sign, left, right_node.value)
+        return shortcuts.with_integer(place, right_node.value, native, general) if place else general
+    general = _comparison(sign, left, compile_node(right_node))
+    other = shortcuts.place_of(right_node)
+    return (shortcuts.between(place, other, native, general) if place and other else None) or general
 
 
 def _is_constant(wanted: bool, left: Compiled, value: Any) -> Compiled:

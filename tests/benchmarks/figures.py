@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
-from tests.benchmarks import fairness, idle, latency, listings, memory, negotiation, starts, submits, throughput
+from tests.benchmarks import (
+    fairness,
+    idle,
+    language,
+    latency,
+    listings,
+    memory,
+    negotiation,
+    starts,
+    submits,
+    throughput,
+)
 
-__all__ = ["fairness", "idle", "latency", "listings", "memory", "negotiation", "starts", "submits", "throughput"]
+__all__ = [
+    "fairness",
+    "idle",
+    "language",
+    "latency",
+    "listings",
+    "memory",
+    "negotiation",
+    "starts",
+    "submits",
+    "throughput",
+]

@@ -8,7 +8,6 @@ same again" has all its answers; "after 1 %" has had a hundredth of the slots an
 from __future__ import annotations
 
 import gc
-import importlib
 import time
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from pool.classad import ClassAd, parse_expr, symmetric_match
 from pool.policy.matching import Picture
 from pool.policy.negotiation import EqualTurns, Outcome, Request, Terms, cycle
+from tests.benchmarks.language import reference
 from tests.benchmarks.mixed_pool import NOW, SUBMITTERS, MixedPool, Wire, submitter
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 
@@ -176,15 +176,6 @@ def rate(jobs: list[Any], machines: list[Any], ask: Any) -> tuple[float, int]:
         for machine in machines:
             matching += bool(ask(job, machine))
     return len(jobs) * len(machines) / (time.perf_counter() - began), matching
-
-
-def reference() -> Any | None:
-    """The reference engine in the mode that pools use, where it is installed."""
-    try:
-        importlib.import_module("htcondor2")
-        return importlib.import_module("classad2")
-    except ImportError:
-        return None
 
 
 def in_reference(module: Any, wire: Wire) -> Any:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pool.policy.matching.looking import looks
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -58,3 +60,10 @@ class Terms:
         """Whether one submitter's priority is better than another's."""
         a, b = self.priority(one), self.priority(other)
         return a < b if self.lower_is_better else a > b
+
+    @property
+    def references(self) -> frozenset[str]:
+        """Folded names that the expressions mention, of either ad: what requests must not be thrown together by."""
+        return looks(
+            (self.preemption_requirements, self.preemption_rank, self.pre_job_rank, self.post_job_rank)
+        ).names

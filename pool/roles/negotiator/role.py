@@ -199,7 +199,7 @@ class Negotiator(Role):
     async def _negotiate(self) -> None:
         began = asyncio.get_running_loop().time()
         market, accounting = self.market, self.accounting
-        references = market.picture.references()
+        references = market.picture.references() | self._terms({}).references
         requests = await self._asking.wishes(dict(market.submitters), references, accounting.quotas)
         if not requests:
             return

@@ -152,3 +152,8 @@ def test_a_running_job_moves_to_a_free_machine_that_it_likes_better_by_enough() 
 def test_a_running_job_that_does_not_say_how_it_likes_its_machine_stays() -> None:
     for present in ({}, {"CurrentRank": "high"}, {"CurrentRank": ['real("nan")']}):
         assert taken([slot("s", Mips=1)], Terms(), request(1, 1, moving=True, Rank=["TARGET.Mips"], **present)) == []
+
+
+def test_what_the_administrator_asks_of_jobs_tells_requests_apart() -> None:
+    terms = Terms(preemption_requirements=parse_expr("TARGET.ImageSize < 5"), pre_job_rank=parse_expr("TARGET.Urgent"))
+    assert {"imagesize", "urgent"} <= terms.references
