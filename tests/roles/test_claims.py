@@ -152,7 +152,7 @@ def test_an_evicted_job_is_matched_again_at_once() -> None:
             await pool.add("m1", "startd", behave=lambda spec: Behaviour(100.0))
             await pool.submit("head")
             await pool.until(lambda: bool(pool.witness.running), within=60, step=0.001)
-            await asyncio.sleep(0.05)  # its start is what was advertised last
+            await asyncio.sleep(0.3)  # its start was advertised a moment ago
             startd = pool.role("m1", "startd")
             await startd.evict(startd.slots["slot1"], True)
             await pool.until(lambda: len(pool.witness.starts) == 2, within=2)
