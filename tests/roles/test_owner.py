@@ -383,6 +383,30 @@ def test_what_was_wrong_with_a_policy_is_told_until_it_is_mended() -> None:
     tell(story, settings={"PREEMPT": "Wanted > 1"})
 
 
+def test_a_start_that_names_what_nobody_has_is_told() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(MINUTE)
+        ad, _ = told(it.pool, "slot1@m1")
+        assert ad["PolicyTrouble"] == "START: undefined without a job: no attribute KeybordIdle"
+        assert it.pool.witness.starts == []
+
+    tell(story, settings={"START": "KeybordIdle > 900"})
+
+
+def test_the_schedd_is_told_when_the_owner_ends_an_idle_claim() -> None:
+    async def story(it: Story) -> None:
+        schedd = it.pool.role("head", "schedd")
+        schedd.placement.linger = 100.0
+        await it.begun()
+        await it.took(slots.CLAIMED_IDLE)
+        assert schedd.placement.claims
+        it.touch()
+        await it.took(slots.OWNER, within=LOOK)
+        await it.pool.until(lambda: not schedd.placement.claims, within=0.5)
+
+    tell(story, settings={"SUSPEND": "false"}, behave=Behaviour(10.0))
+
+
 # --- startd.vacate
 
 
