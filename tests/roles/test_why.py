@@ -12,6 +12,7 @@ from pool.client.why import Explanation
 from pool.errors import PoolError
 from pool.policy.why.findings import (
     Busy,
+    Claiming,
     Cycle,
     Demand,
     Ended,
@@ -301,7 +302,7 @@ def test_machines_that_cannot_start_a_job() -> None:
 
 def test_another_users_job_shows_nothing_private() -> None:
     async def story(pool: SimPool) -> None:
-        ad = {"Environment": "SECRET=hunter2", "Arguments": "--password hunter2", "Requirements": ["false"]}
+        ad = {"Environment": "SECRET=hunter2", "Requirements": ["false"]}
         cluster = await pool.submit("head", owner="bob", ad=ad)
         explanation = await why(pool, f"{cluster}.0", user="mallory")
         assert "hunter2" not in str(explanation.to_json()) + str(explanation)
@@ -380,6 +381,39 @@ def test_a_free_machine_and_jobs_that_do_not_want_it() -> None:
         }
 
     tell(story, machines=1)
+
+
+def test_a_machine_that_is_taken_out_of_use() -> None:
+    async def story(pool: SimPool) -> None:
+        link = await pool.network.user("root", "m0", administer=True)
+        await link.call("startd.drain", {"reason": "a new disk"})
+        await link.close()
+        await asyncio.sleep(1)
+        (explanation,) = await why_machine(pool, "m0")
+        assert the(explanation, Slot).state == "Drained"
+        assert "out of use: a new disk" in str(explanation)
+        cluster = await pool.submit("head")
+        await asyncio.sleep(120)
+        waiting = await why(pool, f"{cluster}.0")
+        assert waiting.standing is Standing.UNUSABLE
+        assert "(1 out of use)" in str(waiting)
+
+    tell(story, machines=1)
+
+
+def test_a_job_for_which_another_makes_room() -> None:
+    async def story(pool: SimPool) -> None:
+        await pool.submit("head", owner="bob")
+        await pool.until(lambda: len(pool.witness.running) == 1, within=60)
+        cluster = await pool.submit("head")
+        await asyncio.sleep(60)
+        explanation = await why(pool, f"{cluster}.0")
+        assert explanation.standing is Standing.CLAIMING
+        assert the(explanation, Claiming) == Claiming(1, 1)
+        (machine,) = await why_machine(pool, "m0")
+        assert the(machine, Slot).activity == "Retiring"
+
+    tell(story, settings={"RANK": 'TARGET.Owner == "alice"', "MAX_JOB_RETIREMENT": "1 h"}, machines=1)
 
 
 def test_what_may_take_a_slot_from_its_job() -> None:

@@ -144,9 +144,14 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Claiming:
-    """Matches for its owner's jobs that are being claimed this moment."""
+    """Matches for its owner's jobs that are being claimed this moment.
+
+    Attributes:
+        freed: those that somebody else's job leaves first.
+    """
 
     slots: int
+    freed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +337,7 @@ class Slot:
     Attributes:
         user, job: whom it serves.
         since: when it came into its activity.
+        drained: why an administrator takes it out of use; empty when nobody does.
         parts: slots that are carved out of it.
         cpus, memory: what is left of it.
     """
@@ -345,6 +351,7 @@ class Slot:
     parts: int = 0
     cpus: float = 0.0
     memory: str = ""
+    drained: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,15 @@ def slot_finding(ad: ClassAd) -> Slot:
         int(crowd.number(ad, "NumDynamicSlots") or 0),
         float(crowd.number(ad, "Cpus") or 0.0),
         amount("Memory", crowd.number(ad, "Memory") or 0),
+        _drained(ad),
     )
+
+
+def _drained(ad: ClassAd) -> str:
+    if ad.held("Draining") is not True and crowd.text(ad, "State") != str(SlotState.DRAINED):
+        return ""
+    reason = shorten(crowd.text(ad, "DrainReason"))
+    return f"an administrator takes it out of use{': ' if reason else ''}{reason}"
 
 
 def owners_view(policy: Policy, ad: ClassAd, job: ClassAd | None, condition: Condition, now: float) -> list[Finding]:
@@ -67,10 +75,8 @@ def owners_view(policy: Policy, ad: ClassAd, job: ClassAd | None, condition: Con
     troubles = [fault.text for fault in judge(policy, ad, job, condition, now).faults]
     for name, effect in _BY_ACTIVITY.get(condition.activity, ()):
         found.append(_rule(name, policy.expressions[name], f"it would {effect}", ad, job, now))
-    if condition.activity is Activity.IDLE:
+    if condition.activity is Activity.IDLE and condition.state is not SlotState.DRAINED:
         found.append(start_rule(policy.expressions["START"], ad, now))
-    if condition.state is SlotState.DRAINED:
-        found.append(Trouble("an administrator has taken it out of use; undrain it to use it again"))
     return found + troubles_of(ad, troubles)
 
 
@@ -78,7 +84,8 @@ def from_the_ad(ad: ClassAd, now: float) -> list[Finding]:
     """The same as far as the advertised ad tells, for when the machine itself cannot be asked."""
     found: list[Finding] = [slot_finding(ad)]
     start = ad.get("Start")
-    if start is not None and crowd.text(ad, "Activity") in ("", "Idle"):
+    state = crowd.text(ad, "State")
+    if start is not None and crowd.text(ad, "Activity") in ("", "Idle") and state != str(SlotState.DRAINED):
         found.append(start_rule(start, ad, now))
     return found + troubles_of(ad, [])
 

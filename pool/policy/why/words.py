@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from pool.policy.why.findings import (
     Busy,
+    Claiming,
     Condition,
     Cycle,
     Demand,
@@ -103,7 +104,9 @@ def headline(findings: Sequence[Finding], now: float) -> str:
     if (running := _first(findings, Running)) is not None:
         return f"{name} {_running(running, now)}"
     since = _since(queued.since, now) if queued else ""
-    return f"{name} waits{since}: {_BECAUSE[kind]}"
+    claiming = _first(findings, Claiming)
+    because = _MAKING_ROOM if claiming is not None and claiming.freed else _BECAUSE[kind]
+    return f"{name} waits{since}: {because}"
 
 
 _BECAUSE = {
@@ -118,6 +121,9 @@ _BECAUSE = {
     Standing.NEXT: "a machine is free for it, and the next negotiation will see to it",
     Standing.UNKNOWN: "nobody knows why",
 }
+
+
+_MAKING_ROOM = "machines have been found for jobs of its owner, and other jobs make room there"
 
 
 def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
@@ -284,6 +290,8 @@ def _of_machine(slot: Slot, findings: Sequence[Finding], now: float) -> list[str
     serves = f" with job {slot.job}" if slot.job else ""
     serves += f" of {slot.user}" if slot.user else ""
     made = [f"{slot.name}: {doing}{_since(slot.since, now)}{serves}"]
+    if slot.drained:
+        made.append(f"  {slot.drained}; `poolnode undrain` brings it back")
     if slot.parts:
         left = f"{slot.cpus:g} processors and {slot.memory} are left" if slot.cpus >= 1 else "no processor is left"
         made.append(f"  {plural(slot.parts, 'slot')} {_are(slot.parts)} carved out of it, {left}")

@@ -68,6 +68,10 @@ class Matches:
         """How many slots have been matched to an owner's jobs and are being claimed."""
         return self._asked.get(owner, 0)
 
+    def being_freed(self, owner: str) -> int:
+        """How many of those are waited for, because whoever has them has to make room first."""
+        return len(self._waits.get(owner, ()))
+
     def matched(self, match: dict[str, Any], owner: str) -> None:
         """Take up a match: claim the slot in the background, or wait for it where it has to be freed first."""
         if self._placement.moving.matched(match, owner):

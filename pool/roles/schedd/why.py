@@ -10,6 +10,7 @@ import asyncio
 from typing import Any
 
 from pool.errors import PoolError
+from pool.jobs.privacy import public
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import JobStatus
 from pool.outside import Outside
@@ -34,8 +35,6 @@ from pool.roles.schedd.placement import Placement
 
 #: Jobs looked at before others get their turn on the loop.
 TURN = 2000
-#: What is the job's own business and no machine's: not shown, and not sent to be matched.
-PRIVATE = frozenset({"environment", "env", "arguments", "args", "delegatedproxy", "x509userproxy", "oauthtokens"})
 _PHASES = {JobStatus.SUSPENDED: "suspended", JobStatus.TRANSFERRING_OUTPUT: "sending output"}
 _WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again"}
 
@@ -64,7 +63,7 @@ class Why:
         request = None
         if job.status == IDLE:
             request = {
-                "ad": {name: value for name, value in job.wire().items() if name.lower() not in PRIVATE},
+                "ad": public(job.wire()),
                 "submitter": f"{job.cluster.owner}@{self._name}",
                 "number": job.group.id if job.group is not None else 0,
                 "ahead": next((found.ahead for found in findings if isinstance(found, Queued)), 0),
@@ -99,9 +98,9 @@ class Why:
         elif job.status in ACTIVE:
             found.append(self._running(job))
         elif job.status == IDLE:
-            on_the_way = self._placement.matches.on_the_way(job.cluster.owner)
-            if on_the_way > ahead:
-                found.append(Claiming(on_the_way))
+            matches, owner = self._placement.matches, job.cluster.owner
+            if matches.on_the_way(owner) > ahead:
+                found.append(Claiming(matches.on_the_way(owner), matches.being_freed(owner)))
             if failed := int(job.note("_failed_starts", 0) or 0):
                 found.append(FailedStarts(failed, MOST_FAILED_STARTS, str(job.get("LastRemoteHost") or "")))
             if job.group is not None and job.group.rejected is not None:

@@ -14,6 +14,7 @@ from pool.policy.why import crowd
 from pool.policy.why.findings import Demand, Rule, Share, Slot, Trouble
 from pool.policy.why.holding import whole
 from pool.policy.why.machine import Wish, demand, from_the_ad, owners_view
+from pool.policy.why.words import lines
 from tests.policy.why.support import DESKTOP, NOW, job, one, pool, slot
 
 
@@ -50,7 +51,7 @@ def test_a_start_that_depends_on_the_job_keeps_nobody_out() -> None:
         (slots.RETIRING, {"SUSPEND"}),
         (slots.VACATING, {"KILL"}),
         (slots.CLAIMED_IDLE, {"START"}),
-        (slots.DRAINED, {"START"}),
+        (slots.DRAINED, set()),
         (slots.KILLING, set()),
     ],
     ids=str,
@@ -73,8 +74,11 @@ def test_troubles_are_told_once_each() -> None:
 
 
 def test_a_machine_that_was_taken_out_of_use() -> None:
-    findings = view(slots.DRAINED)
-    assert any("out of use" in finding.text for finding in findings if isinstance(finding, Trouble))
+    assert one(view(slots.DRAINED), Slot).drained == "an administrator takes it out of use"
+    leaving = view(slots.BUSY, job_ad=job(), Draining=True, DrainReason="new\ndisk")
+    assert lines(leaving, NOW)[1] == (
+        "  an administrator takes it out of use: new disk; `poolnode undrain` brings it back"
+    )
 
 
 def test_what_an_ad_alone_tells_lies_included() -> None:

@@ -121,6 +121,11 @@ def test_a_job_that_waits_for_others_to_end() -> None:
             Standing.CLAIMING,
             "12.3 waits for 3 min: machines have been found for jobs of its owner and are being claimed",
         ),
+        (
+            [QUEUED, Claiming(2, 1)],
+            Standing.CLAIMING,
+            "12.3 waits for 3 min: machines have been found for jobs of its owner, and other jobs make room there",
+        ),
         ([QUEUED, Machines(0, 0)], Standing.NO_MACHINES, "12.3 waits for 3 min: there is no machine in the pool"),
         (
             [QUEUED, Machines(1, 1), Free(1), Limit("x", 1, 1, 1, True)],
