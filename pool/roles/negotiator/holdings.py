@@ -66,10 +66,10 @@ class Holdings:
         self._held: dict[str, Held] = {}
         self._on_the_way: dict[str, list[Held]] = {}
 
-    def slot(self, name: str, after: Held | None) -> None:
-        """A slot's ad has changed: who holds it now."""
-        for held in self._on_the_way.pop(name, ()):
-            self._count(held, -1)
+    def slot(self, name: str, after: Held | None, *, leaving: bool = False) -> None:
+        """A slot's ad has changed: who holds it now, and whether he is making room there for whom it was given to."""
+        if not leaving or after is None:
+            self.lapsed(name)
         before = self._held.get(name)
         if after == before:
             return

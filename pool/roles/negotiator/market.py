@@ -19,6 +19,9 @@ from pool.roles.negotiator.holdings import PLAIN, Held, held_by, limits_of, weig
 #: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
 GIVEN = 30.0
 
+#: What a slot does whose job makes room for another.
+LEAVING = frozenset({"Retiring", "Vacating", "Killing"})
+
 Change = tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]
 ANEW: Change = ("", "", None, None)
 
@@ -112,7 +115,8 @@ class Market:
         if held is not None:
             # As cycles name whoever holds it.
             ad["RemoteUser"] = held.submitter
-        self._accounting.holdings.slot(name, held)
+        leaving = ad.value("Activity", None) in LEAVING
+        self._accounting.holdings.slot(name, held, leaving=leaving)
         self._weights[name] = weight_of(ad)
         self.picture.put(name, ad)
         key = private.get("ClaimId")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pool.classad import ClassAd
-from pool.roles.negotiator.holdings import weight_of
+from pool.roles.negotiator.holdings import Held, Holdings, weight_of
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,28 @@ from pool.roles.negotiator.holdings import weight_of
 )
 def test_what_a_slot_counts_for(ad: dict[str, Any], weight: float) -> None:
     assert weight_of(ClassAd.from_wire(ad)) == weight
+
+
+async def test_a_slot_given_while_another_leaves_it_counts_for_both_until_he_has_left() -> None:
+    """Else the next cycle gives the newcomer, who seems to hold nothing yet, another one."""
+    bob, alice = Held("bob@h", "", 1.0, {}), Held("alice@h", "", 1.0, {})
+    holdings = Holdings()
+    holdings.slot("slot1@m", bob)
+    holdings.given("slot1@m", alice)
+    holdings.slot("slot1@m", bob, leaving=True)
+    assert (holdings.of("bob@h"), holdings.of("alice@h")) == (1.0, 1.0)
+    holdings.slot("slot1@m", alice)
+    assert (holdings.of("bob@h"), holdings.of("alice@h")) == (0.0, 1.0)
+    holdings.given("slot1@m", bob)
+    holdings.slot("slot1@m", None, leaving=True)
+    assert (holdings.of("bob@h"), holdings.of("alice@h")) == (0.0, 0.0)
+
+
+async def test_a_slot_whose_holder_stays_after_all_is_nobody_elses() -> None:
+    bob, alice = Held("bob@h", "", 1.0, {}), Held("alice@h", "", 1.0, {})
+    holdings = Holdings()
+    holdings.slot("slot1@m", bob)
+    holdings.given("slot1@m", alice)
+    holdings.slot("slot1@m", bob, leaving=True)
+    holdings.slot("slot1@m", bob)
+    assert (holdings.of("bob@h"), holdings.of("alice@h")) == (1.0, 0.0)
