@@ -191,6 +191,62 @@ class Access:
         finally:
             self.close(number)
 
+    def sync(self, number: int) -> list[str]:
+        """See a file's content on disk; [the name it will have aside, its place], empty where it is in its place."""
+        file = self._files[number]
+        if os.path.isdir(file.path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        os.fsync(file.fd)
+        return [] if file.aside is None else [file.aside, file.path]
+
+    def place(self, numbers: list[int]) -> None:
+        """Put files in their places, one right after the other, once all of them have a name aside.
+
+        Where this is cut short, `finish` tells from what is there how far it came. On an error nothing is left aside.
+        """
+        files = [self._files[number] for number in numbers]
+        try:
+            for file in files:
+                if file.nameless and file.aside is not None:
+                    os.link(f"/proc/self/fd/{file.fd}", file.aside, src_dir_fd=file.fd, follow_symlinks=True)
+                    file.nameless = False
+                if os.path.isdir(file.path):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file.path)
+            waiting = [file for file in files if file.aside is not None]
+            directories = dict.fromkeys(os.path.dirname(file.path) for file in waiting)
+            if len(waiting) > 1:
+                for directory in directories:
+                    _sync_directory(directory)
+            for file in waiting:
+                assert file.aside is not None
+                os.replace(file.aside, file.path)
+                file.aside = None
+            for directory in directories:
+                _sync_directory(directory)
+        finally:
+            for number in numbers:
+                self.close(number)
+
+    def finish(self, pairs: list[list[str]]) -> bool:
+        """Finish or undo a `place` that was cut short; whether it was finished.
+
+        Args:
+            pairs: what `sync` answered, in the order of the files.
+        """
+        # Names are given in this order before any is renamed, and renamed in this order: the last one's tells.
+        named = os.path.lexists(pairs[-1][0])
+        for aside, path in pairs:
+            if not os.path.lexists(aside):
+                continue
+            if named:
+                os.replace(aside, path)
+            else:
+                os.unlink(aside)
+        for directory in dict.fromkeys(os.path.dirname(path) for _, path in pairs):
+            if os.path.isdir(directory):
+                _sync_directory(directory)
+        return named
+
     def append(self, path: str, data: bytes, sync: bool) -> None:
         """Add to the end of a file, making it where it is missing: all of the data or, on an error, none."""
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o644)
@@ -270,6 +326,9 @@ OPERATIONS: dict[str, str] = {
     "create": "write",
     "write": "write",
     "commit": "write",
+    "sync": "write",
+    "place": "write",
+    "finish": "write",
     "append": "append to",
     "makedirs": "make directory",
     "remove": "remove",

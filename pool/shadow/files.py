@@ -15,7 +15,7 @@ import errno
 import os
 import pwd
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
@@ -65,6 +65,16 @@ class FileWriter:
         if number:
             await self._files._call("commit", self._path, number, sync, slow=sync)
             self._files._released()
+
+    async def sync(self) -> list[str]:
+        """See its content on disk, not in its place yet: see `Access.sync`. Raises FileProblem."""
+        pair: list[str] = await self._files._call("sync", self._path, self._number, slow=True)
+        return pair
+
+    def handed_over(self) -> int:
+        """Its number, for `UserFiles.place`, which has it from now on."""
+        number, self._number = self._number, 0
+        return number
 
     async def abandon(self) -> None:
         """Drop it; after `commit` this does nothing."""
@@ -123,6 +133,21 @@ class UserFiles(ABC):
     async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
         """Add to the end, all or nothing; makes the file where it is missing."""
         await self._call("append", path, path, data, sync, size=len(data), slow=sync)
+
+    async def place(self, writers: Sequence[FileWriter]) -> None:
+        """Put files that have been synced in their places, one right after the other: see `Access.place`."""
+        numbers = [number for writer in writers if (number := writer.handed_over())]
+        if numbers:
+            try:
+                await self._call("place", ", ".join(writer._path for writer in writers), numbers, slow=True)
+            finally:
+                for _ in numbers:
+                    self._released()
+
+    async def finish(self, pairs: list[list[str]]) -> bool:
+        """Finish or undo a `place` that was cut short: see `Access.finish`."""
+        done: bool = await self._call("finish", pairs[0][1], pairs, slow=True)
+        return done
 
     async def makedirs(self, path: str, *, mode: int = 0o755) -> None:
         """Make a directory and those above it, where missing."""

@@ -2,23 +2,35 @@
 
 Everything it touches it touches with the rights of the job's owner (B5). It answers only for the start (claim and
 run) that the job is in: a starter that was given up, or somebody else, gets nothing. Outputs are written beside
-their place, and renamed when all of them have come and are on disk: a job is never reported with half an output.
+their place, and renamed, one right after the other, when all of them have come and are on disk: a job is never
+reported with half an output. What several files get is noted first, so that renaming which a crash has cut short is
+finished at the next start.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import logging
 import os
 import posixpath
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.activation import NOTHING, Activation
+from pool.policy.packed import pack, unpack
 from pool.policy.queue import Job
 from pool.shadow.executables import Executables
-from pool.shadow.files import FilesOf, UserFiles
+from pool.shadow.files import FilesOf, FileWriter, UserFiles
 from pool.wire import Stream
 
 CHUNK = 256 * 1024
+#: The names of notes on outputs that are being put in place; the job's follows.
+PLACING = "placing "
+#: Keeps a note durably, or with None removes it when there is time.
+Note = Callable[[str, bytes | None], Awaitable[None]]
+log = logging.getLogger("pool.shadow")
 
 
 class ClaimedJob(Protocol):
@@ -44,8 +56,12 @@ class NotThisRun(PoolError):
 class Shadow:
     """Serves the starters of all running jobs of one schedd."""
 
-    def __init__(self, claims: Claims, executables: Executables, files: FilesOf) -> None:
+    def __init__(self, claims: Claims, executables: Executables, files: FilesOf, note: Note) -> None:
         self._claims = claims
+        self._note = note
+        self._numbers = itertools.count(1)
+        self._finished = asyncio.Event()
+        self._finished.set()
         self._executables = executables
         self._files = files
 
@@ -61,8 +77,9 @@ class Shadow:
 
     async def bring(self, params: dict[str, Any], stream: Stream) -> None:
         """Take a job's outputs: {claim, run}; answers ["ok", bytes] once everything is in place."""
+        await self._finished.wait()
         start, files = self._running(params)
-        writers: list[Any] = []
+        writers: list[FileWriter] = []
         total = 0
         left = 0
         try:
@@ -82,15 +99,44 @@ class Shadow:
                     writers.append(await files.create(path, mode=mode))
             else:
                 raise PoolError("the transfer of the outputs ended in the middle", retry=True)
+            pairs = [pair for writer in writers if (pair := await writer.sync())]
             self._running(params)
-            for writer in writers:
-                await writer.commit(sync=True)
+            await self._place(start, files, writers, pairs)
         except BaseException:
             for writer in writers:
                 await writer.abandon()
             raise
         await stream.send(["ok", total])
         await stream.finish()
+
+    async def _place(
+        self, start: Activation, files: UserFiles, writers: list[FileWriter], pairs: list[list[str]]
+    ) -> None:
+        if len(pairs) < 2:
+            await files.place(writers)
+            return
+        name = f"{PLACING}{start.name}.{start.run} {next(self._numbers)}"
+        await self._note(name, pack([start.owner, pairs]))
+        await files.place(writers)
+        await self._note(name, None)
+
+    async def finish(self, notes: Mapping[str, bytes]) -> None:
+        """After a restart: finish what was being put in place, before anything else is.
+
+        Args:
+            notes: what was noted, by the names that begin with PLACING.
+        """
+        self._finished.clear()
+        try:
+            for name, packed in notes.items():
+                owner, pairs = unpack(packed)
+                try:
+                    await self._files(str(owner)).finish(pairs)
+                except PoolError as error:
+                    log.warning("outputs were left half in place", extra={"job": name, "error": str(error)})
+                await self._note(name, None)
+        finally:
+            self._finished.set()
 
     def _running(self, params: dict[str, Any]) -> tuple[Activation, UserFiles]:
         claim: ClaimedJob | None = self._claims.claims.get(str(params.get("claim")))

@@ -45,8 +45,7 @@ class Killer:
             self.run = self._nodes.start("run", "startd", RUN_AS="node", SLOTS="4", **LEASE).ready()
         else:
             found = {"nursery": self._nurseries, "keeper": self._keepers, "job": jobs}[victim]()
-            if not found:
-                return
+            assert found, f"there is no {victim} to kill"
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._chance.choice(found).kill()
         self.killed[victim] += 1
@@ -101,6 +100,7 @@ async def test_nothing_is_lost_doubled_or_told_twice(nodes: Nodes, seed: int) ->
     for victim in victims:
         more = min(len(lines(home / "began")) + chance.randint(1, 4), JOBS)
         await until(lambda more=more: len(lines(home / "began")) >= more, f"{more} jobs to begin (seed {seed})")
+        await until(jobs, f"a job to run (seed {seed})")
         killer.kill(victim)
     async with client(killer.head) as pool:
 

@@ -15,7 +15,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
 from pool.shadow.executables import Executables
 from pool.shadow.files import LocalFiles
-from pool.shadow.shadow import Shadow
+from pool.shadow.shadow import Note, Shadow
 from pool.wire import Stream
 
 
@@ -43,10 +43,21 @@ def start_of(home: Path, outputs: tuple[str, ...] | None, remaps: dict[str, str]
     )
 
 
-async def bring(home: Path, start: Activation, *items: Any) -> Any:
+class Notes(dict[str, bytes]):
+    """What a schedd keeps for its shadow."""
+
+    async def keep(self, name: str, value: bytes | None) -> None:
+        if value is None:
+            del self[name]
+        else:
+            self[name] = value
+
+
+async def bring(home: Path, start: Activation, *items: Any, keep: Note | None = None) -> Any:
     files = LocalFiles()
     claims = {"c": SimpleNamespace(job=object(), run=1, start=start, owner="alice")}
-    shadow = Shadow(SimpleNamespace(claims=claims), Executables(None, lambda _: files), lambda _: files)
+    executables = Executables(None, lambda _: files)
+    shadow = Shadow(SimpleNamespace(claims=claims), executables, lambda _: files, keep or Notes().keep)
     stream = Items([*items, ["done"]])
     try:
         await shadow.bring({"claim": "c", "run": 1}, cast(Stream, stream))

@@ -24,7 +24,7 @@ from pool.roles.schedd.placement import Placement
 from pool.roles.schedd.reporting import Reporting
 from pool.roles.schedd.why import Why
 from pool.shadow.executables import Executables
-from pool.shadow.shadow import Shadow
+from pool.shadow.shadow import PLACING, Shadow
 from pool.store import SetMeta, Trim
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.errors import Refused
@@ -157,7 +157,7 @@ class Schedd(Role):
             patience=self.settings.number("CLAIM_PATIENCE"),
         )
         self.placement.moving.terms = self._terms_of_moving()
-        self.shadow = Shadow(self.placement, self.executables, given.files)
+        self.shadow = Shadow(self.placement, self.executables, given.files, self._note)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links)
         self.acts = Acts(self.ledger, self.placement, self.outside)
         self.explaining = Why(self.ledger, self.placement, self.outside, given.node)
@@ -167,6 +167,9 @@ class Schedd(Role):
             if name.startswith(EXECUTABLE):
                 self.executables.recall(int(name.removeprefix(EXECUTABLE)), digest.decode())
         self._tidy()
+        cut_short = {name: note for name, note in self.ledger.meta.items() if name.startswith(PLACING)}
+        if cut_short:
+            self.spawn(self.shadow.finish(cut_short), "outputs")
         self.reporting.begin()
         for job in running:
             self.placement.reaching.adopt(job)
@@ -417,6 +420,18 @@ class Schedd(Role):
                 self.log.warning("an executable will be read again", extra={"cluster": cluster, "why": str(error)})
 
         self.spawn(write(), "remember")
+
+    async def _note(self, name: str, value: bytes | None) -> None:
+        if value is not None:
+            await self.store.write(SetMeta(name, value))
+        else:
+            self.spawn(self._forget(name), "forget")
+
+    async def _forget(self, name: str) -> None:
+        try:
+            await self.store.write(SetMeta(name, None), within=UNHURRIED)
+        except PoolError as error:
+            self.log.warning("a note stays until it can be removed", extra={"note": name, "why": str(error)})
 
     def _tidy(self) -> None:
         self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
