@@ -65,13 +65,24 @@ async def send_image(store: ImageStore, manifest: Manifest, stream: Items, pace:
         sent += len(packed)
     await stream.finish()
     async for item in answers:
-        if item == ["kept", manifest.generation]:
+        if item[0] == "kept":
             return sent
     raise ImageError(f"the other side did not keep checkpoint {manifest.generation} of job {manifest.job}", retry=True)
 
 
-async def receive_image(store: ImageStore, job: str, stream: Items) -> Manifest:
+async def receive_image(
+    store: ImageStore,
+    job: str,
+    stream: Items,
+    *,
+    renumber: bool = False,
+    kept: Callable[[Manifest], Awaitable[None]] | None = None,
+) -> Manifest:
     """Take in a checkpoint of a job from another store.
+
+    Args:
+        renumber: give it the next number here, whatever it had there.
+        kept: awaited when it is on disk, before the other side hears of that.
 
     Asked again for one that is here already, it keeps nothing twice and says that it is kept.
 
@@ -91,7 +102,8 @@ async def receive_image(store: ImageStore, job: str, stream: Items) -> Manifest:
     manifest = Manifest.unpack(bytes(data))
     if manifest.job != job:
         raise ImageDamaged(f"a checkpoint of job {manifest.job} came in place of one of job {job}")
-    if manifest.generation in store.generations(job) and store.manifest(job, manifest.generation) == manifest:
+    known = manifest.generation in store.generations(job)
+    if known and not renumber and store.manifest(job, manifest.generation) == manifest:
         await _kept(stream, manifest)
         return manifest
     with store.begin(job) as draft:
@@ -108,17 +120,19 @@ async def receive_image(store: ImageStore, job: str, stream: Items) -> Manifest:
             wanted.discard(digest)
         if wanted:
             raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
-        kept = await asyncio.to_thread(
+        taken = await asyncio.to_thread(
             draft.commit,
             manifest.parts,
             manifest.created,
-            generation=manifest.generation,
+            generation=None if renumber else manifest.generation,
             needs=manifest.needs,
             facts=manifest.facts,
         )
-    await stream.send(["kept", kept.generation])
+    if kept is not None:
+        await kept(taken)
+    await stream.send(["kept", taken.generation])
     await stream.finish()
-    return kept
+    return taken
 
 
 async def _kept(stream: Items, manifest: Manifest) -> None:

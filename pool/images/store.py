@@ -16,7 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from pool.images.chunks import Chunks, compress, digest_of, expand
 from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
@@ -61,6 +61,9 @@ class ImageStore:
     def used(self) -> int:
         """Bytes on disk."""
         return self._chunks.used
+
+    def __contains__(self, job: object) -> bool:
+        return job in self._jobs
 
     def jobs(self) -> list[str]:
         """The jobs that have a checkpoint here."""
@@ -297,18 +300,21 @@ class Draft:
         parts: list[Part] = []
         try:
             for path in sorted(_files(directory)):
-                status = path.stat()
-                chunks: list[bytes] = []
                 with path.open("rb") as handle:
-                    while data := handle.read(CHUNK):
-                        chunks.append(self._piece(data))
-                if len(chunks) != -(-status.st_size // CHUNK):
-                    raise ImageError("the checkpoint changed while it was stored", retry=True)
-                name = str(path.relative_to(directory))
-                parts.append(Part(name, status.st_size, status.st_mode & 0o777, tuple(chunks)))
+                    parts.append(self.add(str(path.relative_to(directory)), handle))
         except OSError as error:
             raise _failed("read the checkpoint in", directory, error) from error
         return tuple(parts)
+
+    def add(self, name: str, file: BinaryIO) -> Part:
+        """Put down one open file. Raises NoRoom, ImageError, OSError."""
+        status = os.fstat(file.fileno())
+        chunks: list[bytes] = []
+        while data := file.read(CHUNK):
+            chunks.append(self._piece(data))
+        if len(chunks) != -(-status.st_size // CHUNK):
+            raise ImageError("the checkpoint changed while it was stored", retry=True)
+        return Part(name, status.st_size, status.st_mode & 0o777, tuple(chunks))
 
     def _piece(self, data: bytes) -> bytes:
         if data == _ZEROS[: len(data)]:

@@ -52,6 +52,9 @@ class Activation:
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
         on_failure_too: bring outputs home also when the job is evicted (ON_EXIT_OR_EVICT).
+        checkpoint_code: the code with which the job ends when it has written a checkpoint and wants to go on.
+        checkpoint_files: names in the scratch directory that are its checkpoint; None for the outputs.
+        checkpoint: the stored checkpoint that this start goes on from.
     """
 
     job: tuple[int, int]
@@ -77,6 +80,9 @@ class Activation:
     nice: int = 0
     on_failure_too: bool = False
     network: bool = True
+    checkpoint_code: int | None = None
+    checkpoint_files: tuple[str, ...] | None = None
+    checkpoint: int | None = None
 
     @property
     def name(self) -> str:
@@ -102,7 +108,7 @@ class Activation:
             values["job"] = (int(wire["job"][0]), int(wire["job"][1]))
         if "mode" in values:
             values["mode"] = Mode(wire["mode"])
-        for name in ("argv", "inputs", "outputs"):
+        for name in ("argv", "inputs", "outputs", "checkpoint_files"):
             if values.get(name) is not None:
                 values[name] = tuple(values[name])
         if since is not None:
@@ -162,8 +168,11 @@ def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
     return Mode.SHARED
 
 
-def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None) -> Activation:
+def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkpoint: int | None = None) -> Activation:
     """The start of a job on a slot.
+
+    Args:
+        checkpoint: the stored checkpoint to go on from, if there is one.
 
     Raises:
         CannotStart: arguments or environment that cannot be read, or files that cannot be reached.
@@ -203,6 +212,9 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None) -> Act
         grace=float(_number(job, "JobMaxVacateTime", _number(job, "KillSigTimeout", 600))),
         core_limit=int(job.value("CoreSize", -1)) if job.get("CoreSize") is not None else None,
         nice=10 if job.value("NiceUser", False) is True else 0,
+        checkpoint_code=code if type(code := job.value("SuccessCheckpointExitCode")) is int else None,
+        checkpoint_files=_list(kept) if (kept := _text(job, "TransferCheckpoint")) else None,
+        checkpoint=checkpoint if transfer else None,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
         network=job.value("WantJobNetworking", True) is not False,
     )

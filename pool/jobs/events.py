@@ -44,6 +44,7 @@ class EventKind(StrEnum):
 
     SUBMIT = "SUBMIT"
     EXECUTE = "EXECUTE"
+    CHECKPOINTED = "CHECKPOINTED"
     EVICTED = "EVICTED"
     TERMINATED = "TERMINATED"
     IMAGE_SIZE = "IMAGE_SIZE"
@@ -73,6 +74,7 @@ class EventKind(StrEnum):
 _CODES = {
     EventKind.SUBMIT: 0,
     EventKind.EXECUTE: 1,
+    EventKind.CHECKPOINTED: 3,
     EventKind.EVICTED: 4,
     EventKind.TERMINATED: 5,
     EventKind.IMAGE_SIZE: 6,

@@ -51,6 +51,13 @@ def _execute(data: Data) -> Iterator[str]:
         yield f"\tSlotName: {_line(data['slot'])}"
 
 
+def _checkpointed(data: Data) -> Iterator[str]:
+    yield "Job was checkpointed."
+    yield from _run_usage(data)
+    if "sent" in data:
+        yield f"\t{data['sent']:.0f}  -  Run Bytes Sent By Job For Checkpoint"
+
+
 def _evicted(data: Data) -> Iterator[str]:
     yield "Job was evicted."
     if data.get("requeued"):
@@ -171,6 +178,7 @@ def _account(data: Data, zone: tzinfo | None) -> Iterator[str]:
 _BODIES: dict[EventKind, Callable[[Data], Iterator[str]]] = {
     EventKind.SUBMIT: _submit,
     EventKind.EXECUTE: _execute,
+    EventKind.CHECKPOINTED: _checkpointed,
     EventKind.EVICTED: _evicted,
     EventKind.TERMINATED: _terminated,
     EventKind.IMAGE_SIZE: _image_size,

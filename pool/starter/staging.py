@@ -133,12 +133,14 @@ def outputs(
     before: dict[str, tuple[int, int]],
     asked: tuple[str, ...] | None,
     renamed: Collection[str] = (),
+    kind: str = "output",
 ) -> list[Output]:
     """What goes home: what was asked for, or every top-level file that is new or changed, and not hidden.
 
     Args:
         renamed: names that home has another place for. Any other is put into the initial directory without the
             directories before it, as this command has always meant.
+        kind: what they are, in what is said of them: output, checkpoint.
 
     Raises:
         StagingError: an output that was asked for does not exist, or cannot be read.
@@ -154,8 +156,8 @@ def outputs(
             path = Path(os.path.realpath(inside(scratch, name)))
             if not path.is_relative_to(top) or not path.exists():
                 raise StagingError(
-                    f"the job did not leave its output file {name}",
-                    hint="correct transfer_output_files, or let the job create it",
+                    f"the job did not leave its {kind} file {name}",
+                    hint=f"correct transfer_{kind}_files, or let the job create it",
                 )
             contents_only = name.endswith("/")
             name = name.rstrip("/")

@@ -15,13 +15,15 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from pool.errors import PoolError
+from pool.images import ImageError, ImageStore
 from pool.jobs.activation import NOTHING, Activation, Mode
-from pool.starter import devices, scratch, staging
+from pool.starter import devices, saving, scratch, staging
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.spec import EndReport, KeeperSpec, StartFailed
 
@@ -40,6 +42,8 @@ class Home(Protocol):
 
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any: ...
     async def store(self, activation: Activation) -> Any: ...
+    async def keep_image(self, activation: Activation) -> Any: ...
+    async def image(self, activation: Activation) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class Place:
 
     Attributes:
         scratch: the job's own directory: one for each slot, empty when a job begins, gone with the claim.
+        images: where checkpoints lie on their way.
         empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
             a directory that has not changed since needs no look.
         system_calls, network, processes: JOB_SYSTEM_CALLS, JOB_NETWORK and JOB_PROCESSES.
@@ -82,6 +87,7 @@ class Place:
     gpus: tuple[str, ...] | None = None
     devices: tuple[str, ...] = ()
     empty: int | None = None
+    images: Callable[[], ImageStore] | None = None
     scratch: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,6 +157,8 @@ class Starter:
             self._prepare()
             if self.activation.mode is Mode.TRANSFER:
                 await self._stage_in()
+                if self.activation.checkpoint is not None:
+                    await self._go_on_from_checkpoint()
             if self._stop:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
             if self._before:
@@ -181,6 +189,36 @@ class Starter:
         """Whether files have to go home after this end."""
         brings = report.cause in BY_ITSELF or self.activation.on_failure_too
         return self.activation.mode is Mode.TRANSFER and brings
+
+    async def save(self, created: float) -> int:
+        """Carry the job's own checkpoint home; returns its bytes once it is on disk there. Nothing is left here.
+
+        Raises:
+            StagingError: a file of it is missing or cannot be read.
+            ImageError: it cannot be kept here.
+            WireError: home cannot be reached, or refused.
+        """
+        assert self.place.images is not None
+        images, name = self.place.images(), self.activation.name
+        found = await asyncio.to_thread(saving.outputs_of, self.activation, self.scratch, self._before)
+        try:
+            manifest = await asyncio.to_thread(saving.keep, images, name, created, found)
+            return await saving.send_home(images, manifest, await self._home.keep_image(self.activation))
+        finally:
+            await asyncio.to_thread(images.drop, name)
+
+    async def again(self, lease: float, claim: dict[str, Any]) -> None:
+        """Start the program once more in the same scratch directory, after it has written a checkpoint.
+
+        Raises:
+            StartRefused: it cannot be started.
+        """
+        assert self.keeper is not None
+        await self.keeper.forget()
+        try:
+            self.keeper = await self._keepers.start(self._spec(lease, {**claim, "before": self._before}))
+        except StartFailed as error:
+            raise StartRefused(error.message, where="start", hint=error.hint, retry=error.retry) from error
 
     async def bring_home(self) -> None:
         """Carry the outputs home; may be called again after a lost connection.
@@ -270,6 +308,16 @@ class Starter:
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
         self._before = staging.top_level(self.scratch)
+
+    async def _go_on_from_checkpoint(self) -> None:
+        assert self.place.images is not None
+        try:
+            stream = await self._home.image(self.activation)
+            self.received += await saving.fetch(
+                self.place.images(), self.activation, stream, self.scratch, self.account.owner
+            )
+        except ImageError as error:
+            raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
 
     def _spec(self, lease: float, claim: dict[str, Any]) -> KeeperSpec:
         activation, account, place = self.activation, self.account, self.place

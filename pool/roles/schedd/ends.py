@@ -21,6 +21,8 @@ COMPLETED = Decision(Verdict.COMPLETE)
 BEGAN = "JobCurrentStartExecutingDate"
 #: A job that a machine could not start this often in a row is held instead of being tried for ever.
 MOST_FAILED_STARTS = 5
+#: So many starts that could not go on from a checkpoint are remembered.
+MOST_TRIES = 50
 
 
 def end_steps(job: Job, slot: str, report: dict[str, Any], now: float) -> list[Step]:
@@ -73,6 +75,9 @@ def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: fl
     }
     data = {"signal": report.get("signal"), "code": report.get("code"), "core": bool(report.get("core"))}
     data |= usage_data(report)
+    if report.get("checkpoint_error"):
+        error = report["checkpoint_error"]
+        return [hold_step(job, f"its checkpoint could not be kept: {error}", Hold.CHECKPOINT_FAILED, changes)]
     if report.get("output_error"):
         error = report["output_error"]
         return [hold_step(job, f"its output could not be brought home: {error}", Hold.TRANSFER_OUTPUT, changes)]
@@ -116,6 +121,10 @@ def as_wished(job: Job, wish: dict[str, Any], changes: dict[str, Any], report: d
 def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any]) -> Step:
     """A machine could not start it: another will, unless it is the job's own fault."""
     where, why = str(report.get("where", "start")), str(report.get("error", "it could not be started"))
+    if where == "checkpoint":
+        tries = [*(job.note("_tries", ()) or ()), [slot.rpartition("@")[2], report.get("checkpoint")]][-MOST_TRIES:]
+        changes["_tries"] = tries
+        return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": slot})
     failed = int(job.note("_failed_starts", 0)) + 1
     changes["_failed_starts"] = failed
     if where == "input":
@@ -159,7 +168,7 @@ def add_use(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
 
 def usage_data(report: dict[str, Any]) -> dict[str, Any]:
     """The part of a report that events carry."""
-    keys = ("user_cpu", "system_cpu", "max_rss", "wall", "sent", "received")
+    keys = ("user_cpu", "system_cpu", "max_rss", "wall", "sent", "received", "checkpointed")
     return {key: report[key] for key in keys if key in report}
 
 

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from pool.classad import symmetric_match
 from pool.errors import PoolError
+from pool.images import ImageStore
 from pool.jobs.activation import Activation, CannotStart, activation
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold, Reason
@@ -32,6 +33,7 @@ from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
 from pool.roles.schedd.ends import BEGAN, as_wished, end_steps, hold_step, started, usage_changes
+from pool.roles.schedd.images import Images
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.matches import Matches
 from pool.roles.schedd.moving import Moving
@@ -71,6 +73,7 @@ class Placement:
         *,
         name: str,
         executables: Executables,
+        checkpoints: ImageStore | None,
         spawn: Callable[..., Any],
         changed: Callable[[str, bool], None],
         finished: Callable[[dict[str, Any]], None],
@@ -90,6 +93,7 @@ class Placement:
         self.log = log
         self.name = name
         self.executables = executables
+        self.images = Images(checkpoints, ledger, self.claims, outside, log)
         self.spawn = spawn
         self._changed = changed
         self._finished = finished
@@ -166,12 +170,13 @@ class Placement:
     def _start_of(self, claim: Claim, job: Job, run: int) -> Activation:
         """What a job is started with; worked out once for the jobs of a cluster that do not differ."""
         digest = self.executables.digest_of(job)
+        checkpoint = self.images.newest(job)
         known = claim.template
-        alike = known is not None and not job.delta and known.job[0] == job.cluster.id
+        alike = known is not None and checkpoint is None and not job.delta and known.job[0] == job.cluster.id
         if known is not None and alike and (known.digest == digest or not known.carries_executable):
             return known.for_job(job.id, run)
-        start = activation(job.ad(), claim.ad, run, digest)
-        claim.template = None if job.delta else start
+        start = activation(job.ad(), claim.ad, run, digest, checkpoint)
+        claim.template = None if job.delta or checkpoint is not None else start
         return start
 
     def _fits(self, claim: Claim, group: Group) -> bool:
@@ -292,6 +297,9 @@ class Placement:
             step = Step(job, Happening.SUSPEND, changes, EventKind.SUSPENDED, {"slot": claim.slot})
         elif kind == "continued" and job.status == SUSPENDED:
             step = Step(job, Happening.CONTINUE, changes, EventKind.UNSUSPENDED, {"slot": claim.slot})
+        elif kind == "checkpointed":
+            await self.images.note(job, {})
+            return
         elif kind == "usage" and changes:
             step = Step(job, None, changes, EventKind.IMAGE_SIZE, data)
         else:

@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 
 from pool.classad import parse_expr
 from pool.errors import PoolError
+from pool.images import ImageStore
 from pool.jobs.reasons import Reason
+from pool.jobs.states import JobStatus
 from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
@@ -147,6 +149,7 @@ class Schedd(Role):
             self.log,
             name=given.node,
             executables=self.executables,
+            checkpoints=ImageStore(given.state / "spool" / "checkpoints") if given.state else None,
             spawn=self.spawn,
             changed=self.submitters.changed,
             finished=self._finished,
@@ -378,6 +381,18 @@ class Schedd(Role):
         self.placement.check_node(str(params.get("claim")), call.identity.node)
         await self.shadow.bring(params, stream)
 
+    @streaming(Right.EXECUTE)
+    async def keep_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A running job's checkpoint, to be kept."""
+        self.placement.check_node(str(params.get("claim")), call.identity.node)
+        await self.placement.images.take(params, stream)
+
+    @streaming(Right.EXECUTE, takes={"generation": int})
+    async def image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """The checkpoint that a start goes on from."""
+        self.placement.check_node(str(params.get("claim")), call.identity.node)
+        await self.placement.images.give(params, stream)
+
     # -- own ---------------------------------------------------------------------------------------------
 
     def own_ad(self) -> Wire:
@@ -410,6 +425,8 @@ class Schedd(Role):
 
     def _finished(self, ad: Wire) -> None:
         self.reporting.finished(ad)
+        if ad.get("NumCkpts") and JobStatus(ad["JobStatus"]).final:
+            self.spawn(self.placement.images.forget(int(ad["ClusterId"]), int(ad["ProcId"])), "forget")
 
     def _remember(self, cluster: int, digest: str | None) -> None:
         async def write() -> None:
@@ -435,6 +452,7 @@ class Schedd(Role):
 
     def _tidy(self) -> None:
         self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
+        self.spawn(self.placement.images.tidy({f"{job.id[0]}.{job.id[1]}" for job in self.queue.jobs()}), "checkpoints")
 
     async def _forget_old(self) -> None:
         while True:

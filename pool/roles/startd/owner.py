@@ -82,6 +82,7 @@ class OwnerWatch:
         facts["FileSystemDomain"] = startd.settings.text("FILESYSTEM_DOMAIN")
         facts["UidDomain"] = startd.settings.text("UID_DOMAIN")
         facts["HasFileTransfer"] = True
+        facts["HasSelfCheckpointTransfers"] = True
         facts["CondorVersion"] = LANGUAGE
         return facts
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from pool.classad import ClassAd, requirements_accept
 from pool.errors import PoolError
+from pool.images import ImageStore
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
@@ -69,6 +70,7 @@ class Startd(Role):
         self.keepers: Keepers = given.keepers()
         self.slots: dict[str, Slot] = {}
         self.claims: dict[str, Slot] = {}
+        self._images: ImageStore | None = None
         self.execute = Path(self.settings.text("EXECUTE_DIR") or f"{given.state}/execute")
         self.advertiser = Advertiser(
             given.links,
@@ -120,6 +122,12 @@ class Startd(Role):
         await super().die()
         await self.keepers.close(kill=False)
         await self.sensors.stop()
+
+    def images(self) -> ImageStore:
+        """Where checkpoints lie on their way; opened when the first one comes. Blocks on the disk then."""
+        if self._images is None:
+            self._images = ImageStore(self.execute.parent / "images")
+        return self._images
 
     def reload(self, settings: Any) -> None:
         super().reload(settings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
@@ -53,6 +54,13 @@ class HomeLink:
     async def store(self, activation: Activation) -> Any:
         return await self._claim.link.stream("schedd.bring", {"claim": self._claim.id, "run": activation.run})
 
+    async def keep_image(self, activation: Activation) -> Any:
+        return await self._claim.link.stream("schedd.keep_image", {"claim": self._claim.id, "run": activation.run})
+
+    async def image(self, activation: Activation) -> Any:
+        params = {"claim": self._claim.id, "run": activation.run, "generation": activation.checkpoint}
+        return await self._claim.link.stream("schedd.image", params)
+
 
 class Running:
     """A job from its activation until its end is acknowledged."""
@@ -77,6 +85,10 @@ class Running:
         #: Seconds for which the job stood still, up to its last suspension's end.
         self.suspended = 0.0
         self._suspended_at: float | None = None
+        #: Whether the present end is that of a job whose checkpoint is at home.
+        self.saved = False
+        self._saving = False
+        self._save_error: str | None = None
 
     @property
     def name(self) -> str:
@@ -141,7 +153,8 @@ class Running:
                 return
             where = getattr(error, "where", "input" if isinstance(error, RemoteError) else "start")
             retry = getattr(error, "retry", True) and where != "input"
-            await self._report({"cause": "start", "where": where, "error": str(error), "retry": retry})
+            report = {"cause": "start", "where": where, "error": str(error), "retry": retry}
+            await self._report(report | {"checkpoint": self.start.checkpoint})
             return
         await self._catch_up()
         await self.go_on()
@@ -167,18 +180,66 @@ class Running:
         loop = asyncio.get_running_loop()
         self._teller = loop.call_later(TELL_AFTER, self._tell_start)
         try:
-            end = await self.starter.wait()
+            end = await self._until_it_ends()
         finally:
             self._teller.cancel()
         self.ended = True
         while self.forgot and await self._another_chance(self._reminded):
             pass
-        error = await self._bring_home(end) if self.starter.has_outputs(end) else None
+        finished = not self.saved and self._save_error is None
+        error = await self._bring_home(end) if finished and self.starter.has_outputs(end) else None
         if self._abandoned:
             await self.starter.done()
             self._leave()
             return
         await self._report(self._end(end, error))
+
+    async def _until_it_ends(self) -> EndReport:
+        """Wait for the job's end; one that ends to have its own checkpoint kept is started again."""
+        assert self.starter is not None
+        end = await self.starter.wait()
+        used = end
+        while end.cause == "exit" and end.code == self.start.checkpoint_code is not None and not self.forgot:
+            self._saving = True
+            self._save_error = await self._save()
+            self._saving = False
+            self.saved = self._save_error is None
+            if not self.saved or self.why or self._abandoned:
+                break
+            try:
+                lease = self.claim.until - asyncio.get_running_loop().time()
+                await self.starter.again(lease, self._note())
+            except StartRefused as error:
+                self._save_error = str(error)
+                break
+            await self._catch_up()
+            end = await self.starter.wait()
+            self.saved = False
+            used = together(used, end)
+        return used
+
+    async def _save(self) -> str | None:
+        """Have the checkpoint that the job has written kept at home; in words what makes it impossible."""
+        assert self.starter is not None
+        if self.start.mode is not Mode.TRANSFER:
+            # It lies where its owner's files do; there is nothing to carry.
+            await self._tell_now("checkpointed", {})
+            return None
+        while not self._abandoned:
+            reconnected = self.claim.reconnected
+            link = self.claim.link
+            if link is not None and not link.closed.done():
+                try:
+                    self.starter.sent += await self.starter.save(self.startd.outside.wall())
+                    return None
+                except TROUBLE:
+                    pass
+                except PoolError as error:
+                    if not error.retry:
+                        return str(error)
+            if not await self._another_chance(reconnected):
+                return "the submit side could not be reached until the claim's lease had ended"
+        return None
 
     async def _bring_home(self, end: EndReport) -> str | None:
         """Carry the outputs home, again after a lost connection; in words what makes it impossible."""
@@ -217,7 +278,7 @@ class Running:
             return  # by itself, and its end is on the way
         self.why = self.why or why
         self._graceful = graceful
-        if self.starter is not None:
+        if self.starter is not None and not self._saving:
             await (self.starter.vacate() if graceful else self.starter.kill())
 
     async def abandon(self) -> None:
@@ -319,6 +380,10 @@ class Running:
         elif self.why and end.cause in ("exit", "signal"):
             # It ended while it was being stopped: an eviction, whatever it answered the signal with.
             report["cause"] = "vacated"
+        if self._save_error is not None:
+            report["checkpoint_error"] = self._save_error
+        if self.saved:
+            report["checkpointed"] = True
         if self.why is not None:
             report |= {"why": self.why.text, "reason": str(self.why.kind)}
         if self.claim.retiring:
@@ -446,6 +511,7 @@ class Running:
                 executables=startd.execute.parent / "cached-executables",
                 cpus=max(1, int(resources.get("Cpus", 1))),
                 memory=memory if memory and startd.settings.flag("ENFORCE_MEMORY") else None,
+                images=startd.images,
                 hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
                 system_calls=startd.settings.text("JOB_SYSTEM_CALLS"),
                 network=startd.settings.text("JOB_NETWORK"),
@@ -472,3 +538,15 @@ class Running:
             "run": self.start.run,
             "began": self.began,
         }
+
+
+def together(before: EndReport, last: EndReport) -> EndReport:
+    """The end of a job that ran more than once in one start, with what all of it used."""
+    return replace(
+        last,
+        started=before.started,
+        user_cpu=before.user_cpu + last.user_cpu,
+        system_cpu=before.system_cpu + last.system_cpu,
+        wall=before.wall + last.wall,
+        max_rss=max(before.max_rss, last.max_rss),
+    )

@@ -1,0 +1,111 @@
+"""The checkpoints of a schedd's jobs: taken in from execute machines, and given to the next one (C4, VS 5.3).
+
+A checkpoint that came in whole is committed in the store first and noted with the job then; one that is in the store
+and not noted is as good. What a start goes on from is decided by `pool.policy.checkpoints`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Container, Mapping
+from typing import Any
+
+from pool.images import ImageError, ImageStore, Manifest, receive_image, send_image
+from pool.jobs.events import EventKind
+from pool.outside import Outside
+from pool.policy.checkpoints import Attempt, go_on_from
+from pool.policy.queue import Job
+from pool.roles.schedd.claims import Claim
+from pool.roles.schedd.ledger import Ledger, Step
+from pool.shadow.shadow import NotThisRun
+from pool.wire import Stream
+
+#: The job's own note of starts that could not go on from a checkpoint: [machine, generation] each.
+TRIES = "_tries"
+
+
+class Images:
+    """Stored checkpoints.
+
+    Args:
+        store: None keeps none; jobs then begin at their beginning.
+        claims: by their ids; what a claim's job sends counts for that job.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore | None,
+        ledger: Ledger,
+        claims: Mapping[str, Claim],
+        outside: Outside,
+        log: logging.Logger,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._claims = claims
+        self._outside = outside
+        self._log = log
+        for line in store.damaged if store is not None else ():
+            log.error("a checkpoint is damaged", extra={"what": line})
+
+    def newest(self, job: Job) -> int | None:
+        """The checkpoint that a job's next start goes on from; None for its beginning."""
+        if self._store is None or not job.get("NumCkpts", 0):
+            return None
+        tries = [Attempt(str(machine), int(number)) for machine, number in job.note(TRIES, ()) or ()]
+        return go_on_from(self._store.generations(_name(job)), tries)
+
+    async def take(self, params: dict[str, Any], stream: Stream) -> None:
+        """A running job's checkpoint: {claim, run}; see `pool.images.carrying`."""
+        store, job = self._of(params)
+
+        async def kept(manifest: Manifest) -> None:
+            if self._present(params) is job:
+                await self.note(job, {"size": manifest.size, "sent": manifest.size})
+
+        await receive_image(store, _name(job), stream, renumber=True, kept=kept)
+
+    async def note(self, job: Job, data: dict[str, Any]) -> None:
+        """Write down that a job has a checkpoint more."""
+        changes: dict[str, Any] = {
+            "NumCkpts": int(job.get("NumCkpts", 0) or 0) + 1,
+            "LastCkptTime": int(self._outside.wall()),
+        }
+        await self._ledger.commit(Step(job, None, changes, EventKind.CHECKPOINTED, data))
+
+    async def give(self, params: dict[str, Any], stream: Stream) -> None:
+        """The checkpoint that a start goes on from: {claim, run, generation}."""
+        store, job = self._of(params)
+        await send_image(store, store.manifest(_name(job), int(params["generation"])), stream)
+        await stream.finish()
+
+    async def forget(self, cluster: int, proc: int) -> None:
+        """The job has left the queue."""
+        if self._store is not None and (name := f"{cluster}.{proc}") in self._store:
+            await asyncio.to_thread(self._store.drop, name)
+
+    async def tidy(self, queued: Container[str]) -> None:
+        """Drop what belongs to no job of the queue."""
+        store = self._store
+        for name in store.jobs() if store is not None else ():
+            if store is not None and name not in queued:
+                await asyncio.to_thread(store.drop, name)
+
+    def _of(self, params: dict[str, Any]) -> tuple[ImageStore, Job]:
+        job = self._present(params)
+        if job is None:
+            raise NotThisRun("this start of the job is not the present one any more")
+        if self._store is None:
+            raise ImageError("this schedd keeps no checkpoints")
+        return self._store, job
+
+    def _present(self, params: dict[str, Any]) -> Job | None:
+        claim = self._claims.get(str(params.get("claim")))
+        if claim is None or claim.run != int(params.get("run", -1)):
+            return None
+        return claim.job
+
+
+def _name(job: Job) -> str:
+    return f"{job.id[0]}.{job.id[1]}"
