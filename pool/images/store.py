@@ -62,9 +62,6 @@ class ImageStore:
         """Bytes on disk."""
         return self._chunks.used
 
-    def __contains__(self, job: object) -> bool:
-        return job in self._jobs
-
     def jobs(self) -> list[str]:
         """The jobs that have a checkpoint here."""
         with self._lock:

@@ -94,7 +94,7 @@ async def test_a_job_that_loses_its_machine_goes_on_from_its_checkpoint(pool3: N
     (home / "go.txt").write_text("wait")
     async with client(pool3.all[0]) as pool:
         cluster = await submit(pool, home)
-        await until(lambda: "checkpointed" in _log(home), "the first checkpoint")
+        await says(cluster, b"waiting")
         (home / "go.txt").write_text("go")
         await cluster.vacate()
         (result,) = await cluster.wait()
@@ -109,7 +109,8 @@ async def test_a_job_that_is_asked_to_leave_may_save_itself_first(pool3: Nodes, 
     text = "trap 'echo 2 > state; echo step 2 >> deep/trace; exit 85' TERM\n" + STEPS
     async with client(pool3.all[0]) as pool:
         cluster = await submit(pool, home, text)
-        await until(lambda: "checkpointed" in _log(home), "the first checkpoint")
+        # It has its trap by the time that it waits; its output of that start is not at home yet.
+        await says(cluster, b"waiting")
         (home / "go.txt").write_text("go")
         await cluster.vacate()
         (result,) = await cluster.wait()
@@ -127,6 +128,16 @@ async def test_a_checkpoint_that_is_not_there_holds_the_job_in_words(pool3: Node
         said = "its checkpoint could not be kept: the job did not leave its checkpoint file state"
         assert str(ad.value("HoldReason")).startswith(said)
         await cluster.remove()
+
+
+async def says(cluster: Any, text: bytes) -> None:
+    """Wait until the job has written that."""
+    said = b""
+    async with asyncio.timeout(support.PATIENCE):
+        async for piece in cluster[0].tail():
+            said += piece
+            if text in said:
+                return
 
 
 def _log(home: Path) -> str:

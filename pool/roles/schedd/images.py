@@ -80,10 +80,10 @@ class Images:
         await send_image(store, store.manifest(_name(job), int(params["generation"])), stream)
         await stream.finish()
 
-    async def forget(self, cluster: int, proc: int) -> None:
-        """The job has left the queue."""
-        if self._store is not None and (name := f"{cluster}.{proc}") in self._store:
-            await asyncio.to_thread(self._store.drop, name)
+    async def forget(self, job: Job) -> None:
+        """The job has ended for good."""
+        if self._store is not None:
+            await asyncio.to_thread(self._store.drop, _name(job))
 
     async def tidy(self, queued: Container[str]) -> None:
         """Drop what belongs to no job of the queue."""

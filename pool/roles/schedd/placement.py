@@ -331,6 +331,8 @@ class Placement:
         await self.ledger.commit(*steps)
         if (job.status.final or job.status is HELD) and job.get("JobNotification"):
             self._finished(job.wire())
+        if job.status.final and job.get("NumCkpts"):
+            self.spawn(self.images.forget(job), "forget")
         idle_again = any(step.status == IDLE for step in steps)
         self.changed(claim.owner, idle_again and start is None)
         if start is not None:

@@ -13,7 +13,6 @@ from pool.classad import parse_expr
 from pool.errors import PoolError
 from pool.images import ImageStore
 from pool.jobs.reasons import Reason
-from pool.jobs.states import JobStatus
 from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
@@ -425,8 +424,6 @@ class Schedd(Role):
 
     def _finished(self, ad: Wire) -> None:
         self.reporting.finished(ad)
-        if ad.get("NumCkpts") and JobStatus(ad["JobStatus"]).final:
-            self.spawn(self.placement.images.forget(int(ad["ClusterId"]), int(ad["ProcId"])), "forget")
 
     def _remember(self, cluster: int, digest: str | None) -> None:
         async def write() -> None:

@@ -199,7 +199,7 @@ class Running:
         assert self.starter is not None
         end = await self.starter.wait()
         used = end
-        while end.cause == "exit" and end.code == self.start.checkpoint_code is not None and not self.forgot:
+        while self._has_saved_itself(end):
             self._saving = True
             self._save_error = await self._save()
             self._saving = False
@@ -217,6 +217,11 @@ class Running:
             self.saved = False
             used = together(used, end)
         return used
+
+    def _has_saved_itself(self, end: EndReport) -> bool:
+        """Whether the job has ended, by itself or on its way out, with the code that says it wrote a checkpoint."""
+        code = self.start.checkpoint_code
+        return code is not None and end.code == code and end.cause in ("exit", "vacated") and not self.forgot
 
     async def _save(self) -> str | None:
         """Have the checkpoint that the job has written kept at home; in words what makes it impossible."""
