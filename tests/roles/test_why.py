@@ -217,6 +217,21 @@ def test_a_negotiator_that_hears_no_collector() -> None:
     tell(story)
 
 
+def test_a_cycle_that_takes_long_holds_no_asker_up() -> None:
+    async def story(pool: SimPool) -> None:
+        cluster = await pool.submit("head", count=3, owner="bob")
+        await pool.until(lambda: len(pool.witness.running) == 2, within=60)
+        await asyncio.sleep(5)
+        async with pool.role("head", "negotiator")._looking:
+            explanation = await why(pool, f"{cluster}.2")
+            assert the(explanation, Busy).kept == ()
+            assert the(explanation, Turn).running == 2
+            assert the((await why_machine(pool, "m0"))[0], Demand).fit == 1
+        assert the(await why(pool, f"{cluster}.2"), Busy).kept
+
+    tell(story)
+
+
 def test_slots_that_are_too_small_by_themselves() -> None:
     async def story(pool: SimPool) -> None:
         node = pool.nodes["m0"]

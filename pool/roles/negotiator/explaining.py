@@ -7,7 +7,8 @@ askers nor evil expressions hold a cycle up; whoever may read may ask.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +36,8 @@ from pool.roles.pieces import in_pieces
 MOST_ATTRIBUTES, MOST_SLOTS = 5000, 64
 #: Askers that may wait; more are sent away.
 MOST_WAITING = 32
+#: Seconds for which a cycle that looks at the picture is waited for; without it less is said.
+MOMENT = 2.0
 #: Kinds of jobs that are asked whether they may take a slot over.
 MOST_TAKERS = 100
 #: Users named who are served first.
@@ -53,6 +56,7 @@ class Known:
         when, requests, outcome: the last cycle; `when` is 0 before the first.
         interval: seconds between two cycles at most.
         typical: of `Lengths`.
+        held: slots that submitters hold.
         quotas, groups: those of groups, and what each is entitled to and holds.
     """
 
@@ -64,6 +68,7 @@ class Known:
     outcome: Outcome
     interval: float
     typical: tuple[float, int] | None
+    held: Mapping[str, int]
     quotas: tuple[priorities.Quota, ...]
     groups: Sequence[Mapping[str, Any]]
 
@@ -107,11 +112,12 @@ class Explaining:
         ad, now = ClassAd.from_wire(wire), self._outside.wall()
         async with _Turn(self):
             found, census = await in_pieces(examine(dict(self._known().picture.ads), ad, now), "explain the job")
-            async with self._looking:
-                known = self._known()
-                submitter = known.named(str(request.get("submitter", "")), ad)
-                found = [_kept(finding, census, known, submitter, ad, now) for finding in found]
-                found += _order(known, submitter)
+            known = self._known()
+            submitter = known.named(str(request.get("submitter", "")), ad)
+            async with self._still() as still:
+                if still:
+                    found = [_kept(finding, census, known, submitter, ad, now) for finding in found]
+        found += _order(known, submitter)
         rejection = known.outcome.rejections.get(submitter, {}).get(_count(request, "number"))
         found += [*_limits(known, ad), *_quotas(known, submitter, rejection)]
         found += _cycle(known, submitter, _count(request, "number"), rejection)
@@ -135,10 +141,24 @@ class Explaining:
                 if name in slots:
                     place = places.get(name) or crowd.Place(name, slots[name], slots[name])
                     finding, fitting = await in_pieces(demand(place, known.wishes(), now), "explain the machine")
-                    async with self._looking:
-                        found.append(_takers(finding, fitting, self._known(), name, now))
+                    async with self._still() as still:
+                        found.append(_takers(finding, fitting, self._known(), name, now) if still else finding)
                 answers[name] = to_wire(found)
         return {"slots": answers, "time": now}
+
+    @asynccontextmanager
+    async def _still(self) -> AsyncIterator[bool]:
+        """Keep cycles from looking at the picture meanwhile; false when one that does takes too long to wait for."""
+        try:
+            async with asyncio.timeout(MOMENT):
+                await self._looking.acquire()
+        except TimeoutError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._looking.release()
 
 
 def _kept(finding: Finding, census: Census, known: Known, submitter: str, ad: ClassAd, now: float) -> Finding:
@@ -188,8 +208,7 @@ def _order(known: Known, submitter: str) -> list[Finding]:
     """Where the user stands among those who wait."""
     if not submitter:
         return []
-    picture, terms = known.picture, known.terms
-    held = picture.values("RemoteUser") if picture.vocabulary.holders["remoteuser"] else {}
+    terms, held = known.terms, known.held
 
     def key(user: str) -> tuple[float, int, str]:
         return (terms.priority(user), held.get(user, 0), user)

@@ -156,6 +156,7 @@ class Negotiator(Role):
             outcome,
             self.settings.number("NEGOTIATION_INTERVAL"),
             self._lengths.typical(),
+            {submitter: use.slots for submitter, use in accounting.holdings.uses.items()},
             accounting.quotas,
             accounting.groups(market.weight),
         )
