@@ -21,6 +21,7 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
+from pool.jobs.nice import is_nice
 
 NOTHING = "/dev/null"
 
@@ -211,7 +212,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         soft_signal=_signal(job.value("KillSig", "SIGTERM")),
         grace=float(_number(job, "JobMaxVacateTime", _number(job, "KillSigTimeout", 600))),
         core_limit=int(job.value("CoreSize", -1)) if job.get("CoreSize") is not None else None,
-        nice=10 if job.value("NiceUser", False) is True else 0,
+        nice=10 if is_nice(job.value("AcctGroup", ""), job.value("NiceUser", False)) else 0,
         checkpoint_code=code if type(code := job.value("SuccessCheckpointExitCode")) is int else None,
         checkpoint_files=_list(kept) if (kept := _text(job, "TransferCheckpoint")) else None,
         checkpoint=checkpoint if transfer else None,

@@ -25,6 +25,9 @@ ALWAYS = frozenset(
         "requestgpus",
         "owner",
         "jobleaseduration",  # claims are made with it
+        "acctgroup",  # whose quota, turn and limits it is: see `pool.policy.charges`
+        "niceuser",
+        "concurrencylimits",
     }
 )
 

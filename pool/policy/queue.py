@@ -20,6 +20,7 @@ from pool.classad import ClassAd, Expr, evaluate
 from pool.classad.names import fold
 from pool.jobs.states import JobStatus
 from pool.policy import autoclusters
+from pool.policy.charges import Charge, charge
 from pool.policy.packed import ad_of, pack, parted, wire_of
 
 IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HELD, JobStatus.SUSPENDED
@@ -143,13 +144,14 @@ class Group:
     `rejected` is why the last negotiation found nothing for them, and when (wall seconds); not kept over a restart.
     """
 
-    __slots__ = ("ad", "heap", "id", "idle", "owner", "rejected", "signature")
+    __slots__ = ("ad", "charge", "heap", "id", "idle", "owner", "rejected", "signature")
 
     def __init__(self, number: int, owner: str, signature: bytes, ad: ClassAd) -> None:
         self.id = number
         self.owner = owner
         self.signature = signature
         self.ad = ad
+        self.charge = charge(ad)
         self.heap: list[tuple[float, int, int]] = []
         self.idle = 0
         self.rejected: tuple[str, float] | None = None
@@ -287,6 +289,10 @@ class Queue:
                     heads.append((head, group.id, group))
         heads.sort()
         return [group for _, _, group in heads]
+
+    def waiting(self, owner: str, of: Charge) -> int:
+        """How many of an owner's idle jobs are charged like that."""
+        return sum(group.idle for group in self._groups.values() if group.owner == owner and group.charge == of)
 
     def group(self, number: int) -> Group | None:
         return self._numbers.get(number)

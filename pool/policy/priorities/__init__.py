@@ -5,6 +5,7 @@
     fairshare.py   usage that decays by half in a while, as today's users know it
     groups.py      quotas of groups of users, and who gets what they leave
     turns.py       from priorities and quotas to the order in which submitters take slots
+    names.py       submitters and accounts by name: user, group, and whether they come after everybody else
 
 One of up-down, fair share and equal is chosen by PRIORITY_POLICY (`choose`). Pure: the negotiator counts who runs what,
 hands time in and keeps the accounts.
@@ -16,7 +17,7 @@ from pool.policy.priorities.accounts import Account, Accounts, Tally
 from pool.policy.priorities.fairshare import FairShare
 from pool.policy.priorities.groups import Quota, QuotaError, allot, group_of, read_quotas
 from pool.policy.priorities.policies import Equal, Policy
-from pool.policy.priorities.turns import LeastTurns, Purse, Standing, UpDownTurns, WithinQuotas
+from pool.policy.priorities.turns import LeastTurns, NiceLast, Purse, Standing, UpDownTurns, WithinQuotas
 from pool.policy.priorities.updown import UpDown
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Equal",
     "FairShare",
     "LeastTurns",
+    "NiceLast",
     "Policy",
     "Purse",
     "Quota",

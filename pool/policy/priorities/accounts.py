@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from pool.policy.priorities.names import nice
+
 if TYPE_CHECKING:
     from pool.policy.priorities.policies import Policy
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 BEST = 0.5
 #: Factors that can be given to an account.
 LEAST_FACTOR, MOST_FACTOR = 1e-3, 1e12
+#: The factor of nice users who have none of their own.
+NICE_FACTOR = 1e10
 #: An account that has used nothing for so many seconds, and has nothing of its own set, is forgotten.
 FORGET = 90 * 86400.0
 #: Time without a negotiator counts for at most this, seconds.
@@ -43,6 +47,11 @@ class Account:
     used: float = 0.0
     since: float | None = None
     last: float | None = None
+
+    @property
+    def nice(self) -> bool:
+        """Whether it is of jobs that come after everybody else's."""
+        return nice(self.name)
 
     def to_wire(self) -> dict[str, Any]:
         """As it is stored and shown."""

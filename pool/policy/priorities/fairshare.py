@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pool.policy.negotiation import Turns
-from pool.policy.priorities.accounts import BEST, Account, Tally
+from pool.policy.priorities.accounts import BEST, NICE_FACTOR, Account, Tally
 from pool.policy.priorities.turns import LeastTurns, Standing
 
 HALF_LIFE = 86400.0
@@ -41,7 +41,8 @@ class FairShare:
         """What is held counts as it is held."""
 
     def effective(self, account: Account) -> float:
-        return account.real * (account.factor if account.factor is not None else self._factor)
+        usual = NICE_FACTOR if account.nice else self._factor
+        return account.real * (account.factor if account.factor is not None else usual)
 
     def turns(self, standings: Iterable[Standing], total: float) -> Turns:
         return LeastTurns(((standing, self.effective(standing.account)) for standing in standings), total)

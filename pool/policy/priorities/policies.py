@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pool.policy.negotiation import Turns
-from pool.policy.priorities.accounts import Account, Tally
+from pool.policy.priorities.accounts import NICE_FACTOR, Account, Tally
 from pool.policy.priorities.turns import LeastTurns, Standing
 
 
@@ -47,7 +47,7 @@ class Equal:
         """Nothing is remembered."""
 
     def effective(self, account: Account) -> float:
-        return 1.0
+        return NICE_FACTOR if account.nice else 1.0
 
     def turns(self, standings: Iterable[Standing], total: float) -> Turns:
         return LeastTurns(((standing, 1.0) for standing in standings), total)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pool.policy.negotiation import Turns
 from pool.policy.priorities.accounts import Account
+from pool.policy.priorities.names import nice
 
 #: A turn with nobody behind it.
 ALL = 1e9
@@ -156,6 +157,40 @@ class UpDownTurns:
     def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
         """By preemption no more than an equal part of the pool."""
         return not preempting or self._held[self._account[submitter]] + weight <= self._share + TRIFLE
+
+
+class NiceLast:
+    """Nice users after everybody else: they take what nobody else wants or fits, and nothing by better priority.
+
+    Args:
+        first: the order of everybody else.
+        after: the order among nice users.
+    """
+
+    def __init__(self, first: Turns, after: Turns) -> None:
+        self._first = first
+        self._after = after
+
+    def next(self) -> tuple[str, float] | None:
+        """Whose turn it is, and the slot weight it may take in it."""
+        return self._first.next() or self._after.next()
+
+    def took(self, submitter: str, weight: float) -> None:
+        """The submitter whose turn it is has taken so much."""
+        self._of(submitter).took(submitter, weight)
+
+    def done(self, submitter: str) -> None:
+        """The submitter wants or fits nothing more."""
+        self._of(submitter).done(submitter)
+
+    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+        """As the order it is in says; nice users take nothing from others."""
+        if nice(submitter):
+            return not preempting
+        return self._first.allows(submitter, weight, preempting=preempting)
+
+    def _of(self, submitter: str) -> Turns:
+        return self._after if nice(submitter) else self._first
 
 
 @dataclass(slots=True)

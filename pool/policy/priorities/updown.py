@@ -18,7 +18,7 @@ from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
 from pool.policy.negotiation import Turns
-from pool.policy.priorities.accounts import Account, Tally
+from pool.policy.priorities.accounts import NICE_FACTOR, Account, Tally
 from pool.policy.priorities.turns import Standing, UpDownTurns
 
 #: The papers' expressions and time (EV 2.6).
@@ -79,7 +79,7 @@ class UpDown:
         account.index = max(account.index - weight, -BOUND)
 
     def effective(self, account: Account) -> float:
-        return 0.0 - account.index  # not -0.0
+        return (NICE_FACTOR if account.nice else 0.0) - account.index  # not -0.0
 
     def turns(self, standings: Iterable[Standing], total: float) -> Turns:
         return UpDownTurns(((standing, standing.account.index) for standing in standings), total)

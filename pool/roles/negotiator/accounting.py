@@ -14,6 +14,7 @@ from typing import Any
 from pool.classad import ClassAd, parse_expr
 from pool.config import Settings
 from pool.errors import PoolError
+from pool.jobs.nice import NICE
 from pool.outside import Outside
 from pool.policy.negotiation import Turns
 from pool.policy.priorities import (
@@ -21,6 +22,7 @@ from pool.policy.priorities import (
     Accounts,
     Equal,
     FairShare,
+    NiceLast,
     Policy,
     Purse,
     Quota,
@@ -32,12 +34,17 @@ from pool.policy.priorities import (
     read_quotas,
 )
 from pool.policy.priorities.groups import entitled, lineage
-from pool.roles.negotiator.holdings import Holdings, number, parted
+from pool.policy.priorities.names import grouped, nice, parted
+from pool.roles.negotiator.holdings import Holdings, number
 from pool.store.accounts import AccountStore
 
 
 class Accounting:
-    """The accounts of one pool."""
+    """The accounts of one pool.
+
+    Attributes:
+        wishing: for each submitter that asked for something in the last cycle, the names that cycles have for it.
+    """
 
     def __init__(self, settings: Settings, outside: Outside, store: AccountStore, log: logging.Logger) -> None:
         self._outside = outside
@@ -45,6 +52,8 @@ class Accounting:
         self._log = log
         self.holdings = Holdings()
         self._jobs: dict[str, tuple[str, str, bool]] = {}  # submitter: user, node, whether it has jobs to run
+        self._gone: set[str] = set()
+        self.wishing: dict[str, set[str]] = {}
         self._told = ""
         self._at: float | None = None
         accounts, self._counted = store.load()
@@ -77,8 +86,11 @@ class Accounting:
     def submitter(self, name: str, ad: ClassAd | None) -> None:
         """A submitter's ad has changed, or is gone."""
         if ad is None:
-            self._jobs.pop(name, None)
+            user, node, _ = self._jobs.get(name, (name, "", False))
+            self._jobs[name] = (user, node, False)
+            self._gone.add(name)  # what it has used since the last look is still to be counted
             return
+        self._gone.discard(name)
         user, node = ad.value("User", name), ad.value("Node", "")
         wants = any(number(ad.value(count, 0)) > 0 for count in ("IdleJobs", "RunningJobs"))
         self._jobs[name] = (str(user), str(node), wants)
@@ -86,7 +98,8 @@ class Accounting:
     def forget_all(self) -> None:
         """The collector tells everything anew."""
         self.holdings.clear()
-        self._jobs.clear()
+        for name in list(self._jobs):
+            self.submitter(name, None)
 
     # -- priorities --------------------------------------------------------------------------------------
 
@@ -95,8 +108,8 @@ class Accounting:
         group, plain = parted(submitter)
         user, node, _ = self._jobs.get(plain, (plain, plain.rpartition("@")[2], False))
         if self._over_machines:
-            return node
-        return f"{group}/{user}" if group else user
+            return grouped(node, "", nice(submitter))
+        return grouped(user, group, nice(submitter))
 
     def account(self, submitter: str) -> Account:
         return self.accounts.of(self.account_name(submitter))
@@ -107,6 +120,7 @@ class Accounting:
         found: dict[str, Tally] = {}
         integral: dict[str, float] = {}
         users: dict[str, set[str]] = {}
+        busy: set[str] = set()
         for submitter, use in list(self.holdings.uses.items()):
             use.add(0.0, 0, now)
             name = self.account_name(submitter)
@@ -115,14 +129,23 @@ class Accounting:
             tally.jobs += use.slots
             integral[name] = integral.get(name, 0.0) + use.integral
             if use.slots:
-                users.setdefault(name, set()).add(parted(submitter)[1])
+                plain = parted(submitter)[1]
+                users.setdefault(name, set()).add(plain)
+                busy.add(plain)
             if restart:
                 use.integral = 0.0
                 if not use.slots:
                     del self.holdings.uses[submitter]
-        for submitter, (user, _, wants) in self._jobs.items():
-            if wants:
-                users.setdefault(self.account_name(submitter), set()).add(user if self._over_machines else submitter)
+        for submitter, (_, _, wants) in self._jobs.items():
+            # Where nobody has asked yet what the jobs are charged as, they are nothing special.
+            names = self.wishing.get(submitter) or (() if submitter in busy else (submitter,))
+            for name in names if wants else ():
+                users.setdefault(self.account_name(name), set()).add(submitter)
+        if restart:
+            left = {parted(submitter)[1] for submitter in self.holdings.uses}
+            for submitter in self._gone - left:
+                del self._jobs[submitter]
+            self._gone &= left
         elapsed = now - self._at if self._at is not None else 0.0
         for name, who in users.items():
             tally = found.setdefault(name, Tally())
@@ -190,7 +213,11 @@ class Accounting:
             Standing(name, self.account(name), self._held_by_account(name), oldest)
             for name, (_, oldest) in sorted(wants.items())
         ]
-        inner = self.policy.turns(standing, total)
+        first = [one for one in standing if not nice(one.submitter)]
+        inner = self.policy.turns(first, total)
+        if len(first) < len(standing):
+            after = self.policy.turns([one for one in standing if nice(one.submitter)], total)
+            inner = NiceLast(inner, after)
         if self.quotas:
             inner = WithinQuotas(inner, self._purses({name: count for name, (count, _) in wants.items()}, total))
         return CountedTurns(inner)
@@ -203,11 +230,11 @@ class Accounting:
 
     def _purses(self, wants: Mapping[str, float], total: float) -> dict[str, tuple[Purse, ...]]:
         """What each group may still take: what it is allotted less what it holds, at every level."""
-        held = self.holdings.by_group()
+        held = self.holdings.by_group(self._paying)
         asked = dict(held)
         for name, count in wants.items():
-            group = parted(name)[0]
-            asked[group] = asked.get(group, 0.0) + count
+            if (group := self._paying(name)) is not None:
+                asked[group] = asked.get(group, 0.0) + count
         dealt = allot(self.quotas, asked, total)
         alone = {quota.name for quota in self.quotas if quota.alone}
         purses: dict[str, Purse] = {}
@@ -216,8 +243,19 @@ class Accounting:
             left = sum(dealt[other] - held.get(other, 0.0) for other in below)
             purses[group] = Purse(group or "users of no group", left, group in alone)
         return {
-            name: tuple(purses[group] for group in lineage(parted(name)[0]) or ("",)) for name in wants
+            name: tuple(purses[one] for one in lineage(group) or ("",))
+            for name in wants
+            if (group := self._paying(name)) is not None
         }
+
+    def _paying(self, submitter: str) -> str | None:
+        """The group whose quota pays for a submitter, "" where that is what groups leave; None for nice users of no
+        group, who take what is left of that too and count against nobody.
+        """
+        group = parted(submitter)[0]
+        if group or not nice(submitter):
+            return group
+        return NICE if any(quota.name == NICE for quota in self.quotas) else None
 
     def granted(self, submitter: str, weight: float) -> None:
         """A submitter was matched with a slot."""
@@ -240,7 +278,7 @@ class Accounting:
 
     def groups(self, total: float) -> list[dict[str, Any]]:
         """Every group with its quota and what it holds, those below included."""
-        held = self.holdings.by_group()
+        held = self.holdings.by_group(self._paying)
         entitlement = entitled(self.quotas, total)
         return [
             {

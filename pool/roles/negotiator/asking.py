@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pool.classad import ClassAd
+from pool.policy.charges import Charge, charge
 from pool.policy.negotiation import Request
-from pool.policy.priorities import Quota, group_of
+from pool.policy.priorities import Quota
 from pool.roles.links import Links
-from pool.roles.negotiator.holdings import grouped
+from pool.roles.negotiator.holdings import named
 from pool.roles.negotiator.market import idle
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
 
@@ -30,8 +31,6 @@ MOMENT = 1.0
 LEFT_OUT = 30.0
 #: Jobs asked for in one cycle from one submitter.
 MOST_REQUESTS = 1_000_000
-#: What matters to a match though no machine speaks of it.
-ALWAYS = ("acctgroup", "concurrencylimits")
 
 
 @dataclass(slots=True)
@@ -40,7 +39,7 @@ class _Asked:
 
     ad: ClassAd
     references: frozenset[str]
-    answer: list[tuple[str, Request]] | None = None
+    answer: list[tuple[Charge, Request]] | None = None
     task: asyncio.Task[None] | None = None
     failed: float = field(default=-LEFT_OUT)
     stale: bool = False
@@ -66,7 +65,6 @@ class Asking:
     ) -> dict[str, list[Request]]:
         """What each submitter with idle jobs asks for, under the names that cycles have for them."""
         now = asyncio.get_running_loop().time()
-        references |= frozenset(ALWAYS)
         for name in [name for name in self._asked if name not in submitters]:
             self._forget(name)
         waiting: list[asyncio.Task[None]] = []
@@ -87,10 +85,17 @@ class Asking:
         found: dict[str, list[Request]] = {}
         self._plain.clear()
         for name, known in self._asked.items():
-            for group, request in known.answer or ():
-                as_named = grouped(name, group_of(group, quotas))
+            for charged, request in known.answer or ():
+                as_named = named(name, charged, quotas)
                 self._plain[as_named] = name
                 found.setdefault(as_named, []).append(request)
+        return found
+
+    def named(self) -> dict[str, set[str]]:
+        """The names that cycles have for each submitter that asks for something."""
+        found: dict[str, set[str]] = {}
+        for as_named, name in self._plain.items():
+            found.setdefault(name, set()).add(as_named)
         return found
 
     def plain(self, submitter: str) -> str:
@@ -130,10 +135,9 @@ class Asking:
             self._late()
 
 
-def _request(item: Mapping[str, Any]) -> tuple[str, Request]:
+def _request(item: Mapping[str, Any]) -> tuple[Charge, Request]:
     ad = ClassAd.from_wire(item["ad"])
-    group = ad.value("AcctGroup", "")
     return (
-        group if isinstance(group, str) else "",
+        charge(ad),
         Request(int(item["number"]), ad, int(item["count"]), float(item["oldest"]), bool(item.get("moving", False))),
     )

@@ -16,12 +16,14 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.outside import Outside
 from pool.policy import priorities
+from pool.policy.charges import charge
 from pool.policy.matching import Pair, Picture
 from pool.policy.negotiation import Outcome, Rejection, Request, Terms, Why
 from pool.policy.negotiation.limits import parse_limits
 from pool.policy.negotiation.preemption import Preemption
 from pool.policy.negotiation.rooms import Rooms
 from pool.policy.priorities.groups import lineage
+from pool.policy.priorities.names import parted
 from pool.policy.why import crowd
 from pool.policy.why.findings import Busy, Cycle, Demand, Finding, Limit, Quota, Silent, Turn, to_wire
 from pool.policy.why.job import Census, examine, shares
@@ -29,7 +31,7 @@ from pool.policy.why.machine import Wish, demand
 from pool.policy.why.outlook import ages, outlook
 from pool.policy.why.rejections import said
 from pool.policy.why.words import ago
-from pool.roles.negotiator.holdings import grouped, parted
+from pool.roles.negotiator.holdings import named
 from pool.roles.pieces import in_pieces
 
 #: Attributes of a request, and slots asked about at once.
@@ -74,8 +76,7 @@ class Known:
 
     def named(self, submitter: str, ad: ClassAd) -> str:
         """A submitter as cycles name it, for one of its jobs."""
-        group = ad.value("AcctGroup", "")
-        return grouped(submitter, priorities.group_of(group, self.quotas) if isinstance(group, str) else "")
+        return named(submitter, charge(ad), self.quotas)
 
     def wishes(self) -> list[Wish]:
         """The kinds of jobs that the last cycle left."""

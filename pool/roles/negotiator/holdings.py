@@ -7,13 +7,15 @@ over; so that two cycles in a row do not give the same quota twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pool.classad import ClassAd
+from pool.policy.charges import Charge, charge
 from pool.policy.negotiation.limits import parse_limits
 from pool.policy.priorities import Quota, group_of
+from pool.policy.priorities.names import grouped
 
 #: A slot counts for so much where its ad says nothing that makes sense.
 PLAIN = 1.0
@@ -26,12 +28,11 @@ class Held:
     """What one slot counts for, and for whom.
 
     Attributes:
-        submitter: as cycles name it, its group in front.
+        submitter: as cycles name it, its group in front; see `pool.policy.priorities.names`.
         weight: slot weight.
     """
 
     submitter: str
-    group: str
     weight: float
     limits: Mapping[str, float]
 
@@ -116,12 +117,12 @@ class Holdings:
         """Submitters that hold slots."""
         return {submitter for submitter, use in self.uses.items() if use.slots}
 
-    def by_group(self) -> dict[str, float]:
-        """Slot weight that each group's own users hold; "" for those of no group."""
+    def by_group(self, paying: Callable[[str], str | None]) -> dict[str, float]:
+        """Slot weight that each group's own users hold, "" for those of no group; `paying` names a user's group."""
         found: dict[str, float] = {}
         for submitter, use in self.uses.items():
-            group = parted(submitter)[0]
-            found[group] = found.get(group, 0.0) + use.weight
+            if (group := paying(submitter)) is not None:
+                found[group] = found.get(group, 0.0) + use.weight
         return found
 
 
@@ -130,14 +131,13 @@ def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:
     user = ad.value("RemoteUser", None)
     if not isinstance(user, str) or not user or ad.value("State", None) not in ("Claimed", "Preempting"):
         return None
-    group = ad.value("RemoteGroup", "")
-    group = group_of(group, quotas) if isinstance(group, str) else ""
-    return Held(
-        grouped(user, group),
-        group,
-        weight_of(ad),
-        limits_of(ad),
-    )
+    charged = charge(ClassAd({"AcctGroup": ad.value("RemoteGroup", ""), "NiceUser": ad.value("RemoteNiceUser", False)}))
+    return Held(named(user, charged, quotas), weight_of(ad), limits_of(ad))
+
+
+def named(submitter: str, charged: Charge, quotas: Iterable[Quota]) -> str:
+    """A submitter as cycles name it, for jobs that are charged like that."""
+    return grouped(submitter, group_of(charged.group, quotas), charged.nice)
 
 
 def limits_of(ad: ClassAd) -> dict[str, float]:
@@ -156,17 +156,6 @@ def weight_of(ad: ClassAd) -> float:
         if 0 < weight < 1e9 or (carved and weight == 0 and isinstance(value, (int, float))):
             return weight
     return PLAIN
-
-
-def grouped(submitter: str, group: str) -> str:
-    """A submitter as cycles name it."""
-    return f"{group}/{submitter}" if group else submitter
-
-
-def parted(submitter: str) -> tuple[str, str]:
-    """Group and plain name of a submitter as cycles name it. Neither users nor machines have a slash in their names."""
-    group, slash, plain = submitter.partition("/")
-    return (group, plain) if slash else ("", submitter)
 
 
 def number(value: Any) -> float:

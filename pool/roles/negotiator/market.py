@@ -157,9 +157,8 @@ class Market:
         if request is not None and ad.value("PartitionableSlot", False) is True:
             wanted = demand(ad, request.ad)
             weight = float(wanted.get("Cpus", PLAIN)) if not isinstance(wanted, Refusal) else PLAIN
-        group = match.submitter.partition("/")[0] if "/" in match.submitter else ""
         for _ in range(match.count):
-            self._accounting.holdings.given(match.slot, Held(match.submitter, group, weight, limits))
+            self._accounting.holdings.given(match.slot, Held(match.submitter, weight, limits))
 
     def withheld(self, now: float) -> set[str]:
         """The slots that may not be given away: shut ones, and those that were given a moment ago."""

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from pool.classad import ClassAd, parse_expr
 from pool.errors import PoolError
 from pool.policy.negotiation import Outcome, Request, Terms, cycle
+from pool.policy.priorities.names import parted
 from pool.policy.why.outlook import Lengths
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
@@ -202,6 +203,7 @@ class Negotiator(Role):
         market, accounting = self.market, self.accounting
         references = market.picture.references() | self._terms({}).references
         requests = await self._asking.wishes(dict(market.submitters), references, accounting.quotas)
+        accounting.wishing = self._asking.named()
         if not requests:
             return
         now = self.outside.wall()
@@ -259,7 +261,7 @@ class Negotiator(Role):
             priorities={name: accounting.policy.effective(accounting.account(name)) for name in known},
             default_priority=accounting.newcomer,
             in_use={name: accounting.holdings.of(name) for name in known},
-            groups={name: group for name in known if (group := name.partition("/")[0]) != name},
+            groups={name: group for name in known if (group := parted(name)[0])},
             limits=accounting.limits,
             limits_in_use=accounting.holdings.limits,
             default_limit=accounting.default_limit,

@@ -8,6 +8,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
+from pool.policy.charges import Charge
 from pool.policy.queue import Job
 from pool.wire import Connection, ConnectionLost, DeadlineExceeded
 
@@ -44,11 +45,13 @@ class Claim:
     Attributes:
         id: the secret that the startd made for this claim.
         until: monotonic time at which the startd's lease has ended for sure.
-        fits: whether the slot's ad matches a group of jobs, by the group's number.
+        charge: what it was granted for; it serves jobs of no other.
+        fits: whether it may serve a group of jobs, by the group's number.
         job, run, start: what was sent to it last and has not ended.
         template: the start of a job that differs from its cluster in nothing, for the next such one.
         link: the connection whose end is watched for it.
         spent: no other job follows the present one.
+        idle_until: when it is given back, unless there is a job for it before that.
         sent: the order before, which the startd has: the next one says only what is different.
     """
 
@@ -57,6 +60,7 @@ class Claim:
     ad: ClassAd
     startd: str
     owner: str
+    charge: Charge
     lease: float
     born: float
     until: float
@@ -66,6 +70,7 @@ class Claim:
     start: Activation | None = None
     going: bool = False
     idle_timer: asyncio.TimerHandle | None = None
+    idle_until: float | None = None
     lost: bool = False
     spent: bool = False
     template: Activation | None = None

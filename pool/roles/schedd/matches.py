@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
 from pool.jobs.privacy import public
-from pool.policy.queue import IDLE, RUNNING, SUSPENDED, Job
+from pool.policy.charges import Charge, charge
+from pool.policy.queue import RUNNING, SUSPENDED, Group, Job
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
 from pool.wire import RemoteError
 
@@ -30,18 +31,18 @@ class Matches:
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._queue = placement.queue
-        self._asked: dict[str, int] = {}
-        self._waits: dict[str, list[asyncio.Task[Any]]] = {}
+        self._asked: dict[str, dict[Charge, int]] = {}
+        self._waits: dict[str, list[tuple[Charge, asyncio.Task[Any]]]] = {}
 
     def requests(self, owner: str, limit: int) -> list[dict[str, Any]]:
         """What an owner's idle jobs ask for: one entry for each autocluster, in PRIO order."""
         found: list[dict[str, Any]] = []
-        left = limit - self._asked.get(owner, 0)
-        on_the_way = self._asked.get(owner, 0)
+        left = limit - self.on_the_way(owner)
+        on_the_way = dict(self._asked.get(owner, {}))
         for group in self._queue.groups(owner):
             count = group.idle
-            if on_the_way:
-                count, on_the_way = max(0, count - on_the_way), max(0, on_the_way - count)
+            if coming := on_the_way.get(group.charge, 0):
+                count, on_the_way[group.charge] = max(0, count - coming), max(0, coming - count)
             count = min(count, left)
             if count <= 0:
                 continue
@@ -62,11 +63,11 @@ class Matches:
 
     def holds(self, owner: str) -> int:
         """How many slots an owner has, those on the way included."""
-        return self._queue.count(owner, RUNNING, SUSPENDED) + self._asked.get(owner, 0)
+        return self._queue.count(owner, RUNNING, SUSPENDED) + self.on_the_way(owner)
 
     def on_the_way(self, owner: str) -> int:
         """How many slots have been matched to an owner's jobs and are being claimed."""
-        return self._asked.get(owner, 0)
+        return sum(self._asked.get(owner, {}).values())
 
     def being_freed(self, owner: str) -> int:
         """How many of those are waited for, because whoever has them has to make room first."""
@@ -76,29 +77,37 @@ class Matches:
         """Take up a match: claim the slot in the background, or wait for it where it has to be freed first."""
         if self._placement.moving.matched(match, owner):
             return
+        group = self._queue.group(int(match["request"]))
+        if group is None:
+            return  # the jobs went another way meanwhile: the match is not claimed, and lapses by itself
         count = int(match["count"])
-        self._asked[owner] = self._asked.get(owner, 0) + count
-        task = self._placement.spawn(self._claim(match, owner, count), "claim")
+        asked = self._asked.setdefault(owner, {})
+        asked[group.charge] = asked.get(group.charge, 0) + count
+        task = self._placement.spawn(self._claim(match, owner, group, count), "claim")
         if match.get("preempt"):
             waits = self._waits.setdefault(owner, [])
-            waits.append(task)
-            task.add_done_callback(waits.remove)
+            waits.append((group.charge, task))
+            task.add_done_callback(lambda _: waits.remove((group.charge, task)))
 
     def trim(self, owner: str) -> None:
-        """Wait for no more slots than an owner has idle jobs: nobody shall leave a machine for nothing."""
+        """Wait for no more slots than an owner has idle jobs for: nobody shall leave a machine for nothing."""
         waits = self._waits.get(owner)
-        if waits:
-            for task in waits[self._queue.count(owner, IDLE) :]:
+        if not waits:
+            return
+        for kind in dict.fromkeys(kind for kind, _ in waits):
+            tasks = [task for other, task in waits if other == kind]
+            for task in tasks[self._queue.waiting(owner, kind) :]:
                 task.cancel()
 
-    async def _claim(self, match: dict[str, Any], owner: str, count: int) -> None:
-        group = self._queue.group(int(match["request"]))
-        job = self._queue.first(group) if group else None
+    async def _claim(self, match: dict[str, Any], owner: str, group: Group, count: int) -> None:
+        job = self._queue.first(group)
         try:
-            # Where the jobs went another way meanwhile, the match is not claimed and lapses by itself.
             fresh = await self.obtain(match, owner, job, count) if job is not None else []
         finally:
-            self._asked[owner] -= count
+            asked = self._asked[owner]
+            asked[group.charge] -= count
+            if not asked[group.charge]:
+                del asked[group.charge]
         for claim in fresh:
             self._placement.spawn(self._placement.use(claim), "use")
 
@@ -108,6 +117,7 @@ class Matches:
         address = str(match["startd"])
         preempts = bool(match.get("preempt"))
         lease = placement.lease_of(job.get("JobLeaseDuration"))
+        granted = charge(job.ad())
         try:
             link = await placement.links.to(address)
             answer = await link.call(
@@ -136,6 +146,7 @@ class Matches:
                 ClassAd.from_wire(item["ad"]),
                 address,
                 owner,
+                granted,
                 lease,
                 now,
                 now + patience(lease),

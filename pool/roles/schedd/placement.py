@@ -182,8 +182,10 @@ class Placement:
     def _fits(self, claim: Claim, group: Group) -> bool:
         known = claim.fits.get(group.id)
         if known is None:
-            same_lease = self.lease_of(group.ad.value("JobLeaseDuration")) == claim.lease
-            known = same_lease and symmetric_match(group.ad, claim.ad, self.outside.wall())
+            granted = (
+                group.charge == claim.charge and self.lease_of(group.ad.value("JobLeaseDuration")) == claim.lease
+            )
+            known = granted and symmetric_match(group.ad, claim.ad, self.outside.wall())
             claim.fits[group.id] = known
         return known
 
@@ -193,6 +195,7 @@ class Placement:
 
     def _start_step(self, claim: Claim, job: Job, start: Activation) -> Step:
         claim.job, claim.run, claim.start, claim.going = job, start.run, start, False
+        claim.idle_until = None
         job.run = claim
         self.moving.started(job)
         now = int(self.outside.wall())
@@ -405,7 +408,9 @@ class Placement:
         loop = asyncio.get_running_loop()
         spent = claim.lost or self._is_spent(claim)
         self._idle.setdefault(claim.owner, []).append(claim)
-        claim.idle_timer = loop.call_later(0.0 if spent else self.linger, self._give_back, claim)
+        if claim.idle_until is None:
+            claim.idle_until = loop.time() + self.linger
+        claim.idle_timer = loop.call_at(0.0 if spent else claim.idle_until, self._give_back, claim)
 
     def _give_back(self, claim: Claim) -> None:
         if claim.job is not None or claim.id not in self.claims:

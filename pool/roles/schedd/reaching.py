@@ -14,6 +14,7 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.activation import activation
 from pool.jobs.events import EventKind
+from pool.policy.charges import charge
 from pool.policy.queue import Job
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
 from pool.roles.schedd.ledger import Step
@@ -45,6 +46,7 @@ class Reaching:
                 ClassAd(),
                 str(note["startd"]),
                 str(note["owner"]),
+                charge(job.ad()),
                 float(note["lease"]),
                 now,
                 now + patience(float(note["lease"])),

@@ -109,6 +109,8 @@ class SlotAds:
             held["ConcurrencyLimits"] = limits
         if isinstance(group := claim.ad_wire.get("AcctGroup"), str):
             held["RemoteGroup"] = group
+        if claim.ad_wire.get("NiceUser") is True:
+            held["RemoteNiceUser"] = True
         return held
 
     def _rank(self, slot: Slot, claim: Claim, wire: Wire) -> float:
