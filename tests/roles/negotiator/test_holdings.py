@@ -30,7 +30,7 @@ def test_what_a_slot_counts_for(ad: dict[str, Any], weight: float) -> None:
 
 async def test_a_slot_given_while_another_leaves_it_counts_for_both_until_he_has_left() -> None:
     """Else the next cycle gives the newcomer, who seems to hold nothing yet, another one."""
-    bob, alice = Held("bob@h", "", 1.0, {}), Held("alice@h", "", 1.0, {})
+    bob, alice = Held("bob@h", 1.0, {}), Held("alice@h", 1.0, {})
     holdings = Holdings()
     holdings.slot("slot1@m", bob)
     holdings.given("slot1@m", alice)
@@ -44,7 +44,7 @@ async def test_a_slot_given_while_another_leaves_it_counts_for_both_until_he_has
 
 
 async def test_a_slot_whose_holder_stays_after_all_is_nobody_elses() -> None:
-    bob, alice = Held("bob@h", "", 1.0, {}), Held("alice@h", "", 1.0, {})
+    bob, alice = Held("bob@h", 1.0, {}), Held("alice@h", 1.0, {})
     holdings = Holdings()
     holdings.slot("slot1@m", bob)
     holdings.given("slot1@m", alice)
