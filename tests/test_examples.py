@@ -26,6 +26,7 @@ RUN = {
     "script/script.sub",
     "sweep/sweep.sub",
     "cprogram/cprogram.sub",
+    "resume/resume.sub",
     "digits/digits.sub",
     "digits/table.sub",
 }
@@ -108,6 +109,14 @@ def test_sweep(example: Path) -> None:
     said = [(example / f"a{a}_b{b}.out").read_text().strip() for a, b in pairs]
     assert len(said) == 4
     assert set(said) <= set(lines_of(promised(example)))
+
+
+@pytest.mark.parametrize("example", ["resume"], indirect=True)
+def test_resume(example: Path) -> None:
+    run(example, "resume.sub")
+    assert (example / "zeta.txt").read_text().strip() in lines_of(promised(example))
+    assert (example / "zeta.log").read_text().count("Job was checkpointed.") == 3
+    assert not (example / "state.json").exists(), "a checkpoint is the pool's, and goes with the job"
 
 
 @pytest.mark.parametrize("example", ["cprogram"], indirect=True)
