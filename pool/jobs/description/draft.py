@@ -75,17 +75,8 @@ class ClusterDraft:
     @cached_property
     def uses_cluster(self) -> bool:
         """Whether the cluster's number stands in some text, so that it must be bound once it is known."""
-        everything: list[Mapping[str, Wire]] = [
-            self.attributes,
-            *(delta for delta in self._runs.found if delta),
-        ]
         mark = str(self.cluster)
-        return any(
-            mark in value if isinstance(value, str) else mark in str(value)
-            for attributes in everything
-            for value in attributes.values()
-            if not isinstance(value, bool | float)
-        )
+        return any(mark in str(attributes) for attributes in (self.attributes, *self._runs.found) if attributes)
 
     def delta(self, index: int) -> dict[str, Wire]:
         """Wire form of what process `index` has beyond, or other than, the common ad."""
