@@ -96,10 +96,12 @@ class Activation:
 
     def to_wire(self, since: Activation | None = None) -> dict[str, Any]:
         """All of it, or only what is not as in a start that the other side has."""
-        values = zip(FIELDS, VALUES(self), strict=True)
+        values = VALUES(self)
         if since is None:
-            return dict(values)
-        return {name: value for (name, value), old in zip(values, VALUES(since), strict=True) if value != old}
+            return dict(zip(FIELDS, values, strict=True))
+        before = VALUES(since)
+        last = len(FIELDS) if values[2:] != before[2:] else 2  # mostly they differ in job and run alone
+        return {FIELDS[i]: values[i] for i in range(last) if values[i] != before[i]}
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any], since: Activation | None = None) -> Activation:
@@ -112,6 +114,8 @@ class Activation:
         for name in ("argv", "inputs", "outputs", "checkpoint_files"):
             if values.get(name) is not None:
                 values[name] = tuple(values[name])
+        if since is not None and values.keys() <= {"job", "run"}:
+            return since.for_job(values.get("job", since.job), values.get("run", since.run))
         if since is not None:
             values = dict(zip(FIELDS, VALUES(since), strict=True)) | values
         return cls(**values)
@@ -137,11 +141,10 @@ class Activation:
 
     def for_job(self, job: tuple[int, int], run: int) -> Activation:
         """The same start for another job of the cluster that differs in nothing else."""
-        values = dict(zip(FIELDS, VALUES(self), strict=True))
-        values["job"], values["run"] = job, run
-        return Activation(**values)
+        return Activation(job, run, *VALUES(self)[2:])
 
 
+#: Job and run come first.
 FIELDS = tuple(entry.name for entry in fields(Activation))
 VALUES = attrgetter(*FIELDS)
 

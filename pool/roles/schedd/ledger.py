@@ -185,12 +185,9 @@ class Ledger:
                 ended.append((job, wire, job.status))
                 if self.queue.remove(job):
                     emptied.add(job.cluster.id)
-        ended_ids = {job.id for job, _, _ in ended}
-        alive = [step.job for step in steps if step.job.id not in ended_ids]
-
         def changes() -> list[Change]:
             made: list[Change] = []
-            for job in dict.fromkeys(alive):
+            for job in dict.fromkeys(step.job for step in steps):
                 if job.cluster.jobs.get(job.proc) is job:
                     made.append(SetProc(*job.id, job.status, job.kept()))
             for job, wire, status in ended:
