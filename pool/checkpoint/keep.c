@@ -135,7 +135,8 @@ static void begin(void)
     k.began_us = boot_us();
     k.started_us = wall_us();
     k.pipe = -1;
-    k.hush_end = k.began_us + HUSH_US;
+    /* A job that can reach its keeper is told of at once: it may be stopped before it tells. */
+    k.hush_end = settings.able & ABLE_PID ? k.began_us + HUSH_US : 0;
     k.lease_end = s->lease_us ? k.began_us + s->lease_us : NEVER;
     k.memory_check = s->memory == UNLIMITED ? NEVER : k.began_us + MEMORY_EVERY_US;
     k.grace_end = k.kill_again = NEVER;

@@ -259,6 +259,9 @@ int nursery(const char *directory)
     r.code = (int32_t)space_open(lines, sizeof lines);
     if (!(settings.able & ABLE_PID))
         prctl(PR_SET_CHILD_SUBREAPER, 1);
+    /* Where a job has this user id and no process namespace of its own, it may neither trace nor read its keeper. Not
+     * sooner: the maps of a user namespace can be written only by who may be traced. */
+    prctl(PR_SET_DUMPABLE, 0);
     report_send(&r, lines);
     sigset_t open_to_all;
     sigemptyset(&open_to_all);

@@ -267,6 +267,15 @@ static int hide(const char *path, struct failure *f)
     return 0;
 }
 
+/* Nothing is left in a cover for the next job of this keeper. What is mounted below it stays as it is. */
+static void close_covers(const struct job *job)
+{
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
+    for (uint32_t i = 0; i < job->start->hides; i++)
+        syscall(SYS_mount_setattr, AT_FDCWD, job->hide[i], 0, &a, sizeof a);
+    syscall(SYS_mount_setattr, AT_FDCWD, settings.directory, 0, &a, sizeof a);
+}
+
 static int hide_all(const struct job *job, struct failure *f)
 {
     for (uint32_t i = 0; i < job->start->hides; i++)
@@ -315,6 +324,34 @@ static int put_devices(const struct job *job, int trees[], struct failure *f)
     return 0;
 }
 
+/* Those of other jobs are theirs. */
+static int own_terminals(struct failure *f)
+{
+    if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620") < 0)
+        return fail(f, "mount", "devpts");
+    return 0;
+}
+
+/* By user id 0, and only by it, the kernel is set through files that belong to it, whatever capabilities it lacks. */
+static int close_kernel(const struct job *job, struct failure *f)
+{
+    static const char *const settings_of[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
+    if (job->start->uid || !full(job) || !(settings.able & ABLE_SETUID))
+        return 0;
+    for (size_t i = 0; i < sizeof settings_of / sizeof *settings_of; i++) {
+        const char *path = settings_of[i];
+        if (access(path, F_OK) < 0)
+            continue;
+        int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+        if (tree < 0 || syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &a, sizeof a) < 0)
+            return fail(f, "mount_setattr", path);
+        if (put(tree, path, f))
+            return -1;
+    }
+    return 0;
+}
+
 static int enter_full(const struct job *job, struct failure *f)
 {
     int tree = -1, devices[64];
@@ -328,9 +365,13 @@ static int enter_full(const struct job *job, struct failure *f)
         return -1;
     if (setns(ROOT, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0)
         return fail(f, "setns", "the file tree of full isolation");
-    if (put_devices(job, devices, f) || tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
+    if (put_devices(job, devices, f) || own_terminals(f) || tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
         return -1;
-    return tree < 0 ? 0 : place_scratch(tree, job->scratch, f);
+    if (tree >= 0 && place_scratch(tree, job->scratch, f))
+        return -1;
+    if (settings.shows)
+        close_covers(job);
+    return 0;
 }
 
 static bool covered(const char *path, const struct job *job)
@@ -353,9 +394,10 @@ static int enter_shared(const struct job *job, struct failure *f)
         return -1;
     if (hide_all(job, f) || (job->start->flags & FLAG_PRIVATE_TMP && private_tmp(job, f)))
         return -1;
-    if (tree < 0)
-        return 0;
-    return make_path(AT_FDCWD, scratch, true, f) ? -1 : put(tree, scratch, f);
+    if (tree >= 0 && (make_path(AT_FDCWD, scratch, true, f) || put(tree, scratch, f)))
+        return -1;
+    close_covers(job);
+    return 0;
 }
 
 /* The only device of a new network namespace, which is down. */
@@ -377,7 +419,7 @@ int space_enter(const struct job *job, struct failure *f)
         return -1;
     if (settings.able & ABLE_PROC && mount_proc() < 0)
         return fail(f, "mount", "/proc");
-    return 0;
+    return close_kernel(job, f);
 }
 
 /* What root's own jobs keep where they share the host's files: the power over files that the name root means to programs,

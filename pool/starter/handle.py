@@ -72,7 +72,7 @@ class NativeKeeper:
 
     async def kill(self) -> None:
         """Kill all its processes at once."""
-        self._keepers.tell(self, Verb.KILL)
+        self._keepers.kill(self)
 
     def renew(self, seconds: float) -> None:
         """The lease now ends so many seconds from now."""

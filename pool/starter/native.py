@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import socket
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
@@ -47,6 +48,8 @@ from pool.starter.waiting import Idle, Waiting, kind_of
 
 #: Messages read before others get a turn on the loop.
 BATCH = 64
+#: Seconds after which a keeper that does not obey a kill is killed itself, and its job with it.
+INSIST_AFTER = 5.0
 SOCKET_ROOM = 1 << 20
 
 _STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE = (
@@ -155,6 +158,8 @@ class NativeKeepers:
                 self._free.append(cell)
             raise
         self._live[number] = keeper
+        late = spec.lease_seconds + INSIST_AFTER if spec.lease_seconds else None
+        timer = self._loop.call_later(late, self._insist, keeper) if late is not None else None
         try:
             if idle is not None:
                 await self._start_in(idle, keeper, message)
@@ -166,6 +171,9 @@ class NativeKeepers:
             if keeper.starting.done():
                 self._drop_unwanted(keeper)
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
         return keeper
 
     async def close(self, *, kill: bool) -> None:
@@ -214,6 +222,25 @@ class NativeKeepers:
                 self._loop.call_later(0.01, self.tell, keeper, verb, value, sequence, fds)
             else:
                 self._strays.watch(keeper)
+
+    def kill(self, keeper: NativeKeeper) -> None:
+        """Have a keeper kill its job. Where there is no process namespace a job can have stopped it."""
+        self.tell(keeper, Verb.KILL)
+        self._loop.call_later(INSIST_AFTER, self._insist, keeper)
+
+    def _insist(self, keeper: NativeKeeper) -> None:
+        if keeper.ended.done() or self._closing or keeper.number not in self._live:
+            return
+        cell = self._directory.read(keeper.cell)
+        if cell is None or cell.number != keeper.number or not cell.pid:
+            return
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(cell.pid)
+            try:
+                if self._directory.locked(keeper.cell):  # else the id may be another's by now
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            finally:
+                os.close(pidfd)
 
     def ask(self, keeper: NativeKeeper) -> asyncio.Future[Usage]:
         """Ask a keeper what its job uses."""
@@ -343,7 +370,7 @@ class NativeKeepers:
             with contextlib.suppress(KeeperError):
                 self.release(keeper)
         else:
-            self.tell(keeper, Verb.KILL)
+            self.kill(keeper)
 
     # -- waiting keepers ---------------------------------------------------------------------------------
 

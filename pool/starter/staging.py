@@ -94,11 +94,11 @@ async def receive(stream: ItemStream, scratch: Path, owner: tuple[int, int] | No
     raise StagingError("the submit side ended the transfer in the middle", retry=True)
 
 
-async def send_file(stream: ItemStream, head: list[Any], path: Path, size: int) -> int:
+async def send_file(stream: ItemStream, head: list[Any], path: Path, size: int, owner: int | None = None) -> int:
     """Send one file behind its head item; a file that shrank meanwhile is an error, growth is cut."""
     await stream.send(head)
     left = size
-    with await _in_thread(open_regular, path) as handle:
+    with await _in_thread(open_regular, path, owner) as handle:
         while left:
             chunk = await _in_thread(handle.read, min(CHUNK, left))
             if not chunk:
@@ -193,8 +193,12 @@ def _walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 yield from _walk(path)
 
 
-def open_regular(path: Path) -> Any:
+def open_regular(path: Path, owner: int | None = None) -> Any:
     """Open a file that a job has left for reading, unless it is a link or a pipe by which the job means another.
+
+    Args:
+        owner: the user id it must belong to, where the node is another user: a hard link may lead to what only the
+            node can read.
 
     Raises:
         StagingError: it is no regular file, or cannot be read.
@@ -203,9 +207,11 @@ def open_regular(path: Path) -> Any:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise StagingError(f"cannot read the job's output {path.name}: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or owner not in (None, status.st_uid):
         os.close(descriptor)
-        raise StagingError(f"{path.name} is not a regular file")
+        what = "a regular file" if not stat.S_ISREG(status.st_mode) else "the job's own file"
+        raise StagingError(f"{path.name} is not {what}")
     return os.fdopen(descriptor, "rb")
 
 

@@ -392,6 +392,7 @@ class Starter:
 
     async def _send_outputs(self, stream: Any, found: list[staging.Output]) -> None:
         activation = self.activation
+        own = self.account.uid if self.account.switch else None
         total = 0
         for kind, name, path in (
             ("stdout", STDOUT, activation.stdout),
@@ -399,7 +400,7 @@ class Starter:
         ):
             local = self.scratch / name
             if path != NOTHING and (status := _status(local)) is not None:
-                total += await staging.send_file(stream, [kind, status.st_size], local, status.st_size)
+                total += await staging.send_file(stream, [kind, status.st_size], local, status.st_size, own)
         for output in found:
             status = output.path.lstat()
             mode = status.st_mode & 0o777
@@ -407,7 +408,7 @@ class Starter:
                 await stream.send(["dir", output.name, mode])
             else:
                 head = ["file", output.name, mode, status.st_size]
-                total += await staging.send_file(stream, head, output.path, status.st_size)
+                total += await staging.send_file(stream, head, output.path, status.st_size, own)
         await stream.send(["done"])
         await stream.finish()
         async for item in stream:

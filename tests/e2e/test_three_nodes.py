@@ -232,6 +232,40 @@ async def test_a_job_that_shares_its_users_files_does_not_see_the_nodes_state(po
     assert [line for line in lines if line and not line.endswith(":")] == ["done"]
 
 
+async def test_a_job_does_not_see_what_other_jobs_have_on_its_machine(pool3: Nodes, home: Path) -> None:
+    """They may run as the same user, all of them as nobody."""
+    near = pool3.state("near")
+    others = [near / "execute" / "slot99", near / "cached-executables"]
+    for directory in others:
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o777)
+        (directory / "theirs").write_text("THEIRS")
+    text = (
+        f"cat {near}/execute/*/theirs {near}/cached-executables/theirs; ls {near}/execute; "
+        "echo mine > $TMPDIR/mine && cat $TMPDIR/mine"
+    )
+    try:
+        async with client(pool3.all[0]) as pool:
+            result = await outcome(pool, home, executable=program(home, text), output="out", requirements=NEAR)
+    finally:
+        for directory in others:
+            (directory / "theirs").unlink()
+        others[0].rmdir()
+    assert result.ok, result
+    slot, said = (home / "out").read_text().split()
+    assert (slot != "slot99", said) == (True, "mine")
+
+
+async def test_a_job_that_wants_no_network_has_none(pool3: Nodes, home: Path) -> None:
+    script = program(home, "cut -d: -f1 /proc/net/dev | tail -n +3")
+    async with client(pool3.all[0]) as pool:
+        result = await outcome(
+            pool, home, executable=script, output="out", requirements=FAR, want_job_networking=False
+        )
+    assert result.ok, result
+    assert (home / "out").read_text().split() == ["lo"]
+
+
 @pytest.mark.parametrize("where", [NEAR, FAR])
 async def test_nothing_is_left_behind_and_nothing_escapes(pool3: Nodes, home: Path, where: str) -> None:
     """A job that makes a daemon, hides files and forbids everybody its directories leaves nothing (A14)."""

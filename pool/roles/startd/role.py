@@ -72,6 +72,7 @@ class Startd(Role):
         self.claims: dict[str, Slot] = {}
         self._images: ImageStore | None = None
         self.execute = Path(self.settings.text("EXECUTE_DIR") or f"{given.state}/execute")
+        self.executables = self.execute.parent / "cached-executables"
         self.advertiser = Advertiser(
             given.links,
             given.collector,

@@ -509,15 +509,14 @@ class Running:
         if claim.place is None:
             startd, resources = self.startd, self.slot.resources
             memory = int(resources.get("Memory", 0)) * 2**20
-            state = startd.given.state
             claim.place = Place(
                 slot=self.slot.name,
                 execute=startd.execute,
-                executables=startd.execute.parent / "cached-executables",
+                executables=startd.executables,
                 cpus=max(1, int(resources.get("Cpus", 1))),
                 memory=memory if memory and startd.settings.flag("ENFORCE_MEMORY") else None,
                 images=startd.images,
-                hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
+                hidden=self._hidden(),
                 system_calls=startd.settings.text("JOB_SYSTEM_CALLS"),
                 network=startd.settings.text("JOB_NETWORK"),
                 processes=int(startd.settings.number("JOB_PROCESSES")) or None,
@@ -526,6 +525,13 @@ class Running:
             )
         place: Place = claim.place
         return place
+
+    def _hidden(self) -> tuple[str, ...]:
+        """The node's state, and what other jobs have here: they may run as the same user."""
+        startd = self.startd
+        state = startd.given.state
+        private = [state / name for name in PRIVATE] if state is not None else []
+        return tuple(str(path) for path in (*private, startd.execute, startd.executables))
 
     def _note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot
