@@ -235,13 +235,13 @@ async def test_a_job_that_shares_its_users_files_does_not_see_the_nodes_state(po
 async def test_a_job_does_not_see_what_other_jobs_have_on_its_machine(pool3: Nodes, home: Path) -> None:
     """They may run as the same user, all of them as nobody."""
     near = pool3.state("near")
-    others = [near / "execute" / "slot99", near / "cached-executables"]
+    others = [near / "execute" / "slot99", near / "cached-executables", near / "images"]
     for directory in others:
         directory.mkdir(exist_ok=True)
         directory.chmod(0o777)
         (directory / "theirs").write_text("THEIRS")
     text = (
-        f"cat {near}/execute/*/theirs {near}/cached-executables/theirs; ls {near}/execute; "
+        f"cat {near}/execute/*/theirs {near}/cached-executables/theirs {near}/images/theirs; ls {near}/execute; "
         "echo mine > $TMPDIR/mine && cat $TMPDIR/mine"
     )
     try:

@@ -531,7 +531,8 @@ class Running:
         startd = self.startd
         state = startd.given.state
         private = [state / name for name in PRIVATE] if state is not None else []
-        return tuple(str(path) for path in (*private, startd.execute, startd.executables))
+        images = startd.execute.parent / "images"
+        return tuple(str(path) for path in (*private, startd.execute, startd.executables, images))
 
     def _note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot
