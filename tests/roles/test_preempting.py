@@ -497,3 +497,18 @@ def test_a_storm_of_better_jobs_for_all_machines_at_once() -> None:
             pool.sound()
 
     run_virtual(work())
+
+
+def test_a_slot_taken_for_one_job_of_a_user_is_not_used_for_the_one_that_left() -> None:
+    async def work() -> None:
+        async with SimPool(64, settings=RULES) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(600.0))
+            for worth in (1, 5):
+                await pool.submit("head", owner="alice", ad={"Worth": worth})
+                await asyncio.sleep(60.0)
+            await pool.until(lambda: not pool.queued("head"), within=4000)
+            assert [job for job, _, _ in pool.witness.starts] == ["1.0", "2.0", "1.0"]
+            pool.sound()
+
+    run_virtual(work())

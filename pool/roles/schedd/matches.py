@@ -108,8 +108,10 @@ class Matches:
             asked[group.charge] -= count
             if not asked[group.charge]:
                 del asked[group.charge]
+        # A slot that somebody had to leave is for the job that it was taken for; the others have not been compared.
+        first = self._queue.first(group) if match.get("preempt") else None
         for claim in fresh:
-            self._placement.spawn(self._placement.use(claim), "use")
+            self._placement.spawn(self._placement.use(claim, first), "use")
 
     async def obtain(self, match: dict[str, Any], owner: str, job: Job, count: int) -> list[Claim]:
         """Claim a slot that was matched to a job; the claims that were made, none when it was not to be had."""

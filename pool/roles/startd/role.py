@@ -274,13 +274,14 @@ class Startd(Role):
     @method(Right.SUBMIT)
     async def remind(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What a startd that was restarted no longer knows of the job it runs: an order, as for `activate`."""
-        _, claim = self._claimed(call, params)
+        slot, claim = self._claimed(call, params)
         running: Running | None = claim.running
         start, ad = self._read_order(claim, params)
         if running is not None and running.forgot:
             claim.ad_wire, claim.last = ad, start
             # Of another job than the one here the schedd knows the end already: nothing of it has to go home.
             running.remember(start if running.start.mark == start.mark else None)
+            self.ads.touch(slot)
         return {}
 
     @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None, "lines": int | None})
