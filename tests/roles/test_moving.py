@@ -155,7 +155,7 @@ def test_it_moves_no_more_than_it_may() -> None:
 def test_a_user_who_takes_the_job_back_while_it_moves_gets_it() -> None:
     async def story(it: Story) -> None:
         await it.machine("fast", 20)
-        await it.pool.until(lambda: it.job().state.get("_wish") is not None, within=1200, step=0.0005)
+        await it.pool.until(lambda: it.job().note("_wish") is not None, within=1200, step=0.0005)
         await it.pool.act("head", "alice", action="remove", all=True, force=True)
         await it.pool.until(lambda: it.pool.queued("head") == 0, within=60)
         await it.pool.until(lambda: not it.pool.role("head", "schedd").placement.claims, within=60)
@@ -183,7 +183,7 @@ def test_a_job_that_does_not_want_to_leave_moves_when_it_has_left() -> None:
             await pool.submit("head", ad={"Rank": ["TARGET.Speed"], "JobMaxVacateTime": 300})
             await it.runs_on("slow")
             await it.machine("fast", 20)
-            await pool.until(lambda: it.job().state.get("_wish") is not None, within=1200)
+            await pool.until(lambda: it.job().note("_wish") is not None, within=1200)
             await asyncio.sleep(200.0)
             assert it.where() == "slow"
             assert pool.role("fast", "startd").slots["slot1"].claim is not None
