@@ -83,6 +83,10 @@ class ClassAd:
         plain = type(node) is Literal and type(node.value) in _RAW
         self._held[self._key(name)] = node.value if plain else expression  # type: ignore[attr-defined]
 
+    def hold(self, name: str, held: Any) -> None:
+        """As `set_parsed`, for what another ad holds."""
+        self._held[self._key(name)] = held
+
     def set_expr(self, name: str, text: str) -> None:
         """Set an attribute to an expression given in long form, as in a line `Name = text`.
 

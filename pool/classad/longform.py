@@ -6,6 +6,8 @@ in the middle of an expression, does not survive the form. The wire does not use
 
 from __future__ import annotations
 
+from typing import Any
+
 from pool.classad.ad import ClassAd
 from pool.classad.errors import ParseError
 from pool.classad.expr import Expr, literal, parse_expr
@@ -29,7 +31,12 @@ def from_long(text: str) -> ClassAd:
         ParseError: naming the line and the attribute.
     """
     ad = ClassAd()
+    known = _lines
     for number, line in enumerate(text.split("\n"), 1):
+        found = known.get(line)
+        if found is not None:
+            ad.hold(*found)
+            continue
         stripped = line.strip(_SPACE)
         if not stripped or stripped[0] == "#":
             continue
@@ -38,7 +45,21 @@ def from_long(text: str) -> ClassAd:
         if not equals or not name:
             raise ParseError(f"line {number} of an ad is no 'Name = expression': {stripped[:60]!r}", 0)
         ad.set_parsed(name, read_line(name, right.lstrip(" "), number))
+        _remember(line, name, ad.held(name))
     return ad
+
+
+#: Lines read before, with the name and what an ad holds for it: the ads of a pool have most lines in common.
+_lines: dict[str, tuple[str, Any]] = {}
+_REMEMBERED = 30_000
+_LONGEST = 1000
+
+
+def _remember(line: str, name: str, held: Any) -> None:
+    if len(line) <= _LONGEST:
+        if len(_lines) >= _REMEMBERED:
+            _lines.clear()
+        _lines[line] = (name, held)
 
 
 def read_line(name: str, text: str, number: int) -> Expr:

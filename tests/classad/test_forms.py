@@ -72,3 +72,12 @@ def test_xml_with_spaces_and_a_header() -> None:
 def test_what_is_no_xml_ad(text: str) -> None:
     with pytest.raises(ParseError):
         from_xml(text)
+
+
+def test_a_line_read_again_is_the_same_attribute() -> None:
+    text = 'First = 1\nTwice = First + 1\nTWICE = "no"\n# none\nText = "a"'
+    first, again = ClassAd.from_long(text), ClassAd.from_long(text)
+    assert list(first) == list(again) == ["First", "TWICE", "Text"]
+    assert first.to_long() == again.to_long()
+    first["First"] = 5
+    assert again.value("First") == 1
