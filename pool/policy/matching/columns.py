@@ -190,6 +190,16 @@ class Partition:
         grouping = self.grouping
         self._epoch, self.read, self._size = grouping.epoch, len(grouping.moved), len(grouping.groups)
 
+    def replace(self, slots: Bits, by_code: Mapping[int, Bits], nothing: int) -> None:
+        """Give slots other codes, and the code of the group of nothing to new places that are in it."""
+        groups, found = self.grouping.groups, dict(by_code)
+        new = [place for place in range(self._size, len(groups)) if groups[place] == 0]
+        if new:
+            found[nothing] = found.get(nothing, 0) | bits_of(new, len(groups))
+        kept = ~slots
+        for code in sorted(self.bits.keys() | found.keys()):
+            self.bits[code] = self.bits.get(code, 0) & kept | found.get(code, 0)
+
     def put(self, codes: Mapping[int, int], nothing: int) -> None:
         """Give places other codes.
 

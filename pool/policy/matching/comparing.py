@@ -8,7 +8,7 @@ equal, and of one of the rest. The answers are always the evaluator's own.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pool.classad import Expr
@@ -87,22 +87,30 @@ def _is_attribute(node: Node, name: str, side: str) -> bool:
 
 
 class Ordered:
-    """The slots of a grouping of one name by their value, at one moment.
+    """Slots of a grouping of one name by their value, at one moment.
+
+    Args:
+        places: which slots; all of them by default.
 
     Attributes:
         numbers: (value, group) of plain numbers, by value.
         strings: groups of strings, by the string without regard to case.
         others: every other group.
+        bits: the slots.
     """
 
-    def __init__(self, grouping: Grouping) -> None:
+    def __init__(self, grouping: Grouping, places: Iterable[int] | None = None) -> None:
         self.moment = moment(grouping)
         self.numbers: list[tuple[float, int]] = []
         self.strings: dict[str, list[int]] = {}
         self.others: list[int] = []
         self._size = len(grouping.groups)
-        self._values = grouping.values
-        for group, value in enumerate(grouping.values):
+        self._places: dict[int, list[int]] = {}
+        groups, by_group = grouping.groups, self._places
+        for place in range(self._size) if places is None else places:
+            by_group.setdefault(groups[place], []).append(place)
+        for group in by_group:
+            value = grouping.values[group]
             kind = type(value)
             if (kind is int or kind is float) and -_EXACT < value < _EXACT:
                 self.numbers.append((value, group))
@@ -111,13 +119,11 @@ class Ordered:
             else:
                 self.others.append(group)
         self.numbers.sort()
-        self._places: list[list[int]] = [[] for _ in grouping.values]
-        for place, group in enumerate(grouping.groups):
-            self._places[group].append(place)
+        self.bits = self.of(list(by_group))
         self._sums: list[tuple[int, Bits]] = []
         self._sum_up()
         self._kinds: dict[type, Bits] = {}
-        for kind in {type(value) for value, _ in self.numbers}:
+        for kind in dict.fromkeys(type(value) for value, _ in self.numbers):
             self._kinds[kind] = self.of([group for value, group in self.numbers if type(value) is kind])
         if self.strings:
             self._kinds[str] = self.of([group for some in self.strings.values() for group in some])
@@ -125,7 +131,7 @@ class Ordered:
     def _sum_up(self) -> None:
         """Sets of the slots with the least numbers, every so many slots."""
         total, begun, count = 0, 0, 0
-        stride = 1 + self._size // _SETS
+        stride = 1 + sum(map(len, self._places.values())) // _SETS
         self._sums.append((0, 0))
         for position, (_, group) in enumerate(self.numbers):
             count += len(self._places[group])
@@ -147,6 +153,19 @@ class Ordered:
         """The slots of so many of the least numbers."""
         begun, total = self._sums[bisect_right(self._sums, count, key=lambda entry: entry[0]) - 1]
         return total | self.of([group for _, group in self.numbers[begun:count]])
+
+    def between(self, least: float, most: float) -> Bits:
+        """The slots with plain numbers from one to another."""
+        begin = bisect_left(self.numbers, least, key=_value_of)
+        end = bisect_right(self.numbers, most, key=_value_of)
+        return self.first(end) & ~self.first(begin) if end > begin else 0
+
+    def groups_in(self, bits: Bits) -> list[int]:
+        """The groups of which any slot is in a set."""
+        if not bits:
+            return []
+        digits = bin(bits)[:1:-1].ljust(self._size, "0")
+        return [group for group, places in self._places.items() if digits[places[0]] == "1"]
 
     def sample(self, kind: type, near: set[int]) -> int | None:
         """A group with a value of a type, not among these."""
@@ -170,6 +189,10 @@ class Ordered:
         return found
 
 
+def _value_of(entry: tuple[float, int]) -> float:
+    return entry[0]
+
+
 def moment(grouping: Grouping) -> tuple[int, int, int]:
     """Tells a grouping from itself after slots have moved."""
     return grouping.epoch, len(grouping.moved), len(grouping.groups)
@@ -185,25 +208,29 @@ class Compared(Partition):
         self._comparison = comparison
         self._known: _Step | _Equal = _Step([], [])
 
-    def follow(self, pair: Pair, decide: Decision, ordered: Callable[[], Ordered]) -> None:
+    def follow(
+        self, pair: Pair, decide: Decision, ordered: Callable[[], Ordered], moved: Callable[[int], Ordered]
+    ) -> None:
         """Follow the grouping.
 
         Args:
             decide: the class for a group's value.
             ordered: gives the slots by value as they are now.
+            moved: gives those that have moved since the grouping had so many moves.
         """
         grouping = self.grouping
-        values, groups = grouping.values, grouping.groups
-        if self.is_new() or len(grouping.moved) - self.read > len(groups) // 8:
+        if self.is_new() or len(grouping.moved) - self.read > len(grouping.groups) // 8:
             self._compare(pair, decide, ordered())
         else:
-            known = self._known.code
-            codes: dict[int, int] = {}
-            for place in grouping.moved[self.read :]:
-                value = values[groups[place]]
-                code = known(value)
-                codes[place] = decide(value) if code is None else code
-            self.put(codes, decide(values[0]))
+            some = moved(self.read)
+            found = self._known.codes_of(some)
+            left = some.bits
+            for bits in found.values():
+                left &= ~bits
+            for group in some.groups_in(left):
+                code = decide(grouping.values[group])
+                found[code] = found.get(code, 0) | some.of([group])
+            self.replace(some.bits, found, decide(grouping.values[0]))
         self.mark()
 
     def _compare(self, pair: Pair, decide: Decision, ordered: Ordered) -> None:
@@ -245,33 +272,32 @@ class _Step:
         self._runs = runs
         self._codes = codes
 
-    def code(self, value: Any) -> int | None:
-        """The class of a value, where it follows from those that were asked."""
-        kind = type(value)
-        if kind is int or kind is float:
-            for (least, most), code in zip(self._runs, self._codes, strict=True):
-                if least <= value <= most:
-                    return code
-        return None
+    def codes_of(self, slots: Ordered) -> dict[int, Bits]:
+        """The slots by their class, where it follows from what was asked."""
+        found: dict[int, Bits] = {}
+        for (least, most), code in zip(self._runs, self._codes, strict=True):
+            found[code] = found.get(code, 0) | slots.between(least, most)
+        return found
 
 
 class _Equal:
     """What is compared with, and the classes of values that are not equal to it, by their type."""
 
-    __slots__ = ("_key", "codes")
+    __slots__ = ("_value", "codes")
 
     def __init__(self, value: Any) -> None:
-        self._key = value.lower() if type(value) is str else value
+        self._value = value
         self.codes: dict[type, int] = {}
 
-    def code(self, value: Any) -> int | None:
-        """The class of a value, where it follows from those that were asked."""
-        kind = type(value)
-        if kind is str:
-            return None if not value.isascii() or value.lower() == self._key else self.codes.get(str)
-        if (kind is int or kind is float) and -_EXACT < value < _EXACT and value != self._key:
-            return self.codes.get(kind)
-        return None
+    def codes_of(self, slots: Ordered) -> dict[int, Bits]:
+        """The slots by their class, where it follows from what was asked."""
+        found: dict[int, Bits] = {}
+        beside = ~slots.of(sorted(slots.near(self._value)))
+        for kind, bits in slots.kinds().items():
+            code = self.codes.get(kind)
+            if code is not None:
+                found[code] = found.get(code, 0) | bits & beside
+        return found
 
 
 def _step(decide: Decision, ordered: Ordered, values: Sequence[Any]) -> tuple[_Step, list[tuple[int, Bits]]]:

@@ -58,6 +58,7 @@ class Picture:
         self._ranks: dict[Any, Ranks] = {}
         self._trees: dict[Any, Tree] = {}
         self._by_value: dict[str, Ordered] = {}
+        self._lately: dict[str, tuple[int, Ordered]] = {}
         self._version = 0
         self._shadowed = len(SHADOWED)
         self._kinds = Kinds(self._watch)
@@ -404,10 +405,12 @@ class Picture:
 
     def _new_table(self, question: Question, closure: Look) -> Table:
         if closure.hidden:
-            return Table(question, closure, self.whole(), _unordered)
+            return Table(question, closure, self.whole(), _unordered, _unordered)
         names = self.vocabulary.held(closure.names)
         grouping = self.grouping(names)
-        return Table(question, closure, grouping, lambda: self.by_value(names[0]))
+        return Table(
+            question, closure, grouping, lambda: self.by_value(names[0]), lambda read: self._moved(names[0], read)
+        )
 
     def by_value(self, name: str) -> Ordered:
         """The slots by their value of one attribute, by its folded name."""
@@ -416,6 +419,14 @@ class Picture:
         if found is None or found.moment != moment(grouping):
             found = self._by_value[name] = Ordered(grouping)
         return found
+
+    def _moved(self, name: str, read: int) -> Ordered:
+        """Those slots whose value of one attribute has changed since its grouping had so many moves."""
+        grouping = self.grouping((name,))
+        known = self._lately.get(name)
+        if known is None or known[0] != read or known[1].moment != moment(grouping):
+            known = self._lately[name] = (read, Ordered(grouping, dict.fromkeys(grouping.moved[read:])))
+        return known[1]
 
     def references(self) -> frozenset[str]:
         """Folded names that the machines' Requirements and Rank can look at in a request, directly or by way of what
@@ -436,5 +447,5 @@ def _rank_of_machine(pair: Pair) -> Any:
     return pair.value(rank, "machine") if type(rank) is Expr else rank
 
 
-def _unordered() -> Ordered:
+def _unordered(read: int = 0) -> Ordered:
     raise AssertionError("slots that stand by themselves have no order")

@@ -30,9 +30,17 @@ class Table:
         closure: all that its value can depend on.
         grouping: machines by those of the names that any of them holds.
         by_value: gives the grouping's slots by value, where it has one name.
+        moved: gives those of them that have moved since the grouping had so many moves.
     """
 
-    def __init__(self, question: Question, closure: Look, grouping: Grouping, by_value: Callable[[], Ordered]) -> None:
+    def __init__(
+        self,
+        question: Question,
+        closure: Look,
+        grouping: Grouping,
+        by_value: Callable[[], Ordered],
+        moved: Callable[[int], Ordered],
+    ) -> None:
         self.question = question
         self.closure = closure
         self.grouping = grouping
@@ -41,6 +49,7 @@ class Table:
         self._time: float | None = None
         self._answers: dict[Any, Partition] = {}
         self._by_value = by_value
+        self._moved = moved
         self._comparison = comparison(question, grouping)
 
     def answers(self, pair: Pair) -> Mapping[int, Bits]:
@@ -62,7 +71,7 @@ class Table:
                 return pair.answer(question)
 
             if isinstance(found, Compared):
-                found.follow(pair, decide, self._by_value)
+                found.follow(pair, decide, self._by_value, self._moved)
             else:
                 found.settle(lambda codes: codes.extend([decide(value) for value in grouping.values[len(codes) :]]))
         return found.bits

@@ -9,10 +9,9 @@ preferences and then without (EV 3.5), are the case of a Rank that is true or fa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pool.classad import Expr
-from pool.policy.matching import Bits, Pair, Picture, members
+from pool.policy.matching import Bits, Pair, Picture, bits_of, members
 from pool.policy.matching.levels import Levels
 from pool.policy.negotiation.plain import Preempts, Request
 from pool.policy.negotiation.preemption import Preemption
@@ -93,7 +92,10 @@ class Candidates:
                 if rank <= least:
                     break
                 for _, inner in divided(middle, after):
-                    yield from self._among_equals(inner & self._rooms.available, kinds)
+                    if isinstance(inner, Lone):
+                        yield inner.place, kinds.ground(inner.place)
+                    else:
+                        yield from self._among_equals(inner & self._rooms.available, kinds)
 
     def _kinds(self, here: Bits) -> _Kinds:
         """The slots by what would have to be preempted."""
@@ -117,66 +119,90 @@ class Candidates:
 
     def _among_equals(self, here: Bits, kinds: _Kinds) -> Iterator[Candidate]:
         """Candidates that the job likes equally."""
-        if not here & (here - 1):  # one at the most
-            if here:
-                yield here.bit_length() - 1, kinds.ground(here)
-            return
         if self._liked is None:
             self._liked = self._picture.machine_ranks(self._pair)
-        for _, places in divided(here & kinds.free, self._liked):
-            for place in members(places):
+        for _, some in divided(here & kinds.free, self._liked):
+            for place in places_in(some):
                 yield place, None
         claimed = here & ~kinds.free
         if not claimed:
             return
         preferred = self._preemption.levels(self._submitter, self._pair)
-        for taken in (claimed & kinds.by_rank, claimed & kinds.by_priority):
-            for _, some in divided(taken, preferred):
-                for _, places in divided(some, self._liked):
-                    for place in members(places):
-                        yield place, kinds.ground(1 << place)
+        grounds: tuple[tuple[Bits, Preempts], ...] = ((kinds.by_rank, "rank"), (kinds.by_priority, "priority"))
+        for bits, ground in grounds:
+            for _, equal in divided(claimed & bits, preferred):
+                for _, some in divided(equal, self._liked):
+                    for place in places_in(some):
+                        yield place, ground
 
 
-@dataclass(frozen=True, slots=True)
 class _Kinds:
     """Slots by what would have to be preempted for a request."""
 
-    free: Bits
-    by_rank: Bits
-    by_priority: Bits
+    __slots__ = ("_digits", "by_priority", "by_rank", "free")
 
-    def ground(self, slot: Bits) -> Preempts | None:
-        """On what ground one slot would be taken."""
-        if slot & self.free:
+    def __init__(self, free: Bits, by_rank: Bits, by_priority: Bits) -> None:
+        self.free = free
+        self.by_rank = by_rank
+        self.by_priority = by_priority
+        self._digits: tuple[str, str] | None = None
+
+    def ground(self, place: int) -> Preempts | None:
+        """On what ground one slot of them would be taken."""
+        if self._digits is None:
+            self._digits = bin(self.free)[:1:-1], bin(self.by_rank)[:1:-1]
+        free, by_rank = self._digits
+        if free[place : place + 1] == "1":
             return None
-        return "rank" if slot & self.by_rank else "priority"
+        return "rank" if by_rank[place : place + 1] == "1" else "priority"
 
 
 def _levels(expression: object, picture: Picture, pair: Pair) -> Levels | None:
     return picture.levels(expression, "machine", pair) if type(expression) is Expr else None
 
 
-def divided(bits: Bits, levels: Levels | None) -> Iterator[tuple[float, Bits]]:
-    """The slots of a set by their number, greatest first."""
-    if not bits:
+class Lone:
+    """A single slot, where a set would be too much."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+def places_in(slots: Bits | Lone) -> Iterator[int]:
+    """The places of slots, lowest first."""
+    return iter((slots.place,)) if isinstance(slots, Lone) else members(slots)
+
+
+def divided(slots: Bits | Lone, levels: Levels | None) -> Iterator[tuple[float, Bits | Lone]]:
+    """Slots by their number, greatest first."""
+    if isinstance(slots, Lone):
+        yield (levels.number(slots.place) if levels else 0.0), slots
+    elif not slots:
         return
-    if levels is None:
-        yield 0.0, bits
-        return
-    if len(levels) <= _FEW:
+    elif levels is None:
+        yield 0.0, slots
+    elif len(levels) <= _FEW:
         for number, places in levels.sets():
-            some = bits & places
+            some = slots & places
             if some:
                 yield number, some
-        return
-    digits = bin(bits)[:1:-1].ljust(len(levels.grouping.groups), "0")
-    run, present = 0, 0.0
+    else:
+        yield from _one_by_one(slots, levels)
+
+
+def _one_by_one(bits: Bits, levels: Levels) -> Iterator[tuple[float, Bits | Lone]]:
+    size = len(levels.grouping.groups)
+    digits = bin(bits)[:1:-1].ljust(size, "0")
+    run: list[int] = []
+    present = 0.0
     for negative, place in levels.order():
         if digits[place] == "1":
-            if run and -negative != present:
-                yield present, run
-                run = 0
-            run |= 1 << place
-            present = -negative
+            if run and negative != present:
+                yield -present, Lone(run[0]) if len(run) == 1 else bits_of(run, size)
+                run.clear()
+            run.append(place)
+            present = negative
     if run:
-        yield present, run
+        yield -present, Lone(run[0]) if len(run) == 1 else bits_of(run, size)

@@ -64,6 +64,4 @@ class Terms:
     @property
     def references(self) -> frozenset[str]:
         """Folded names that the expressions mention, of either ad: what requests must not be thrown together by."""
-        return looks(
-            (self.preemption_requirements, self.preemption_rank, self.pre_job_rank, self.post_job_rank)
-        ).names
+        return looks((self.preemption_requirements, self.preemption_rank, self.pre_job_rank, self.post_job_rank)).names

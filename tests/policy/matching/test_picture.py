@@ -8,7 +8,7 @@ import pytest
 
 from pool.classad import UNDEFINED, ClassAd, parse_expr, symmetric_match
 from pool.classad.match import requirements_accept
-from pool.policy.matching import Picture
+from pool.policy.matching import Picture, tables
 from tests.policy.matching.expressions import Ads
 
 NOW = 1_700_000_000.0
@@ -18,8 +18,10 @@ def expected(picture: Picture, request: ClassAd, machines: dict[str, ClassAd], n
     return sorted(name for name, ad in machines.items() if symmetric_match(request, ad, now))
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_matches_are_those_of_the_evaluator(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(16))
+def test_matches_are_those_of_the_evaluator(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed % 2:
+        monkeypatch.setattr(tables, "_FEW", 0)  # comparisons by halving, as in a large pool
     ads, picture, chance = Ads(seed), Picture(), random.Random(seed)
     machines: dict[str, ClassAd] = {}
     requests = [ads.request() for _ in range(25)]
@@ -135,3 +137,32 @@ def test_expressions_over_the_time_are_asked_again() -> None:
     job = machine(Requirements=True)
     assert picture.matches(job, 120.0) == 0
     assert picture.matches(job, 151.0) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_comparisons_are_found_by_halving_as_by_asking(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_FEW", 0)
+    chance, picture = random.Random(seed), Picture()
+    odd = ["0", "1", "true", "undefined", "error", '"a"', '"A"', '""', "9007199254740993", "1e300", 'real("nan")', "b"]
+
+    def value() -> str:
+        return chance.choice([chance.choice(odd), str(chance.randrange(-3, 9)), repr(chance.random() * 8)])
+
+    requests = []
+    for _ in range(10):
+        sides = ["TARGET.a", chance.choice(["b", "c", value()])]
+        chance.shuffle(sides)
+        sign = chance.choice(["==", "!=", "<", "<=", ">", ">=", "=?=", "=!="])
+        other = chance.choice(["b", "TARGET.a", "1"])
+        requests.append(machine(Requirements=f"={sides[0]} {sign} {sides[1]}", b="=" + value(), c="=" + other))
+    slots: dict[str, ClassAd] = {}
+    for turn in range(6):
+        for number in range(60):
+            if turn and chance.random() < 0.9:
+                continue
+            name, wish = f"s{number}", chance.choice(["=true", "=TARGET.b <= a", "=MY.a == TARGET.b"])
+            slots[name] = machine(a="=" + value(), Requirements=wish)
+            picture.put(name, slots[name])
+        for request in requests:
+            found = sorted(picture.names(picture.matches(request, NOW)))
+            assert found == expected(picture, request, slots), request["Requirements"].text
