@@ -12,6 +12,7 @@ from pool.cli.common import Address, Json, ask, say, say_json
 from pool.cli.formats import WireAd
 from pool.cli.selection import UsageProblem
 from pool.cli.tables import Column
+from pool.jobs.nice import NICE
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -39,10 +40,29 @@ def _branch(group: WireAd) -> str:
     return "  " * (above.count(".") + 1 if above else 0) + name
 
 
-USER = Column("User", lambda account: str(account.get("name")))
+def _user(account: WireAd) -> str:
+    return str(account.get("name"))
+
+
+def _short_user(account: WireAd) -> str:
+    name = _user(account)
+    return name if len(name) <= MOST_NAME else f"{name[: MOST_NAME - 1]}…"
+
+
+def _priority(account: WireAd) -> str:
+    value = float(account.get("effective") or 0.0)
+    return f"{value:.2f}" if value < BIG else f"{value:.1e}"
+
+
+#: Characters of a user's name on a narrow terminal.
+MOST_NAME = 28
+#: Priorities from here on are told by their order.
+BIG = 1e7
+
+USER = Column("User", _user, short=_short_user)
 INDEX = Column("Index", _figure("index", ".0f"), right=True)
 SHARE = (
-    Column("Priority", _figure("effective", ".2f"), right=True),
+    Column("Priority", _priority, right=True),
     Column("Real", _figure("real", ".2f"), right=True),
     Column("Factor", _figure("factor", "g"), right=True),
 )
@@ -91,7 +111,8 @@ def userprio(
     Which columns there are depends on the pool's PRIORITY_POLICY. Under up-down (the papers' algorithm) everybody
     begins at 0, rises while waiting and sinks while running. Under fair share the real priority follows the number
     of slots in use with a half-life, and is multiplied by the factor. Groups are shown where the pool has quotas.
-    Changing needs an administrator's rights.
+    Jobs with nice_user = true have accounts of their own, nice-user/..., and come after everybody else's. Changing
+    needs an administrator's rights.
 
     \b
     Examples:
@@ -113,21 +134,27 @@ def userprio(
 
     found = ask(address, question)
     accounts = [account for account in found.accounts if not users or account["name"] in users]
+    missing = [] if forget else sorted(set(users or ()) - {account["name"] for account in accounts})
     if as_json:
         say_json(accounts)
-        return 0
-    missing = [] if forget else sorted(set(users or ()) - {account["name"] for account in accounts})
-    say(_lines(found, accounts, tables.terminal_width()))
+    elif accounts or not missing:
+        say(_lines(found, accounts, tables.terminal_width()))
     if missing:
-        typer.echo(f"poolnode: there is no account {', '.join(missing)}", err=True)
+        typer.echo(f"poolnode: there is no account {', '.join(missing)} (`poolnode userprio` lists them)", err=True)
+    elif found.policy != "fairshare" and (factor is not None or priority is not None):
+        typer.echo(f"poolnode: kept, but without effect while PRIORITY_POLICY is {found.policy}", err=True)
     return 1 if missing else 0
+
+
+def _first(found: Priorities) -> str:
+    said = SAID.get(found.policy, found.policy)
+    return f"{said}, nice last" if any(NICE in account["name"] for account in found.accounts) else said
 
 
 def _lines(found: Priorities, accounts: Sequence[dict[str, Any]], width: int | None) -> list[str]:
     lines = tables.render(COLUMNS.get(found.policy, COLUMNS["equal"]), accounts, width)
     waiting = sum(bool(account.get("wants")) for account in accounts)
-    said = SAID.get(found.policy, found.policy)
-    lines += ["", f"{formats.amount(len(accounts), 'user')}, {waiting} with jobs; {said}"]
+    lines += ["", f"{formats.amount(len(accounts), 'user')}, {waiting} with jobs; {_first(found)}"]
     if found.groups:
         lines += ["", *tables.render(GROUPS, list(found.groups), width), "", f"of {found.weight:g} in the pool"]
     return lines

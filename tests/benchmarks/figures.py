@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.benchmarks import (
+    accounts,
     fairness,
     idle,
     language,
@@ -16,6 +17,7 @@ from tests.benchmarks import (
 )
 
 __all__ = [
+    "accounts",
     "fairness",
     "idle",
     "language",
