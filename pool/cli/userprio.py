@@ -152,7 +152,7 @@ def _first(found: Priorities) -> str:
 
 
 def _lines(found: Priorities, accounts: Sequence[dict[str, Any]], width: int | None) -> list[str]:
-    lines = tables.render(COLUMNS.get(found.policy, COLUMNS["equal"]), accounts, width)
+    lines = tables.render(tables.choose(COLUMNS.get(found.policy, COLUMNS["equal"]), width), accounts, width)
     waiting = sum(bool(account.get("wants")) for account in accounts)
     lines += ["", f"{formats.amount(len(accounts), 'user')}, {waiting} with jobs; {_first(found)}"]
     if found.groups:
