@@ -180,6 +180,10 @@ class Working:
             self._stream.write("\r" + " " * (len(self._what) + 6) + "\r")
             self._stream.flush()
 
+    def update(self, what: str) -> None:
+        """Say something else from now on."""
+        self._what = what.ljust(len(self._what))
+
     def _spin(self) -> None:
         self._stream.write(f"\r{self._what} {SPIN[self._turn % len(SPIN)]}")
         self._stream.flush()

@@ -75,8 +75,13 @@ def submit(
     warn(description)
 
     async def question(pool: Pool) -> list[tuple[int, int]]:
-        with _patience(description):
-            clusters = await pool.submit_all(description)
+        from pool.cli.progress import Working
+
+        jobs = formats.amount(sum(draft.count for draft in description.clusters), "job")
+        with Working(f"submitting {jobs}") as working:
+            clusters = await pool.submit_all(
+                description, progress=lambda sent: working.update(f"submitting {jobs}: {sent:,} sent")
+            )
         for cluster in clusters:
             report(cluster.cluster, cluster.count or 0, quiet=quiet, as_json=as_json)
         return [(cluster.cluster, cluster.count or 0) for cluster in clusters]
@@ -117,13 +122,6 @@ def report(cluster: int, count: int, *, quiet: bool, as_json: bool) -> None:
     else:
         say([f"{formats.amount(count, 'job')} submitted to cluster {cluster}"])
     sys.stdout.flush()
-
-
-def _patience(description: Description) -> Any:
-    from pool.cli.progress import Working
-
-    jobs = sum(draft.count for draft in description.clusters)
-    return Working(f"submitting {formats.amount(jobs, 'job')}")
 
 
 def _show(description: Description, as_json: bool) -> int:

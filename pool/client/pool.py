@@ -8,7 +8,7 @@ asks; whatever changes something is never repeated by itself, because it may hav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -202,9 +202,15 @@ class Pool:
             )
         return (await self._submit(description))[0]
 
-    async def submit_all(self, what: What, **how: Any) -> list[Cluster]:
-        """As `submit`, for a description with any number of clusters."""
-        return await self._submit(await self.describe(what, **how))
+    async def submit_all(
+        self, what: What, *, progress: Callable[[int], None] | None = None, **how: Any
+    ) -> list[Cluster]:
+        """As `submit`, for a description with any number of clusters.
+
+        Args:
+            progress: called with how many jobs have been sent, while a large cluster is.
+        """
+        return await self._submit(await self.describe(what, **how), progress)
 
     async def describe(self, what: What, **how: Any) -> Description:
         """Reads a description with this pool's own facts, and queues nothing."""
@@ -214,7 +220,10 @@ class Pool:
         self._outside = self._outside or Outside()
         return describe(what, outside=self._outside, **how)
 
-    async def _submit(self, description: Description) -> list[Cluster]:
+    async def _submit(
+        self, description: Description, progress: Callable[[int], None] | None = None
+    ) -> list[Cluster]:
+        from pool.client.batches import is_large
         from pool.client.descriptions import domain_here
         from pool.client.handles import Cluster
         from pool.jobs.description import bind_cluster
@@ -223,16 +232,41 @@ class Pool:
         clusters = []
         for draft in description.clusters:
             ad, deltas = draft.attributes, draft.wire_deltas()
+            large = deltas is not None and is_large(deltas)
             params: dict[str, Any] = {"count": draft.count}
             if draft.uses_cluster:
                 number = params["cluster"] = (await self.call("schedd.reserve"))["cluster"]
                 ad = bind_cluster(ad, number)
-                deltas = deltas and [delta and bind_cluster(delta, number) for delta in deltas]
+                if deltas and not large:
+                    deltas = [delta and bind_cluster(delta, number) for delta in deltas]
             if domain and ad.get("FileSystemDomain") == domain_here():
                 ad = ad | {"FileSystemDomain": domain}  # the node knows this better than this process
-            answer = await self.call("schedd.submit", params | {"ad": ad, "deltas": deltas}, timeout=120.0)
+            params["ad"] = ad
+            if deltas and large:
+                answer = await self._submit_large(params, deltas, progress)
+            else:
+                answer = await self.call("schedd.submit", params | {"deltas": deltas}, timeout=120.0)
             clusters.append(Cluster(self, int(answer["cluster"]), int(answer["count"])))
         return clusters
+
+    async def _submit_large(
+        self, params: dict[str, Any], deltas: Sequence[WireAd | None], progress: Callable[[int], None] | None
+    ) -> dict[str, Any]:
+        """A cluster whose differences go in batches; nothing is queued before the last has come."""
+        from pool.client.batches import batches
+        from pool.jobs.description import bind_cluster
+
+        number, sent = params.get("cluster"), 0
+        async with self._streaming("schedd.submit_large", params) as stream:
+            for batch in batches(deltas):
+                await stream.send(batch if number is None else [one and bind_cluster(one, number) for one in batch])
+                sent += len(batch)
+                if progress is not None:
+                    progress(sent)
+            await stream.send("done")
+            async for answer in stream:
+                return dict(answer)
+        raise NoPool(f"{self.address} did not answer the submit", hint="look before trying again", retry=True)
 
     def cluster(self, cluster: int, count: int | None = None) -> Cluster:
         """A handle on a cluster that was submitted before."""

@@ -34,13 +34,14 @@ JobId = tuple[int, int]
 class Cluster:
     """What the processes of one submit share: an ad that never changes after the submit, kept packed."""
 
-    __slots__ = ("_parts", "group", "id", "jobs", "owner", "prio", "significant")
+    __slots__ = ("_parts", "coming", "group", "id", "jobs", "owner", "prio", "significant")
 
     def __init__(self, cluster: int, owner: str, wire: Wire) -> None:
         self.id = cluster
         self.owner = owner
         self._parts = parted(wire)
         self.jobs: dict[int, Job] = {}
+        self.coming = False  # more of its jobs are being put in: it stays though those that are there leave
         self.significant: frozenset[str] | None = None
         self.group: Group | None = None
         self.prio = 0.0
@@ -239,10 +240,14 @@ class Queue:
         del job.cluster.jobs[job.proc]
         if not any(counts.values()):
             del self.counts[job.cluster.owner]
-        if not job.cluster.jobs:
-            del self.clusters[job.cluster.id]
+        if not job.cluster.jobs and not job.cluster.coming:
+            self.remove_cluster(job.cluster)
             return True
         return False
+
+    def remove_cluster(self, cluster: Cluster) -> None:
+        """Take out a cluster whose jobs are all gone."""
+        del self.clusters[cluster.id]
 
     def edited(self, job: Job) -> None:
         """Put an idle job where it belongs after its attributes changed (another priority)."""

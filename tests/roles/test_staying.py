@@ -9,7 +9,7 @@ import pytest
 from pool.client.descriptions import describe
 from pool.jobs.states import JobStatus
 from pool.outside import Outside
-from pool.roles.schedd.accepting import split_held
+from pool.roles.schedd.accepting import SUBMITTED_ON_HOLD, holding, split_held
 from pool.roles.schedd.claims import UNASKED, lease_for
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
@@ -103,11 +103,12 @@ def test_who_is_held() -> None:
     reason = {"HoldReason": "r", "HoldReasonCode": 15}
     ad = {"JobStatus": 5, **reason, "Cmd": "/bin/true"}
     deltas = [None, {"JobStatus": 1}, {"Args": "x"}]
-    assert split_held(ad, deltas, 3) == {0: reason, 2: reason}
+    assert holding(ad) == (True, reason)
     assert ad == {"Cmd": "/bin/true"}
+    assert split_held(deltas, True, reason) == {0: reason, 2: reason}
     assert deltas == [None, {}, {"Args": "x"}]
-    assert split_held({"JobStatus": 1}, [None, {"JobStatus": 5, **reason}], 2) == {1: reason}
-    assert split_held({}, None, 2) == {}
+    assert holding({"JobStatus": 1}) == (False, SUBMITTED_ON_HOLD)
+    assert split_held([None, {"JobStatus": 5, **reason}], False, SUBMITTED_ON_HOLD) == {1: reason}
 
 
 @pytest.mark.parametrize(

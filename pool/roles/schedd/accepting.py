@@ -51,25 +51,27 @@ def _kept_name(name: Any) -> str | None:
     return canonical(name)
 
 
-def split_held(ad: Wire, deltas: list[Wire | None] | None, count: int) -> dict[int, Wire]:
-    """The processes that are to be held from the beginning, with their reasons, taken out of ad and differences.
-
-    A cluster may have both kinds: `hold` can differ from process to process.
-    """
+def holding(ad: Wire) -> tuple[bool, Wire]:
+    """Whether a cluster's jobs are to be held from the beginning, and what is said of that; taken out of its ad."""
     whole = ad.pop("JobStatus", None) == HELD
     reason = {name: ad.pop(name) for name in HOLDING if name in ad}
-    if whole and not reason:
-        reason = dict(SUBMITTED_ON_HOLD)
-    held: dict[int, Wire] = dict.fromkeys(range(count), reason) if whole else {}
-    for proc, delta in enumerate(deltas or ()):
-        if not delta or ("JobStatus" not in delta and not any(name in delta for name in HOLDING)):
-            continue
-        asked = delta.pop("JobStatus", None)
-        own = {name: delta.pop(name) for name in HOLDING if name in delta}
+    return whole, reason or dict(SUBMITTED_ON_HOLD)
+
+
+def split_held(deltas: list[Wire | None], whole: bool, reason: Wire) -> dict[int, Wire]:
+    """Of some jobs those that are to be held, by their places, with their reasons; taken out of their differences.
+
+    A cluster may have both kinds: `hold` can differ from process to process.
+
+    Args:
+        whole, reason: what `holding` said of their cluster.
+    """
+    held: dict[int, Wire] = {}
+    for place, delta in enumerate(deltas):
+        asked = delta.pop("JobStatus", None) if delta else None
+        own = {name: delta.pop(name) for name in HOLDING if name in delta} if delta else {}
         if asked == HELD or (whole and asked is None):
-            held[proc] = reason | own or dict(SUBMITTED_ON_HOLD)
-        else:
-            held.pop(proc, None)
+            held[place] = reason | own
     return held
 
 

@@ -7,7 +7,7 @@ the startd is asked, and when the end is reported (or the machine is known to be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pool.classad import evaluate, parse_expr
@@ -165,9 +165,13 @@ class Acts:
 
     # -- periodic expressions ----------------------------------------------------------------------------
 
-    def added(self, cluster: Cluster) -> None:
-        """A cluster came in: note whether its jobs have periodic expressions to look at."""
-        if self._periodic is not None and self._has_any(cluster):
+    def added(self, cluster: Cluster, differing: Collection[str]) -> None:
+        """A cluster came in: note whether its jobs have expressions to look at now and again.
+
+        Args:
+            differing: attributes in which any of its jobs differs.
+        """
+        if self._periodic is not None and (self._shared(cluster) or any(name in differing for name in WATCHED)):
             self._periodic.add(cluster.id)
 
     async def watch_expressions(self, interval: float) -> None:
@@ -184,12 +188,14 @@ class Acts:
 
     @staticmethod
     def _has_any(cluster: Cluster) -> bool:
-        wire = cluster.wire
-        mentioned = any(wire.get(name, False) is not False for name in WATCHED)
-        return (mentioned and has_periodic(cluster.ad)) or any(
-            job.delta and any(name in job.delta for name in WATCHED)
-            for job in cluster.jobs.values()
+        return Acts._shared(cluster) or any(
+            job.delta and any(name in job.delta for name in WATCHED) for job in cluster.jobs.values()
         )
+
+    @staticmethod
+    def _shared(cluster: Cluster) -> bool:
+        wire = cluster.wire
+        return any(wire.get(name, False) is not False for name in WATCHED) and has_periodic(cluster.ad)
 
     async def _look_at(self, cluster: Cluster) -> None:
         now = self._outside.wall()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from pool.outside import Outside
 from pool.policy.exits import stays
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import HELD, IDLE, Cluster, Job, JobId, Queue, Wire
+from pool.roles.schedd.intake import TURN, Intake
 from pool.store import (
     WHOLE_CLUSTER,
     AddEvent,
@@ -35,8 +36,6 @@ from pool.store import (
 )
 
 RETRY = 1.0
-#: Processes on hold, and their reasons as attributes.
-Held = Mapping[int, Wire]
 
 
 @dataclass(slots=True)
@@ -88,6 +87,8 @@ class Ledger:
         active: list[Job] = []
         for row in loaded.clusters:
             cluster = Cluster(row.cluster, row.owner, unpack(row.ad))
+            if len(row.ended) == row.count:
+                continue
             self.queue.add_cluster(cluster)
             for proc in range(row.count):
                 if proc in row.ended:
@@ -122,28 +123,28 @@ class Ledger:
         self,
         number: int,
         owner: str,
-        wire: Wire,
-        count: int,
-        deltas: Sequence[Wire | None] | None,
-        held: Held,
+        intake: Intake,
     ) -> Cluster:
-        """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be.
-
-        Args:
-            held: the processes that wait for a release from the beginning, with what is said of that.
-        """
+        """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be."""
         now = self._outside.wall()
-        packed = None if deltas is None else [pack(delta) if delta else None for delta in deltas]
-        changes: list[Change] = [NewCluster(number, owner, pack(wire), count, packed, now)]
+        wire, count, deltas, held = intake.ad, intake.count, intake.deltas, intake.held
+        changes: list[Change] = [NewCluster(number, owner, pack(wire), count, intake.packed, now)]
         changes += [SetProc(number, proc, HELD, pack(state)) for proc, state in held.items()]
         changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
         results = await self.store.write(*changes)
         cluster = Cluster(number, owner, wire)
+        cluster.coming = True
         self.queue.add_cluster(cluster)
         for proc in range(count):
+            if proc and not proc % TURN:
+                await asyncio.sleep(0)
             state = held.get(proc) if held else None
             status = IDLE if state is None else HELD
-            self.queue.add(Job(cluster, proc, status, (deltas[proc] or None) if deltas else None, state))
+            self.queue.add(Job(cluster, proc, status, deltas[proc] if deltas else None, state))
+        cluster.coming = False
+        if not cluster.jobs:  # the first had ended before the last was there
+            self.queue.remove_cluster(cluster)
+            await self._write(lambda: [RemoveCluster(number)])
         self._publish([JobEvent(results[-1], number, WHOLE_CLUSTER, EventKind.SUBMIT, now, {"count": count})])
         return cluster
 

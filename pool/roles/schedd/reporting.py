@@ -16,14 +16,17 @@ from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import notice, should_notify
 from pool.jobs.userlog import render
-from pool.policy.queue import Cluster, Wire
+from pool.policy.queue import Cluster, Job, Wire
 from pool.roles.base import Surroundings
+from pool.roles.schedd.intake import TURN
 from pool.roles.schedd.ledger import Ledger
-from pool.roles.schedd.relogging import LOGGED, missing, target_of
+from pool.roles.schedd.relogging import LOGGED, Target, missing, target_of
 from pool.store import WHOLE_CLUSTER, SetMeta
 
 #: Seconds between two notes in the store of how far the users' logs are; it goes along with another write.
 NOTE_EVERY = 5.0
+#: Jobs of a cluster whose log lines are written at a time.
+MANY = 10_000
 
 
 class Reporting:
@@ -34,6 +37,7 @@ class Reporting:
         self._given = given
         self._log = log
         self._waiting: dict[tuple[str, str], list[str]] = {}
+        self._clusters: list[tuple[JobEvent, list[Job]]] = []
         self._notices: list[Wire] = []
         self._wake = asyncio.Event()
         self._told: set[str] = set()
@@ -78,7 +82,7 @@ class Reporting:
 
     async def _note(self) -> None:
         """Keep in the store how far the users' logs are."""
-        if self._waiting or self._heard == self._known:
+        if self._waiting or self._clusters or self._heard == self._known:
             return
         self._noted_at, self._known = asyncio.get_running_loop().time(), self._heard
         try:
@@ -88,24 +92,49 @@ class Reporting:
 
     async def flush(self) -> None:
         """Write and send everything that is waiting."""
+        clusters, self._clusters = self._clusters, []
+        for event, jobs in clusters:
+            await self._submitted(event, jobs)
         waiting, self._waiting = self._waiting, {}
-        for (owner, path), lines in waiting.items():
-            try:
-                await self._given.files(owner).append(path, "".join(lines).encode())
-            except PoolError as error:
-                if path not in self._told:
-                    self._told.add(path)
-                    self._log.warning("a job log cannot be written", extra={"path": path, "error": str(error)})
+        for target, lines in waiting.items():
+            await self._append(target, lines)
         notices, self._notices = self._notices, []
         for wire in notices:
             await self._notify(wire)
+
+    async def _submitted(self, event: JobEvent, jobs: Sequence[Job]) -> None:
+        """Tell the logs of all jobs of a large cluster, with the loop free in between."""
+        lines: dict[Target, list[str]] = {}
+        for number, job in enumerate(jobs, 1):
+            target = target_of(job.cluster.owner, {name: job.get(name) for name in ("UserLog", "Iwd")})
+            if target is not None:
+                lines.setdefault(target, []).append(render(event.for_proc(job.proc), host=self._given.node))
+            if not number % TURN:
+                await asyncio.sleep(0)
+            if not number % MANY:
+                while lines:
+                    await self._append(*lines.popitem())
+        while lines:
+            await self._append(*lines.popitem())
+
+    async def _append(self, target: Target, lines: Sequence[str]) -> None:
+        owner, path = target
+        try:
+            await self._given.files(owner).append(path, "".join(lines).encode())
+        except PoolError as error:
+            if path not in self._told:
+                self._told.add(path)
+                self._log.warning("a job log cannot be written", extra={"path": path, "error": str(error)})
 
     def _hear(self, events: Sequence[JobEvent]) -> None:
         for event in events:
             self._heard = max(self._heard, event.number or 0)
             if event.proc == WHOLE_CLUSTER:
                 cluster = self._ledger.queue.clusters.get(event.cluster)
-                if cluster is not None and self._any_log(cluster):
+                if cluster is not None and len(cluster.jobs) > TURN:
+                    self._clusters.append((event, list(cluster.jobs.values())))
+                    self._wake.set()
+                elif cluster is not None and self._any_log(cluster):
                     for proc in list(cluster.jobs):
                         self._line(event.for_proc(proc), cluster, proc)
                 continue

@@ -17,8 +17,9 @@ from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
-from pool.roles.schedd.accepting import clean, split_held
+from pool.roles.schedd.accepting import clean
 from pool.roles.schedd.acts import Acts
+from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.placement import Placement
@@ -31,8 +32,6 @@ from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.errors import Refused
 from pool.wire.shapes import JOB_ID, JOB_IDS, TEXTS, Takes, optional
 
-#: Jobs in one submit; more are refused, in words.
-MOST_JOBS = 1_000_000
 #: Characters of a reason that a negotiator gives.
 MOST_REASON = 500
 #: Seconds between two advertisements of an owner's numbers: when new work came, and otherwise.
@@ -226,35 +225,65 @@ class Schedd(Role):
     )
     async def submit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Accept a cluster: {ad, count, deltas, cluster?} -> {cluster, count}. Durable when answered."""
+        owner, deltas = self._submitter(call, params), params.get("deltas")
+        intake = Intake(self._accept(params["ad"], owner), params["count"], differs=deltas is not None)
+        with at_rest(intake.count):
+            for start in range(0, len(deltas or ()), TURN):
+                if start:
+                    await asyncio.sleep(0)
+                intake.take(deltas[start : start + TURN] if deltas else None)
+            return await self._take_in(intake, owner, params.get("cluster"))
+
+    @streaming(Right.SUBMIT, takes={"ad": dict, "count": int, "cluster": int | None, "owner": str | None})
+    async def submit_large(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Accept a cluster of any size: {ad, count, cluster?}, then its differences in lists, then "done".
+
+        Answers {cluster, count}, durably, or nothing has happened: a stream that ends before "done" leaves nothing.
+        """
+        owner = self._submitter(call, params)
+        intake = Intake(self._accept(params["ad"], owner), params["count"], differs=True)
+        with at_rest(intake.count):
+            async for item in stream:
+                if item == "done":
+                    break
+                if not isinstance(item, list):
+                    raise PoolError("cannot queue: the differences are no list")
+                for start in range(0, len(item), TURN):
+                    intake.take(item[start : start + TURN])
+                    await asyncio.sleep(0)
+            else:
+                raise PoolError("the submit broke off; nothing was queued", retry=True)
+            await stream.send(await self._take_in(intake, owner, params.get("cluster")))
+        await stream.finish()
+
+    def _submitter(self, call: Call, params: dict[str, Any]) -> str:
         owner = owner_of(call, params)
-        count, deltas = int(params["count"]), params.get("deltas")
-        if not 1 <= count <= MOST_JOBS:
-            raise PoolError(f"cannot queue {count} jobs at once", hint=f"between 1 and {MOST_JOBS} are possible")
-        if deltas is not None and not isinstance(deltas, list):
-            raise PoolError("cannot queue: the differences are no list")
-        if deltas is not None and len(deltas) != count:
-            raise PoolError(f"cannot queue {count} jobs with {len(deltas)} differences", hint="one for each job")
         if self.given.user is not None and owner != self.given.user:
             raise PoolError(
                 f"cannot queue jobs of {owner}: this schedd runs as {self.given.user} and serves nobody else",
                 hint="submit as that user, or to a schedd that root runs",
             )
-        deltas = [clean(delta) for delta in deltas] if deltas is not None else None
-        number = params.get("cluster")
+        return owner
+
+    async def _take_in(self, intake: Intake, owner: str, number: int | None) -> dict[str, Any]:
+        intake.complete()
         if number is None:
             number = self.ledger.next_cluster
             self.ledger.next_cluster += 1
-        elif not self.ledger.take_reserved(int(number), owner):
+        elif not self.ledger.take_reserved(number, owner):
             raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
-        ad = self._accept(params["ad"], owner)
-        held = split_held(ad, deltas, count)
-        cluster = await self.ledger.submit(int(number), owner, ad, count, deltas, held)
-        self.acts.added(cluster)
+        # What has been begun is done to its end, also where nobody waits for the answer any more.
+        queued = asyncio.get_running_loop().create_task(self._queued(intake, owner, number))
+        return await asyncio.shield(queued)
+
+    async def _queued(self, intake: Intake, owner: str, number: int) -> dict[str, Any]:
+        cluster = await self.ledger.submit(number, owner, intake)
+        self.acts.added(cluster, intake.names)
         self.executables.keep_soon(cluster)
-        if len(held) < count:
+        if len(intake.held) < intake.count:
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
-        return {"cluster": cluster.id, "count": count}
+        return {"cluster": cluster.id, "count": intake.count}
 
     def _accept(self, ad: Any, owner: str) -> Wire:
         if not isinstance(ad, dict):
