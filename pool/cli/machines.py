@@ -21,7 +21,7 @@ _DIGITS = re.compile(r"(\d+)")
 # The attributes a row is made of; ads of schedds bring the second line's.
 MACHINE_NEEDS = (
     "Name", "Machine", "State", "Activity", "LoadAvg", "TotalLoadAvg", "KeyboardIdle", "Arch", "OpSys",
-    "Cpus", "Memory", "RemoteOwner", "Draining",
+    "Cpus", "Memory", "RemoteOwner", "Draining", "PolicyTrouble",
 )  # fmt: skip
 SCHEDD_NEEDS = (
     "Name",
@@ -120,6 +120,16 @@ def rows(slots: Sequence[WireAd], schedds: Sequence[WireAd]) -> list[dict[str, A
         run, total, prio = queues[machine]
         found.append({"Name": machine, "Machine": machine, "Run": run, "Tot": total, "Prio": prio})
     return found
+
+
+def troubles(found: Iterable[WireAd]) -> list[str]:
+    """What is wrong with owners' policies, one line for each machine and trouble."""
+    lines = {
+        f"{machine_of(row)}: {formats.text(row['PolicyTrouble'])} (its owner's policy)": None
+        for row in found
+        if row.get("PolicyTrouble")
+    }
+    return list(lines)
 
 
 def totals(found: Iterable[WireAd]) -> list[str]:

@@ -92,6 +92,7 @@ def status(
     if not totals:
         say([*tables.render(tables.choose(machines.MACHINES, width), found, width), ""])
     say(machines.totals(found) or ["no machines"])
+    say(machines.troubles(found))
     return 0
 
 

@@ -175,3 +175,12 @@ def test_a_narrow_terminal_leaves_out_domains_and_long_names() -> None:
 
 def test_an_empty_pool_has_no_totals() -> None:
     assert machines.totals([]) == []
+
+
+def test_what_is_wrong_with_an_owners_policy_is_said_once_for_each_machine() -> None:
+    trouble = "START: undefined: no attribute Nothing"
+    slots = [{"Name": f"slot{n}@donder", "State": "Owner", "PolicyTrouble": trouble} for n in (1, 2)]
+    assert machines.troubles([*slots, {"Name": "slot1@ijs"}]) == [f"donder: {trouble} (its owner's policy)"]
+    drains = {"Name": "slot1@ijs", "State": "Claimed", "Activity": "Busy", "Draining": True}
+    (activity,) = [column for column in machines.MACHINES if column.title == "Activity"]
+    assert activity.cell(drains) == "Busy, drains"

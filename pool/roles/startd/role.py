@@ -357,6 +357,7 @@ class Startd(Role):
             self.log.warning("a claim used by a stranger", extra={"slot": slot.name, "from": call.identity.node})
             raise Refused("there is no such claim on this machine", retry=True)
         slot.claim.link = call.connection
+        self.leases.watch(call.connection)
         return slot, slot.claim
 
     def drop(self, slot: Slot) -> None:
