@@ -116,3 +116,11 @@ def test_a_granted_slot_costs_one_and_stays_paid() -> None:
     accounts.granted(policy, "alice", 2)
     assert accounts.of("alice").index == -3
     assert policy.effective(accounts.of("alice")) > policy.effective(accounts.of("bob"))
+
+
+@pytest.mark.parametrize("index", [-1e6, -7.5, -1.0, -0.5, 0.0, 0.5, 1.0, 7.5, 1e6])
+@pytest.mark.parametrize("tally", [Tally(), Tally(1), Tally(3, 2.5, 2), Tally(0, 4.0, 4), Tally(1, 8.0, 8)])
+def test_the_shipped_expressions_are_what_is_worked_out_without_them(index: float, tally: Tally) -> None:
+    written = UpDown(parse_expr("Users <= 0 || false"), parse_expr("Prio + Users - Running + 0"))
+    assert UpDown().updated(index, tally) == written.updated(index, tally)
+    assert not written.trouble
