@@ -128,7 +128,8 @@ class Whole(Grouping):
         super().__init__(())
 
     def read(self, held: Any) -> tuple[Any, Any]:
-        return held or None, id(held)  # `values` keeps the ad, so that no other has its id
+        # `values` keeps the ad, so that no other has its id; what stands for nothing is not kept, and has none.
+        return (held, id(held)) if held else (None, None)
 
     def fill(self, pair: Pair, value: Any) -> None:
         pair.stand(value or NOBODY)

@@ -1,0 +1,69 @@
+"""Slots in groups by what they hold, and the sets that follow."""
+
+from __future__ import annotations
+
+import random
+
+from pool.classad import ClassAd
+from pool.policy.matching.bits import bits_of, full, marked, members
+from pool.policy.matching.columns import Grouping, Partition, Whole, token
+from pool.policy.matching.comparing import Ordered
+
+
+def test_sets_of_places_as_integers() -> None:
+    places = [0, 3, 64, 129]
+    assert list(members(bits_of(places, 130))) == places
+    assert marked(b"01001") == 0b10010
+    assert full(3) == 7
+    assert list(members(0)) == []
+    assert marked(b"") == 0
+
+
+def test_values_that_compare_equal_are_told_apart_by_their_types() -> None:
+    values = [1, 1.0, True, 0.0, -0.0, "1", None]
+    assert len({token(value) for value in values}) == len(values)
+
+
+def test_no_ad_is_taken_for_the_absence_of_one() -> None:
+    """An ad could lie where a thing of the same identity had been that is no more."""
+    assert Whole().read({}) == (None, None)
+    ad = ClassAd()
+    assert Whole().read(ad) == (ad, id(ad))
+
+
+def test_a_partition_follows_its_slots() -> None:
+    chance = random.Random(3)
+    grouping = Grouping(("a",))
+    partition = Partition(grouping)
+    ads: list[dict[str, int] | None] = []
+    for _ in range(200):
+        for _ in range(chance.randrange(12)):
+            place = chance.randrange(len(ads) + 1)
+            held = None if chance.random() < 0.2 else {"a": chance.randrange(5)}
+            if place == len(ads):
+                ads.append(held)
+            else:
+                ads[place] = held
+            grouping.touch(place)
+        grouping.settle(ads)
+        partition.settle(lambda codes: codes.extend((value or 0) % 2 for value in grouping.values[len(codes) :]))
+        odd = [place for place, held in enumerate(ads) if held is not None and held["a"] % 2]
+        even = [place for place, held in enumerate(ads) if held is not None and not held["a"] % 2]
+        there = bits_of(odd + even, len(ads))
+        assert list(members(partition.bits.get(1, 0) & there)) == odd
+        assert list(members(partition.bits.get(0, 0) & there)) == even
+
+
+def test_slots_by_value() -> None:
+    grouping = Grouping(("a",))
+    values = [5, 1.5, "x", "X", None, True, 5, 9, 2**60]
+    for place in range(len(values)):
+        grouping.touch(place)
+    grouping.settle([{} if value is None else {"a": value} for value in values])
+    ordered = Ordered(grouping)
+    assert list(members(ordered.between(1.5, 5))) == [0, 1, 6]
+    assert list(members(ordered.first(1))) == [1]
+    assert list(members(ordered.of(sorted(ordered.near("x"))))) == [2, 3]
+    assert list(members(ordered.of(sorted(ordered.near(5.0))))) == [0, 6]
+    assert list(members(ordered.of(ordered.others))) == [4, 5, 8]
+    assert ordered.bits == full(len(values))
