@@ -17,6 +17,11 @@ from pool.classad.scope import STEPS
 from pool.policy.matching.bits import Bits
 from pool.policy.matching.clauses import Question, Side
 
+WORK = 2_000_000
+"""Steps beyond the usual that a request's expressions may take for all machines together, about a second's; what is
+asked after that has no value. So nobody's Requirements hold the pool up, however many machines they are asked about."""
+_USUAL = 200
+
 FALSE, TRUE, UNKNOWN, WRONG = 0, 1, 2, 3
 """The classes of a value: false, true, undefined, error or no truth value."""
 
@@ -34,10 +39,22 @@ class Pair:
         machine: the attributes of the machine that is asked about, to be set by whoever asks.
         whole: a whole ad stands on the machine's side instead.
         expressions: folded names for which the request holds an expression.
+        spent: steps beyond the usual that the request's expressions have taken.
         answers: the sets of slots for each question that was asked already, of the picture's version.
     """
 
-    __slots__ = ("_scopes", "_tokens", "answers", "expressions", "machine", "now", "request", "version", "whole")
+    __slots__ = (
+        "_scopes",
+        "_tokens",
+        "answers",
+        "expressions",
+        "machine",
+        "now",
+        "request",
+        "spent",
+        "version",
+        "whole",
+    )
 
     def __init__(self, request: ClassAd, now: float) -> None:
         self.request = request
@@ -47,6 +64,7 @@ class Pair:
         self.expressions = frozenset(key for _, key, held in request.all() if type(held) is Expr)
         self.answers: dict[Question, Mapping[int, Bits]] = {}
         self.version = -1
+        self.spent = 0
         self._tokens: dict[str, Any] = {}
         self._fresh()
 
@@ -76,7 +94,12 @@ class Pair:
     def value(self, expr: Expr, side: Side, through: Iterable[str] = ()) -> Any:
         """The value of an expression of one side; UNDEFINED, ERROR and ads as the evaluation has them."""
         root, other = self._scopes
-        scope = root if side == "request" else other
+        if side == "request":
+            if self.spent > WORK:
+                return None
+            scope = root
+        else:
+            scope = other
         root.steps = STEPS
         root.draws = 0
         if through:
@@ -84,8 +107,12 @@ class Pair:
         try:
             value = (expr.compiled or expr.compile())(scope)
         except (EvaluationFailed, RecursionError, MemoryError):
+            if side == "request":
+                self.spent += STEPS
             self._fresh()
             return None
+        if scope is root and root.steps < STEPS - _USUAL:
+            self.spent += STEPS - _USUAL - root.steps
         if through:
             root.active = None
         if root.lost is not None:

@@ -8,7 +8,8 @@ import pytest
 
 from pool.classad import UNDEFINED, ClassAd, parse_expr, symmetric_match
 from pool.classad.match import requirements_accept
-from pool.policy.matching import Picture, tables
+from pool.policy.matching import Pair, Picture, tables
+from pool.policy.matching.pairs import WORK
 from tests.policy.matching.expressions import Ads
 
 NOW = 1_700_000_000.0
@@ -166,3 +167,17 @@ def test_comparisons_are_found_by_halving_as_by_asking(seed: int, monkeypatch: p
         for request in requests:
             found = sorted(picture.names(picture.matches(request, NOW)))
             assert found == expected(picture, request, slots), request["Requirements"].text
+
+
+def test_a_request_that_asks_too_much_of_every_machine_is_given_up() -> None:
+    picture = Picture()
+    for number in range(3000):
+        picture.put(f"slot{number}", machine(Number=number, Requirements=True))
+    doubling = {f"a{number}": f"=a{number + 1} + a{number + 1}" for number in range(60)}
+    evil = Pair(machine(**(doubling | {"a60": "=TARGET.Number", "Requirements": "=a0 > 0"})), NOW)
+    assert picture.matches(evil) == 0
+    assert WORK < evil.spent < 2 * WORK
+    slow = Pair(machine(**(doubling | {"a8": "=TARGET.Number", "Requirements": "=a0 >= 0"})), NOW)
+    assert 0 < picture.matches(slow).bit_count() < 3000
+    plain = machine(Requirements='=TARGET.Number >= 0 && regexp("^[0-9]+$", string(TARGET.Number))')
+    assert picture.matches(plain, NOW).bit_count() == 3000
