@@ -65,14 +65,10 @@ async def test_it_holds_no_power_over_the_machine(best: NativeKeepers, scratch: 
     assert "cell." not in output(scratch)
     assert (scratch / "err").read_text().lower().count("permission denied") + (
         scratch / "err"
-    ).read_text().lower().count("not permitted") + (scratch / "err").read_text().count(
-        "must be superuser"
-    ) >= 4
+    ).read_text().lower().count("not permitted") + (scratch / "err").read_text().count("must be superuser") >= 4
 
 
-async def test_full_sees_the_system_and_its_scratch_only(
-    best: NativeKeepers, place: Path, scratch: Path
-) -> None:
+async def test_full_sees_the_system_and_its_scratch_only(best: NativeKeepers, place: Path, scratch: Path) -> None:
     if not best.abilities.full:
         return
     (place / "secret").write_text("x")
@@ -166,9 +162,7 @@ async def test_what_is_missing_is_said_and_jobs_run(
             assert (await to_end(keepers, shell(scratch, "exit 3", isolation=isolation))).code == 3
 
 
-async def test_another_user_is_refused_without_root_and_obeyed_with(
-    best: NativeKeepers, common: Path
-) -> None:
+async def test_another_user_is_refused_without_root_and_obeyed_with(best: NativeKeepers, common: Path) -> None:
     scratch = common
     wanted = shell(scratch, "id -u; id -g; id -G", uid=SOMEBODY, gid=SOMEBODY + 1, groups=(SOMEBODY + 2,))
     if not best.abilities.other_users:
@@ -187,10 +181,7 @@ async def test_another_user_is_refused_without_root_and_obeyed_with(
 async def test_a_full_disk_is_said_and_loses_no_end(best: NativeKeepers, place: Path, program: Path) -> None:
     small = place / "small"
     small.mkdir()
-    if (
-        not ROOT
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", small], check=False).returncode
-    ):
+    if not ROOT or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", small], check=False).returncode:
         return
     try:
         scratch = small / "scratch"
@@ -235,9 +226,7 @@ def _fill(path: Path) -> None:
 async def test_pseudo_terminals_work(best: NativeKeepers, scratch: Path) -> None:
     if not best.abilities.full:
         return
-    end = await to_end(
-        best, shell(scratch, "command -v script >/dev/null || exit 0; script -qc 'tty' /dev/null")
-    )
+    end = await to_end(best, shell(scratch, "command -v script >/dev/null || exit 0; script -qc 'tty' /dev/null"))
     assert end.code == 0
     if output(scratch):
         assert "/dev/pts/" in output(scratch)
@@ -278,10 +267,13 @@ async def test_all_of_it_as_an_ordinary_user(common: Path, repository: Path) -> 
     paths = os.pathsep.join([str(repository), sysconfig.get_paths()["purelib"]])
     tests = [
         str(repository / "tests" / "starter" / name)
-        for name in ("test_jobs.py", "test_isolation.py", "test_deaths.py", "test_waiting.py")
+        for name in (
+            *("test_jobs.py", "test_isolation.py", "test_deaths.py", "test_waiting.py"),
+            *("test_hostile.py", "test_filter.py", "test_network.py"),
+        )
     ]
     names = "program_runs_to daemon processes_are no_power full_ shared another_user found lease"
-    names += " same_keeper leaves_something cannot_stop"
+    names += " same_keeper leaves_something cannot_stop get_into terminals covers no_job_needs loopback_is"
     wanted = " or ".join(names.split())
     options = ["--basetemp", str(common / "base"), *tests]
     done = subprocess.run(
