@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from pool.checkpoint.build import build
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 
 PATIENCE = 5.0
+#: A Python that a job of any user can run: that of the tests may lie in somebody's home.
+PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
 
 
 def native(directory: Path, *, sanitize: bool = False) -> Path:

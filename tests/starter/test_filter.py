@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import sys
 from pathlib import Path
 
 import pytest
 
 from pool.starter.keeper import NativeKeepers
-from tests.starter.support import opened, shell, spec, to_end
+from tests.starter.support import PYTHON, opened, shell, spec, to_end
 
 #: Makes each call whose number it is given, and prints what came of it.
 CALLER = """
@@ -42,7 +41,7 @@ def outcomes(scratch: Path) -> dict[str, str]:
 
 
 async def call(keepers: NativeKeepers, scratch: Path, filter: str, *words: str) -> dict[str, str]:
-    wanted = spec(scratch, sys.executable, "-c", CALLER, *words, filter=filter, isolation="shared")
+    wanted = spec(scratch, PYTHON, "-c", CALLER, *words, filter=filter, isolation="shared")
     assert (await to_end(keepers, wanted)).code == 0, (scratch / "err").read_text()
     return outcomes(scratch)
 
@@ -96,7 +95,7 @@ PROGRAMS = {
 async def test_ordinary_programs_run(best: NativeKeepers, scratch: Path, what: str) -> None:
     if what == "written code" and not X86:
         return
-    wanted = spec(scratch, sys.executable, "-c", PROGRAMS[what], filter="plain", isolation="shared")
+    wanted = spec(scratch, PYTHON, "-c", PROGRAMS[what], filter="plain", isolation="shared")
     assert (await to_end(best, wanted)).code == 0, (scratch / "err").read_text()
 
 
@@ -113,10 +112,10 @@ async def test_abstract_sockets_of_others_are_out_of_reach(best: NativeKeepers, 
             "socket.socket(socket.AF_UNIX).connect('\\0own')"
         )
         kind = {"isolation": "shared"}
-        assert (await to_end(best, spec(scratch, sys.executable, "-c", reach, **kind))).code == 0
-        assert (await to_end(best, spec(scratch, sys.executable, "-c", reach, filter="plain", **kind))).code == 1
+        assert (await to_end(best, spec(scratch, PYTHON, "-c", reach, **kind))).code == 0
+        assert (await to_end(best, spec(scratch, PYTHON, "-c", reach, filter="plain", **kind))).code == 1
         assert "PermissionError" in (scratch / "err").read_text()
-        assert (await to_end(best, spec(scratch, sys.executable, "-c", own, filter="plain", **kind))).code == 0
+        assert (await to_end(best, spec(scratch, PYTHON, "-c", own, filter="plain", **kind))).code == 0
 
 
 def landlock() -> bool:

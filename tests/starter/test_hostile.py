@@ -9,7 +9,6 @@ import asyncio
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 from pool.starter import native, staging
 from pool.starter.keeper import NativeKeepers
-from tests.starter.support import alive, family, opened, shell, soon, spec, to_end, until
+from tests.starter.support import PYTHON, alive, family, opened, shell, soon, spec, to_end, until
 
 ROOT = os.getuid() == 0
 SOMEBODY = 61234
@@ -76,7 +75,7 @@ async def test_a_job_cannot_get_into_its_keeper(keepers: NativeKeepers, scratch:
         "  except OSError: continue\n"
         "  print(name)\n"
     )
-    end = await to_end(keepers, spec(scratch, sys.executable, "-c", attack, isolation="shared"))
+    end = await to_end(keepers, spec(scratch, PYTHON, "-c", attack, isolation="shared"))
     assert end.code == 0, (scratch / "err").read_text()
     assert (scratch / "out").read_text() == "-1\n"
 

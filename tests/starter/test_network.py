@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 
 from pool.starter.keeper import NativeKeepers, StartFailed
-from tests.starter.support import opened, shell, spec, to_end
+from tests.starter.support import PYTHON, opened, shell, spec, to_end
 
 LOOPBACK = (
     "import socket; s = socket.create_server(('127.0.0.1', 0)); "
@@ -26,12 +25,12 @@ async def test_only_its_own_loopback_is_there(best: NativeKeepers, scratch: Path
     if isolation == "full":
         assert (scratch / "out").read_text().split() == ["lo"]
         return
-    assert (await to_end(best, spec(scratch, sys.executable, "-c", LOOPBACK, **kind))).code == 0
+    assert (await to_end(best, spec(scratch, PYTHON, "-c", LOOPBACK, **kind))).code == 0
     with socket.create_server(("127.0.0.1", 0)) as server:
         reach = f"import socket; socket.create_connection({server.getsockname()!r}, 2)"
-        assert (await to_end(best, spec(scratch, sys.executable, "-c", reach, **kind))).code == 1
+        assert (await to_end(best, spec(scratch, PYTHON, "-c", reach, **kind))).code == 1
         kind["network"] = "host"
-        assert (await to_end(best, spec(scratch, sys.executable, "-c", reach, **kind))).code == 0
+        assert (await to_end(best, spec(scratch, PYTHON, "-c", reach, **kind))).code == 0
 
 
 async def test_a_machine_that_cannot_says_so_and_refuses(place: Path, program: Path, scratch: Path) -> None:
