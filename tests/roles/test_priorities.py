@@ -290,3 +290,16 @@ def test_a_negotiator_that_dies_between_match_and_notice_costs_one_match() -> No
             pool.sound(["head", "m0", "m1"])
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.002, 0.01, 0.03, 0.05, 0.1])
+def test_a_better_job_that_comes_just_after_another_was_matched_does_not_wait_for_the_next_regular_cycle(
+    gap: float,
+) -> None:
+    async def story(pool: SimPool) -> None:
+        await pool.submit("head", count=4, owner="ann")
+        await asyncio.sleep(gap)
+        await pool.submit("head", count=2, owner="boss")
+        await pool.until(lambda: owners(pool)["boss"] == 2, within=5)
+
+    tell(story, {"RANK": '10 * (TARGET.Owner == "boss")', "NEGOTIATION_INTERVAL": "3600"}, seconds=1e6)

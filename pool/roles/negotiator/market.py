@@ -18,6 +18,8 @@ from pool.roles.negotiator.holdings import PLAIN, Held, held_by, limits_of, weig
 
 #: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
 GIVEN = 30.0
+#: Seconds after which it is looked for somebody who would rather have the slots that were just taken.
+SOON = 1.0
 
 #: What a slot does whose job makes room for another.
 LEAVING = frozenset({"Retiring", "Vacating", "Killing"})
@@ -31,18 +33,19 @@ class Market:
 
     Args:
         accounting: told of everything that is held.
-        wake: called when there is something new to negotiate about.
+        wake: called with seconds when there will be something new to negotiate about.
         seen: told of each slot's ad before and after a change; None where there is none.
 
     Attributes:
         picture: the slots, as the matchmaker sees them.
         submitters: their ads by name.
+        by_priority: whether users of better priority may preempt at all.
     """
 
     def __init__(
         self,
         accounting: Accounting,
-        wake: Callable[[], None],
+        wake: Callable[[float], None],
         seen: Callable[[ClassAd | None, ClassAd | None], None] = lambda before, after: None,
     ) -> None:
         self._accounting = accounting
@@ -55,6 +58,7 @@ class Market:
         self._given: dict[str, float] = {}
         self._kept_back: list[Change] | None = None
         self._weights: dict[str, float] = {}
+        self.by_priority = False
 
     # -- learning ----------------------------------------------------------------------------------------
 
@@ -99,7 +103,7 @@ class Market:
         self.submitters[name] = ad
         # That a submitter wants less is no news; `Demand` counts how often it came to want more.
         if idle(ad) and (before is None or before.value("Demand", None) != ad.value("Demand", 0)):
-            self._wake()
+            self._wake(0.0)
 
     def _slot(self, name: str, ad: ClassAd | None, private: Mapping[str, Any]) -> None:
         self._given.pop(name, None)
@@ -121,14 +125,23 @@ class Market:
         self.picture.put(name, ad)
         key = private.get("ClaimId")
         if isinstance(key, str) and key:
-            # A taken slot may be preempted, but that it is taken is no reason to look for somebody who would.
-            if held is None and self._keys.get(name) != key:
-                self._wake()
+            if self._keys.get(name) != key:
+                if held is None:
+                    self._wake(0.0)
+                elif self._may_be_preferred(ad):
+                    # A better job may have come while the slot was on its way to its present one.
+                    self._wake(SOON)
             self._keys[name] = key
             self._shut.discard(name)
         else:
             self._keys.pop(name, None)
             self._shut.add(name)
+
+    def _may_be_preferred(self, ad: ClassAd) -> bool:
+        """Whether a taken slot could be given to somebody else at all."""
+        rank = ad.get("Rank")
+        liked = rank is not None and not isinstance(ad.value("Rank", None), (int, float))
+        return self.by_priority or liked
 
     @property
     def weight(self) -> float:

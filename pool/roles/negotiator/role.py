@@ -45,7 +45,9 @@ class Negotiator(Role):
         self._wake = asyncio.Event()
         self.accounting = Accounting(self.settings, self.outside, given.accounts(), self.log)
         self._lengths = Lengths()
-        self.market = Market(self.accounting, self._wake.set, self._seen)
+        self._later: asyncio.TimerHandle | None = None
+        self.market = Market(self.accounting, self._wake_in, self._seen)
+        self.market.by_priority = self._by_priority()
         self._asking = Asking(given.links, self.log, self.spawn, self._wake.set)
         self._telling = Telling(given.links, self.market, self.log)
         self._advertiser = Advertiser(
@@ -89,6 +91,7 @@ class Negotiator(Role):
         super().reload(settings)
         self.accounting.configure(settings)
         self._asking.forget_all()
+        self.market.by_priority = self._by_priority()
         self._wake.set()
 
     # -- users -------------------------------------------------------------------------------------------
@@ -185,6 +188,20 @@ class Negotiator(Role):
         self._lengths.saw(before, after, self.outside.wall())
 
     # -- cycles ------------------------------------------------------------------------------------------
+
+    def _wake_in(self, seconds: float) -> None:
+        """There will be something to negotiate about; several calls become one cycle."""
+        if seconds <= 0:
+            self._wake.set()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(seconds, self._wake_later)
+
+    def _wake_later(self) -> None:
+        self._later = None
+        self._wake.set()
+
+    def _by_priority(self) -> bool:
+        return self.settings.text("PREEMPTION_REQUIREMENTS").strip().lower() != "false"
 
     async def _cycle_when_due(self) -> None:
         while True:
