@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "keeper.h"
+#include "engine.h"
 
 #define MEMORY_EVERY_US 2000000
 #define NEVER UINT64_MAX
@@ -46,7 +46,10 @@ static struct { /* of the keeper, whatever it runs */
 
 static struct { /* of the job */
     uint64_t number;
-    pid_t first; /* its first process, as the keeper sees it */
+    pid_t first; /* its first process, as the keeper sees it; 0 while its image is awaited */
+    pid_t restorer; /* -1 when there is none, 0 when it ended well */
+    bool suspend_again; /* when the checkpoint is made */
+    bool checkpoint_ends; /* that one is the job's last */
     int pipe;
     bool started, over, killing, suspended;
     int status;
@@ -92,6 +95,12 @@ static void end_because(uint32_t cause, const char *text)
 {
     if (k.over)
         return;
+    if (!k.first) {
+        struct failure f;
+        errno = ECANCELED;
+        fail(&f, "restore", "");
+        give_up(&f);
+    }
     if (!k.cause || cause == CAUSE_KILLED) {
         k.cause = cause;
         k.text = text;
@@ -143,6 +152,9 @@ static void begin(void)
     k.memory_kills = group_memory_kills(me.group);
     if (group_limit(me.group, s))
         k.memory_check = NEVER;
+    k.restorer = -1;
+    if (s->flags & FLAG_IMAGE)
+        return;
     k.first = job_start(&me.job, me.group, &k.pipe, &f);
     if (k.first < 0)
         give_up(&f);
@@ -175,7 +187,7 @@ static void finish(void)
         r.code = WEXITSTATUS(k.status);
     else
         r.signal = WTERMSIG(k.status), r.core = WCOREDUMP(k.status) != 0;
-    r.cause = k.cause ? k.cause : r.signal >= 0 ? CAUSE_SIGNAL : CAUSE_EXIT;
+    r.cause = k.cause ? k.cause : k.checkpoint_ends && r.signal == SIGKILL ? CAUSE_VACATED : r.signal >= 0 ? CAUSE_SIGNAL : CAUSE_EXIT;
     add_gone(&r);
     if (k.peak_kib > r.max_rss_kib)
         r.max_rss_kib = k.peak_kib;
@@ -208,6 +220,8 @@ static void finish(void)
     next();
 }
 
+static void suspend(bool stop);
+
 static void reap(void)
 {
     int status;
@@ -217,6 +231,16 @@ static void reap(void)
             if (errno == EINTR)
                 continue;
             break; /* ECHILD: nobody is left */
+        }
+        if (checkpoint_reaped(pid, k.number, me.cell)) {
+            if (k.suspend_again)
+                suspend(true);
+            k.suspend_again = false;
+            continue;
+        }
+        if (pid == k.restorer) {
+            k.restorer = status ? -2 : 0;
+            continue;
         }
         k.user_us += (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
         k.system_us += (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
@@ -247,7 +271,19 @@ static void program_runs(void)
     }
     close(k.pipe);
     k.pipe = -1;
+    if (k.restorer > 0) { /* it ends now */
+        int status = 0;
+        waitpid(k.restorer, &status, 0);
+        k.restorer = status ? -2 : 0;
+    }
+    if (k.restorer == -2 && got < sizeof f) {
+        errno = EINTR;
+        fail(&f, "restore", "its process was killed");
+        got = sizeof f;
+    }
     if (got == sizeof f) {
+        if (k.restorer == -2)
+            tree_kill();
         f.call[sizeof f.call - 1] = f.text[sizeof f.text - 1] = 0;
         while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
         }
@@ -260,7 +296,7 @@ static void program_runs(void)
 
 static void to_first(int signal)
 {
-    if (!k.over)
+    if (!k.over && k.first > 0)
         kill(k.first, signal);
 }
 
@@ -268,6 +304,10 @@ static void suspend(bool stop)
 {
     if (k.suspended == stop || k.killing)
         return;
+    if (checkpoint_running()) {
+        k.suspend_again = stop;
+        return;
+    }
     k.suspended = stop;
     if (!group_freeze(me.group, stop))
         tree_signal(stop ? SIGSTOP : SIGCONT);
@@ -282,6 +322,35 @@ static void vacate(uint64_t grace_us)
     k.grace_end = boot_us() + grace_us;
     to_first((int)me.job.start->soft_signal);
     suspend(false); /* a stopped job could not act on it */
+}
+
+/* The dumper is one of those that a signal to all would reach: a job that is to stand still does so after it. */
+static void checkpoint(const struct control *c, int directory)
+{
+    if (k.over || k.killing || !k.started)
+        return;
+    if (k.suspended && !checkpoint_running()) {
+        k.suspend_again = true;
+        suspend(false);
+    }
+    if (c->value & CHECKPOINT_STOP && !k.cause)
+        k.checkpoint_ends = true;
+    checkpoint_begin(directory, c->value, c->sequence, k.first, &me.job, me.cell);
+}
+
+static void restore(int directory)
+{
+    struct failure f;
+    if (k.first || !(me.job.start->flags & FLAG_IMAGE))
+        return;
+    if (directory < 0) {
+        errno = EBADF;
+        fail(&f, "restore", "no directory");
+        give_up(&f);
+    }
+    k.first = restore_start(&me.job, directory, me.group, &k.pipe, &k.restorer, &f);
+    if (k.first < 0)
+        give_up(&f);
 }
 
 static void obey(const struct control *c, int passed)
@@ -309,6 +378,12 @@ static void obey(const struct control *c, int passed)
         break;
     case RENEW:
         k.lease_end = boot_us() + c->value;
+        break;
+    case CHECKPOINT:
+        checkpoint(c, passed);
+        break;
+    case IMAGE:
+        restore(passed);
         break;
     case USAGE:
         send_report(USED, c->sequence);
@@ -351,7 +426,7 @@ static void check_memory(void)
         k.peak_kib = r.rss_kib;
     k.memory_check = boot_us() + MEMORY_EVERY_US;
     uint64_t limit = me.job.start->memory >> 10;
-    if (r.rss_kib <= limit)
+    if (r.rss_kib <= limit || checkpoint_running()) /* the frozen copies are not what it uses */
         return;
     snprintf(text, sizeof text, "used %llu MiB of memory, more than its limit of %llu MiB",
              (unsigned long long)(r.rss_kib >> 10), (unsigned long long)(limit >> 10));

@@ -63,6 +63,8 @@ unsigned long space_flags(const struct job *job);
 int space_prepare(const struct job *job, struct failure *f); /* in the nursery: directories in the tree of `full` */
 int space_enter(const struct job *job, struct failure *f);   /* in the keeper: the job's mounts */
 int space_drop(const struct job *job, struct failure *f);    /* in the job: user id and capabilities */
+uint64_t space_kept(const struct job *job);                  /* the capabilities that it leaves */
+int space_as_job(const struct job *job, bool as, struct failure *f); /* the keeper, for opening files as the job may */
 
 /* root.c */
 int root_build(struct failure *f); /* makes the tree of isolation `full` at ROOT and ROOT_RW */

@@ -13,6 +13,8 @@
 #include <linux/capability.h>
 #include <linux/mount.h>
 #include <net/if.h>
+#include <linux/sched.h>
+#include <sys/ptrace.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -90,6 +92,18 @@ static int try_pid(void) { return first() || in_new_pid(NULL) ? -1 : 0; }
 static int try_ipc(void) { return first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
 static int try_network(void) { return first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
 static int try_proc(void) { return first() || enter_mount() || in_new_pid(mount_proc) ? -1 : 0; }
+/* A process under a number of our choice, held as a tracer does. */
+static int try_hold(void)
+{
+    pid_t wanted = 77;
+    struct clone_args a = {.exit_signal = SIGCHLD, .set_tid = (uint64_t)(uintptr_t)&wanted, .set_tid_size = 1};
+    pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof a);
+    if (pid == 0)
+        for (;;)
+            pause();
+    return pid < 0 || ptrace(PTRACE_SEIZE, pid, NULL, NULL) < 0 ? -1 : 0;
+}
+static int try_checkpoint(void) { return first() || in_new_pid(try_hold) ? -1 : 0; }
 static int try_setuid(void)
 {
     gid_t none = 65534;
@@ -143,6 +157,8 @@ uint32_t space_open(char *lines, size_t size)
     }
     if (settings.able & ABLE_MOUNT && settings.able & ABLE_PID)
         attempt(ABLE_PROC, try_proc, "own /proc", lines, size);
+    if (settings.able & ABLE_PROC)
+        attempt(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
     if (own_user && settings.able & ABLE_USER) {
         if (enter_user() < 0)
             _exit(1);
@@ -430,6 +446,27 @@ static uint64_t kept(const struct job *job)
         return 0;
     return 1 << CAP_CHOWN | 1 << CAP_DAC_OVERRIDE | 1 << CAP_FOWNER | 1 << CAP_FSETID | 1 << CAP_KILL | 1 << CAP_SETGID |
            1 << CAP_SETUID | 1 << CAP_NET_BIND_SERVICE;
+}
+
+uint64_t space_kept(const struct job *job) { return kept(job); }
+
+/* The keeper with the job's rights over files, and back. Only the effective ones change: what it may do stays permitted. */
+int space_as_job(const struct job *job, bool as, struct failure *f)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2] = {{0}};
+    const struct start *s = job->start;
+    if (!as && (seteuid(getuid()) < 0 || setegid(getgid()) < 0))
+        return fail(f, "setuid", "back");
+    if (as && s->flags & FLAG_GROUPS && setgroups(s->groups, job->groups) < 0)
+        return fail(f, "setgroups", "");
+    if (as && ((s->gid != getegid() && setegid(s->gid) < 0) || (s->uid != geteuid() && seteuid(s->uid) < 0)))
+        return fail(f, "setuid", "the job's user");
+    if (syscall(SYS_capget, &head, sets) < 0)
+        return fail(f, "capget", "");
+    sets[0].effective = as ? sets[0].permitted & (uint32_t)kept(job) : sets[0].permitted;
+    sets[1].effective = as ? 0 : sets[1].permitted;
+    return syscall(SYS_capset, &head, sets) < 0 ? fail(f, "capset", "") : 0;
 }
 
 static int change_ids(const struct job *job, struct failure *f)

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 2
+#define VERSION 3
 
 enum verb {
     /* node to nursery */
@@ -31,6 +31,8 @@ enum verb {
     KILL,
     RENEW, /* [us from now] the lease */
     USAGE,
+    CHECKPOINT, /* [enum checkpoint] with a descriptor of the directory that the image is written to */
+    IMAGE,      /* [none] to a keeper started with FLAG_IMAGE, with a descriptor of the directory that it lies in */
     RETIRE = 31, /* to a waiting keeper: end */
     /* back to the node: struct report */
     HELLO = 32, /* nursery is ready; code = abilities, text = one line for each thing that failed */
@@ -39,8 +41,12 @@ enum verb {
     FAILED,  /* it could not be started; call, text, err say why */
     ENDED,
     USED,
+    CHECKPOINTED, /* code = 1 done, 2 refused, 3 failed; user_us = stood still, wall_us = took, system_us = bytes of memory;
+                   * text = a line for each thing that cannot be saved, or what failed */
     GONE = 63, /* a waiting keeper died; the number is of its last run */
 };
+
+enum checkpoint { CHECKPOINT_STOP = 1, CHECKPOINT_EXAMINE = 2 };
 
 enum condition { SUSPENDED = 1, WAITING = 2 };
 
@@ -58,7 +64,8 @@ enum ability {
     ABLE_MEMORY = 256, /* ... that also limits memory */
     ABLE_NETWORK = 512, /* a network namespace for a job that is to have no network */
     ABLE_FILTER = 1024, /* a system-call filter */
-    ABLE_COUNT = 2048   /* a cgroup that limits the number of processes */
+    ABLE_COUNT = 2048,  /* a cgroup that limits the number of processes */
+    ABLE_CHECKPOINT = 4096 /* may hold a job's processes, and fork them again under their own numbers */
 };
 
 enum flag {
@@ -69,6 +76,7 @@ enum flag {
     FLAG_FILTER = 16,     /* system calls are filtered (filter.c) */
     FLAG_NESTED = 32,     /* ... but not those for namespaces of the job's own */
     FLAG_NO_NETWORK = 64, /* no network but its own loopback */
+    FLAG_IMAGE = 128,     /* goes on from a checkpoint, which comes in a message of its own */
 };
 
 #define UNLIMITED UINT64_MAX

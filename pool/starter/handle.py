@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pool.starter.checkpointing import CheckpointReport, Image, checkpoint, examine
 from pool.starter.messages import Verb
 from pool.starter.spec import EndReport, KeeperError, KeeperSpec, Usage
 
@@ -23,6 +25,7 @@ class NativeKeeper:
         "cell",
         "ended",
         "generation",
+        "image",
         "id",
         "kind",
         "number",
@@ -49,6 +52,8 @@ class NativeKeeper:
         self.waits = False
         self.reused = 0
         self.generation = keepers.generation
+        #: Its checkpoint while it is put back from one.
+        self.image: Image | None = None
         self._keepers = keepers
 
     def __repr__(self) -> str:
@@ -96,6 +101,22 @@ class NativeKeeper:
             raise KeeperError(f"cannot read the usage of {self.id}: its keeper does not answer", retry=True)
         finally:
             answer.cancel()
+
+    async def examine(self) -> tuple[str, ...]:
+        """What of it could not be saved, a line each; it is not stopped for it.
+
+        Raises:
+            CheckpointFailed: it could not be looked at.
+        """
+        return await examine(self._keepers, self)
+
+    async def checkpoint(self, directory: Path, *, stop: bool = False) -> CheckpointReport:
+        """Write an image of it to a directory that must not exist; with `stop` it is killed with the last of it.
+
+        Raises:
+            CheckpointFailed: there is no image, and the job is as it was.
+        """
+        return await checkpoint(self._keepers, self, directory, stop=stop)
 
     async def forget(self) -> None:
         """The end was taken note of: drop the report.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 2
+MAGIC, VERSION = 0x4B504F4F, 3
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
@@ -42,6 +42,8 @@ class Verb(IntEnum):
     KILL = 13
     RENEW = 14
     USAGE = 15
+    CHECKPOINT = 16
+    IMAGE = 17
     RETIRE = 31
     HELLO = 32
     PONG = 33
@@ -49,6 +51,7 @@ class Verb(IntEnum):
     FAILED = 35
     ENDED = 36
     USED = 37
+    CHECKPOINTED = 38
     GONE = 63
 
 
@@ -67,6 +70,7 @@ class Able(IntFlag):
     NETWORK = 512
     FILTER = 1024
     COUNT = 2048
+    CHECKPOINT = 4096
 
 
 class Flag(IntFlag):
@@ -79,6 +83,7 @@ class Flag(IntFlag):
     FILTER = 16
     NESTED = 32
     NO_NETWORK = 64
+    IMAGE = 128
 
 
 class Condition(IntFlag):
@@ -98,12 +103,13 @@ class State(IntEnum):
 
 CAUSES = {1: Cause.EXIT, 2: Cause.SIGNAL, 3: Cause.LEASE, 4: Cause.KILLED, 5: Cause.VACATED, 6: Cause.START}
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
-_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK = (
+_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE = (
     int(Flag.FULL),
     int(Flag.APPEND),
     int(Flag.PRIVATE_TMP),
     int(Flag.GROUPS),
     int(Flag.NO_NETWORK),
+    int(Flag.IMAGE),
 )
 _START_VERB = int(Verb.START)
 _AS_TEXT = json.JSONEncoder(separators=(",", ":")).encode
@@ -113,8 +119,8 @@ def _limit(value: int | None) -> int:
     return UNLIMITED if value is None else min(max(value, 0), UNLIMITED - 1)
 
 
-def pack_start(spec: KeeperSpec, number: int, cell: int) -> bytes:
-    """A start message.
+def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False) -> bytes:
+    """A start message; with `image` for a job that is put back from one, which follows.
 
     Raises:
         StartFailed: a string holds a NUL byte, which no program can be given.
@@ -126,6 +132,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int) -> bytes:
         | (_GROUPS if spec.groups is not None else 0)
         | _FILTERS[spec.filter]
         | (_NO_NETWORK if spec.network == "none" else 0)
+        | (_IMAGE if image else 0)
     )
     groups = spec.groups or ()
     strings = [
@@ -419,6 +426,7 @@ _LINES = {
     Able.IPC: "no ipc namespaces: System V shared memory that a job leaves behind stays",
     Able.PROC: "no /proc of their own for jobs: they see the process numbers of this machine",
     Able.ROOT: "jobs with transferred files see this machine's files too",
+    Able.CHECKPOINT: "running jobs cannot be checkpointed: who is evicted begins again",
     Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",
     Able.NETWORK: "no network namespaces: jobs that are to have no network are refused",
     Able.FILTER: "no system call filter: jobs may make every system call that the kernel lets them",
@@ -438,6 +446,7 @@ def abilities_of(report: Report) -> Abilities:
         Able.NETWORK: why.get("network namespace"),
         Able.FILTER: why.get("system call filter"),
         Able.PROC: why.get("own /proc"),
+        Able.CHECKPOINT: why.get("checkpoint"),
         Able.ROOT: next((reason for what, reason in why.items() if what.startswith("file tree")), None),
     }
     explained = Able(0)
@@ -466,6 +475,7 @@ def abilities_of(report: Report) -> Abilities:
         memory=bool(able & Able.MEMORY),
         network=bool(able & Able.NETWORK),
         filter=bool(able & Able.FILTER),
+        checkpoint=bool(able & Able.CHECKPOINT),
         reduced=lines,
     )
 

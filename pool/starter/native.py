@@ -27,6 +27,7 @@ from typing import Any
 
 from pool.checkpoint import program as installed_program
 from pool.starter.cells import Directory
+from pool.starter.checkpointing import Image
 from pool.starter.handle import NativeKeeper
 from pool.starter.messages import (
     TOO_BIG,
@@ -52,8 +53,17 @@ BATCH = 64
 INSIST_AFTER = 5.0
 SOCKET_ROOM = 1 << 20
 
-_STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE = (
-    int(verb) for verb in (Verb.STARTED, Verb.FAILED, Verb.ENDED, Verb.USED, Verb.HELLO, Verb.GONE)
+_STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE, _CHECKPOINTED = (
+    int(verb)
+    for verb in (
+        Verb.STARTED,
+        Verb.FAILED,
+        Verb.ENDED,
+        Verb.USED,
+        Verb.HELLO,
+        Verb.GONE,
+        Verb.CHECKPOINTED,
+    )
 )
 _WAITING = int(Condition.WAITING)
 
@@ -83,6 +93,7 @@ class NativeKeepers:
         self._options = [*(word for path in show for word in ("--show", path)), "--without", str(without)]
         self._live: dict[int, NativeKeeper] = {}
         self._questions: dict[int, asyncio.Future[Usage]] = {}
+        self._checkpoints: dict[int, asyncio.Future[Report]] = {}
         self._free: list[int] = []
         self._next_cell = 0
         self._numbers = itertools.count(1)
@@ -132,15 +143,18 @@ class NativeKeepers:
             await self.close(kill=False)
             raise
 
-    async def start(self, spec: KeeperSpec) -> NativeKeeper:
+    async def start(self, spec: KeeperSpec, *, image: Path | None = None) -> NativeKeeper:
         """Start a job; returns when its program runs. When this is cancelled the job is killed and forgotten.
+
+        With `image`, the directory of a checkpoint, it goes on from there: of `spec` then only identity, limits, scratch
+        directory and isolation count.
 
         Raises:
             StartFailed: it does not run, and nothing of it is left.
         """
         number = next(self._numbers)
         kind = kind_of(spec)
-        idle = self._waiting.take(kind)
+        idle = self._waiting.take(kind) if image is None else None
         if idle is not None:
             cell = idle.cell
         elif self._free:
@@ -150,7 +164,9 @@ class NativeKeepers:
         keeper = NativeKeeper(self, spec, number, cell)
         keeper.kind = kind
         try:
-            message = pack_start(spec, number, cell)
+            if image is not None:
+                keeper.image = self._open_image(spec, image)
+            message = pack_start(spec, number, cell, image=image is not None)
         except BaseException:
             if idle is not None and kind is not None:
                 self._waiting.put(kind, cell, idle.pid, idle.number)
@@ -165,6 +181,8 @@ class NativeKeepers:
                 await self._start_in(idle, keeper, message)
             else:
                 await self._send_start(message)
+            if keeper.image is not None:
+                keeper.image.hand(self, keeper)
             await asyncio.shield(keeper.starting)
         except asyncio.CancelledError:
             keeper.unwanted = True
@@ -174,7 +192,19 @@ class NativeKeepers:
         finally:
             if timer is not None:
                 timer.cancel()
+            if keeper.image is not None:
+                keeper.image.close()
+                keeper.image = None
         return keeper
+
+    def _open_image(self, spec: KeeperSpec, image: Path) -> Image:
+        if not self.abilities.checkpoint:
+            raise StartFailed(f"cannot resume {spec.id}: this machine does not allow it", call="restore")
+        try:
+            return Image(image)
+        except OSError as error:
+            reason = os.strerror(error.errno or 0).lower()
+            raise StartFailed(f"cannot resume {spec.id}: {image}: {reason}", call="restore") from error
 
     async def close(self, *, kill: bool) -> None:
         """End the node's part. With `kill` the jobs end first; their reports stay until an `open` and
@@ -251,6 +281,15 @@ class NativeKeepers:
         self.tell(keeper, Verb.USAGE, sequence=sequence)
         return answer
 
+    def ask_checkpoint(self, keeper: NativeKeeper, how: int, fds: tuple[int, ...]) -> asyncio.Future[Report]:
+        """Ask a keeper for a checkpoint (`how`: see enum checkpoint)."""
+        sequence = next(self._sequence)
+        answer: asyncio.Future[Report] = self._loop.create_future()
+        self._checkpoints[sequence] = answer
+        answer.add_done_callback(lambda _: self._checkpoints.pop(sequence, None))
+        self.tell(keeper, Verb.CHECKPOINT, how, sequence, fds)
+        return answer
+
     def release(self, keeper: NativeKeeper) -> None:
         """Drop an ended keeper's report and use its cell again."""
         if not keeper.ended.done():
@@ -320,6 +359,11 @@ class NativeKeepers:
             answer = self._questions.get(report.sequence)
             if answer is not None and not answer.done():
                 answer.set_result(usage_of(report))
+            return
+        if verb == _CHECKPOINTED:
+            waiting = self._checkpoints.get(report.sequence)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(report)
             return
         if verb == _GONE:
             self._waiting_one_died(report.cell)
@@ -424,7 +468,10 @@ class NativeKeepers:
     def _send_again(self, keeper: NativeKeeper) -> None:
         """A start that may have been lost with whoever had it in hand; a cell takes the same start only once."""
         keeper.reused, keeper.generation = 0, self.generation
-        self._spawn(self._send_start(pack_start(keeper.spec, keeper.number, keeper.cell)))
+        message = pack_start(keeper.spec, keeper.number, keeper.cell, image=keeper.image is not None)
+        self._spawn(self._send_start(message))
+        if keeper.image is not None:
+            keeper.image.hand(self, keeper)
 
     # -- what outlives a nursery or a node ---------------------------------------------------------------
 

@@ -168,4 +168,5 @@ class Abilities:
     memory: bool = True
     network: bool = True
     filter: bool = True
+    checkpoint: bool = True
     reduced: list[str] = field(default_factory=list)

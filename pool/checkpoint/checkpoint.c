@@ -1,0 +1,73 @@
+/* Checkpoints as the keeper's loop sees them: a dumper is forked, works by itself, and its outcome is told when it ends. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+static struct outcome *outcome; /* in memory that the dumper shares */
+static pid_t dumper;
+static uint64_t asked;
+
+bool checkpoint_running(void) { return dumper > 0; }
+
+static void tell(const struct outcome *o, uint64_t number, uint32_t cell)
+{
+    struct report r;
+    char text[TEXT];
+    report_init(&r, CHECKPOINTED, number, cell);
+    r.sequence = asked;
+    r.code = (int32_t)o->done;
+    r.processes = o->processes;
+    r.user_us = o->standstill_us;
+    r.system_us = o->bytes;
+    r.wall_us = o->took_us;
+    r.err = o->failure.err;
+    copy_text(r.call, sizeof r.call, o->failure.call);
+    copy_text(text, sizeof text, o->done == 2 ? o->reasons : o->failure.text);
+    report_send(&r, text);
+}
+
+void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, pid_t first, const struct job *job, uint32_t cell)
+{
+    struct outcome now = {.done = 3};
+    uint64_t number = job->start->head.number, before = asked;
+    if (!outcome && (outcome = mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED)
+        outcome = NULL;
+    asked = sequence;
+    errno = !(settings.able & ABLE_CHECKPOINT) ? EOPNOTSUPP : directory < 0 && !(how & CHECKPOINT_EXAMINE) ? EBADF : dumper ? EBUSY : 0;
+    if (errno || !outcome) {
+        fail(&now.failure, "checkpoint", dumper ? "another one is being made" : "");
+        tell(&now, number, cell);
+        asked = dumper ? before : asked;
+        return;
+    }
+    memset(outcome, 0, sizeof *outcome);
+    outcome->done = 3;
+    outcome->failure = (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed"};
+    dumper = fork();
+    if (dumper == 0) {
+        dump_job(directory, how & CHECKPOINT_STOP, how & CHECKPOINT_EXAMINE, first, job->scratch, outcome);
+        _exit(0);
+    }
+    if (dumper < 0) {
+        dumper = 0;
+        fail(&now.failure, "fork", "a process that dumps");
+        tell(&now, number, cell);
+    }
+}
+
+/* True when it was the dumper, whose outcome is told now. `stopped`: the job was killed at its end. */
+bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell)
+{
+    if (!dumper || pid != dumper)
+        return false;
+    dumper = 0;
+    tell(outcome, number, cell);
+    return true;
+}

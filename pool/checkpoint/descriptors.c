@@ -1,0 +1,391 @@
+/* Descriptors on the way out: what each is, which share one open file, and what only they hold.
+ *
+ * A table says how a kind is known by the name that /proc gives it; what is not in it is refused by name. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+void refuse(struct dump *d, const char *format, ...)
+{
+    char line[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    size_t used = strlen(d->reasons);
+    d->reason_count++;
+    if (used + strlen(line) + 2 < sizeof d->reasons)
+        snprintf(d->reasons + used, sizeof d->reasons - used, "%s\n", line);
+}
+
+/* Of the first page: there an executable or a library has the id of its build. */
+uint64_t file_sum(int fd)
+{
+    static char page[PAGE];
+    ssize_t n = pread(fd, page, sizeof page, 0);
+    return n > 0 ? checksum(page, (size_t)n) : 0;
+}
+
+/* The row for a file that is mapped; NOBODY when another one has its name by now. */
+uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode)
+{
+    for EACH(&d->image, files, file, f)
+        if (f->kind == FILE_MAPPED && f->device == device && f->inode == inode && strcmp(image_string(&d->image, f->path), path) == 0)
+            return (uint32_t)(f - (struct file *)d->image.files.rows);
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool same = fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == inode;
+    if (same) {
+        struct span text = image_text(&d->image, path);
+        struct file *f = table_add(&d->image.files);
+        *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = -1};
+        *f = (struct file){.kind = FILE_MAPPED, .peer = NOBODY, .path = text, .device = device, .inode = inode,
+                           .size = (uint64_t)st.st_size, .mode = st.st_mode, .sum = file_sum(fd)};
+    }
+    if (fd >= 0)
+        close(fd);
+    return same ? d->image.files.count - 1 : NOBODY;
+}
+
+static const struct {
+    const char *name;
+    enum kind kind;
+} kinds[] = {
+    {"/memfd:", FILE_MEMORY},           {"pipe:[", FILE_PIPE},
+    {"anon_inode:[eventfd]", FILE_EVENT}, {"anon_inode:[timerfd]", FILE_TIMER},
+    {"anon_inode:[eventpoll]", FILE_EPOLL}, {"anon_inode:[signalfd]", FILE_SIGNAL},
+};
+static const struct {
+    const char *name, *what;
+} never[] = {
+    {"anon_inode:[io_uring]", "an io_uring"},   {"anon_inode:inotify", "an inotify watch"},
+    {"anon_inode:[fanotify]", "a fanotify watch"}, {"anon_inode:[userfaultfd]", "a userfaultfd"},
+    {"anon_inode:[pidfd]", "a handle on a process (pidfd)"}, {"anon_inode:[perf_event]", "a performance counter"},
+    {"anon_inode:bpf", "a BPF object"}, {"mnt:", "a namespace"}, {"net:", "a namespace"}, {"pid:", "a namespace"},
+    {"user:", "a namespace"},
+};
+static const char *const harmless[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"};
+
+static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+/* Found in the tables of /proc/PID/net by its inode. */
+static bool internet(pid_t pid, unsigned long inode, char *text, size_t size)
+{
+    static const struct {
+        const char *file, *what;
+        bool wide;
+    } tables[] = {{"net/tcp", "TCP", false}, {"net/tcp6", "TCP", true}, {"net/udp", "UDP", false}, {"net/udp6", "UDP", true}};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        char path[64], line[512], here[40], there[40], name[INET6_ADDRSTRLEN];
+        unsigned port, own_port, state;
+        unsigned long found;
+        snprintf(path, sizeof path, "/proc/%d/%s", pid, tables[i].file);
+        FILE *f = fopen(path, "re");
+        while (f && fgets(line, sizeof line, f)) {
+            if (sscanf(line, " %*d: %39[0-9A-F]:%x %39[0-9A-F]:%x %x %*s %*s %*s %*u %*u %lu", here, &own_port, there, &port, &state, &found) != 6 ||
+                found != inode)
+                continue;
+            uint32_t words[4] = {0};
+            const char *address = state == 10 ? here : there; /* TCP_LISTEN */
+            for (size_t w = 0; w < strlen(address) / 8 && w < 4; w++)
+                sscanf(address + w * 8, "%8x", &words[w]);
+            bool mapped = tables[i].wide && !words[0] && !words[1] && words[2] == htonl(0xffff);
+            inet_ntop(tables[i].wide && !mapped ? AF_INET6 : AF_INET, mapped ? &words[3] : words, name, sizeof name);
+            if (state == 10)
+                snprintf(text, size, "a %s socket listening on port %u", tables[i].what, own_port);
+            else if (port)
+                snprintf(text, size, "a %s connection to %s:%u", tables[i].what, name, port);
+            else
+                snprintf(text, size, "a %s socket", tables[i].what);
+            fclose(f);
+            return true;
+        }
+        if (f)
+            fclose(f);
+    }
+    return false;
+}
+
+static void refuse_socket(struct dump *d, pid_t pid, int number, unsigned long inode)
+{
+    char text[128] = "a socket", path[64], line[512];
+    if (!internet(pid, inode, text, sizeof text)) {
+        snprintf(path, sizeof path, "/proc/%d/net/unix", pid);
+        FILE *f = fopen(path, "re");
+        while (f && fgets(line, sizeof line, f)) {
+            unsigned long found;
+            char name[110] = "";
+            if (sscanf(line, "%*s %*s %*s %*s %*s %*s %lu %109s", &found, name) >= 1 && found == inode)
+                snprintf(text, sizeof text, *name ? "a unix socket (%.100s)" : "a unix socket", name);
+        }
+        if (f)
+            fclose(f);
+    }
+    refuse(d, "descriptor %d of process %d is %s", number, pid, text);
+}
+
+static bool shares(struct dump *d, uint32_t row, pid_t pid, int number)
+{
+    struct sample *sample = (struct sample *)d->samples.rows + row;
+    return sample->fd >= 0 && syscall(SYS_kcmp, sample->pid, pid, KCMP_FILE, sample->fd, number) == 0;
+}
+
+/* Values that fdinfo gives for a kind. */
+static uint64_t info(const char *text, const char *field, int base)
+{
+    const char *at = strstr(text, field);
+    return at ? strtoull(at + strlen(field), NULL, base) : 0;
+}
+
+static void particulars(struct dump *d, struct file *f, const char *text)
+{
+    unsigned long s[4] = {0};
+    const char *at;
+    switch (f->kind) {
+    case FILE_EVENT:
+        f->number = info(text, "eventfd-count:", 16);
+        f->size = info(text, "eventfd-semaphore:", 10);
+        break;
+    case FILE_SIGNAL:
+        f->number = info(text, "sigmask:", 16);
+        break;
+    case FILE_TIMER:
+        f->number = info(text, "clockid:", 10);
+        f->size = info(text, "ticks:", 10);
+        if ((at = strstr(text, "it_value: ")))
+            sscanf(at, "it_value: (%lu, %lu)", &s[0], &s[1]);
+        if ((at = strstr(text, "it_interval: ")))
+            sscanf(at, "it_interval: (%lu, %lu)", &s[2], &s[3]);
+        f->times[0] = s[2] * 1000000000 + s[3];
+        f->times[1] = s[0] * 1000000000 + s[1];
+        break;
+    default:
+        (void)d;
+    }
+}
+
+static void epoll_entries(struct dump *d, uint32_t row, const char *text)
+{
+    const char *at = text;
+    while ((at = strstr(at, "tfd:"))) {
+        int number;
+        unsigned events;
+        unsigned long data;
+        if (sscanf(at, "tfd: %d events: %x data: %lx", &number, &events, &data) == 3) {
+            struct watch *w = table_add(&d->image.watches);
+            *w = (struct watch){.file = row, .target = NOBODY, .number = number, .events = events, .data = data};
+        }
+        at += 4;
+    }
+}
+
+static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, const char *name, const struct stat *st)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (starts(name, kinds[i].name)) {
+            f->kind = kinds[i].kind;
+            return true;
+        }
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        if (starts(name, never[i].name)) {
+            refuse(d, "descriptor %d of process %d is %s", number, pid, never[i].what);
+            return false;
+        }
+    if (starts(name, "socket:[")) {
+        refuse_socket(d, pid, number, strtoul(name + 8, NULL, 10));
+        return false;
+    }
+    f->kind = FILE_PLAIN;
+    if (S_ISCHR(st->st_mode)) {
+        for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+            if (strcmp(name, harmless[i]) == 0)
+                return true;
+        if (starts(name, "/dev/tty") || starts(name, "/dev/pts/")) {
+            f->path = image_text(&d->image, "/dev/null"); /* nobody sits at it where the job goes on */
+            return true;
+        }
+    }
+    if (S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode) || name[0] != '/') {
+        refuse(d, "descriptor %d of process %d is the device %.200s", number, pid, name);
+        return false;
+    }
+    size_t n = strlen(name);
+    if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0 && !st->st_nlink) {
+        if (S_ISREG(st->st_mode)) {
+            f->kind = FILE_MEMORY;
+            return true;
+        }
+        refuse(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
+        return false;
+    }
+    return true;
+}
+
+static void save_locks(struct dump *d, pid_t pid, int number, const char *text)
+{
+    if (strstr(text, "\nlock:"))
+        refuse(d, "descriptor %d of process %d holds a lock on its file", number, pid);
+}
+
+static int save_one(struct dump *d, struct subject *s, int number)
+{
+    static char text[65536];
+    char link[64], name[4200];
+    struct stat st;
+    snprintf(link, sizeof link, "/proc/%d/fd/%d", s->pid, number);
+    ssize_t n = readlink(link, name, sizeof name - 1);
+    if (n < 0 || stat(link, &st) < 0)
+        return fail(&d->failure, "read", link);
+    name[n] = 0;
+    snprintf(link, sizeof link, "fdinfo/%d", number);
+    if (!proc_text(s->pid, link, text, sizeof text))
+        return fail(&d->failure, "read", link);
+    uint32_t flags = (uint32_t)info(text, "flags:", 8), row = NOBODY;
+    for EACH(&d->image, files, file, f) {
+        uint32_t at = (uint32_t)(f - (struct file *)d->image.files.rows);
+        if (f->kind != FILE_MAPPED && f->device == st.st_dev && f->inode == st.st_ino && shares(d, at, s->pid, number))
+            row = at;
+    }
+    if (row == NOBODY) {
+        struct file f = {.flags = flags & ~(uint32_t)O_CLOEXEC, .mode = st.st_mode, .peer = NOBODY, .device = st.st_dev,
+                         .inode = st.st_ino, .size = (uint64_t)st.st_size, .position = (int64_t)info(text, "pos:", 10)};
+        if (!known_kind(d, &f, s->pid, number, name, &st))
+            return 0;
+        if (!f.path.size)
+            f.path = image_text(&d->image, f.kind == FILE_MEMORY && starts(name, "/memfd:") ? name + 7 : name);
+        if (f.kind == FILE_PIPE)
+            f.number = st.st_ino;
+        particulars(d, &f, text);
+        row = d->image.files.count;
+        *(struct file *)table_add(&d->image.files) = f;
+        *(struct sample *)table_add(&d->samples) = (struct sample){.pid = s->pid, .fd = number};
+        save_locks(d, s->pid, number, text);
+        if (f.kind == FILE_EPOLL)
+            epoll_entries(d, row, text);
+    }
+    struct descriptor *e = table_add(&d->image.descriptors);
+    *e = (struct descriptor){.owner = s->row, .file = row, .number = number, .close_on_exec = (flags & O_CLOEXEC) != 0};
+    return 0;
+}
+
+static void find_targets(struct dump *d, struct subject *s)
+{
+    for EACH(&d->image, watches, watch, w) {
+        if (w->target != NOBODY)
+            continue;
+        for EACH(&d->image, descriptors, descriptor, e)
+            if (e->owner == s->row && e->number == w->number)
+                w->target = e->file;
+        if (w->target == NOBODY)
+            refuse(d, "process %d waits by epoll for descriptor %d, which it has closed", s->pid, w->number);
+    }
+}
+
+int descriptors_save(struct dump *d, struct subject *s)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd", s->pid);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return fail(&d->failure, "open", path);
+    int done = 0;
+    for (struct dirent *e; !done && (e = readdir(dir));)
+        if (e->d_name[0] >= '0' && e->d_name[0] <= '9')
+            done = save_one(d, s, atoi(e->d_name));
+    closedir(dir);
+    if (!done)
+        find_targets(d, s);
+    return done;
+}
+
+static int through(const struct sample *sample, int flags)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", sample->pid, sample->fd);
+    return open(path, flags | O_CLOEXEC | O_NONBLOCK);
+}
+
+/* Teed, so that the pipe stays as it was. */
+static int pipe_contents(struct dump *d, uint32_t row)
+{
+    static char buffer[1 << 20];
+    int ends[2], waiting = 0;
+    struct file *f = (struct file *)d->image.files.rows + row;
+    int from = through((struct sample *)d->samples.rows + row, O_RDONLY);
+    if (from < 0 || ioctl(from, FIONREAD, &waiting) < 0 || pipe2(ends, O_CLOEXEC) < 0) {
+        if (from >= 0)
+            close(from);
+        return fail(&d->failure, "open", "a pipe of the job");
+    }
+    f->size = (uint64_t)fcntl(from, F_GETPIPE_SZ);
+    fcntl(ends[1], F_SETPIPE_SZ, (int)f->size);
+    ssize_t n = 0;
+    if (waiting > 0) {
+        n = tee(from, ends[1], sizeof buffer, SPLICE_F_NONBLOCK);
+        if (n > 0)
+            n = read(ends[0], buffer, sizeof buffer);
+    }
+    int done = waiting > 0 && n != waiting ? fail(&d->failure, "tee", "a pipe of the job") : 0;
+    if (!done && n > 0) {
+        struct span contents = image_put(&d->image, buffer, (size_t)n);
+        ((struct file *)d->image.files.rows)[row].contents = contents;
+    }
+    close(ends[0]);
+    close(ends[1]);
+    close(from);
+    return done;
+}
+
+static int memory_contents(struct dump *d, uint32_t row)
+{
+    static char buffer[1 << 20];
+    int fd = through((struct sample *)d->samples.rows + row, O_RDONLY), done = 0;
+    if (fd < 0)
+        return fail(&d->failure, "open", "a memory file or deleted file of the job");
+    for (off_t at = 0; !done && (at = lseek(fd, at, SEEK_DATA)) >= 0;) {
+        off_t end = lseek(fd, at, SEEK_HOLE);
+        at &= ~(off_t)(PAGE - 1);
+        while (at < end && !done) {
+            ssize_t n = pread(fd, buffer, sizeof buffer, at);
+            if (n <= 0)
+                break;
+            size_t whole = ((size_t)n + PAGE - 1) & ~(PAGE - 1);
+            memset(buffer + n, 0, whole - (size_t)n);
+            done = pages_put(d, 0, row, (uint64_t)at, buffer, whole);
+            at += (off_t)whole;
+        }
+    }
+    close(fd);
+    return done;
+}
+
+/* Once for each pipe and each memory file: further open files of the same inode name the first as their peer. */
+int files_contents(struct dump *d)
+{
+    for (uint32_t i = 0; i < d->image.files.count; i++) {
+        struct file *files = d->image.files.rows, *f = &files[i];
+        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY)
+            continue;
+        for (uint32_t j = 0; j < i && f->peer == NOBODY; j++)
+            if (files[j].kind == f->kind && files[j].device == f->device && files[j].inode == f->inode)
+                f->peer = files[j].peer == NOBODY ? j : files[j].peer;
+        if (f->peer != NOBODY || ((struct sample *)d->samples.rows)[i].fd < 0)
+            continue;
+        if (f->kind == FILE_PIPE ? pipe_contents(d, i) : memory_contents(d, i))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,186 @@
+/* A whole job dumped, in a process of its own that holds it: what takes long is done from copies, when the job runs on.
+ *
+ *     hold all -> state, files -> shared memory, pipes -> copies -> let go -> memory from the copies -> pages, meta, synced
+ *
+ * If this process is killed while the job is held, the job dies with it and the image before it stands (inject.c); later
+ * only copies die. Without memory for the copies the job stands still to the end. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+static int64_t now_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* What the job's clocks show: the keeper's, and the offsets of the job's time namespace. */
+static void clocks(struct dump *d)
+{
+    struct machine *m = &d->image.machine;
+    char text[512];
+    m->monotonic_ns = now_ns(CLOCK_MONOTONIC);
+    m->boot_ns = now_ns(CLOCK_BOOTTIME);
+    m->wall_ns = now_ns(CLOCK_REALTIME);
+    if (!d->count || !proc_text(d->subjects[0].pid, "timens_offsets", text, sizeof text))
+        return;
+    long s, ns;
+    char *at;
+    if ((at = strstr(text, "monotonic")) && sscanf(at, "monotonic %ld %ld", &s, &ns) == 2)
+        m->monotonic_ns += s * 1000000000 + ns;
+    if ((at = strstr(text, "boottime")) && sscanf(at, "boottime %ld %ld", &s, &ns) == 2)
+        m->boot_ns += s * 1000000000 + ns;
+}
+
+static void machine(struct dump *d)
+{
+    struct machine *m = &d->image.machine;
+    struct utsname name;
+    uname(&name);
+    copy_text(m->kernel, sizeof m->kernel, name.release);
+    features(m->features);
+    m->scratch = image_text(&d->image, d->scratch);
+}
+
+/* Of every process all that must be known before the job may go on. */
+static int describe_all(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        if (family_state(d, s))
+            return -1;
+        if (!s->count || !s->room)
+            continue;
+        if (signals_save(d, s) || memory_areas(d, s) || descriptors_save(d, s))
+            return -1;
+    }
+    return 0;
+}
+
+static int take_shared(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (d->subjects[i].room && memory_shared(d, &d->subjects[i]))
+            return -1;
+    return files_contents(d);
+}
+
+/* False when there is no memory for it: the job then waits until its own memory is written. */
+static bool copy_all(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (d->subjects[i].room && family_copy(&d->subjects[i]) < 0) {
+            family_drop(d);
+            return false;
+        }
+    return true;
+}
+
+static int write_all_memory(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        if (s->room && memory_write(d, s, s->copy.tid ? s->copy.tid : s->pid))
+            return -1;
+    }
+    return 0;
+}
+
+static int finish(struct dump *d, int directory)
+{
+    if (fdatasync(d->pages) < 0)
+        return fail(&d->failure, "sync", "pages");
+    if (image_write(&d->image, directory) < 0)
+        return fail(&d->failure, "write", "meta");
+    return fsync(directory) < 0 ? fail(&d->failure, "sync", "the image's directory") : 0;
+}
+
+/* Nobody waits for the rest: the machine's owner comes first, and its other jobs. */
+static void give_way(void)
+{
+    setpriority(PRIO_PROCESS, 0, 19);
+    syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, 3 << 13 /* idle */);
+}
+
+static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o, uint64_t begun)
+{
+    if (family_stop(d))
+        return -1;
+    clocks(d);
+    machine(d);
+    if (describe_all(d))
+        return -1;
+    if (d->reason_count)
+        return 1;
+    if (take_shared(d))
+        return -1;
+    bool copied = !stop && copy_all(d);
+    if (copied) {
+        family_go(d);
+        give_way();
+        o->standstill_us = boot_us() - begun;
+    }
+    if (write_all_memory(d) || finish(d, directory))
+        return -1;
+    return 0;
+}
+
+static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
+{
+    uint64_t begun = boot_us();
+    d->pages = openat(directory, "pages", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int done = d->pages < 0 ? fail(&d->failure, "create", "pages") : dump_held(d, directory, stop, o, begun);
+    /* The last checkpoint: nothing may happen in the job after it. It is killed before it is let go. */
+    for (size_t i = 0; stop && done == 0 && i < d->count; i++)
+        kill(d->subjects[i].pid, SIGKILL);
+    family_go(d);
+    family_drop(d);
+    if (!o->standstill_us)
+        o->standstill_us = boot_us() - begun;
+    o->took_us = boot_us() - begun;
+    o->bytes = d->pages_size;
+    o->processes = d->image.processes.count;
+    o->failure = d->failure;
+    copy_text(o->reasons, sizeof o->reasons, d->reasons);
+    o->done = done == 0 ? 1 : done > 0 ? 2 : 3;
+}
+
+/* Descriptors and areas tell almost all, and can be read while the job runs. */
+static void examine_all(struct dump *d, struct outcome *o)
+{
+    family_list(d);
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        s->row = d->image.processes.count;
+        table_add(&d->image.processes);
+        memory_areas(d, s);
+        descriptors_save(d, s);
+    }
+    copy_text(o->reasons, sizeof o->reasons, d->reasons);
+    o->done = d->reason_count ? 2 : 1;
+}
+
+void dump_job(int directory, bool stop, bool examine, pid_t first, const char *scratch, struct outcome *o)
+{
+    static struct dump d;
+    image_init(&d.image);
+    d.samples.size = sizeof(struct sample);
+    d.scratch = scratch;
+    d.first = first;
+    if (examine)
+        examine_all(&d, o);
+    else
+        dump_to(&d, directory, stop, o);
+}

@@ -1,0 +1,95 @@
+/* What the parts of dump and restore know of each other. */
+#ifndef POOL_ENGINE_H
+#define POOL_ENGINE_H
+
+#include "image.h"
+#include "inject.h"
+#include "keeper.h"
+
+#define ROOM 65536ul /* of the page that is mapped into a held process for arguments */
+
+struct subject { /* one process of the job while it is dumped */
+    pid_t pid;
+    uint32_t row;          /* in the image */
+    struct held *threads;  /* the first is the leader */
+    size_t count;
+    struct held copy;      /* tid 0: none */
+    uint64_t room;         /* address of ROOM bytes in it */
+};
+
+struct sample { /* where an open file was met first */
+    pid_t pid;
+    int fd;
+};
+
+struct dump {
+    struct image image;
+    struct subject *subjects;
+    size_t count;
+    struct table samples; /* one for each row of image.files; fd -1 when only mapped */
+    char reasons[TEXT];   /* lines: what cannot be saved */
+    uint32_t reason_count;
+    int pages;            /* descriptor */
+    uint64_t pages_size;
+    pid_t first;          /* process of the job */
+    const char *scratch;
+    struct failure failure;
+};
+
+void refuse(struct dump *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* family.c: processes and threads */
+struct stat_line {
+    int parent, group, session, threads, nice;
+    char state;
+    uint32_t exit_code;
+    uint64_t start_code, end_code, start_stack, start_data, end_data, start_brk, arg_start, arg_end, env_start, env_end;
+};
+bool stat_read(pid_t pid, struct stat_line *s);
+bool proc_text(pid_t pid, const char *name, char *text, size_t size);
+uint64_t proc_field(pid_t pid, const char *name, const char *field, int base);
+int family_stop(struct dump *d);      /* holds every thread of every process */
+int family_list(struct dump *d);      /* without holding: for `examine` */
+int family_state(struct dump *d, struct subject *s); /* what is known of process and threads but memory and files */
+void family_go(struct dump *d);
+uint64_t find_call(pid_t pid);         /* a system call instruction in it; 0: none */
+int family_copy(struct subject *s);   /* makes the frozen copy */
+void family_drop(struct dump *d);     /* ends the copies */
+
+/* memory.c */
+int memory_areas(struct dump *d, struct subject *s);
+int memory_shared(struct dump *d, struct subject *s); /* while everything stands still */
+int memory_write(struct dump *d, struct subject *s, pid_t from);
+int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size);
+
+/* descriptors.c */
+int descriptors_save(struct dump *d, struct subject *s);
+uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode);
+int files_contents(struct dump *d); /* of pipes, memory files and deleted ones */
+uint64_t file_sum(int fd);
+int files_open(struct image *image, const struct job *job, int base, int *opened, struct failure *f);
+
+/* signals.c */
+int signals_save(struct dump *d, struct subject *s);
+int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
+int signals_put(const struct image *image, uint32_t row, struct held *threads, size_t count, uint64_t room, struct failure *f);
+
+/* dump.c: each in a process of its own */
+struct outcome { /* shared with the keeper */
+    uint32_t done; /* 1: dumped, 2: refused, 3: failed */
+    uint32_t processes;
+    uint64_t bytes, standstill_us, took_us;
+    struct failure failure;
+    char reasons[TEXT];
+};
+void dump_job(int directory, bool stop, bool examine, pid_t first, const char *scratch, struct outcome *o);
+
+/* checkpoint.c */
+bool checkpoint_running(void);
+void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, pid_t first, const struct job *job, uint32_t cell);
+bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell);
+
+/* restore.c */
+pid_t restore_start(const struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f);
+
+#endif

@@ -1,0 +1,154 @@
+/* A checkpoint as it lies on disk, and in memory while it is made or put back.
+ *
+ * Two files in a directory: `meta`, tables of fixed-size rows, each checked before anything is done with it, and `pages`,
+ * the contents of memory in page-aligned extents. Rows name each other by their index, texts and larger values by their
+ * place in `bytes`. All numbers are of the processor that made it; another one refuses it by `arch`. */
+#ifndef POOL_IMAGE_H
+#define POOL_IMAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define IMAGE_MAGIC "POOLIMG\n"
+#define IMAGE_VERSION 1
+#define PAGE 4096ul
+#define NOBODY UINT32_MAX
+
+struct span { /* in `bytes`; a text has its NUL within */
+    uint32_t at, size;
+};
+
+struct machine {
+    char kernel[64];
+    uint64_t features[8]; /* x86_64.c says which */
+    int64_t monotonic_ns, boot_ns, wall_ns; /* as the job's clocks stood */
+    uint64_t vdso_sum;
+    uint32_t xstate, vdso_size;
+    struct span scratch; /* the job's scratch directory where it ran */
+};
+
+struct layout { /* struct prctl_mm_map without its pointers */
+    uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack, arg_start, arg_end, env_start, env_end;
+};
+
+enum { PROCESS_STOPPED = 1, PROCESS_ZOMBIE = 2, PROCESS_SUBREAPER = 4, PROCESS_NO_DUMP = 8, PROCESS_NO_THP = 16, PROCESS_FIRST = 32 };
+struct process {
+    int32_t pid, parent, group, session;
+    uint32_t flags, status, umask, personality;
+    int32_t nice, death_signal;
+    struct span cwd, exe, auxv;
+    struct layout layout;
+    uint64_t limits[16][2];
+    uint64_t timers[3][4]; /* setitimer: interval s, us, value s, us */
+    uint64_t exe_size, exe_sum;
+};
+
+struct thread {
+    uint32_t owner; /* its process */
+    int32_t tid;
+    char name[16];
+    uint64_t mask, clear_tid, robust, robust_size;
+    uint64_t alt_at, alt_size, rseq_at;
+    uint32_t alt_flags, rseq_size, rseq_signature, slack;
+    int32_t policy, priority;
+    struct span registers, xstate;
+};
+
+enum { AREA_ANON, AREA_FILE, AREA_SHARED, AREA_VDSO, AREA_VVAR };
+struct area {
+    uint32_t owner, kind, prot, flags; /* flags of mmap */
+    uint64_t start, end, offset;
+    uint32_t file, advice; /* which `file`, or NOBODY; a bit for each ADVICE_* */
+};
+enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16 };
+
+struct extent { /* of a process's memory, or of a file's contents where `file` is not NOBODY */
+    uint32_t owner, file;
+    uint64_t at, size, place; /* place: in `pages` */
+    uint64_t sum;
+};
+
+enum kind {
+    FILE_PLAIN,   /* regular, directory, fifo with a name, harmless device: opened again by its path */
+    FILE_PIPE,    /* number: which pipe; contents with the end that is read */
+    FILE_EVENT,   /* number: the count */
+    FILE_TIMER,   /* number: the clock; times: interval and value in ns; */
+    FILE_EPOLL,
+    FILE_MEMORY,  /* memfd, shared anonymous memory, a deleted file: contents in extents */
+    FILE_PAIR,    /* number: which pair */
+    FILE_SIGNAL,  /* number: the mask */
+    FILE_MAPPED,  /* only mapped */
+    FILE_KINDS
+};
+struct file { /* an open file, shared by every descriptor that names it */
+    uint32_t kind, flags, mode, peer; /* peer: the other end's row, or NOBODY */
+    int64_t position;
+    uint64_t size, sum, device, inode, number, times[2];
+    struct span path, contents;
+};
+
+struct descriptor {
+    uint32_t owner, file;
+    int32_t number;
+    uint32_t close_on_exec;
+};
+
+struct watch { /* of an epoll */
+    uint32_t file, target; /* rows of `file` */
+    int32_t number;
+    uint32_t events;
+    uint64_t data;
+};
+
+struct handler {
+    uint32_t owner, signal;
+    uint64_t action[4]; /* the kernel's struct sigaction */
+};
+
+struct pending {
+    uint32_t owner; /* process, or thread where `thread` is not 0 */
+    int32_t thread;
+    uint8_t info[128];
+};
+
+struct alarm_timer { /* timer_create */
+    uint32_t owner;
+    int32_t id, clock, notify, signal, thread;
+    uint64_t value, times[4]; /* interval s, ns, value s, ns */
+};
+
+struct table {
+    void *rows;
+    uint32_t count, room, size;
+};
+
+/* Everything of an image but the pages. The tables in the order of the file. */
+#define TABLES(X) \
+    X(processes, process) X(threads, thread) X(areas, area) X(extents, extent) X(files, file) X(descriptors, descriptor) \
+    X(watches, watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer)
+struct image {
+    struct machine machine;
+#define X(name, row) struct table name;
+    TABLES(X)
+#undef X
+    struct table bytes;
+    void *raw; /* what was read, when it was */
+};
+
+#define EACH(image, table, row, at) \
+    (struct row *at = (image)->table.rows; at && at < (struct row *)(image)->table.rows + (image)->table.count; at++)
+
+void image_init(struct image *image);
+void image_free(struct image *image);
+void *table_add(struct table *table); /* a zeroed row; the process ends when there is no memory */
+struct span image_put(struct image *image, const void *data, size_t size);
+struct span image_text(struct image *image, const char *text);
+const char *image_string(const struct image *image, struct span span); /* "" when there is none */
+const void *image_bytes(const struct image *image, struct span span);
+int image_write(const struct image *image, int directory);
+int image_read(struct image *image, int directory, uint64_t pages_size, const char **wrong);
+uint64_t checksum(const void *data, size_t size);
+
+#endif

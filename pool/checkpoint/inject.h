@@ -1,0 +1,52 @@
+/* A thread of the job held still, and made to do system calls. */
+#ifndef POOL_INJECT_H
+#define POOL_INJECT_H
+
+#include <linux/types.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+struct held { /* one stopped thread */
+    pid_t tid;
+    bool stopped; /* by job control, before we came */
+    bool lost;    /* it died while it was held */
+    struct user_regs_struct now, saved; /* saved: with which it goes on */
+    uint64_t call_at, mask;       /* of a system call instruction; signals it blocked */
+};
+
+/* inject.c */
+int held_seize(struct held *h, pid_t tid);  /* asks it to stop */
+int held_await(struct held *h);             /* until it has */
+int held_open(struct held *h, uint64_t call_at); /* blocks signals, notes registers; then `held_call` may be used */
+void held_close(struct held *h);            /* puts registers and mask back */
+void held_release(struct held *h);          /* lets it go */
+long held_call(struct held *h, long number, ...); /* -errno as the kernel says; six arguments must be given */
+#define CALL(h, number, ...) CALL_(h, number, __VA_ARGS__, 0ul, 0ul, 0ul, 0ul, 0ul, 0ul)
+#define CALL_(h, number, a, b, c, d, e, f, ...) \
+    held_call(h, number, (unsigned long)(a), (unsigned long)(b), (unsigned long)(c), (unsigned long)(d), (unsigned long)(e), (unsigned long)(f))
+int held_read(pid_t pid, uint64_t at, void *to, size_t size);
+int held_write(pid_t pid, uint64_t at, const void *from, size_t size);
+pid_t held_clone(struct held *h, struct held *child, unsigned long flags); /* a copy that is held too, or -errno */
+pid_t held_clone3(struct held *h, struct held *child, uint64_t arguments, size_t size);
+int held_state(struct held *h, struct user_regs_struct *r, void *xstate, size_t *size);
+int held_become(struct held *h, const struct user_regs_struct *r, const void *xstate, size_t size, uint64_t mask);
+struct rseq_place { /* struct ptrace_rseq_configuration */
+    uint64_t at;
+    uint32_t size, signature, flags, pad;
+};
+int held_rseq(struct held *h, struct rseq_place *place);
+int held_pending(struct held *h, bool shared, uint64_t place, void *info);
+
+/* x86_64.c: all that depends on the processor */
+#define CALL_SIZE 2 /* bytes of the system call instruction */
+extern const unsigned char call_code[CALL_SIZE];
+void regs_call(struct user_regs_struct *r, uint64_t call_at, long number, const unsigned long a[6]);
+long regs_result(const struct user_regs_struct *r);
+void regs_settle(struct user_regs_struct *r, bool for_image); /* an interrupted system call is done again */
+bool regs_foreign(const struct user_regs_struct *r); /* 32-bit code */
+void features(uint64_t into[8]);
+const char *features_missing(const uint64_t had[8]); /* NULL when this machine has all */
+#endif

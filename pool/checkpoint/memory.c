@@ -1,0 +1,372 @@
+/* Memory areas of a process, and their contents on the way out.
+ *
+ * Only pages that the process has changed are saved: what still is a file's is read from the file again. Which they are
+ * the kernel tells (PAGEMAP_SCAN, Linux 6.7; before it /proc/PID/pagemap). */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "engine.h"
+
+#define CHUNK (1ul << 20) /* fits the processor's cache: it is read from the job, summed and written while it is there */
+#define ADVICE_WHOLE (1u << 31) /* while dumping only: the file is gone, all of the area is saved */
+
+struct line { /* of /proc/PID/maps */
+    uint64_t start, end, offset, device, inode;
+    char perms[8];
+    const char *name;
+};
+
+static bool parse(char *text, struct line *l)
+{
+    unsigned major, minor;
+    int name = 0;
+    memset(l, 0, sizeof *l);
+    text[strcspn(text, "\n")] = 0;
+    if (sscanf(text, "%lx-%lx %7s %lx %x:%x %lu %n", &l->start, &l->end, l->perms, &l->offset, &major, &minor, &l->inode, &name) < 7)
+        return false;
+    l->device = makedev(major, minor);
+    l->name = text + name;
+    return true;
+}
+
+static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+static bool ends(const char *text, const char *with)
+{
+    size_t n = strlen(text), m = strlen(with);
+    return n >= m && strcmp(text + n - m, with) == 0;
+}
+
+static void refuse_area(struct dump *d, struct subject *s, const struct line *l)
+{
+    if (starts(l->name, "/SYSV"))
+        refuse(d, "process %d uses System V shared memory", s->pid);
+    else if (starts(l->name, "anon_inode:[io_uring]"))
+        refuse(d, "process %d uses io_uring", s->pid);
+    else if (starts(l->name, "/[aio]"))
+        refuse(d, "process %d uses kernel asynchronous I/O (io_setup)", s->pid);
+    else if (starts(l->name, "/anon_hugepage"))
+        refuse(d, "process %d uses reserved huge pages", s->pid);
+    else
+        refuse(d, "process %d has the device %.200s mapped", s->pid, l->name);
+}
+
+/* Another row of `files` for each thing that is mapped; memory that has no name is known by its inode. */
+static uint32_t shared_memory(struct dump *d, struct subject *s, const struct line *l)
+{
+    for EACH(&d->image, files, file, f)
+        if (f->kind == FILE_MEMORY && f->device == l->device && f->inode == l->inode)
+            return (uint32_t)(f - (struct file *)d->image.files.rows);
+    struct file *f = table_add(&d->image.files);
+    *(struct sample *)table_add(&d->samples) = (struct sample){.pid = s->pid, .fd = -1};
+    f->kind = FILE_MEMORY;
+    f->peer = NOBODY;
+    f->device = l->device;
+    f->inode = l->inode;
+    f->path = image_text(&d->image, starts(l->name, "/memfd:") ? l->name + 7 : "shared");
+    return d->image.files.count - 1;
+}
+
+static void classify(struct dump *d, struct subject *s, struct area *a, const struct line *l)
+{
+    bool shared = l->perms[3] == 's', gone = ends(l->name, " (deleted)");
+    a->kind = AREA_ANON;
+    a->file = NOBODY;
+    if (strcmp(l->name, "[vdso]") == 0) {
+        a->kind = AREA_VDSO;
+    } else if (starts(l->name, "[vvar")) {
+        a->kind = AREA_VVAR;
+    } else if (starts(l->name, "/SYSV") || starts(l->name, "anon_inode:") || starts(l->name, "/[aio]") || starts(l->name, "/anon_hugepage") ||
+               (starts(l->name, "/dev/") && !starts(l->name, "/dev/zero") && !starts(l->name, "/dev/shm/"))) {
+        refuse_area(d, s, l);
+    } else if (shared && (gone || l->name[0] == '[')) {
+        a->kind = AREA_SHARED;
+        a->file = shared_memory(d, s, l);
+        struct file *f = (struct file *)d->image.files.rows + a->file;
+        if (f->size < l->offset + (l->end - l->start))
+            f->size = l->offset + (l->end - l->start);
+    } else if (l->name[0] == '/' && !starts(l->name, "/dev/zero")) {
+        a->file = gone ? NOBODY : file_mapped(d, s->pid, l->name, l->device, l->inode);
+        a->kind = a->file == NOBODY ? AREA_ANON : AREA_FILE;
+        if (a->file == NOBODY && shared)
+            refuse(d, "process %d shares the mapped file %.200s, which was replaced", s->pid, l->name);
+        else if (a->file == NOBODY)
+            a->advice |= ADVICE_WHOLE;
+    }
+    if (strcmp(l->name, "[stack]") == 0)
+        a->flags |= MAP_GROWSDOWN;
+}
+
+int memory_areas(struct dump *d, struct subject *s)
+{
+    char path[64], *text = NULL;
+    size_t room = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", s->pid);
+    FILE *maps = fopen(path, "re");
+    if (!maps)
+        return fail(&d->failure, "open", path);
+    while (getline(&text, &room, maps) > 0) {
+        struct line l;
+        if (!parse(text, &l) || l.start >= 1ull << 47)
+            continue;
+        if (s->room && l.start < s->room + ROOM && s->room < l.end && *l.name == 0) {
+            /* The page for arguments has grown together with an area of the job's. */
+            if (s->room > l.start) {
+                struct line before = l;
+                before.end = s->room;
+                struct area *a = table_add(&d->image.areas);
+                a->owner = s->row, a->start = before.start, a->end = before.end, a->file = NOBODY;
+                a->prot = PROT_READ | PROT_WRITE, a->flags = MAP_PRIVATE | MAP_ANONYMOUS;
+            }
+            if (s->room + ROOM >= l.end)
+                continue;
+            l.start = s->room + ROOM;
+        }
+        struct area *a = table_add(&d->image.areas);
+        a->owner = s->row;
+        a->start = l.start, a->end = l.end, a->offset = l.offset;
+        a->prot = (l.perms[0] == 'r' ? PROT_READ : 0) | (l.perms[1] == 'w' ? PROT_WRITE : 0) | (l.perms[2] == 'x' ? PROT_EXEC : 0);
+        a->flags = l.perms[3] == 's' ? MAP_SHARED : MAP_PRIVATE;
+        uint32_t row = (uint32_t)(a - (struct area *)d->image.areas.rows);
+        struct area classified = *a;
+        classify(d, s, &classified, &l);
+        if (classified.kind == AREA_ANON)
+            classified.flags |= MAP_ANONYMOUS;
+        ((struct area *)d->image.areas.rows)[row] = classified;
+    }
+    free(text);
+    fclose(maps);
+    return 0;
+}
+
+static int write_all(int fd, const void *data, size_t size)
+{
+    for (const char *at = data; size;) {
+        ssize_t n = write(fd, at, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            errno = n == 0 ? ENOSPC : errno;
+            return -1;
+        }
+        at += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+/* `size` is a multiple of the page. */
+int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size)
+{
+    if (write_all(d->pages, data, size) < 0)
+        return fail(&d->failure, "write", "pages");
+    struct extent *e = table_add(&d->image.extents);
+    *e = (struct extent){.owner = owner, .file = file, .at = at, .size = size, .place = d->pages_size, .sum = checksum(data, size)};
+    d->pages_size += size;
+    return 0;
+}
+
+struct source {
+    pid_t pid;
+    int mem, pagemap;
+    char *buffer;
+};
+
+/* A page that the process may not read itself is read as a debugger does. Beyond the end of a file there is nothing: zeros. */
+static size_t take(const struct source *from, uint64_t at, size_t size)
+{
+    struct iovec here = {from->buffer, size}, there = {(void *)(uintptr_t)at, size};
+    ssize_t n = process_vm_readv(from->pid, &here, 1, &there, 1, 0);
+    if (n <= 0)
+        n = pread(from->mem, from->buffer, size, (off_t)at);
+    return n <= 0 ? 0 : (size_t)n & ~(PAGE - 1);
+}
+
+static int put_range(struct dump *d, const struct subject *s, const struct source *from, uint64_t start, uint64_t end, bool may_lack)
+{
+    while (start < end) {
+        size_t size = end - start < CHUNK ? end - start : CHUNK, got = take(from, start, size);
+        if (!got && may_lack) {
+            start += PAGE;
+            continue;
+        }
+        if (!got) {
+            errno = errno ? errno : EFAULT;
+            return fail(&d->failure, "read", "memory of the job");
+        }
+        if (pages_put(d, s->row, NOBODY, start, from->buffer, got))
+            return -1;
+        start += got;
+    }
+    return 0;
+}
+
+enum { IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32 };
+struct region {
+    uint64_t start, end, categories;
+};
+struct scan { /* struct pm_scan_arg of Linux 6.7 */
+    uint64_t size, flags, start, end, walk_end, vector, vector_size, max_pages, inverted, mask, any, wanted;
+};
+#define SCAN _IOWR('f', 16, struct scan)
+
+static bool saved(const struct area *a, uint64_t categories)
+{
+    return categories & IS_SWAPPED || (categories & IS_PRESENT && !(categories & IS_ZERO) && !(a->kind == AREA_FILE && categories & IS_FILE));
+}
+
+static int scan_area(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
+{
+    static struct region found[1024];
+    struct scan q = {.size = sizeof q, .start = a->start, .end = a->end, .vector = (uint64_t)(uintptr_t)found,
+                     .vector_size = sizeof found / sizeof *found, .any = IS_PRESENT | IS_SWAPPED,
+                     .wanted = IS_FILE | IS_PRESENT | IS_SWAPPED | IS_ZERO};
+    while (q.start < q.end) {
+        int n = ioctl(from->pagemap, SCAN, &q);
+        if (n < 0)
+            return q.start == a->start ? 1 : fail(&d->failure, "scan", "memory of the job");
+        for (int i = 0; i < n; i++)
+            if (saved(a, found[i].categories) && put_range(d, s, from, found[i].start, found[i].end, false))
+                return -1;
+        if (q.walk_end <= q.start)
+            break;
+        q.start = q.walk_end;
+    }
+    return 0;
+}
+
+static int walk_area(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
+{
+    static uint64_t entries[4096];
+    uint64_t begun = 0, at = a->start;
+    while (at < a->end) {
+        size_t count = (a->end - at) / PAGE < 4096 ? (a->end - at) / PAGE : 4096;
+        ssize_t n = pread(from->pagemap, entries, count * 8, (off_t)(at / PAGE * 8));
+        if (n < 8)
+            return fail(&d->failure, "read", "pagemap of the job");
+        for (size_t i = 0; i < (size_t)n / 8; i++, at += PAGE) {
+            uint64_t e = entries[i], categories = (e >> 63 & 1) * IS_PRESENT | (e >> 62 & 1) * IS_SWAPPED | (e >> 61 & 1) * IS_FILE;
+            if (saved(a, categories) && !begun)
+                begun = at;
+            if (!saved(a, categories) && begun) {
+                if (put_range(d, s, from, begun, at, false))
+                    return -1;
+                begun = 0;
+            }
+        }
+    }
+    return begun ? put_range(d, s, from, begun, at, false) : 0;
+}
+
+static int open_of(pid_t pid, const char *name)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Advice that lies in an area's flags, from the source, since reading it walks all page tables. */
+static void read_advice(struct dump *d, const struct subject *s, pid_t from)
+{
+    static const struct {
+        const char *flag;
+        uint32_t bit;
+    } bits[] = {{" hg", ADVICE_HUGE}, {" nh", ADVICE_NO_HUGE}, {" dc", ADVICE_NO_FORK}, {" dd", ADVICE_NO_DUMP}, {" wf", ADVICE_WIPE}};
+    char path[64], *text = NULL;
+    size_t room = 0;
+    struct area *at = NULL, *areas = d->image.areas.rows;
+    snprintf(path, sizeof path, "/proc/%d/smaps", from);
+    FILE *maps = fopen(path, "re");
+    while (maps && getline(&text, &room, maps) > 0) {
+        struct line l;
+        if (starts(text, "VmFlags:")) {
+            for (size_t i = 0; at && i < sizeof bits / sizeof *bits; i++)
+                if (strstr(text, bits[i].flag))
+                    at->advice |= bits[i].bit;
+            if (at && strstr(text, " gd"))
+                at->flags |= MAP_GROWSDOWN;
+            continue;
+        }
+        if (!(text[0] >= '0' && text[0] <= '9') && !(text[0] >= 'a' && text[0] <= 'f'))
+            continue;
+        if (!parse(text, &l))
+            continue;
+        at = NULL;
+        for (uint32_t i = 0; i < d->image.areas.count && !at; i++)
+            if (areas[i].owner == s->row && areas[i].end == l.end)
+                at = &areas[i];
+    }
+    free(text);
+    if (maps)
+        fclose(maps);
+}
+
+int memory_write(struct dump *d, struct subject *s, pid_t from)
+{
+    struct source source = {.pid = from, .mem = open_of(from, "mem"), .pagemap = open_of(from, "pagemap"), .buffer = malloc(CHUNK)};
+    int done = 0;
+    if (!source.buffer || source.mem < 0 || source.pagemap < 0)
+        done = fail(&d->failure, "open", "memory of the job");
+    read_advice(d, s, from);
+    for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
+        struct area a = ((struct area *)d->image.areas.rows)[i];
+        if (a.owner != s->row || a.kind == AREA_SHARED || a.kind == AREA_VVAR || (a.kind == AREA_FILE && a.flags & MAP_SHARED))
+            continue;
+        if (a.kind == AREA_VDSO || a.advice & ADVICE_WHOLE) {
+            done = put_range(d, s, &source, a.start, a.end, true);
+            continue;
+        }
+        done = scan_area(d, s, &source, &a);
+        if (done > 0)
+            done = walk_area(d, s, &source, &a);
+    }
+    for EACH(&d->image, areas, area, a)
+        a->advice &= ~ADVICE_WHOLE;
+    close(source.mem);
+    close(source.pagemap);
+    free(source.buffer);
+    return done;
+}
+
+static bool taken(const struct dump *d, uint32_t file, uint64_t at)
+{
+    for EACH(&d->image, extents, extent, e)
+        if (e->file == file && e->at <= at && at - e->at < e->size)
+            return true;
+    return false;
+}
+
+/* Memory that processes share is not frozen by a copy: it is taken while everything stands still, through the mapping of
+ * one of them. */
+int memory_shared(struct dump *d, struct subject *s)
+{
+    struct source source = {.pid = s->pid, .mem = open_of(s->pid, "mem"), .pagemap = -1, .buffer = malloc(CHUNK)};
+    int done = source.buffer && source.mem >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
+    for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
+        struct area a = ((struct area *)d->image.areas.rows)[i];
+        if (a.owner != s->row || a.kind != AREA_SHARED)
+            continue;
+        struct sample sample = ((struct sample *)d->samples.rows)[a.file];
+        if (sample.fd >= 0 || taken(d, a.file, a.offset))
+            continue; /* by its descriptor it is taken whole */
+        for (uint64_t at = a.start; at < a.end && !done;) {
+            size_t got = take(&source, at, a.end - at < CHUNK ? a.end - at : CHUNK);
+            if (got)
+                done = pages_put(d, 0, a.file, a.offset + (at - a.start), source.buffer, got);
+            at += got ? got : PAGE;
+        }
+    }
+    close(source.mem);
+    free(source.buffer);
+    return done;
+}

@@ -1,0 +1,250 @@
+/* Open files made again, each once, in the process that all of the job's processes are forked from: they inherit them, and
+ * what was shared is shared again.
+ *
+ * Paths are opened with the job's rights, whatever the keeper may do: an image says nothing that its job could not. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "restoring.h"
+
+static int open_again(int fd, int flags)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, flags | O_CLOEXEC | O_NOCTTY);
+}
+
+/* The job's scratch directory may have another name here. */
+void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size)
+{
+    const char *scratch = image_string(image, image->machine.scratch);
+    size_t n = strlen(scratch);
+    if (n > 1 && *job->scratch && below(path, scratch))
+        snprintf(to, size, "%s%s", job->scratch, path + n);
+    else
+        copy_text(to, size, path);
+}
+
+static int changed(struct failure *f, const char *path, const char *how)
+{
+    char text[TEXT];
+    snprintf(text, sizeof text, "%.400s\n%s", path, how);
+    errno = ESTALE;
+    return fail(f, "reopen", text);
+}
+
+/* What the job wrote after the checkpoint is cut off again: it will write it once more. */
+static int plain(struct restoring *r, const struct file *row, struct failure *f)
+{
+    const uint32_t once = O_CREAT | O_EXCL | O_TRUNC;
+    char path[4200];
+    struct stat st;
+    moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
+    bool writes = (row->flags & O_ACCMODE) != O_RDONLY && S_ISREG(row->mode) && !(row->flags & O_PATH);
+    int fd = open(path, (int)(row->flags & ~once) | O_CLOEXEC | O_NOCTTY | (S_ISFIFO(row->mode) ? O_NONBLOCK : 0));
+    if (fd < 0)
+        return fail(f, "reopen", path);
+    if (fstat(fd, &st) < 0 || ((st.st_mode & S_IFMT) != (row->mode & S_IFMT) && !S_ISCHR(row->mode))) {
+        close(fd);
+        return changed(f, path, "it is something else than it was at the checkpoint");
+    }
+    if (writes && (uint64_t)st.st_size < row->size) {
+        close(fd);
+        return changed(f, path, "it is shorter than it was at the checkpoint");
+    }
+    if (writes && (uint64_t)st.st_size > row->size && ftruncate(fd, (off_t)row->size) < 0) {
+        close(fd);
+        return fail(f, "truncate", path);
+    }
+    if (row->position && !(row->flags & O_PATH) && lseek(fd, row->position, SEEK_SET) < 0 && errno != ESPIPE) {
+        close(fd);
+        return fail(f, "seek", path);
+    }
+    return fd;
+}
+
+static bool written_through(const struct image *image, uint32_t row)
+{
+    for EACH(image, areas, area, a)
+        if (a->file == row && a->flags & MAP_SHARED)
+            return true;
+    return false;
+}
+
+static int mapped(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
+{
+    char path[4200];
+    struct stat st;
+    moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
+    bool shared = written_through(r->image, at);
+    int fd = shared ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0)
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail(f, "reopen", path);
+    if (fstat(fd, &st) == 0 && ((uint64_t)st.st_size == row->size || (shared && (uint64_t)st.st_size > row->size)) &&
+        (shared || file_sum(fd) == row->sum))
+        return fd;
+    close(fd);
+    return changed(f, path, "it is mapped by the job and is another file than at the checkpoint");
+}
+
+static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
+{
+    if (row->peer != NOBODY) {
+        int fd = open_again(r->opened[row->peer], (int)(row->flags & (O_ACCMODE | O_NONBLOCK)));
+        return fd < 0 ? fail(f, "reopen", "a pipe") : fd;
+    }
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return fail(f, "pipe", "");
+    if (row->size)
+        fcntl(ends[1], F_SETPIPE_SZ, (int)row->size);
+    if (row->contents.size && write(ends[1], image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
+        return fail(f, "write", "a pipe");
+    bool writes = (row->flags & O_ACCMODE) == O_WRONLY;
+    /* The other end stays open until the others that want it have it; then it is the job's alone to be at its end. */
+    r->spare[at] = ends[!writes];
+    return ends[writes];
+}
+
+static int memory(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
+{
+    if (row->peer != NOBODY) {
+        int fd = open_again(r->opened[row->peer], (int)(row->flags & (O_ACCMODE | O_NONBLOCK | O_APPEND)));
+        return fd < 0 || lseek(fd, row->position, SEEK_SET) < 0 ? fail(f, "reopen", "a memory file") : fd;
+    }
+    char name[200];
+    copy_text(name, sizeof name, image_string(r->image, row->path));
+    char *suffix = strstr(name, " (deleted)");
+    if (suffix)
+        *suffix = 0;
+    for (char *c = name; *c; c++)
+        *c = *c == '/' ? '-' : *c;
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)((row->size + 0))) < 0)
+        return fail(f, "memfd_create", name);
+    for EACH(r->image, extents, extent, e) {
+        if (e->file != at)
+            continue;
+        size_t size = e->at >= row->size ? 0 : e->size < row->size - e->at ? e->size : row->size - e->at;
+        if (size && pwrite(fd, r->pages + e->place, size, (off_t)e->at) != (ssize_t)size)
+            return fail(f, "write", name);
+    }
+    if ((row->flags & O_ACCMODE) != O_RDWR && row->mode) { /* as it was opened; a mapping alone has no mode */
+        int other = open_again(fd, (int)(row->flags & O_ACCMODE));
+        if (other >= 0) {
+            close(fd);
+            fd = other;
+        }
+    }
+    lseek(fd, row->position, SEEK_SET);
+    return fd;
+}
+
+static int event(const struct file *row)
+{
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | (row->size ? EFD_SEMAPHORE : 0));
+    if (fd >= 0 && row->number && write(fd, &row->number, sizeof row->number) < 0)
+        return -1;
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, row->flags & O_NONBLOCK);
+    return fd;
+}
+
+static int timer(const struct file *row)
+{
+    int fd = timerfd_create((int)row->number, TFD_CLOEXEC);
+    struct itimerspec t = {{(time_t)(row->times[0] / 1000000000), (long)(row->times[0] % 1000000000)},
+                           {(time_t)(row->times[1] / 1000000000), (long)(row->times[1] % 1000000000)}};
+    if (fd >= 0 && timerfd_settime(fd, 0, &t, NULL) < 0)
+        return -1;
+    uint64_t ticks = row->size;
+    if (fd >= 0 && ticks)
+        ioctl(fd, _IOW('T', 0, uint64_t) /* TFD_IOC_SET_TICKS */, &ticks);
+    return fd;
+}
+
+static int one(struct restoring *r, uint32_t at, struct failure *f)
+{
+    const struct file *row = (struct file *)r->image->files.rows + at;
+    switch ((enum kind)row->kind) {
+    case FILE_PLAIN:
+        return plain(r, row, f);
+    case FILE_MAPPED:
+        return mapped(r, at, row, f);
+    case FILE_PIPE:
+        return pipe_end(r, at, row, f);
+    case FILE_MEMORY:
+        return memory(r, at, row, f);
+    case FILE_EVENT:
+        return event(row);
+    case FILE_TIMER:
+        return timer(row);
+    case FILE_EPOLL:
+        return epoll_create1(EPOLL_CLOEXEC);
+    case FILE_SIGNAL:
+        return (int)syscall(SYS_signalfd4, -1, &row->number, 8, SFD_CLOEXEC);
+    default:
+        errno = EBADMSG;
+        return -1;
+    }
+}
+
+/* Out of the way of all numbers that the job uses. */
+int lift(int fd, int base)
+{
+    if (fd < 0 || fd >= base)
+        return fd;
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, base);
+    int err = errno;
+    close(fd);
+    errno = err;
+    return high;
+}
+
+int files_reopen(struct restoring *r, struct failure *f)
+{
+    const uint32_t settable = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_ASYNC;
+    for (uint32_t i = 0; i < r->image->files.count; i++) {
+        const struct file *row = (struct file *)r->image->files.rows + i;
+        f->call[0] = 0;
+        int fd = lift(one(r, i, f), r->base);
+        if (r->spare[i] >= 0)
+            r->spare[i] = lift(r->spare[i], r->base);
+        if (fd < 0)
+            return *f->call ? -1 : fail(f, "reopen", image_string(r->image, row->path));
+        r->opened[i] = fd;
+        if (row->kind != FILE_MAPPED && !(row->flags & O_PATH))
+            fcntl(fd, F_SETFL, row->flags & settable);
+    }
+    for (uint32_t i = 0; i < r->image->files.count; i++)
+        if (r->spare[i] >= 0)
+            close(r->spare[i]);
+    for (uint32_t i = 0; i < r->image->processes.count; i++) {
+        const struct process *p = (struct process *)r->image->processes.rows + i;
+        char path[4200];
+        moved_path(r->image, r->job, image_string(r->image, p->exe), path, sizeof path);
+        r->programs[i] = -1;
+        if (p->flags & PROCESS_ZOMBIE)
+            continue;
+        int fd = lift(open(path, O_RDONLY | O_CLOEXEC), r->base);
+        if (fd < 0)
+            return fail(f, "reopen", path);
+        r->programs[i] = fd;
+    }
+    return 0;
+}

@@ -1,0 +1,42 @@
+/* A job on its way back: what restore.c, reopen.c, revive.c and transplant.c share. */
+#ifndef POOL_RESTORING_H
+#define POOL_RESTORING_H
+
+#include "engine.h"
+
+enum { BORN = 0, READY = 1, BROKEN = 2 };
+struct cradle { /* shared with the job's processes while they are keeper's code */
+    uint32_t all_there;
+    uint32_t state[1 << 16];
+    struct failure failure;
+};
+
+struct restoring {
+    struct image *image;
+    const struct job *job;
+    int base, pages_fd, end; /* end: of the pipe that tells the keeper */
+    const char *pages; /* mapped */
+    uint64_t pages_size;
+    int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
+    struct cradle *cradle;
+    pid_t helper; /* an id that nobody in the image has */
+};
+
+/* reopen.c */
+void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size);
+int lift(int fd, int base);
+int files_reopen(struct restoring *r, struct failure *f);
+
+/* revive.c: the tree of processes, still of the keeper's code */
+pid_t fork_as(pid_t pid, int group, uint64_t flags);
+int revive_all(struct restoring *r, struct failure *f);
+
+/* transplant.c: one of them becomes what it was */
+struct body {
+    struct held *threads;
+    size_t count;
+    uint64_t room, stash;
+};
+int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure *f);
+
+#endif

@@ -1,0 +1,434 @@
+/* A process of the keeper's code becomes the job's: its memory, threads and registers put back from outside.
+ *
+ *     room (a page of code that makes calls, pages for arguments) where neither the old nor the new memory is
+ *     -> vdso aside -> all old memory away -> new areas, contents, protection -> vdso to its place -> names of the kernel's
+ *     (PR_SET_MM_MAP) -> descriptors of ours closed -> threads, each with what only it can set -> rights dropped -> timers,
+ *     signals -> room away -> registers
+ *
+ * All calls are the process's own, done by it while it is held, so that all contents go straight where they belong. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/capability.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "restoring.h"
+
+#define STASH (64 * PAGE)
+#define SMALL 65536ul /* contents below this are written from here, several at once */
+
+struct range {
+    uint64_t start, end;
+    char name[16];
+};
+
+static int failed(struct failure *f, const char *call, const char *text, long result)
+{
+    errno = (int)-result;
+    return fail(f, call, text);
+}
+
+static bool bad(long result) { return result < 0 && result > -4096; }
+
+static size_t own_areas(pid_t pid, struct range **all)
+{
+    char path[64], line[4500];
+    size_t count = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *maps = fopen(path, "re");
+    *all = NULL;
+    while (maps && fgets(line, sizeof line, maps)) {
+        struct range r = {0};
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %15s", &r.start, &r.end, r.name) < 2 || r.start >= 1ull << 47)
+            continue;
+        struct range *more = realloc(*all, (count + 1) * sizeof *more);
+        if (!more)
+            break;
+        *all = more;
+        more[count++] = r;
+    }
+    if (maps)
+        fclose(maps);
+    return count;
+}
+
+/* Where neither what the process has nor what it gets lies. */
+static uint64_t free_place(const struct restoring *r, uint32_t row, const struct range *own, size_t count, uint64_t size)
+{
+    uint64_t at = 0x10000000;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t i = 0; i < count; i++)
+            if (at < own[i].end && own[i].start < at + size) {
+                at = own[i].end;
+                moved = true;
+            }
+        for EACH(r->image, areas, area, a)
+            if (a->owner == row && at < a->end && a->start < at + size) {
+                at = a->end;
+                moved = true;
+            }
+    }
+    return at;
+}
+
+static int make_room(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, struct failure *f)
+{
+    struct held *h = &b->threads[0];
+    uint64_t at = free_place(r, row, own, count, PAGE + ROOM + STASH);
+    long done = CALL(h, SYS_mmap, at, PAGE + ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (bad(done) || held_write(h->tid, at, call_code, CALL_SIZE) < 0)
+        return failed(f, "mmap", "room in a new process", done);
+    done = CALL(h, SYS_mprotect, at, PAGE, PROT_READ | PROT_EXEC);
+    if (bad(done))
+        return failed(f, "mprotect", "room in a new process", done);
+    h->call_at = at;
+    b->room = at + PAGE;
+    b->stash = at + PAGE + ROOM;
+    return 0;
+}
+
+/* The kernel writes to where rseq was registered whenever the thread is moved: it must not lie in memory that goes. */
+static void forget_rseq(struct held *h)
+{
+    struct rseq_place place;
+    if (held_rseq(h, &place) == 0 && place.at)
+        CALL(h, SYS_rseq, place.at, place.size, 1 /* RSEQ_FLAG_UNREGISTER */, place.signature);
+}
+
+static bool special(const struct range *a) { return strcmp(a->name, "[vdso]") == 0 || strncmp(a->name, "[vvar", 5) == 0; }
+
+static int clear(struct body *b, struct range *own, size_t count, struct failure *f)
+{
+    struct held *h = &b->threads[0];
+    uint64_t stash = b->stash;
+    long done = 0;
+    for (size_t i = 0; i < count && !bad(done); i++)
+        if (special(&own[i])) {
+            uint64_t size = own[i].end - own[i].start;
+            done = CALL(h, SYS_mremap, own[i].start, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, stash);
+            own[i].start = stash;
+            own[i].end = stash += size;
+        }
+    for (size_t i = 0; i < count && !bad(done); i++)
+        if (!special(&own[i]))
+            done = CALL(h, SYS_munmap, own[i].start, own[i].end - own[i].start);
+    return bad(done) ? failed(f, "munmap", "the keeper's memory", done) : 0;
+}
+
+static bool has_contents(const struct restoring *r, uint32_t row, const struct area *a)
+{
+    for EACH(r->image, extents, extent, e)
+        if (e->file == NOBODY && e->owner == row && e->at < a->end && a->start < e->at + e->size)
+            return true;
+    return false;
+}
+
+static int map_areas(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    const uint32_t known = MAP_PRIVATE | MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN;
+    for EACH(r->image, areas, area, a) {
+        if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
+            continue;
+        int fd = a->file == NOBODY ? -1 : r->opened[a->file];
+        int prot = (int)a->prot | (a->flags & MAP_SHARED || !has_contents(r, row, a) ? 0 : PROT_READ | PROT_WRITE);
+        long done = CALL(&b->threads[0], SYS_mmap, a->start, a->end - a->start, prot,
+                         (a->flags & known & ~(fd < 0 ? 0u : (uint32_t)MAP_ANONYMOUS)) | MAP_FIXED_NOREPLACE, fd, fd < 0 ? 0 : a->offset);
+        if (bad(done))
+            return failed(f, "mmap", fd < 0 ? "memory of the job" : image_string(r->image, ((struct file *)r->image->files.rows)[a->file].path), done);
+    }
+    return 0;
+}
+
+static int damaged(struct failure *f)
+{
+    errno = EBADMSG;
+    return fail(f, "read", "pages\nit is damaged: a checksum does not fit");
+}
+
+/* The bytes of the vdso are kept to be compared only. */
+static bool of_kernel(const struct restoring *r, uint32_t row, const struct extent *e)
+{
+    for EACH(r->image, areas, area, a)
+        if (a->owner == row && a->kind == AREA_VDSO && e->at >= a->start && e->at < a->end)
+            return true;
+    return false;
+}
+
+/* Large extents are read by the process itself, from the page cache to their place; small ones are written from here. */
+static int fill(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    struct iovec here[64], there[64];
+    size_t count = 0, size = 0;
+    const struct extent *end = (struct extent *)r->image->extents.rows + r->image->extents.count;
+    for (const struct extent *e = r->image->extents.rows; e && e <= end; e++) {
+        if (count && (e == end || count == 64)) {
+            errno = EFAULT;
+            if (process_vm_writev(b->threads[0].tid, here, count, there, count, 0) != (ssize_t)size)
+                return fail(f, "write", "memory of the job");
+            count = size = 0;
+        }
+        if (e == end)
+            break;
+        if (e->file != NOBODY || e->owner != row || of_kernel(r, row, e))
+            continue;
+        if (checksum(r->pages + e->place, e->size) != e->sum)
+            return damaged(f);
+        if (e->size <= SMALL) {
+            here[count] = (struct iovec){(void *)(uintptr_t)(r->pages + e->place), e->size};
+            there[count++] = (struct iovec){(void *)(uintptr_t)e->at, e->size};
+            size += e->size;
+            continue;
+        }
+        long done = CALL(&b->threads[0], SYS_pread64, r->pages_fd, e->at, e->size, e->place);
+        if (done != (long)e->size)
+            return failed(f, "read", "pages", bad(done) ? done : -EIO);
+    }
+    return 0;
+}
+
+static void advise(struct held *h, const struct area *a)
+{
+    static const struct {
+        uint32_t bit;
+        int advice;
+    } known[] = {{ADVICE_HUGE, MADV_HUGEPAGE}, {ADVICE_NO_HUGE, MADV_NOHUGEPAGE}, {ADVICE_NO_FORK, MADV_DONTFORK},
+                 {ADVICE_NO_DUMP, MADV_DONTDUMP}, {ADVICE_WIPE, MADV_WIPEONFORK}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (a->advice & known[i].bit)
+            CALL(h, SYS_madvise, a->start, a->end - a->start, known[i].advice);
+}
+
+static int protect(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    for EACH(r->image, areas, area, a) {
+        if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
+            continue;
+        if (!(a->flags & MAP_SHARED) && (~a->prot & (PROT_READ | PROT_WRITE)) && has_contents(r, row, a)) {
+            long done = CALL(&b->threads[0], SYS_mprotect, a->start, a->end - a->start, a->prot);
+            if (bad(done))
+                return failed(f, "mprotect", "memory of the job", done);
+        }
+        if (a->advice)
+            advise(&b->threads[0], a);
+    }
+    return 0;
+}
+
+/* The kernel's own page of code. It must be byte for byte what the job knew, or its libraries' pointers into it are wrong. */
+static int place_vdso(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, struct failure *f)
+{
+    static unsigned char here[STASH];
+    const struct area *old = NULL;
+    const struct range *new = NULL;
+    for EACH(r->image, areas, area, a)
+        if (a->owner == row && a->kind == AREA_VDSO)
+            old = a;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(own[i].name, "[vdso]") == 0)
+            new = &own[i];
+    if (!old)
+        return 0;
+    uint64_t size = old->end - old->start;
+    bool same = new && new->end - new->start == size && size <= sizeof here && held_read(b->threads[0].tid, new->start, here, size) == 0;
+    for EACH(r->image, extents, extent, e)
+        if (same && e->file == NOBODY && e->owner == row && e->at >= old->start && e->at + e->size <= old->end)
+            same = memcmp(here + (e->at - old->start), r->pages + e->place, e->size) == 0;
+    if (!same) {
+        errno = ENOEXEC;
+        return fail(f, "restore", "the kernel's own code page (vdso)\nit is another one than where the checkpoint was made");
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!special(&own[i]))
+            continue;
+        uint64_t length = own[i].end - own[i].start;
+        long done = CALL(&b->threads[0], SYS_mremap, own[i].start, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                         old->start - new->start + own[i].start);
+        if (bad(done))
+            return failed(f, "mremap", "vdso", done);
+    }
+    return 0;
+}
+
+static int set_layout(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    const struct process *p = (struct process *)r->image->processes.rows + row;
+    struct held *h = &b->threads[0];
+    const struct layout *l = &p->layout;
+    struct prctl_mm_map map = {l->start_code, l->end_code, l->start_data, l->end_data, l->start_brk, l->brk, l->start_stack,
+                               l->arg_start, l->arg_end, l->env_start, l->env_end, (void *)(uintptr_t)(b->room + 4096), p->auxv.size,
+                               (uint32_t)r->programs[row]};
+    if (held_write(h->tid, b->room, &map, sizeof map) < 0 ||
+        (p->auxv.size && held_write(h->tid, b->room + 4096, image_bytes(r->image, p->auxv), p->auxv.size) < 0))
+        return fail(f, "write", "room in a new process");
+    long done = CALL(h, SYS_prctl, PR_SET_MM, PR_SET_MM_MAP, b->room, sizeof map, 0);
+    return bad(done) ? failed(f, "prctl", "the layout of memory", done) : 0;
+}
+
+static int make_threads(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    struct {
+        struct clone_args args;
+        pid_t tid;
+    } place;
+    for EACH(r->image, threads, thread, t) {
+        if (t->owner != row || t->tid == b->threads[0].tid)
+            continue;
+        struct held *more = realloc(b->threads, (b->count + 1) * sizeof *more);
+        if (!more)
+            return fail(f, "malloc", "threads");
+        b->threads = more;
+        memset(&place, 0, sizeof place);
+        place.args.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+        place.args.set_tid = b->room + offsetof(__typeof__(place), tid);
+        place.args.set_tid_size = 1;
+        place.tid = t->tid;
+        if (held_write(more[0].tid, b->room, &place, sizeof place) < 0)
+            return fail(f, "write", "room in a new process");
+        pid_t tid = held_clone3(&more[0], &more[b->count], b->room, sizeof place.args);
+        if (tid < 0)
+            return failed(f, "clone", "a thread under its number", tid);
+        b->count++;
+    }
+    return 0;
+}
+
+static int drop_rights(struct restoring *r, struct held *h, uint64_t room, struct failure *f)
+{
+    const struct start *s = r->job->start;
+    uint32_t keep = (uint32_t)space_kept(r->job);
+    struct {
+        struct __user_cap_header_struct head;
+        struct __user_cap_data_struct sets[2];
+    } caps = {{_LINUX_CAPABILITY_VERSION_3, 0}, {{0}}};
+    long done = 0;
+    if (s->flags & FLAG_GROUPS) {
+        if (s->groups * sizeof(uint32_t) > ROOM || (s->groups && held_write(h->tid, room, r->job->groups, s->groups * sizeof(uint32_t)) < 0))
+            return fail(f, "setgroups", "");
+        done = CALL(h, SYS_setgroups, s->groups, room);
+    }
+    if (!bad(done) && s->gid != getgid())
+        done = CALL(h, SYS_setresgid, s->gid, s->gid, s->gid);
+    if (!bad(done) && s->uid != getuid())
+        done = CALL(h, SYS_setresuid, s->uid, s->uid, s->uid);
+    if (!bad(done))
+        done = CALL(h, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (keep && held_write(h->tid, room, &caps, sizeof caps) == 0 && CALL(h, SYS_capget, room, room + 8) == 0 &&
+        held_read(h->tid, room, &caps, sizeof caps) == 0)
+        keep &= caps.sets[0].permitted;
+    memset(caps.sets, 0, sizeof caps.sets);
+    caps.sets[0].permitted = caps.sets[0].effective = keep;
+    if (!bad(done) && held_write(h->tid, room, &caps, sizeof caps) < 0)
+        done = -EFAULT;
+    if (!bad(done))
+        done = CALL(h, SYS_capset, room, room + 8);
+    return bad(done) ? failed(f, "setuid", "the job's rights", done) : 0;
+}
+
+static int dress_thread(const struct thread *t, struct held *h, uint64_t room, struct failure *f)
+{
+    struct {
+        uint64_t at;
+        int32_t flags, pad;
+        uint64_t size;
+    } stack = {t->alt_at, (int32_t)t->alt_flags, 0, t->alt_size};
+    struct sched_param param = {t->priority};
+    long done = 0;
+    held_write(h->tid, room, t->name, sizeof t->name);
+    CALL(h, SYS_prctl, PR_SET_NAME, room);
+    if (t->slack)
+        CALL(h, SYS_prctl, PR_SET_TIMERSLACK, t->slack);
+    if (t->policy != SCHED_OTHER)
+        sched_setscheduler(h->tid, t->policy, &param); /* refused where the machine does not allow it: it is slower then */
+    CALL(h, SYS_set_tid_address, t->clear_tid);
+    CALL(h, SYS_set_robust_list, t->robust, t->robust ? t->robust_size : 24);
+    if (held_write(h->tid, room, &stack, sizeof stack) < 0)
+        return fail(f, "write", "room in a new process");
+    if (t->alt_size)
+        done = CALL(h, SYS_sigaltstack, room, 0);
+    if (bad(done))
+        return failed(f, "sigaltstack", "", done);
+    if (t->rseq_at)
+        done = CALL(h, SYS_rseq, t->rseq_at, t->rseq_size, 0, t->rseq_signature);
+    return bad(done) ? failed(f, "rseq", "", done) : 0;
+}
+
+static const struct thread *thread_row(const struct image *image, uint32_t row, pid_t tid)
+{
+    for EACH(image, threads, thread, t)
+        if (t->owner == row && t->tid == tid)
+            return t;
+    return NULL;
+}
+
+static int dress(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    const struct process *p = (struct process *)r->image->processes.rows + row;
+    struct held *leader = &b->threads[0];
+    for (size_t i = 0; i < b->count; i++)
+        if (dress_thread(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f) || drop_rights(r, &b->threads[i], b->room, f))
+            return -1;
+    if (p->death_signal)
+        CALL(leader, SYS_prctl, PR_SET_PDEATHSIG, p->death_signal);
+    if (p->flags & PROCESS_SUBREAPER)
+        CALL(leader, SYS_prctl, PR_SET_CHILD_SUBREAPER, 1);
+    if (p->flags & PROCESS_NO_THP)
+        CALL(leader, SYS_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
+    CALL(leader, SYS_prctl, PR_SET_DUMPABLE, !(p->flags & PROCESS_NO_DUMP));
+    return signals_put(r->image, row, b->threads, b->count, b->room, f);
+}
+
+/* The last call unmaps the instruction that makes it: the thread is stopped before it would run another. */
+static int wake(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    long done = CALL(&b->threads[0], SYS_munmap, b->room - PAGE, PAGE + ROOM + STASH);
+    if (bad(done))
+        return failed(f, "munmap", "room in a new process", done);
+    for (size_t i = 0; i < b->count; i++) {
+        const struct thread *t = thread_row(r->image, row, b->threads[i].tid);
+        struct user_regs_struct regs;
+        if (t->registers.size != sizeof regs) {
+            errno = EBADMSG;
+            return fail(f, "read", "registers");
+        }
+        memcpy(&regs, image_bytes(r->image, t->registers), sizeof regs);
+        if (held_become(&b->threads[i], &regs, image_bytes(r->image, t->xstate), t->xstate.size, t->mask) < 0)
+            return fail(f, "ptrace", "registers");
+    }
+    return 0;
+}
+
+int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    struct held *h = &b->threads[0];
+    struct range *own;
+    size_t count = own_areas(h->tid, &own);
+    if (!thread_row(r->image, row, h->tid)) {
+        errno = EBADMSG;
+        return fail(f, "read", "threads");
+    }
+    int done = make_room(r, row, b, own, count, f);
+    if (!done) {
+        forget_rseq(h);
+        CALL(h, SYS_set_robust_list, 0, 24);
+    }
+    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || fill(r, row, b, f) || protect(r, row, b, f) ||
+        place_vdso(r, row, b, own, count, f) || set_layout(r, row, b, f))
+        done = -1;
+    free(own);
+    if (done)
+        return -1;
+    long closed = CALL(h, SYS_close_range, r->base, ~0u, 0);
+    if (bad(closed))
+        return failed(f, "close", "descriptors of the keeper", closed);
+    return make_threads(r, row, b, f) || dress(r, row, b, f) || wake(r, row, b, f) ? -1 : 0;
+}

@@ -1,0 +1,150 @@
+"""Checkpoints of running jobs, as the starter asks for them and is told of them. Where images are kept, and when
+one is made, is for others to say (pool.images, pool.policy.checkpoints).
+
+An image is a directory that the keeper writes: `meta` and `pages` (pool/checkpoint/image.h). It is written
+aside and renamed when it is whole and on disk, so that a directory of its name is always a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pool.starter.messages import Report, Verb
+from pool.starter.spec import KeeperError
+
+if TYPE_CHECKING:
+    from pool.starter.handle import NativeKeeper
+    from pool.starter.native import NativeKeepers
+
+DONE, REFUSED = 1, 2
+STOP, EXAMINE = 1, 2
+#: What follows the name of an image that is not whole yet.
+ASIDE = ".aside"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReport:
+    """How a checkpoint went.
+
+    Attributes:
+        bytes: of memory in the image.
+        seconds: from the request to the image on disk.
+        standstill: seconds for which the job did not run.
+        refused: what cannot be saved, a line each ('descriptor 5 of process 2 is a TCP connection to
+            192.0.2.7:5432'); then there is no image, and the job runs on.
+        processes: how many the image holds.
+    """
+
+    bytes: int
+    seconds: float
+    standstill: float
+    refused: tuple[str, ...] = ()
+    processes: int = 0
+
+
+class CheckpointFailed(KeeperError):
+    """The job could be saved, but was not: no space, its end, the keeper's. The job is as it was."""
+
+
+async def examine(keepers: NativeKeepers, keeper: NativeKeeper) -> tuple[str, ...]:
+    """What of a running job could not be saved, a line each. The job is not stopped for it.
+
+    Raises:
+        CheckpointFailed: it could not be looked at.
+    """
+    return _report_of(keeper, await _ask(keepers, keeper, EXAMINE, ())).refused
+
+
+async def checkpoint(
+    keepers: NativeKeepers, keeper: NativeKeeper, directory: Path, *, stop: bool
+) -> CheckpointReport:
+    """Write an image of a job to `directory`, which must not exist. With `stop` it ends with it: nothing of the job
+    happens after the image.
+
+    Raises:
+        CheckpointFailed: there is no image.
+    """
+    aside = directory.with_name(directory.name + ASIDE)
+    if directory.exists():
+        raise CheckpointFailed(
+            f"cannot checkpoint {keeper.id}: {directory} exists", hint="name another directory"
+        )
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(mode=0o700)
+        with _opened(aside) as fd:
+            report = _report_of(keeper, await _ask(keepers, keeper, STOP if stop else 0, (fd,)))
+        if not report.refused:
+            os.rename(aside, directory)
+            with _opened(directory.parent) as fd:
+                os.fsync(fd)
+        return report
+    except OSError as error:
+        raise CheckpointFailed(
+            f"cannot checkpoint {keeper.id}: {directory}: {os.strerror(error.errno or 0).lower()}", retry=True
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+async def _ask(keepers: NativeKeepers, keeper: NativeKeeper, how: int, fds: tuple[int, ...]) -> Report:
+    """The keeper's answer; its job's end may come first, but then the answer has come before it or never will."""
+    if not keepers.abilities.checkpoint:
+        raise CheckpointFailed(f"cannot checkpoint {keeper.id}: this machine does not allow it")
+    answer = keepers.ask_checkpoint(keeper, how, fds)
+    try:
+        await asyncio.wait((answer, keeper.ended), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise CheckpointFailed(f"cannot checkpoint {keeper.id}: the job has ended")
+        return answer.result()
+    finally:
+        answer.cancel()
+
+
+def _report_of(keeper: NativeKeeper, report: Report) -> CheckpointReport:
+    if report.code not in (DONE, REFUSED):
+        thing = f"{report.call} {report.text}".strip()
+        reason = os.strerror(report.err).lower()
+        raise CheckpointFailed(f"cannot checkpoint {keeper.id}: {thing}: {reason}", retry=True)
+    return CheckpointReport(
+        bytes=report.system_us,
+        seconds=report.wall_us / 1e6,
+        standstill=report.user_us / 1e6,
+        refused=tuple(report.text.splitlines()) if report.code == REFUSED else (),
+        processes=report.processes,
+    )
+
+
+class Image:
+    """An image on its way to the keeper that is to put it back.
+
+    Raises:
+        OSError: it is not there.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def hand(self, keepers: NativeKeepers, keeper: NativeKeeper) -> None:
+        """Send it after the start, which may have to be done again."""
+        keepers.tell(keeper, Verb.IMAGE, fds=(self._fd,))
+
+    def close(self) -> None:
+        """The job runs, or never will."""
+        os.close(self._fd)
