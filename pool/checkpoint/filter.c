@@ -212,6 +212,14 @@ static void scope(void)
     close(fd);
 }
 
+/* The same for a job that is put back from a checkpoint, whose threads put it on themselves; NULL when it has none. */
+const void *filter_code(const struct job *job, size_t *instructions)
+{
+    const struct program *p = job->start->flags & FLAG_NESTED ? &nested : &plain;
+    *instructions = p->length;
+    return job->start->flags & FLAG_FILTER && settings.able & ABLE_FILTER ? p->code : NULL;
+}
+
 int filter_install(const struct job *job, struct failure *f)
 {
     if (!(job->start->flags & FLAG_FILTER) || !(settings.able & ABLE_FILTER))

@@ -78,6 +78,7 @@ pid_t job_start(const struct job *job, int group, int *pipe_end, struct failure 
 /* filter.c */
 void filter_build(void); /* in the nursery, when it is known what is able */
 int filter_try(void);
+const void *filter_code(const struct job *job, size_t *instructions);
 int filter_install(const struct job *job, struct failure *f); /* in the job, last of all before its program */
 
 /* tree.c */

@@ -62,9 +62,7 @@ async def examine(keepers: NativeKeepers, keeper: NativeKeeper) -> tuple[str, ..
     return _report_of(keeper, await _ask(keepers, keeper, EXAMINE, ())).refused
 
 
-async def checkpoint(
-    keepers: NativeKeepers, keeper: NativeKeeper, directory: Path, *, stop: bool
-) -> CheckpointReport:
+async def checkpoint(keepers: NativeKeepers, keeper: NativeKeeper, directory: Path, *, stop: bool) -> CheckpointReport:
     """Write an image of a job to `directory`, which must not exist. With `stop` it ends with it: nothing of the job
     happens after the image.
 
@@ -73,9 +71,7 @@ async def checkpoint(
     """
     aside = directory.with_name(directory.name + ASIDE)
     if directory.exists():
-        raise CheckpointFailed(
-            f"cannot checkpoint {keeper.id}: {directory} exists", hint="name another directory"
-        )
+        raise CheckpointFailed(f"cannot checkpoint {keeper.id}: {directory} exists", hint="name another directory")
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(mode=0o700)

@@ -146,8 +146,8 @@ class NativeKeepers:
     async def start(self, spec: KeeperSpec, *, image: Path | None = None) -> NativeKeeper:
         """Start a job; returns when its program runs. When this is cancelled the job is killed and forgotten.
 
-        With `image`, the directory of a checkpoint, it goes on from there: of `spec` then only identity, limits, scratch
-        directory and isolation count.
+        With `image`, the directory of a checkpoint, it goes on from there: of `spec` then only identity, scratch
+        directory, limits and isolation count.
 
         Raises:
             StartFailed: it does not run, and nothing of it is left.

@@ -1,0 +1,48 @@
+"""One compiled keeper for all tests of checkpoints, and the jobs' programs, compiled when first asked for."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from pool.checkpoint.build import compiler
+from pool.starter.keeper import NativeKeepers
+from tests.starter.support import native, opened
+
+SOURCES = Path(__file__).parent / "programs"
+Compile = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def keeper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return native(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture
+async def keepers(tmp_path: Path, keeper_program: Path) -> AsyncIterator[NativeKeepers]:
+    async with opened(tmp_path, keeper_program) as keepers:
+        yield keepers
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    path = tmp_path / "scratch"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def compiled(scratch: Path) -> Compile:
+    """Compiles a program of tests/checkpoint/programs into the job's scratch directory; gives its path."""
+
+    def compile(name: str, *flags: str) -> str:
+        program = scratch / name
+        source = SOURCES / f"{name}.c"
+        command = [*compiler().split(), "-O1", "-o", program, source, *(flags or ("-pthread",))]
+        subprocess.run(command, check=True)
+        return str(program)
+
+    return compile
