@@ -70,8 +70,7 @@ async def checkpoint(keepers: NativeKeepers, keeper: NativeKeeper, directory: Pa
         CheckpointFailed: there is no image.
     """
     aside = directory.with_name(directory.name + ASIDE)
-    if directory.exists():
-        raise CheckpointFailed(f"cannot checkpoint {keeper.id}: {directory} exists", hint="name another directory")
+    _must_be_new(keeper, directory)
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(mode=0o700)
@@ -88,6 +87,11 @@ async def checkpoint(keepers: NativeKeepers, keeper: NativeKeeper, directory: Pa
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _must_be_new(keeper: NativeKeeper, directory: Path) -> None:
+    if directory.exists():
+        raise CheckpointFailed(f"cannot checkpoint {keeper.id}: {directory} exists", hint="name another directory")
 
 
 @contextlib.contextmanager
