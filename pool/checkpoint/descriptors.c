@@ -372,16 +372,34 @@ static int memory_contents(struct dump *d, uint32_t row)
     return done;
 }
 
-/* Once for each pipe and each memory file: further open files of the same inode name the first as their peer. */
+/* Further open files of the same inode name the first as their peer: one with a descriptor, which knows its size, before
+ * what is only mapped. */
+void files_peers(struct dump *d)
+{
+    struct file *files = d->image.files.rows;
+    struct sample *samples = d->samples.rows;
+    for (uint32_t i = 0; i < d->image.files.count; i++) {
+        struct file *f = &files[i];
+        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY)
+            continue;
+        uint32_t first = i;
+        for (uint32_t j = 0; j < d->image.files.count; j++) {
+            bool same = files[j].kind == f->kind && files[j].device == f->device && files[j].inode == f->inode;
+            bool better = (samples[j].fd >= 0) != (samples[first].fd >= 0) ? samples[j].fd >= 0 : j < first;
+            if (same && better)
+                first = j;
+        }
+        f->peer = first == i ? NOBODY : first;
+    }
+}
+
+/* Once for each pipe and each memory file. */
 int files_contents(struct dump *d)
 {
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         struct file *files = d->image.files.rows, *f = &files[i];
         if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY)
             continue;
-        for (uint32_t j = 0; j < i && f->peer == NOBODY; j++)
-            if (files[j].kind == f->kind && files[j].device == f->device && files[j].inode == f->inode)
-                f->peer = files[j].peer == NOBODY ? j : files[j].peer;
         if (f->peer != NOBODY || ((struct sample *)d->samples.rows)[i].fd < 0)
             continue;
         if (f->kind == FILE_PIPE ? pipe_contents(d, i) : memory_contents(d, i))

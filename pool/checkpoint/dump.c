@@ -71,6 +71,7 @@ static int describe_all(struct dump *d)
 
 static int take_shared(struct dump *d)
 {
+    files_peers(d);
     for (size_t i = 0; i < d->count; i++)
         if (d->subjects[i].room && memory_shared(d, &d->subjects[i]))
             return -1;

@@ -65,6 +65,7 @@ int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const 
 /* descriptors.c */
 int descriptors_save(struct dump *d, struct subject *s);
 uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode);
+void files_peers(struct dump *d);
 int files_contents(struct dump *d); /* of pipes, memory files and deleted ones */
 uint64_t file_sum(int fd);
 int files_open(struct image *image, const struct job *job, int base, int *opened, struct failure *f);

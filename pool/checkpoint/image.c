@@ -199,7 +199,8 @@ static const char *check_memory(const struct image *image, uint64_t pages)
 static const char *check_rest(const struct image *image)
 {
     for EACH(image, files, file, f)
-        if (f->kind >= FILE_KINDS || !row_or_none(&image->files, f->peer) || !text_fits(image, f->path) ||
+        if (f->kind >= FILE_KINDS || !row_or_none(&image->files, f->peer) ||
+            (f->peer != NOBODY && ((struct file *)image->files.rows)[f->peer].peer != NOBODY) || !text_fits(image, f->path) ||
             !span_fits(image, f->contents))
             return "an open file";
     for EACH(image, descriptors, descriptor, d)

@@ -356,8 +356,7 @@ int memory_shared(struct dump *d, struct subject *s)
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.owner != s->row || a.kind != AREA_SHARED)
             continue;
-        struct sample sample = ((struct sample *)d->samples.rows)[a.file];
-        if (sample.fd >= 0 || taken(d, a.file, a.offset))
+        if (((struct file *)d->image.files.rows)[a.file].peer != NOBODY || taken(d, a.file, a.offset))
             continue; /* by its descriptor it is taken whole */
         for (uint64_t at = a.start; at < a.end && !done;) {
             size_t got = take(&source, at, a.end - at < CHUNK ? a.end - at : CHUNK);

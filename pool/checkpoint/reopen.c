@@ -124,7 +124,8 @@ static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, st
 static int memory(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY) {
-        int fd = open_again(r->opened[row->peer], (int)(row->flags & (O_ACCMODE | O_NONBLOCK | O_APPEND)));
+        /* What is only mapped has no flags: as much as the mapping may need. */
+        int fd = open_again(r->opened[row->peer], row->mode ? (int)(row->flags & (O_ACCMODE | O_NONBLOCK | O_APPEND)) : O_RDWR);
         return fd < 0 || lseek(fd, row->position, SEEK_SET) < 0 ? fail(f, "reopen", "a memory file") : fd;
     }
     char name[200];
@@ -216,11 +217,14 @@ int lift(int fd, int base)
     return high;
 }
 
-int files_reopen(struct restoring *r, struct failure *f)
+/* First what others are opened from. */
+static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
 {
     const uint32_t settable = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_ASYNC;
     for (uint32_t i = 0; i < r->image->files.count; i++) {
         const struct file *row = (struct file *)r->image->files.rows + i;
+        if ((row->peer != NOBODY) != peers)
+            continue;
         f->call[0] = 0;
         int fd = lift(one(r, i, f), r->base);
         if (r->spare[i] >= 0)
@@ -231,6 +235,13 @@ int files_reopen(struct restoring *r, struct failure *f)
         if (row->kind != FILE_MAPPED && !(row->flags & O_PATH))
             fcntl(fd, F_SETFL, row->flags & settable);
     }
+    return 0;
+}
+
+int files_reopen(struct restoring *r, struct failure *f)
+{
+    if (reopen_rows(r, false, f) || reopen_rows(r, true, f))
+        return -1;
     for (uint32_t i = 0; i < r->image->files.count; i++)
         if (r->spare[i] >= 0)
             close(r->spare[i]);
