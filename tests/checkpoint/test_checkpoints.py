@@ -223,7 +223,7 @@ async def test_what_cannot_be_asked(
 async def test_all_that_a_process_can_hold(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
 ) -> None:
-    """Pipes, counters, timers, signals, memory of several kinds, children: programs/kinds.c looks at each afterwards."""
+    """Pipes, counters, timers, signals, kinds of memory, children: programs/kinds.c looks at each afterwards."""
     program = compiled("kinds")
     wanted = spec(scratch, program)
     keeper = await soon(keepers.start(wanted))
