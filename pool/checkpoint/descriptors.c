@@ -256,7 +256,7 @@ static int save_one(struct dump *d, struct subject *s, int number)
     uint32_t flags = (uint32_t)info(text, "flags:", 8), row = NOBODY;
     for EACH(&d->image, files, file, f) {
         uint32_t at = (uint32_t)(f - (struct file *)d->image.files.rows);
-        if (f->kind != FILE_MAPPED && f->device == st.st_dev && f->inode == st.st_ino && shares(d, at, s->pid, number))
+        if (f->kind != FILE_MAPPED && f->kind != FILE_TREE && f->device == st.st_dev && f->inode == st.st_ino && shares(d, at, s->pid, number))
             row = at;
     }
     if (row == NOBODY) {

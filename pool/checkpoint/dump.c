@@ -51,7 +51,7 @@ static void machine(struct dump *d)
     uname(&name);
     copy_text(m->kernel, sizeof m->kernel, name.release);
     features(m->features);
-    m->scratch = image_text(&d->image, d->scratch);
+    m->scratch = image_text(&d->image, d->job->scratch);
 }
 
 /* Of every process all that must be known before the job may go on. */
@@ -75,7 +75,7 @@ static int take_shared(struct dump *d)
     for (size_t i = 0; i < d->count; i++)
         if (d->subjects[i].room && memory_shared(d, &d->subjects[i]))
             return -1;
-    return files_contents(d);
+    return files_contents(d) || tmp_save(d) ? -1 : 0;
 }
 
 /* False when there is no memory for it: the job then waits until its own memory is written. */
@@ -173,12 +173,12 @@ static void examine_all(struct dump *d, struct outcome *o)
     o->done = d->reason_count ? 2 : 1;
 }
 
-void dump_job(int directory, bool stop, bool examine, pid_t first, const char *scratch, struct outcome *o)
+void dump_job(int directory, bool stop, bool examine, pid_t first, const struct job *job, struct outcome *o)
 {
     static struct dump d;
     image_init(&d.image);
     d.samples.size = sizeof(struct sample);
-    d.scratch = scratch;
+    d.job = job;
     d.first = first;
     if (examine)
         examine_all(&d, o);

@@ -32,7 +32,7 @@ struct dump {
     int pages;            /* descriptor */
     uint64_t pages_size;
     pid_t first;          /* process of the job */
-    const char *scratch;
+    const struct job *job;
     struct failure failure;
 };
 
@@ -70,6 +70,9 @@ int files_contents(struct dump *d); /* of pipes, memory files and deleted ones *
 uint64_t file_sum(int fd);
 int files_open(struct image *image, const struct job *job, int base, int *opened, struct failure *f);
 
+/* tmp.c */
+int tmp_save(struct dump *d);
+
 /* signals.c */
 int signals_save(struct dump *d, struct subject *s);
 int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
@@ -83,7 +86,7 @@ struct outcome { /* shared with the keeper */
     struct failure failure;
     char reasons[TEXT];
 };
-void dump_job(int directory, bool stop, bool examine, pid_t first, const char *scratch, struct outcome *o);
+void dump_job(int directory, bool stop, bool examine, pid_t first, const struct job *job, struct outcome *o);
 
 /* checkpoint.c */
 bool checkpoint_running(void);

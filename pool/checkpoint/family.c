@@ -20,6 +20,10 @@
 
 #include "engine.h"
 
+#define STOP_US 50000    /* for a thread to stop once it is asked to */
+#define PASS_US 100000   /* for a vfork to pass */
+#define STUCK_US 5000000 /* of trying */
+
 bool proc_text(pid_t pid, const char *name, char *text, size_t size)
 {
     char path[96];
@@ -128,42 +132,91 @@ static int hold_threads(struct subject *s)
     return fresh;
 }
 
-static void await_threads(struct subject *s, size_t from)
+/* Those that have stopped are taken off `waiting`, those that are gone off the job. True when all have within the time. */
+static bool await_stops(struct dump *d, uint64_t until)
 {
-    for (size_t i = from; i < s->count;)
-        if (held_await(&s->threads[i]) == 0)
-            i++;
-        else
-            s->threads[i] = s->threads[--s->count];
+    for (uint64_t pause = 20;;) {
+        size_t waiting = 0;
+        for (size_t i = 0; i < d->count; i++)
+            for (size_t j = 0; j < d->subjects[i].count;) {
+                struct subject *s = &d->subjects[i];
+                int state = s->threads[j].still ? 1 : held_poll(&s->threads[j]);
+                if (state < 0) {
+                    s->threads[j] = s->threads[--s->count];
+                    continue;
+                }
+                s->threads[j].still = state > 0;
+                waiting += state == 0;
+                j++;
+            }
+        if (!waiting || boot_us() > until)
+            return !waiting;
+        usleep((useconds_t)pause);
+        pause = pause < 500 ? pause * 2 : pause;
+    }
 }
 
-/* Until a round finds nobody new: whoever is not held yet may start another. All are asked before any is waited for. */
-int family_stop(struct dump *d)
+/* The parent of a vfork cannot be stopped before its child has its own program, and the child not get there while it is
+ * held. All that is held goes on; who was asked to stop does so in its time and is let go as well. */
+static void let_pass(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        for (size_t j = 0; j < s->count;)
+            if (s->threads[j].still) {
+                held_release(&s->threads[j]);
+                s->threads[j] = s->threads[--s->count];
+            } else {
+                j++;
+            }
+    }
+    await_stops(d, boot_us() + PASS_US);
+    for (size_t i = 0; i < d->count; i++) {
+        for (size_t j = 0; j < d->subjects[i].count; j++)
+            held_release(&d->subjects[i].threads[j]);
+        free(d->subjects[i].threads);
+    }
+    d->count = 0;
+}
+
+/* Until a round finds nobody new: whoever is not held yet may start another. All are asked before any is waited for. 0, 1
+ * when somebody does not stop. */
+static int stop_all(struct dump *d)
 {
     pid_t own = getpid();
     for (int round = 0; round < 1000; round++) {
         pid_t *pids;
-        int fresh = 0;
         size_t count = numbers_in("/proc", &pids), known = d->count;
         for (size_t i = 0; i < count; i++)
             if (pids[i] != 1 && pids[i] != own)
                 subject_of(d, pids[i]);
         free(pids);
-        fresh = (int)(d->count - known);
-        size_t before[d->count + 1];
+        bool fresh = d->count > known;
         for (size_t i = 0; i < d->count; i++) {
             struct stat_line line;
-            before[i] = d->subjects[i].count;
+            size_t before = d->subjects[i].count;
             if (stat_read(d->subjects[i].pid, &line) && line.state != 'Z')
-                fresh += hold_threads(&d->subjects[i]) > 0 && d->subjects[i].count > before[i];
+                fresh |= hold_threads(&d->subjects[i]) > 0 && d->subjects[i].count > before;
         }
-        for (size_t i = 0; i < d->count; i++)
-            await_threads(&d->subjects[i], before[i]);
+        if (!await_stops(d, boot_us() + STOP_US))
+            return 1;
         if (!fresh)
             return 0;
     }
-    errno = EAGAIN;
-    return fail(&d->failure, "hold", "the job starts processes faster than they can be held");
+    return 1;
+}
+
+int family_stop(struct dump *d)
+{
+    for (uint64_t end = boot_us() + STUCK_US; stop_all(d);) {
+        let_pass(d);
+        if (boot_us() > end) {
+            errno = EAGAIN;
+            return fail(&d->failure, "hold", "a process of the job that does not stop");
+        }
+        usleep(1000);
+    }
+    return 0;
 }
 
 int family_list(struct dump *d)

@@ -80,6 +80,7 @@ enum kind {
     FILE_PAIR,    /* number: which pair */
     FILE_SIGNAL,  /* number: the mask */
     FILE_MAPPED,  /* only mapped */
+    FILE_TREE,    /* in the job's own /tmp: nobody has it open by this row; contents in extents, or of a link */
     FILE_KINDS
 };
 struct file { /* an open file, shared by every descriptor that names it */

@@ -58,20 +58,34 @@ static int wait_one(struct held *h, int *status)
 
 /* The stop that was asked for may come second: a signal on its way stops the thread first. It is let through (a handler's
  * frame is made, no instruction of it runs) and the stop that was asked for follows at once. */
-int held_await(struct held *h)
+int held_poll(struct held *h)
 {
     int status;
     for (;;) {
-        if (wait_one(h, &status) < 0)
+        pid_t pid = waitpid(h->tid, &status, __WALL | WNOHANG);
+        if (pid == 0 || (pid < 0 && errno == EINTR))
+            return 0;
+        if (pid < 0 || !WIFSTOPPED(status)) {
+            h->lost = true;
+            errno = ESRCH;
             return -1;
+        }
         if (status >> 16 == PTRACE_EVENT_STOP) {
             h->stopped = WSTOPSIG(status) != SIGTRAP;
-            return 0;
+            return 1;
         }
         int signal = status >> 16 ? 0 : WSTOPSIG(status);
         if (trace(PTRACE_CONT, h->tid, NULL, (uintptr_t)signal) < 0)
             return -1;
     }
+}
+
+int held_await(struct held *h)
+{
+    int done;
+    while ((done = held_poll(h)) == 0)
+        usleep(20);
+    return done < 0 ? -1 : 0;
 }
 
 /* All signals are blocked before the first call: one that came in between would find registers that are not the thread's

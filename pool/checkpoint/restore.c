@@ -177,7 +177,7 @@ static int restore(struct restoring *r, struct failure *f)
 {
     if (prepare(r, f) || space_as_job(r->job, true, f))
         return -1;
-    int opened = files_reopen(r, f);
+    int opened = tmp_put(r, f) || files_reopen(r, f) ? -1 : 0;
     struct failure back;
     if (space_as_job(r->job, false, opened ? &back : f) || opened)
         return -1;

@@ -27,6 +27,9 @@ void moved_path(const struct image *image, const struct job *job, const char *pa
 int lift(int fd, int base);
 int files_reopen(struct restoring *r, struct failure *f);
 
+/* tmp.c */
+int tmp_put(struct restoring *r, struct failure *f);
+
 /* revive.c: the tree of processes, still of the keeper's code */
 pid_t fork_as(pid_t pid, int group, uint64_t flags);
 int revive_all(struct restoring *r, struct failure *f);

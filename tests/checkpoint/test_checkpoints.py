@@ -242,3 +242,28 @@ async def test_all_that_a_process_can_hold(
     assert (scratch / "out").read_text() == undisturbed(here, program)
     for name in ("log", "data"):
         assert (scratch / name).read_text() == (here / name).read_text()
+
+
+PIPELINE = """
+echo ready
+seq 1 60000 | sort -rn | awk '{ s += $1; print s }' | tail -1
+while [ ! -e go ]; do sleep 0.01; done
+seq 1 60000 | sort -rn | gzip -c | gzip -dc | sort -n | tail -1
+echo kept > /tmp/kept; cat /tmp/kept
+"""
+
+
+async def test_a_pipeline_and_a_tmp_of_its_own(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    """Shells start programs by vfork, sort keeps files in /tmp, and all of it waits for pipes."""
+    wanted = shell(scratch, PIPELINE)
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) >= 1)
+    for generation in range(6):
+        await saved(keepers, keeper, tmp_path / f"image{generation}", stop=generation % 2 == 1)
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{generation}"), 20)
+        await asyncio.sleep(0.03 * generation)  # another moment of it each time
+    (scratch / "go").touch()
+    end = await soon(keeper.ended, 20)
+    await keeper.forget()
+    assert (end.code, (scratch / "err").read_text()) == (0, "")
+    assert (scratch / "out").read_text() == "ready\n1800030000\n60000\nkept\n"

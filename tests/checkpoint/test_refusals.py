@@ -1,0 +1,115 @@
+"""What cannot be saved is named before anything is lost, and what breaks in the middle leaves the image before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pool.starter.checkpointing import CheckpointFailed
+from pool.starter.keeper import NativeKeepers
+from tests.checkpoint.conftest import Compile
+from tests.checkpoint.test_checkpoints import lines, saved
+from tests.starter.support import family, hard_kill, soon, spec, until
+
+OPENS = """
+import fcntl, os, socket, sys, time
+sys.stdout.reconfigure(line_buffering=True)
+what = sys.argv[1]
+if what == "connection":
+    held = socket.create_connection(("127.0.0.1", int(sys.argv[2])))
+elif what == "listener":
+    held = socket.create_server(("127.0.0.1", int(sys.argv[2])))
+elif what == "unix":
+    held = socket.socketpair()
+elif what == "lock":
+    held = open("locked", "w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+elif what == "system v":
+    import ctypes
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    held = libc.shmat(libc.shmget(0, 4096, 0o1600), None, 0)
+elif what == "directory":
+    os.mkdir("gone")
+    os.chdir("gone")
+    os.rmdir("../gone")
+print("ready")
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("connection", "descriptor 3 of process 2 is a TCP connection to 127.0.0.1:{port}"),
+        ("listener", "descriptor 3 of process 2 is a TCP socket listening on port {free}"),
+        ("unix", "descriptor 3 of process 2 is a unix socket"),
+        ("lock", "descriptor 3 of process 2 holds a lock on its file"),
+        ("system v", "process 2 uses System V shared memory"),
+        ("directory", "the directory that process 2 is in was removed"),
+    ],
+)
+async def test_it_is_named(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, what: str, line: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
+        port, free = server.getsockname()[1], other.getsockname()[1]
+        other.close()
+        wanted = port if what == "connection" else free
+        keeper = await soon(
+            keepers.start(spec(scratch, "/usr/bin/env", "python3", "-c", OPENS, what, str(wanted)))
+        )
+        await until(lambda: lines(scratch) == 1)
+        expected = line.format(port=port, free=free)
+        if what != "directory":  # which takes the process itself to be asked
+            assert any(expected in reason for reason in await soon(keeper.examine()))
+        report = await soon(keeper.checkpoint(tmp_path / "image", stop=True))
+        assert any(expected in reason for reason in report.refused), report.refused
+        assert os.listdir(tmp_path / "scratch")
+        assert not (tmp_path / "image").exists()
+        assert not [name for name in os.listdir(tmp_path) if name.startswith("image")]
+        assert not keeper.ended.done()  # it runs on
+        await keeper.kill()
+        await soon(keeper.ended)
+        await keeper.forget()
+
+
+@pytest.mark.parametrize("victim", ["dumper", "keeper", "job"])
+async def test_a_death_in_the_middle_leaves_the_image_before(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile, victim: str
+) -> None:
+    wanted = spec(scratch, compiled("steps", "-static"), "1000000")
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) > 1)
+    before = await soon(keeper.checkpoint(tmp_path / "before"), 20)
+    assert before.refused == ()
+    known = {process.pid for process in family(keeper.pid)}
+    task = asyncio.ensure_future(keeper.checkpoint(tmp_path / "image"))
+    await until(lambda: task.done() or {process.pid for process in family(keeper.pid)} != known)
+    new = [process for process in psutil.Process(keeper.pid).children() if process.pid not in known]
+    if victim == "dumper" and new:
+        hard_kill(new[0].pid)
+    elif victim == "keeper":
+        hard_kill(keeper.pid)
+    elif victim == "job":
+        await keeper.kill()
+    try:
+        await soon(task, 20)
+        assert sorted(os.listdir(tmp_path / "image")) == ["meta", "pages"]
+    except CheckpointFailed:
+        assert not (tmp_path / "image").exists()
+    if victim != "dumper":
+        await soon(keeper.ended)
+    elif not keeper.ended.done():
+        await keeper.kill()
+        await soon(keeper.ended)
+    await keeper.forget()
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "before"), 20)
+    at = lines(scratch)
+    await until(lambda: lines(scratch) > at)
+    await saved(keepers, keeper, tmp_path / "after", stop=True)
