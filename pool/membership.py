@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +115,7 @@ class Membership:
         from pool.wire.credentials import Credentials
 
         self._authority = Authority.open(self._trust, self._name, self._outside)
+        self._signer()
         return Credentials.create(self._trust, self._authority, self._name, self._roles)
 
     def gate(self) -> Gate | None:
@@ -121,7 +124,10 @@ class Membership:
 
         if self._authority is None and Authority.exists(self._trust):
             self._authority = Authority.open(self._trust, self._name, self._outside)
-        return Gate(self._authority, self.tokens()) if self._authority is not None else None
+        if self._authority is None:
+            return None
+        self._authority.life = timedelta(seconds=self._settings.number("CERTIFICATE_LIFE"))
+        return Gate(self._authority, self.tokens())
 
     def tokens(self) -> TokenStore:
         """The tokens this node has made."""
@@ -130,6 +136,73 @@ class Membership:
 
             self._tokens = TokenStore(self._trust / TOKENS, self._outside)
         return self._tokens
+
+    # -- belonging ---------------------------------------------------------------------------------------
+
+    def revoke(self, name: str) -> None:
+        """Put a node out of the pool; its name is free for whoever joins next.
+
+        Raises:
+            NotInAPool: this node does not have the pool's authority, or the pool has no such node.
+        """
+        authority, credentials = self._signer(), self.credentials
+        assert credentials is not None
+        assert credentials.revocations is not None
+        if name == self._name:
+            raise NotInAPool("a node cannot put itself out of its pool", hint="stop it instead")
+        known = authority.nodes()
+        if name not in known:
+            hint = f"there are {', '.join(sorted(set(known) - {self._name})[:20]) or 'no others'}"
+            raise NotInAPool(f"the pool has no node {name}", hint=hint)
+        credentials.revocations.replace({name: self._outside.wall()})
+        authority.forget(name)
+
+    def revoked(self) -> dict[str, float]:
+        """When which nodes were put out of the pool."""
+        found = self.credentials.revocations if self.credentials is not None else None
+        return dict(found.since) if found is not None else {}
+
+    def put_out(self, since: dict[str, float]) -> set[str]:
+        """Take over the authority's list; the names that are new on it."""
+        found = self.credentials.revocations if self.credentials is not None else None
+        return found.replace(since) if found is not None else set()
+
+    def sign_anew(self, request: str, name: str, roles: Iterable[str]) -> str:
+        """A new certificate for a node's own key. Raises NotInAPool, NameTaken, BadRequest."""
+        return self._signer().issue_node(request, name, roles)
+
+    def sign_own(self, request: str) -> str:
+        """A new certificate for the node that has the authority."""
+        return self._signer().issue_node(request, self._name, self._roles, replace=True)
+
+    def request(self) -> str:
+        """What is sent to have this node's certificate renewed."""
+        from pool.wire.certificates import new_request
+        from pool.wire.credentials import pending_key
+
+        return new_request(pending_key(self._trust), self._name)
+
+    def renewed(self, certificate: str) -> None:
+        """Use a new certificate from now on."""
+        assert self.credentials is not None
+        self.credentials.renewed(certificate)
+
+    def time_to_renewal(self) -> float:
+        """Seconds until a third of the certificate's life is left; not positive when that is over."""
+        from pool.wire.certificates import life_of
+
+        issued, ends = life_of((self._trust / "node.crt").read_text())
+        return ends - (ends - issued) / 3 - self._outside.wall()
+
+    def _signer(self) -> Authority:
+        if self._authority is None:
+            self.gate()
+        if self._authority is None:
+            raise NotInAPool(
+                "only the node with the pool's authority can do that", hint="ask the node with the collector"
+            )
+        self._authority.life = timedelta(seconds=self._settings.number("CERTIFICATE_LIFE"))
+        return self._authority
 
     def user_of(self, proof: str) -> Identity:
         """The user whom a token stands for."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from pool import __version__
+from pool.belonging import Belonging
 from pool.config import Change, Settings, secrets
 from pool.config.places import state_directory
 from pool.errors import PoolError
@@ -136,6 +137,8 @@ class Node:
             await self._listen()
         self.links.own(frozenset({self._unix, self.address}))
         self.given = self._surroundings()
+        if self.membership.listens:
+            self._belong()
         for name in self.roles:
             self._ready[name] = asyncio.Event()
             self._tasks.append(asyncio.create_task(self._keep(name, self.given), name=f"role {name}"))
@@ -144,6 +147,17 @@ class Node:
             if name in self.given_up:
                 raise CannotRun(f"the {name} cannot start: {self.given_up[name]}")
         self.log.info("ready", extra={"node": self.name, "roles": ",".join(self.roles), "address": self.address})
+
+    def _belong(self) -> None:
+        """Learn who is put out of the pool, and keep this node's certificate good."""
+        belonging = Belonging(self.membership, self._network, self._told_of_trust)
+        self.dispatcher.add("node", belonging)
+        self._tasks.append(asyncio.create_task(belonging.stay(self.links), name="certificate"))
+        if self.membership.collector:
+            self._tasks.append(asyncio.create_task(belonging.follow(self.links), name="revocations"))
+
+    def _told_of_trust(self, what: str, which: str) -> None:
+        self.log.info(what, extra={"which": which})
 
     async def _listen(self) -> None:
         """Be reached by other nodes: on LISTEN, or on any port where that is not asked for and taken.
@@ -183,6 +197,7 @@ class Node:
         await self.membership.found_pool()
         self._network.prove_with(self.membership.credentials)
         await self._listen()
+        self._belong()
         self.links.own(frozenset({self._unix, self.address}))
         self.given.address = self.address
         for role in self.running.values():

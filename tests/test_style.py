@@ -43,6 +43,7 @@ FLOORS = {
     "roles": 3,
     "log": 4,
     "mail": 4,
+    "belonging": 4.2,
     "membership": 4,
     "node": 4.5,
     "client": 5,

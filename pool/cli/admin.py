@@ -160,6 +160,27 @@ def reload(as_json: Json = False, address: Address = None) -> int:
     return 0
 
 
+def revoke(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node's name, as `poolnode status` shows it.")],
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Put a node out of the pool: every other node refuses it from now on. It may join again with a new token.
+
+    Ask the node that has the collector. The jobs on the revoked node end with their leases and run again elsewhere.
+
+    \b
+    Examples:
+      poolnode revoke donder
+    """
+    done = ask(address, lambda pool: pool.call("node.revoke", {"node": node}))
+    if as_json:
+        say_json([{"node": done["node"], "revoked": True}])
+    else:
+        say([f"{done['node']} has been put out of the pool"])
+    return 0
+
+
 def stop(as_json: Json = False, address: Address = None) -> int:
     """End the node. Its running jobs run on, and are taken up again when it is back within their leases.
 

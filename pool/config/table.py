@@ -106,6 +106,12 @@ _NODE = (
     _text("ADMIN", "", "mail address of the administrator"),
     _text("MAIL", "", "sendmail program; empty looks in the usual places, none sends no mail"),
     _choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error"), "what the log tells", live=False),
+    _duration(
+        "CERTIFICATE_LIFE",
+        "7300 d",
+        "how long certificates are good that this node signs for its pool; they are renewed before",
+        live=False,
+    ),
     _count(
         "RESTARTS_PER_HOUR",
         "10",

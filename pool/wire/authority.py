@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +36,7 @@ class Authority:
     Attributes:
         certificate: its own, PEM; everybody may have it.
         fingerprint: SHA-256 of that, in hexadecimal; what a token carries.
+        life: of the certificates it signs.
     """
 
     def __init__(self, directory: Path, key: str, certificate: str, outside: Outside) -> None:
@@ -43,6 +45,7 @@ class Authority:
         self._directory = directory
         self._key = key
         self._outside = outside
+        self.life = timedelta(days=certificates.NODE_DAYS)
 
     @classmethod
     def open(cls, directory: Path, pool: str, outside: Outside) -> Self:
@@ -78,7 +81,7 @@ class Authority:
         """
         roles = sorted(set(roles))
         certificate, key = certificates.sign_request(
-            self._key, self.certificate, request, name, roles, self._outside.wall()
+            self._key, self.certificate, request, name, roles, self._outside.wall(), self.life
         )
         nodes = kept_map(self._directory / NODES)
         known = nodes.get(name)

@@ -105,13 +105,19 @@ def new_authority(key: str, pool: str, now: float) -> str:
 
     private = _key(key)
     subject = _subject(f"authority of {pool}")
-    builder = _builder(subject, subject, private.public_key(), private.public_key(), now, AUTHORITY_DAYS)
+    builder = _builder(subject, subject, private.public_key(), private.public_key(), now, timedelta(AUTHORITY_DAYS))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     return _sign(builder.add_extension(_usage(authority=True), critical=True), private)
 
 
 def sign_request(
-    authority_key: str, authority: str, request: str, name: str, roles: Iterable[str], now: float
+    authority_key: str,
+    authority: str,
+    request: str,
+    name: str,
+    roles: Iterable[str],
+    now: float,
+    life: timedelta = timedelta(days=NODE_DAYS),
 ) -> tuple[str, str]:
     """A node's certificate (PEM) for the key of a request, and the fingerprint of that key.
 
@@ -128,7 +134,7 @@ def sign_request(
     issuer = x509.load_pem_x509_certificate(authority.encode())
     public: Any = asked.public_key()
     uri = f"{SCHEME}{quote(name)}?roles={','.join(roles)}"
-    builder = _builder(_subject(name), issuer.subject, public, private.public_key(), now, NODE_DAYS)
+    builder = _builder(_subject(name), issuer.subject, public, private.public_key(), now, life)
     builder = (
         builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(authority=False), critical=True)
@@ -139,6 +145,15 @@ def sign_request(
         .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)]), critical=False)
     )
     return _sign(builder, private), key_fingerprint(request)
+
+
+def life_of(certificate: str) -> tuple[float, float]:
+    """When a certificate (PEM) was issued and when it ends, wall seconds."""
+    from cryptography import x509
+
+    found = x509.load_pem_x509_certificate(certificate.encode())
+    begins = found.not_valid_before.replace(tzinfo=UTC) + CLOCK_SLACK
+    return begins.timestamp(), found.not_valid_after.replace(tzinfo=UTC).timestamp()
 
 
 def key_fingerprint(request: str) -> str:
@@ -188,7 +203,7 @@ def _subject(name: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public: Any, signer: Any, now: float, days: int
+    subject: x509.Name, issuer: x509.Name, public: Any, signer: Any, now: float, life: timedelta
 ) -> x509.CertificateBuilder:
     from cryptography import x509
 
@@ -200,7 +215,7 @@ def _builder(
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(moment - CLOCK_SLACK)
-        .not_valid_after(moment + timedelta(days=days))
+        .not_valid_after(moment + life)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer), critical=False)
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pool.wire import certificates
 from pool.wire.identity import Identity, node_identity
 from pool.wire.keeping import TrustError, keep, keep_map, kept, kept_map
+from pool.wire.revocation import Revocations
 
 if TYPE_CHECKING:
     from pool.wire.authority import Authority
@@ -116,8 +117,34 @@ class Credentials:
 
         Raises:
             NotOfThisPool: nobody of the pool.
+            Revoked: somebody who was put out of it.
         """
+        if self.revocations is not None:
+            self.revocations.check(certificate)
         return node_identity(*certificates.read_identity(certificate))
+
+    @cached_property
+    def revocations(self) -> Revocations | None:
+        """Who has been put out of the pool, as far as a node knows; nothing for a user's tool."""
+        return Revocations(self.directory) if self.directory is not None else None
+
+    def renewed(self, certificate: str) -> None:
+        """Use a new certificate for the same key from the next connection on; on disk when this returns.
+
+        Raises:
+            TrustError: it is not for this node's key, or cannot be kept.
+        """
+        assert self.directory is not None
+        aside = self.directory / f"{CERTIFICATE}.new"
+        keep(aside, certificate)
+        try:
+            for context in (self._client, self._server):
+                context.load_cert_chain(aside, self.directory / KEY)
+            keep(self.directory / CERTIFICATE, certificate)
+        except (OSError, ValueError) as error:
+            raise TrustError(f"the new certificate cannot be used: {error}", hint="join the pool again") from error
+        finally:
+            aside.unlink(missing_ok=True)
 
     @cached_property
     def _client(self) -> ssl.SSLContext:

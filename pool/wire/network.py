@@ -16,7 +16,8 @@ import socket
 import ssl
 import stat
 import struct
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from pool import __version__
@@ -147,6 +148,7 @@ class RealNetwork:
         self._identity = identity
         self._credentials = credentials
         self._users = users
+        self._made: weakref.WeakSet[WireConnection] = weakref.WeakSet()
         self._servers: set[Server] = set()  # a listener that nobody holds would be closed by the collector
         self._hello: dict[str, Any] = {"software": f"poolnode {__version__}"}
         if identity is not None and identity.kind == "node":
@@ -155,6 +157,12 @@ class RealNetwork:
     def prove_with(self, credentials: TlsCredentials | None) -> None:
         """From now on use these credentials: the node has become part of a pool."""
         self._credentials = credentials
+
+    def part_with(self, nodes: Collection[str]) -> None:
+        """End the TLS connections with these nodes; those who still belong to the pool may come again."""
+        for connection in [*self._made, *(one for server in self._servers for one in server.connections)]:
+            if connection.identity.node in nodes and connection.identity.uid is None:
+                connection.drop()
 
     async def connect(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
         scheme, place, port = parse_address(address)
@@ -173,6 +181,7 @@ class RealNetwork:
             hello=hello,
             address=address,
         )
+        self._made.add(connection)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if scheme == "unix":

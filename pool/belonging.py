@@ -1,0 +1,110 @@
+"""Staying in the pool, or being put out of it: revocation, and certificates renewed before they end (DESIGN 4).
+
+The node with the authority keeps the list of revoked nodes and signs anew; every other node holds a stream to it over
+its ordinary connection, learns of each revocation as it happens, and keeps the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from pool.errors import PoolError
+from pool.membership import Membership
+from pool.roles.links import Links
+from pool.wire import Call, RealNetwork, Right, Service, Stream, method, streaming
+from pool.wire.errors import Refused
+
+FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
+#: Seconds between two looks at the age of this node's certificate.
+LOOK = 86400.0
+
+
+class Belonging(Service):
+    """The part of a node that knows who belongs to the pool; its methods stand beside the node's others."""
+
+    def __init__(self, membership: Membership, network: RealNetwork, told: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._membership = membership
+        self._network = network
+        self._told = told
+        self._changed = asyncio.Event()
+
+    @method(Right.ADMINISTER, takes={"node": str})
+    async def revoke(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Put a node out of the pool: {node} -> {node}. On the node that has the pool's authority."""
+        name = params["node"]
+        await asyncio.to_thread(self._membership.revoke, name)
+        self._enforce({name})
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        return {"node": name}
+
+    @streaming(Right.READ)
+    async def trust(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Who has been put out of the pool, now and at each change: {} -> {revoked: {name: time}}..."""
+        while True:
+            changed = self._changed
+            await stream.send({"revoked": self._membership.revoked()})
+            await changed.wait()
+
+    @method(Right.READ, takes={"request": str})
+    async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A new certificate for the caller's own key, name and roles: {request} -> {certificate}"""
+        if call.identity.kind != "node":
+            raise Refused(f"{call.identity} is no node and has no certificate")
+        certificate = await asyncio.to_thread(
+            self._membership.sign_anew, params["request"], call.identity.node, call.identity.roles
+        )
+        return {"certificate": certificate}
+
+    # -- of a node that has joined -----------------------------------------------------------------------
+
+    async def follow(self, links: Links) -> None:
+        """Hold a stream to the authority's node, and take over what it says, until cancelled."""
+        retry = FIRST_RETRY
+        while True:
+            try:
+                link = await links.to(self._membership.collector)
+                async with await link.stream("node.trust") as stream:
+                    async for said in stream:
+                        retry = FIRST_RETRY
+                        fresh = await asyncio.to_thread(self._membership.put_out, dict(said["revoked"]))
+                        self._enforce(fresh)
+            except (PoolError, OSError, TimeoutError, KeyError, TypeError):
+                pass  # it is away, or another version of the program; what is known already holds
+            await asyncio.sleep(retry)
+            retry = min(retry * 2, LONGEST_RETRY)
+
+    async def stay(self, links: Links) -> None:
+        """Have this node's certificate renewed when a third of its life is left, until cancelled."""
+        retry = FIRST_RETRY
+        while True:
+            left = await asyncio.to_thread(self._membership.time_to_renewal)
+            if left > 0:
+                await asyncio.sleep(min(left, LOOK))
+                continue
+            try:
+                await self._renew(links)
+                retry = FIRST_RETRY
+            except (PoolError, OSError, TimeoutError) as error:
+                self._told("this node's certificate was not renewed; it will be tried again", str(error))
+                await asyncio.sleep(retry)
+                retry = min(retry * 2, LONGEST_RETRY)
+
+    async def _renew(self, links: Links) -> None:
+        request = await asyncio.to_thread(self._membership.request)
+        if self._membership.collector:
+            link = await links.to(self._membership.collector)
+            certificate = str((await link.call("node.renew", {"request": request}))["certificate"])
+        else:
+            certificate = await asyncio.to_thread(self._membership.sign_own, request)
+        await asyncio.to_thread(self._membership.renewed, certificate)
+        self._told("this node's certificate was renewed", "")
+
+    def _enforce(self, names: set[str]) -> None:
+        """Nobody who was put out stays connected."""
+        if names:
+            self._network.part_with(names)
+            self._told("put out of the pool", ", ".join(sorted(names)))

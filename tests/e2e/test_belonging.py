@@ -1,0 +1,80 @@
+"""Nodes that are put out of the pool are refused by every other one; certificates are renewed before they end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from pool.errors import PoolError
+from pool.wire.credentials import Credentials
+from pool.wire.network import RealNetwork
+from tests.e2e.support import HEAD, Nodes, asked, client, one_line, outcome, poolnode, slots, token, until
+
+
+async def refused(nodes: Nodes, name: str, address: str) -> bool:
+    """Whether a node of the pool refuses this one's certificate."""
+    network = RealNetwork(credentials=Credentials.load(nodes.state(name) / "trust"))
+    try:
+        link = await network.connect(address)
+        await link.call("node.ping", {}, timeout=5.0)
+    except PoolError as error:
+        return "put out of this pool" in str(error)
+    await link.close()
+    return False
+
+
+async def test_a_revoked_node_is_refused_by_all_and_may_join_again(nodes: Nodes) -> None:
+    head = nodes.start("head", HEAD).ready()
+    bad = nodes.start("bad", "startd", join=await token(head, "startd")).ready()
+    good = nodes.start("good", "startd", join=await token(head, "startd")).ready()
+    there = good.said("ready")["address"]
+    async with client(head) as pool:
+        await slots(pool, 2)
+    assert not await refused(nodes, "bad", there)
+    asking = {"POOLNODE_ADDRESS": head.address}
+    assert "the pool has no node nobody (there are bad, good)" in one_line(poolnode("revoke", "nobody", **asking))
+    assert "cannot put itself out" in one_line(poolnode("revoke", "head", **asking))
+    done = poolnode("revoke", "bad", **asking)
+    assert (done.returncode, done.stdout) == (0, "bad has been put out of the pool\n"), done.stderr
+    good.said("put out of the pool", which="bad")
+    assert list(json.loads((nodes.state("good") / "trust" / "revoked.json").read_text())) == ["bad"]
+    assert await refused(nodes, "bad", head.said("ready")["address"])
+    assert await refused(nodes, "bad", there)
+    assert "authority" in one_line(poolnode("revoke", "bad", POOLNODE_ADDRESS=good.address))
+    # It holds through restarts, and while the authority is away.
+    head.stop()
+    good.crash()
+    good = nodes.start("good", "startd", RUN_AS="node").ready()
+    assert await refused(nodes, "bad", good.said("ready")["address"])
+    head = nodes.start("head", HEAD).ready()
+    assert await refused(nodes, "bad", head.said("ready")["address"])
+
+    async def one_machine() -> bool:
+        async with client(head) as pool:
+            return {ad.value("Machine") for ad in await pool.machines()} == {"good"}
+
+    await asked(one_machine, "only the good machine to be known")
+    bad.stop()
+    shutil.rmtree(nodes.state("bad") / "trust")
+    nodes.start("bad", "startd", join=await token(head, "startd")).ready()
+    async with client(head) as pool:
+        await slots(pool, 2)
+
+
+async def test_certificates_are_renewed_before_they_end(nodes: Nodes) -> None:
+    home = nodes.directory("home")
+    head = nodes.start("head", HEAD, CERTIFICATE_LIFE="4 s").ready()
+    run = nodes.start("run", "startd", join=await token(head, "startd")).ready()
+    certificate = nodes.state("run") / "trust" / "node.crt"
+    first = certificate.read_text()
+    for node in (run, head):
+        node.said("this node's certificate was renewed")
+    await until(lambda: certificate.read_text() != first, "the certificate to be kept")
+    run.said("this node's certificate was renewed", after=len(run.log))
+    # The first has ended by now; a connection that is made anew shows the present one.
+    head.crash()
+    head = nodes.start("head", HEAD, CERTIFICATE_LIFE="4 s").ready()
+    async with client(head) as pool:
+        await slots(pool, 1)
+        result = await outcome(pool, home, executable="/bin/true")
+        assert result.ok, result

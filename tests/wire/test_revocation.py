@@ -1,0 +1,47 @@
+"""Who is on the list of revoked nodes, for how long, and that a damaged or older list puts nobody back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pool.wire.certificates import NotOfThisPool
+from pool.wire.keeping import TrustError
+from pool.wire.revocation import REVOKED, Revocations, Revoked, issued_at
+
+CERTIFICATE = {
+    "notBefore": "Jan  1 00:00:00 2026 GMT",
+    "subjectAltName": (("URI", "poolnode:node/bad?roles=startd"),),
+}
+ISSUED = 1767225600.0 + 2 * 86400.0
+
+
+def test_a_certificate_issued_before_is_refused_and_one_issued_after_is_not(tmp_path: Path) -> None:
+    assert issued_at(CERTIFICATE) == ISSUED
+    known = Revocations(tmp_path)
+    known.check(CERTIFICATE)
+    assert known.replace({"bad": ISSUED + 1, "other": 5.0}) == {"bad", "other"}
+    with pytest.raises(Revoked, match="bad has been put out"):
+        known.check(CERTIFICATE)
+    with pytest.raises(Revoked):
+        Revocations(tmp_path).check(CERTIFICATE)
+    Revocations(tmp_path).check({**CERTIFICATE, "notBefore": "Jan  2 00:00:00 2026 GMT"})
+
+
+def test_a_list_that_is_shorter_or_older_puts_nobody_back(tmp_path: Path) -> None:
+    known = Revocations(tmp_path)
+    known.replace({"bad": ISSUED + 1})
+    assert known.replace({}) == set()
+    assert known.replace({"bad": ISSUED - 1}) == set()
+    with pytest.raises(Revoked):
+        known.check(CERTIFICATE)
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / REVOKED).write_text("{")
+    with pytest.raises(TrustError, match="damaged"):
+        Revocations(tmp_path)
+    with pytest.raises(NotOfThisPool):
+        Revocations(tmp_path / "none").check({})
+    assert issued_at({}) == 0.0
