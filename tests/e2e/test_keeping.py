@@ -100,3 +100,20 @@ def test_who_has_no_jobs_is_said_to_have_none(nodes: Nodes) -> None:
         done = poolnode(*command, POOLNODE_ADDRESS=whole.address)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr == "poolnode: nobody-here has no jobs in the queue\n"
+
+
+async def test_a_large_file_goes_in_pieces_by_itself(nodes: Nodes) -> None:
+    home = nodes.directory("home")
+    whole = nodes.start("whole", ALL).ready()
+    (home / "big.sub").write_text(
+        "executable = /bin/true\nrequirements = False\narguments = $(Process)\nqueue 21000\n"
+    )
+    done = poolnode("submit", "big.sub", cwd=home, POOLNODE_ADDRESS=whole.address)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "21,000 jobs submitted to cluster 1\n"
+    async with client(whole) as pool:
+        (last,) = await pool.jobs(ids=[(1, 20999)])
+        assert last.value("Arguments", last.value("Args")) == "20999"
+        done = poolnode("rm", "1", POOLNODE_ADDRESS=whole.address)
+        assert done.stdout == "21,000 jobs removed\n", done.stderr
+        assert await pool.jobs() == []
