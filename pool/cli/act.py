@@ -110,6 +110,25 @@ def prio(
     return _act("prio", done, jobs, constraint, everything, as_json, address, value=value)
 
 
+def checkpoint(
+    jobs: Which = None,
+    constraint: Constraint = None,
+    everything: All = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Save running jobs now, so that nothing done until now is lost. Each is at home when this returns.
+
+    What cannot be saved is named, and runs on. A job that lost its machine goes on from its last checkpoint.
+
+    \b
+    Examples:
+      poolnode checkpoint 12.3
+      poolnode checkpoint 12
+    """
+    return _act("checkpoint", "checkpointed", jobs, constraint, everything, as_json, address)
+
+
 def vacate(
     jobs: Which = None,
     slot: Annotated[

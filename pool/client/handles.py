@@ -60,6 +60,10 @@ class _Chosen(ABC):
         """Takes running jobs off their machines; they go back to the queue."""
         return await self.pool.act("vacate", ids=self._ids, force=fast)
 
+    async def checkpoint(self) -> Acted:
+        """Has running jobs saved now; each is at home when this returns."""
+        return await self.pool.act("checkpoint", ids=self._ids)
+
     async def prio(self, value: int) -> Acted:
         """Sets the jobs' priority among their owner's own jobs; higher goes first."""
         return await self.pool.act("prio", ids=self._ids, value=value)

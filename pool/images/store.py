@@ -39,15 +39,19 @@ class ImageStore:
 
     def __init__(self, directory: Path, *, quota: int | None = None, keep: int = KEEP) -> None:
         self._manifests_in = directory / "jobs"
+        self._incoming = directory / "incoming"
         self._keep = max(keep, 1)
         self._lock = threading.RLock()
         self._jobs: dict[str, dict[int, Manifest]] = {}
         self._uses: Counter[bytes] = Counter()
         self._drafts: set[Draft] = set()
+        self._rooms = 0
         self.quota = quota
         self.damaged: list[str] = []
         try:
             self._manifests_in.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.rmtree(self._incoming, ignore_errors=True)  # what was being written when the writer died
+            self._incoming.mkdir(mode=0o700)
             self._chunks = Chunks(directory / "chunks")
             self._read()
         except OSError as error:
@@ -89,6 +93,12 @@ class ImageStore:
     def packed(self, digest: bytes) -> bytes:
         """A chunk as it travels. Raises ImageGone."""
         return self._chunks.packed(digest)
+
+    def room(self) -> Path:
+        """A name for a directory beside the store that nobody else has: for an image on its way in or out."""
+        with self._lock:
+            self._rooms += 1
+            return self._incoming / str(self._rooms)
 
     # -- taking in ---------------------------------------------------------------------------------------
 

@@ -218,7 +218,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         nice=10 if is_nice(job.value("AcctGroup", ""), job.value("NiceUser", False)) else 0,
         checkpoint_code=code if type(code := job.value("SuccessCheckpointExitCode")) is int else None,
         checkpoint_files=_list(kept) if (kept := _text(job, "TransferCheckpoint")) else None,
-        checkpoint=checkpoint if transfer else None,
+        checkpoint=checkpoint,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
         network=job.value("WantJobNetworking", True) is not False,
     )

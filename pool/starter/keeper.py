@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
+from pool.starter.checkpointing import CheckpointFailed, CheckpointReport
 from pool.starter.handle import NativeKeeper
 from pool.starter.native import NativeKeepers
 from pool.starter.spec import (
@@ -26,6 +28,8 @@ from pool.starter.spec import (
 __all__ = [
     "Abilities",
     "Cause",
+    "CheckpointFailed",
+    "CheckpointReport",
     "EndReport",
     "Keeper",
     "KeeperError",
@@ -69,6 +73,13 @@ class Keeper(Protocol):
     async def usage(self) -> Usage:
         """What it has used so far."""
 
+    async def checkpoint(self, directory: Path, /, *, stop: bool = False) -> CheckpointReport:
+        """Write an image of the job to a directory that must not exist; with `stop` it is killed with the last of it.
+
+        Raises:
+            CheckpointFailed: there is no image, and the job is as it was.
+        """
+
     async def forget(self) -> None:
         """The end was taken note of: drop the report. Only after `ended`."""
 
@@ -81,8 +92,8 @@ class Keepers(Protocol):
     async def open(self) -> Sequence[Keeper]:
         """Begin, and find those of an earlier node: running, or ended and not yet forgotten."""
 
-    async def start(self, spec: KeeperSpec, /) -> Keeper:
-        """Start a job; returns when its program runs.
+    async def start(self, spec: KeeperSpec, /, *, image: Path | None = None) -> Keeper:
+        """Start a job, from a checkpoint's directory where one is given; returns when its program runs.
 
         Raises:
             StartFailed: it does not, and nothing of it is left.

@@ -6,7 +6,6 @@ wrote becomes an image, goes home as a whole or not at all, and is put into the 
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -74,18 +73,28 @@ async def send_home(store: ImageStore, manifest: Manifest, stream: Any) -> int:
         return await send_image(store, manifest, stream)
 
 
-async def fetch(
-    store: ImageStore, activation: Activation, stream: Any, scratch: Path, owner: tuple[int, int] | None
-) -> int:
-    """Bring the checkpoint that a start goes on from into its scratch directory; returns its size in bytes.
+async def fetch(store: ImageStore, activation: Activation, stream: Any) -> Manifest:
+    """Bring the checkpoint that a start goes on from into the store of this machine.
 
     Raises:
-        ImageError: it cannot be had or is damaged.
+        ImageError: it cannot be had.
     """
     async with stream:
-        manifest = await receive_image(store, activation.name, stream)
+        return await receive_image(store, activation.name, stream)
+
+
+def is_own(manifest: Manifest) -> bool:
+    """Whether the job wrote it itself; otherwise the keeper did."""
+    return dict(manifest.facts).get("kind") == "self"
+
+
+def keep_dump(store: ImageStore, job: str, directory: Path, created: float) -> Manifest:
+    """Take in what the keeper has written, and remove it. Blocks on the disk.
+
+    Raises:
+        ImageError
+    """
     try:
-        await asyncio.to_thread(put_back, store, manifest, scratch, owner)
+        return store.keep(job, directory, created, kind="keeper")
     finally:
-        await asyncio.to_thread(store.drop, activation.name)
-    return manifest.size
+        shutil.rmtree(directory, ignore_errors=True)

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pool.errors import PoolError
-from pool.images import ImageError, ImageStore
+from pool.images import ImageError, ImageStore, Manifest
 from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.starter import devices, saving, scratch, staging
+from pool.starter.checkpointing import CheckpointReport
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.spec import EndReport, KeeperSpec, StartFailed
 
@@ -117,6 +118,8 @@ class Starter:
         self.sent = 0
         self._before: dict[str, tuple[int, int]] = {}
         self._stop: str | None = None
+        #: The keeper's checkpoint that this start goes on from.
+        self._image: Path | None = None
         self.scratch = place.scratch
 
     @property
@@ -157,18 +160,19 @@ class Starter:
             self._prepare()
             if self.activation.mode is Mode.TRANSFER:
                 await self._stage_in()
-                if self.activation.checkpoint is not None:
-                    await self._go_on_from_checkpoint()
+            if self.activation.checkpoint is not None:
+                await self._go_on_from_checkpoint()
             if self._stop:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
             if self._before:
                 claim = {**claim, "before": self._before}
             if self.received:
                 claim = {**claim, "received": self.received}
-            self.keeper = await self._keepers.start(self._spec(lease, claim))
+            self.keeper = await self._keepers.start(self._spec(lease, claim), image=self._image)
         except StartFailed as error:
             self.clean()
-            raise StartRefused(error.message, where="start", hint=error.hint, retry=error.retry) from error
+            where = "start" if self._image is None else "checkpoint"
+            raise StartRefused(error.message, where=where, hint=error.hint, retry=error.retry) from error
         except OSError as error:
             self.clean()
             raise StartRefused(
@@ -179,6 +183,9 @@ class Starter:
         except BaseException:
             self.clean()
             raise
+        finally:
+            if self._image is not None:
+                await asyncio.to_thread(shutil.rmtree, self._image, True)
 
     async def wait(self) -> EndReport:
         """Until no process of the job is left."""
@@ -191,7 +198,7 @@ class Starter:
         return self.activation.mode is Mode.TRANSFER and brings
 
     async def save(self, created: float) -> int:
-        """Carry the job's own checkpoint home; returns its bytes once it is on disk there. Nothing is left here.
+        """Carry the job's own checkpoint home; returns the bytes that travelled once it is on disk there.
 
         Raises:
             StagingError: a file of it is missing or cannot be read.
@@ -201,11 +208,41 @@ class Starter:
         assert self.place.images is not None
         images, name = self.place.images(), self.activation.name
         found = await asyncio.to_thread(saving.outputs_of, self.activation, self.scratch, self._before)
-        try:
-            manifest = await asyncio.to_thread(saving.keep, images, name, created, found)
-            return await saving.send_home(images, manifest, await self._home.keep_image(self.activation))
-        finally:
-            await asyncio.to_thread(images.drop, name)
+        return await self.carry(await asyncio.to_thread(saving.keep, images, name, created, found))
+
+    @property
+    def can_dump(self) -> bool:
+        """Whether the running job can be saved from outside: where its files are, and this machine allows it."""
+        able = self._keepers.abilities.checkpoint and self.place.images is not None
+        return able and self.activation.mode is Mode.SHARED
+
+    async def dump(self, created: float, *, stop: bool) -> tuple[CheckpointReport, Manifest | None]:
+        """Save the running job; with `stop` it ends with it. No manifest where the job cannot be saved.
+
+        Raises:
+            CheckpointFailed, ImageError: there is no checkpoint this time.
+        """
+        assert self.keeper is not None
+        assert self.place.images is not None
+        images = await asyncio.to_thread(self.place.images)
+        directory = images.room()
+        report = await self.keeper.checkpoint(directory, stop=stop)
+        if report.refused:
+            return report, None
+        kept = await asyncio.to_thread(saving.keep_dump, images, self.activation.name, directory, created)
+        return report, kept
+
+    async def carry(self, manifest: Manifest) -> int:
+        """Carry a checkpoint home and drop it here; may be called again where home could not be reached.
+
+        Raises:
+            WireError: home cannot be reached, or refused.
+        """
+        assert self.place.images is not None
+        images = self.place.images()
+        sent = await saving.send_home(images, manifest, await self._home.keep_image(self.activation))
+        await asyncio.to_thread(images.drop, self.activation.name)
+        return sent
 
     async def again(self, lease: float, claim: dict[str, Any]) -> None:
         """Start the program once more in the same scratch directory, after it has written a checkpoint.
@@ -311,13 +348,19 @@ class Starter:
 
     async def _go_on_from_checkpoint(self) -> None:
         assert self.place.images is not None
+        images = await asyncio.to_thread(self.place.images)
         try:
-            stream = await self._home.image(self.activation)
-            self.received += await saving.fetch(
-                self.place.images(), self.activation, stream, self.scratch, self.account.owner
-            )
+            manifest = await saving.fetch(images, self.activation, await self._home.image(self.activation))
+            if saving.is_own(manifest):
+                await asyncio.to_thread(saving.put_back, images, manifest, self.scratch, self.account.owner)
+            else:
+                self._image = images.room()
+                await asyncio.to_thread(images.restore, manifest, self._image)
+            self.received += manifest.size
         except ImageError as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
+        finally:
+            await asyncio.to_thread(images.drop, self.activation.name)
 
     def _spec(self, lease: float, claim: dict[str, Any]) -> KeeperSpec:
         activation, account, place = self.activation, self.account, self.place

@@ -11,7 +11,9 @@ import asyncio
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from pool.starter.checkpointing import CheckpointFailed, CheckpointReport
 from pool.starter.spec import Abilities, EndReport, KeeperSpec, Usage
 
 
@@ -109,6 +111,10 @@ class FakeKeeper:
     async def usage(self) -> Usage:
         return Usage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
 
+    async def checkpoint(self, directory: Path, *, stop: bool = False) -> CheckpointReport:
+        """Programs that do not exist have nothing to be saved."""
+        raise CheckpointFailed(f"cannot checkpoint {self.id}: this machine does not allow it")
+
     async def forget(self) -> None:
         self._machine.keepers.pop(self.id, None)
 
@@ -189,7 +195,7 @@ class FakeKeepers:
     async def open(self) -> list[FakeKeeper]:
         return list(self.machine.keepers.values())
 
-    async def start(self, spec: KeeperSpec) -> FakeKeeper:
+    async def start(self, spec: KeeperSpec, *, image: Path | None = None) -> FakeKeeper:
         keeper = FakeKeeper(self.machine, spec, self.machine.behave(spec))
         self.machine.keepers[spec.id] = keeper
         self.machine.witness.started(

@@ -23,7 +23,7 @@ from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.listings import shown
 from pool.roles.schedd.placement import Placement
 
-ACTIONS = ("remove", "hold", "release", "vacate", "prio")
+ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio")
 #: Jobs changed in one durable step; between steps other work gets its turn.
 BATCH = 1000
 PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
@@ -77,6 +77,10 @@ class Acts:
             await self._ledger.commit(*steps)
         graceful = not params.get("force")
         await asyncio.gather(*(self._placement.stop(job, wish, graceful) for job, wish in stops))
+        if action == "checkpoint":
+            said = await asyncio.gather(*(self._placement.checkpoint(job) for job in done))
+            refused += [{"id": list(job.id), "why": why} for job, why in zip(done, said, strict=True) if why]
+            done = [job for job, why in zip(done, said, strict=True) if not why]
         return {
             "done": len(done),
             "jobs": [list(job.id) for job in done[:1000]],
@@ -150,6 +154,9 @@ class Acts:
             if job.status != HELD:
                 return "it is not held"
             steps.append(release_step(job, reason))
+        elif action == "checkpoint":
+            if not active:
+                return "it is not running"
         elif action == "vacate":
             if not active:
                 return "it is not running"

@@ -29,6 +29,7 @@ from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import Happening
 from pool.outside import Outside
+from pool.policy.checkpoints import Wish, wish_of
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
@@ -39,6 +40,11 @@ from pool.roles.schedd.matches import Matches
 from pool.roles.schedd.moving import Moving
 from pool.roles.schedd.reaching import Reaching
 from pool.wire import RemoteError
+
+#: A checkpoint on demand is waited for so long, seconds.
+CHECKPOINT_SECONDS = 3600.0
+#: Reasons why a job cannot be saved that are kept with it.
+MOST_LINES = 20
 
 
 class NotYours(PoolError):
@@ -303,11 +309,38 @@ class Placement:
         elif kind == "checkpointed":
             await self.images.note(job, {})
             return
+        elif kind == "unresumable":
+            await self._unresumable(job, [str(line) for line in data.get("why", ())][:MOST_LINES])
+            return
         elif kind == "usage" and changes:
             step = Step(job, None, changes, EventKind.IMAGE_SIZE, data)
         else:
             return
         await self.ledger.commit(step)
+
+    async def _unresumable(self, job: Job, why: list[str]) -> None:
+        """The job cannot be saved: said by name, before work is lost; one that requires it is held (C7)."""
+        text = "; ".join(why)
+        if wish_of(job.ad()) is Wish.REQUIRED:
+            reason = f"it cannot be checkpointed: {text}"
+            await self.stop(job, {"what": "hold", "why": reason, "code": int(Hold.CHECKPOINT_FAILED)}, False)
+        else:
+            notice = {"text": f"This job cannot be checkpointed: {text}"}
+            await self.ledger.commit(Step(job, None, {"CheckpointTrouble": text}, EventKind.NOTICE, notice))
+
+    async def checkpoint(self, job: Job) -> str | None:
+        """Have a running job saved now; in words why it was not."""
+        claim: Claim | None = job.run
+        if claim is None:
+            return "it is not running"
+        try:
+            link = await self.links.to(claim.startd)
+            await link.call("startd.checkpoint", {"claim": claim.id, "run": claim.run}, timeout=CHECKPOINT_SECONDS)
+        except RemoteError as error:
+            return error.message
+        except TROUBLE as error:
+            return f"its machine did not answer: {error}"
+        return None
 
     async def ended(self, claim_id: str, job_id: tuple[int, int], run: int, report: dict[str, Any]) -> dict[str, Any]:
         """A job has ended, and its outputs are in place. The answer is durable, and may carry the next job."""

@@ -236,6 +236,16 @@ class Startd(Role):
             await running.stop(bool(params.get("graceful", True)), ASKED)
         return {}
 
+    @method(Right.SUBMIT, takes={"claim": str, "run": int})
+    async def checkpoint(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Save the job of a claim now: {claim, run} -> {bytes, seconds, standstill}. At home when answered."""
+        slot, claim = self._claimed(call, params)
+        running: Running | None = claim.running
+        if running is None or running.start.run != int(params["run"]) or running.ended:
+            raise Refused(f"no such job runs on slot {slot.name}", retry=True)
+        report = await running.saving.make()
+        return {"bytes": report.bytes, "seconds": report.seconds, "standstill": report.standstill}
+
     @method(Right.SUBMIT, takes={"claims": TEXTS})
     async def release(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Give claims back: {claims}. A job that still runs there is killed first, without a report."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
@@ -17,6 +16,7 @@ from pool.jobs.activation import Activation, Mode
 from pool.jobs.lastlines import start_of
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SUSPENDED
+from pool.roles.startd.saving import Saving
 from pool.roles.startd.slots import Claim, Slot
 from pool.starter import devices
 from pool.starter.accounts import NoAccount, account_for
@@ -77,7 +77,7 @@ class Running:
         self._reminded = asyncio.Event()
         self._told_start = False
         self._teller: asyncio.TimerHandle | None = None
-        self._abandoned = False
+        self.abandoned = False
         #: Set when an abandoned job is dead and its slot free.
         self.gone = asyncio.Event()
         self._graceful = True
@@ -85,10 +85,7 @@ class Running:
         #: Seconds for which the job stood still, up to its last suspension's end.
         self.suspended = 0.0
         self._suspended_at: float | None = None
-        #: Whether the present end is that of a job whose checkpoint is at home.
-        self.saved = False
-        self._saving = False
-        self._save_error: str | None = None
+        self.saving = Saving(self)
 
     @property
     def name(self) -> str:
@@ -145,10 +142,10 @@ class Running:
         loop = asyncio.get_running_loop()
         try:
             self.starter = self._starter()
-            await self.starter.start(self.claim.until - loop.time(), self._note())
+            await self.starter.start(self.claim.until - loop.time(), self.note())
         except (StartRefused, NoAccount, *TROUBLE, RemoteError) as error:
             self.ended = True
-            if self._abandoned:
+            if self.abandoned:
                 self._leave()
                 return
             where = getattr(error, "where", "input" if isinstance(error, RemoteError) else "start")
@@ -156,7 +153,7 @@ class Running:
             report = {"cause": "start", "where": where, "error": str(error), "retry": retry}
             await self._report(report | {"checkpoint": self.start.checkpoint})
             return
-        await self._catch_up()
+        await self.catch_up()
         await self.go_on()
 
     async def take_up(self) -> None:
@@ -165,7 +162,7 @@ class Running:
         await self.starter.resume()
         await self.go_on()
 
-    async def _catch_up(self) -> None:
+    async def catch_up(self) -> None:
         """Do what was asked of the job while it was being started."""
         assert self.starter is not None
         if self.why:
@@ -180,76 +177,24 @@ class Running:
         loop = asyncio.get_running_loop()
         self._teller = loop.call_later(TELL_AFTER, self._tell_start)
         try:
-            end = await self._until_it_ends()
+            end = await self.saving.until_it_ends()
         finally:
             self._teller.cancel()
         self.ended = True
-        while self.forgot and await self._another_chance(self._reminded):
+        while self.forgot and await self.another_chance(self._reminded):
             pass
-        finished = not self.saved and self._save_error is None
+        finished = not self.saving.saved and self.saving.error is None
         error = await self._bring_home(end) if finished and self.starter.has_outputs(end) else None
-        if self._abandoned:
+        if self.abandoned:
             await self.starter.done()
             self._leave()
             return
         await self._report(self._end(end, error))
 
-    async def _until_it_ends(self) -> EndReport:
-        """Wait for the job's end; one that ends to have its own checkpoint kept is started again."""
-        assert self.starter is not None
-        end = await self.starter.wait()
-        used = end
-        while self._has_saved_itself(end):
-            self._saving = True
-            self._save_error = await self._save()
-            self._saving = False
-            self.saved = self._save_error is None
-            if not self.saved or self.why or self._abandoned:
-                break
-            try:
-                lease = self.claim.until - asyncio.get_running_loop().time()
-                await self.starter.again(lease, self._note())
-            except StartRefused as error:
-                self._save_error = str(error)
-                break
-            await self._catch_up()
-            end = await self.starter.wait()
-            self.saved = False
-            used = together(used, end)
-        return used
-
-    def _has_saved_itself(self, end: EndReport) -> bool:
-        """Whether the job has ended, by itself or on its way out, with the code that says it wrote a checkpoint."""
-        code = self.start.checkpoint_code
-        return code is not None and end.code == code and end.cause in ("exit", "vacated") and not self.forgot
-
-    async def _save(self) -> str | None:
-        """Have the checkpoint that the job has written kept at home; in words what makes it impossible."""
-        assert self.starter is not None
-        if self.start.mode is not Mode.TRANSFER:
-            # It lies where its owner's files do; there is nothing to carry.
-            await self._tell_now("checkpointed", {})
-            return None
-        while not self._abandoned:
-            reconnected = self.claim.reconnected
-            link = self.claim.link
-            if link is not None and not link.closed.done():
-                try:
-                    self.starter.sent += await self.starter.save(self.startd.outside.wall())
-                    return None
-                except TROUBLE:
-                    pass
-                except PoolError as error:
-                    if not error.retry:
-                        return str(error)
-            if not await self._another_chance(reconnected):
-                return "the submit side could not be reached until the claim's lease had ended"
-        return None
-
     async def _bring_home(self, end: EndReport) -> str | None:
         """Carry the outputs home, again after a lost connection; in words what makes it impossible."""
         assert self.starter is not None
-        while not self._abandoned:
+        while not self.abandoned:
             reconnected = self.claim.reconnected
             link = self.claim.link
             if link is not None and not link.closed.done():
@@ -261,11 +206,11 @@ class Running:
                 except PoolError as error:
                     if not error.retry:
                         return str(error)
-            if not await self._another_chance(reconnected):
+            if not await self.another_chance(reconnected):
                 return "the submit side could not be reached until the claim's lease had ended"
         return None
 
-    async def _another_chance(self, reconnected: asyncio.Event) -> bool:
+    async def another_chance(self, reconnected: asyncio.Event) -> bool:
         """Wait for the schedd to be back, or a while; False once the lease is over."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self.claim.until or self.slot.claim is not self.claim:
@@ -283,12 +228,12 @@ class Running:
             return  # by itself, and its end is on the way
         self.why = self.why or why
         self._graceful = graceful
-        if self.starter is not None and not self._saving:
-            await (self.starter.vacate() if graceful else self.starter.kill())
+        if self.starter is not None:
+            await self.saving.leave(graceful)
 
     async def abandon(self) -> None:
         """Nobody wants to hear of this job any more: kill it and leave nothing behind."""
-        self._abandoned = True
+        self.abandoned = True
         if self.ended:
             if self.starter is not None:
                 await self.starter.done()
@@ -385,10 +330,7 @@ class Running:
         elif self.why and end.cause in ("exit", "signal"):
             # It ended while it was being stopped: an eviction, whatever it answered the signal with.
             report["cause"] = "vacated"
-        if self._save_error is not None:
-            report["checkpoint_error"] = self._save_error
-        if self.saved:
-            report["checkpointed"] = True
+        report |= self.saving.report()
         if self.why is not None:
             report |= {"why": self.why.text, "reason": str(self.why.kind)}
         if self.claim.retiring:
@@ -447,7 +389,7 @@ class Running:
                         return None
                 except TROUBLE:
                     pass
-            if not await self._another_chance(reconnected):
+            if not await self.another_chance(reconnected):
                 return None
 
     def _tell_start(self) -> None:
@@ -477,9 +419,9 @@ class Running:
             claim.ad_wire = {**claim.ad_wire, "ImageSize": size, "ResidentSetSize": size}
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
-        self.startd.spawn(self._tell_now(kind, data), kind)
+        self.startd.spawn(self.tell_now(kind, data), kind)
 
-    async def _tell_now(self, kind: str, data: dict[str, Any]) -> None:
+    async def tell_now(self, kind: str, data: dict[str, Any]) -> None:
         link = self.claim.link
         if link is None or link.closed.done():
             return
@@ -534,7 +476,7 @@ class Running:
         images = startd.execute.parent / "images"
         return tuple(str(path) for path in (*private, startd.execute, startd.executables, images))
 
-    def _note(self) -> dict[str, Any]:
+    def note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot
         return {
             "claim": claim.id,
@@ -550,15 +492,3 @@ class Running:
             "run": self.start.run,
             "began": self.began,
         }
-
-
-def together(before: EndReport, last: EndReport) -> EndReport:
-    """The end of a job that ran more than once in one start, with what all of it used."""
-    return replace(
-        last,
-        started=before.started,
-        user_cpu=before.user_cpu + last.user_cpu,
-        system_cpu=before.system_cpu + last.system_cpu,
-        wall=before.wall + last.wall,
-        max_rss=max(before.max_rss, last.max_rss),
-    )

@@ -122,6 +122,11 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         ),
     ),
     Section(policy.notification, _attributes("JobNotification")),
+    Section(
+        policy.checkpoint,
+        _attributes("JobCheckpoint CheckpointInterval"),
+        _commands("checkpoint JobCheckpoint checkpoint_interval CheckpointInterval"),
+    ),
     Section(policy.rank, _attributes("Rank")),
     Section(
         policy.periodic,

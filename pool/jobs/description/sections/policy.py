@@ -101,6 +101,28 @@ def notification(job: Job) -> None:
     job.set("JobNotification", number)
 
 
+CHECKPOINTS = ("off", "auto", "self", "required")
+
+
+def checkpoint(job: Job) -> None:
+    """`checkpoint`: whether and how the job is saved while it runs (C3, C7), and how often."""
+    text = job.param("checkpoint", "JobCheckpoint")
+    if text is not None:
+        wish = text.lower()
+        if wish not in CHECKPOINTS:
+            meant = nearest(wish, CHECKPOINTS)
+            raise job.refuse(
+                "checkpoint",
+                f"expected {', '.join(CHECKPOINTS[:-1])} or {CHECKPOINTS[-1]} for 'checkpoint', not {text!r}",
+                f"did you mean {meant}?" if meant else "",
+                other="JobCheckpoint",
+            )
+        job.set("JobCheckpoint", wish)
+    seconds = job.integer("checkpoint_interval", "CheckpointInterval")
+    if seconds is not None:
+        job.set("CheckpointInterval", seconds)
+
+
 def rank(job: Job) -> None:
     """`rank`, or `preferences` as the papers call it: which of the matching machines is liked best."""
     text = job.param("rank", "preferences")

@@ -1,0 +1,238 @@
+"""Checkpoints of one running job: when one is made, what for, and how it gets home (C3, C4; EV 2.7, VS figure 3.5).
+
+Two kinds. A job that ends with its agreed code has written one itself: its files go home, and it is started again. Any
+other is saved by its keeper while it runs, periodically, on demand, and for the last time before it leaves its machine;
+where that cannot be done the reason is told once, by name, and the job runs on (C7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pool.errors import PoolError
+from pool.images import Manifest
+from pool.jobs.activation import Mode
+from pool.policy.checkpoints import Rhythm, Wish, before_leaving, rhythm_of, wish_of
+from pool.policy.slots import SUSPENDED
+from pool.starter.checkpointing import CheckpointReport
+from pool.starter.spec import EndReport
+from pool.starter.starter import StartRefused
+from pool.wire import ConnectionLost, DeadlineExceeded
+
+if TYPE_CHECKING:
+    from pool.roles.startd.running import Running
+
+TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
+
+
+class Saving:
+    """The checkpoints of one running job.
+
+    Attributes:
+        saved: whether the present end is that of a job whose checkpoint is at home.
+        error: in words why the job's own checkpoint could not be kept.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self.saved = False
+        self.error: str | None = None
+        self._busy = False
+        self._one = asyncio.Lock()
+        self._made = 0
+        self._last: float | None = None
+        self._refused: tuple[str, ...] = ()
+        self._timer: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.Task[Any] | None = None
+
+    def report(self) -> dict[str, Any]:
+        """What an end says of checkpoints."""
+        found: dict[str, Any] = {"checkpointed": True} if self.saved else {}
+        return found | ({"checkpoint_error": self.error} if self.error is not None else {})
+
+    # -- a job that saves itself -------------------------------------------------------------------------
+
+    async def until_it_ends(self) -> EndReport:
+        """Wait for the job's end; one that ends to have its own checkpoint kept is started again."""
+        running = self._running
+        starter = running.starter
+        assert starter is not None
+        self._plan()
+        try:
+            used = end = await starter.wait()
+            while self._has_saved_itself(end):
+                self._busy = True
+                self.error = await self._keep_own()
+                self._busy = False
+                self.saved = self.error is None
+                if not self.saved or running.why or running.abandoned:
+                    break
+                try:
+                    lease = running.claim.until - asyncio.get_running_loop().time()
+                    await starter.again(lease, running.note())
+                except StartRefused as error:
+                    self.error = str(error)
+                    break
+                await running.catch_up()
+                end = await starter.wait()
+                self.saved = False
+                used = together(used, end)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        if self._leaving is not None:
+            await self._leaving
+        return used
+
+    def _has_saved_itself(self, end: EndReport) -> bool:
+        """Whether the job has ended, by itself or on its way out, with the code that says it wrote a checkpoint."""
+        code = self._running.start.checkpoint_code
+        return code is not None and end.code == code and end.cause in ("exit", "vacated") and not self._running.forgot
+
+    async def _keep_own(self) -> str | None:
+        """Have the checkpoint that the job has written kept at home; in words what makes it impossible."""
+        running = self._running
+        starter = running.starter
+        assert starter is not None
+        if running.start.mode is not Mode.TRANSFER:
+            # It lies where its owner's files do; there is nothing to carry.
+            await running.tell_now("checkpointed", {})
+            return None
+        while not running.abandoned:
+            reconnected = running.claim.reconnected
+            link = running.claim.link
+            if link is not None and not link.closed.done():
+                try:
+                    starter.sent += await starter.save(running.startd.outside.wall())
+                    return None
+                except TROUBLE:
+                    pass
+                except PoolError as error:
+                    if not error.retry:
+                        return str(error)
+            if not await running.another_chance(reconnected):
+                return "the submit side could not be reached until the claim's lease had ended"
+        return None
+
+    # -- a job that is saved -----------------------------------------------------------------------------
+
+    @property
+    def _wish(self) -> Wish:
+        return wish_of(self._running.claim.ad)
+
+    @property
+    def _can(self) -> bool:
+        running = self._running
+        wanted = not running.forgot and self._wish in (Wish.AUTO, Wish.REQUIRED)
+        return wanted and not self._refused and running.starter is not None and running.starter.can_dump
+
+    def _plan(self) -> None:
+        """Set the time of the next periodic checkpoint."""
+        settings = self._running.startd.settings
+        if not self._can:
+            return
+        pool = Rhythm(settings.number("CHECKPOINT_FIRST"), settings.number("CHECKPOINT_MOST"))
+        interval = rhythm_of(self._running.claim.ad, pool).interval(self._made)
+        if interval is not None:
+            self._timer = asyncio.get_running_loop().call_later(interval, self._due)
+
+    def _due(self) -> None:
+        self._running.startd.spawn(self._periodic(), "checkpoint")
+
+    async def _periodic(self) -> None:
+        running = self._running
+        if not running.ended and running.why is None:
+            if running.slot.condition != SUSPENDED:
+                try:
+                    await self.make()
+                except PoolError as error:
+                    running.startd.log.warning("no checkpoint", extra={"job": running.name, "why": str(error)})
+            self._made += 1
+            self._plan()
+
+    async def make(self) -> CheckpointReport:
+        """Save the job while it runs, and carry that home.
+
+        Raises:
+            PoolError: there is no checkpoint this time, and the job is as it was.
+        """
+        running = self._running
+        if not self._can:
+            why = "; ".join(self._refused) or "it does not want to be, or its machine does not allow it"
+            raise PoolError(f"job {running.name} cannot be checkpointed: {why}")
+        async with self._one:
+            return await self._dump(stop=False)
+
+    async def _dump(self, *, stop: bool) -> CheckpointReport:
+        running = self._running
+        starter = running.starter
+        assert starter is not None
+        report, manifest = await starter.dump(running.startd.outside.wall(), stop=stop)
+        if manifest is None:
+            self._refused = report.refused
+            await running.tell_now("unresumable", {"why": list(report.refused)})
+            raise PoolError(f"job {running.name} cannot be checkpointed: {'; '.join(report.refused)}")
+        await self._carry(manifest)
+        self._last = asyncio.get_running_loop().time()
+        return report
+
+    async def _carry(self, manifest: Manifest) -> None:
+        running = self._running
+        starter = running.starter
+        assert starter is not None
+        while True:
+            reconnected = running.claim.reconnected
+            link = running.claim.link
+            if link is not None and not link.closed.done():
+                try:
+                    starter.sent += await starter.carry(manifest)
+                    return
+                except TROUBLE:
+                    pass
+            if not await running.another_chance(reconnected):
+                raise PoolError("the submit side could not be reached", retry=True)
+
+    # -- leaving -----------------------------------------------------------------------------------------
+
+    async def leave(self, graceful: bool) -> None:
+        """The job has to leave: save it for the last time where that is wanted and possible, else ask or kill it."""
+        running = self._running
+        starter = running.starter
+        assert starter is not None
+        if self._busy or self._leaving is not None:
+            if not graceful and not self._busy:
+                await starter.kill()
+            return
+        loop = asyncio.get_running_loop()
+        ran = loop.time() - self._last if self._last is not None else running.startd.outside.wall() - running.began
+        worth = running.startd.settings.number("CHECKPOINT_WORTH")
+        if graceful and starter.keeper is not None and before_leaving(self._wish, True, self._can, ran, worth):
+            self._leaving = running.startd.spawn(self._save_and_leave(), "last checkpoint")
+        else:
+            await (starter.vacate() if graceful else starter.kill())
+
+    async def _save_and_leave(self) -> None:
+        running = self._running
+        starter = running.starter
+        assert starter is not None
+        try:
+            async with self._one:
+                await self._dump(stop=True)
+            self.saved = True
+        except PoolError as error:
+            running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
+            await starter.vacate()
+
+
+def together(before: EndReport, last: EndReport) -> EndReport:
+    """The end of a job that ran more than once in one start, with what all of it used."""
+    return replace(
+        last,
+        started=before.started,
+        user_cpu=before.user_cpu + last.user_cpu,
+        system_cpu=before.system_cpu + last.system_cpu,
+        wall=before.wall + last.wall,
+        max_rss=max(before.max_rss, last.max_rss),
+    )

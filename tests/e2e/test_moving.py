@@ -1,0 +1,163 @@
+"""Unmodified programs that lose their machine go on elsewhere from where they were (C1, C2, C3, C7)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.client import Pool
+from pool.starter.native import NativeKeepers
+from tests.e2e import support
+from tests.e2e.support import HEAD, Nodes, client, slots, token, until
+
+#: Counts in memory, a line each, and never looks at what it has written.
+COUNT = """
+import sys, time
+print("begin", flush=True)
+table = bytearray(3_000_000)
+for n in range(int(sys.argv[1])):
+    table[n * 1000] = n % 251 + 1
+    print(n, flush=True)
+    time.sleep(0.005)
+print("end", sum(table), flush=True)
+"""
+STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def pool3() -> Iterator[Nodes]:
+    """A head, and two machines that share its files."""
+
+    async def start(nodes: Nodes) -> None:
+        head = nodes.start("head", HEAD).ready()
+        for name in ("one", "two"):
+            nodes.start(name, "startd", join=await token(head, "startd"), CHECKPOINT_WORTH="0").ready()
+        async with client(head) as pool:
+            await slots(pool, 2)
+
+    with support.nodes() as nodes:
+        asyncio.run(start(nodes))
+        yield nodes
+        for node in nodes.all:
+            assert "Traceback" not in node.text, node.text
+
+
+@pytest.fixture
+async def able(tmp_path: Path) -> bool:
+    """Whether this machine allows what checkpoints need."""
+    keepers = NativeKeepers(tmp_path / "keepers")
+    await keepers.open()
+    await keepers.close(kill=True)
+    return bool(keepers.abilities.checkpoint)
+
+
+@pytest.fixture
+def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
+    directory = pool3.directory(request.node.name.removeprefix("test_")[:60])
+    (directory / "count.py").write_text(COUNT)
+    return directory
+
+
+async def submit(pool: Pool, home: Path, **more: Any) -> Any:
+    commands = {
+        "executable": sys.executable,
+        "arguments": f"{home}/count.py {STEPS}",
+        "output": "out",
+        "error": "err",
+        "log": "log",
+        **more,
+    }
+    return await pool.submit(commands, iwd=str(home))
+
+
+def read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def whole() -> str:
+    """What an undisturbed run writes."""
+    lines = ["begin", *map(str, range(STEPS)), f"end {sum(n % 251 + 1 for n in range(STEPS))}"]
+    return "\n".join(lines) + "\n"
+
+
+async def test_a_job_that_is_vacated_goes_on_where_it_was(pool3: Nodes, home: Path, able: bool) -> None:
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home)
+        await until(lambda: "20\n" in read(home / "out"), "the job to count")
+        await cluster.vacate()
+        (result,) = await cluster.wait(support.PATIENCE)
+    assert (result.state, result.exit_code) == ("completed", 0), result
+    log = read(home / "log")
+    assert log.count("Job executing on host") == 2
+    if able:
+        assert read(home / "out") == whole()
+        assert re.search(r"Job was evicted\.\n\t\(1\) Job was checkpointed\.", log)
+    else:
+        # Begun anew: what it says is the same, and nothing claims that it was saved.
+        assert read(home / "out") == whole()
+        assert "checkpointed" not in log
+
+
+async def test_on_demand_and_back_to_the_last_one(pool3: Nodes, home: Path, able: bool) -> None:
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home)
+        await until(lambda: "20\n" in read(home / "out"), "the job to count")
+        acted = await cluster.checkpoint()
+        assert acted.done == int(able)
+        if not able:
+            assert "cannot be checkpointed" in acted.refused[0][1]
+            await cluster.remove()
+            return
+        saved = len(read(home / "out").splitlines())
+        await cluster.vacate(fast=True)
+        (result,) = await cluster.wait(support.PATIENCE)
+        (ad,) = await cluster.ads()
+    assert (result.state, result.exit_code, ad.value("NumCkpts")) == ("completed", 0, 1), result
+    lines = read(home / "out").splitlines()
+    assert lines.count("begin") == 1
+    assert lines[-1] == whole().splitlines()[-1]
+    assert saved > 20
+
+
+async def test_what_cannot_be_saved_is_named_and_runs_on(pool3: Nodes, home: Path, able: bool) -> None:
+    (home / "count.py").write_text(
+        "import socket, time\n"
+        "a = socket.create_server(('127.0.0.1', 0))\n"
+        "print('begin', flush=True)\n"
+        "time.sleep(1.5)\n"
+        "print('end', flush=True)\n"
+    )
+    async with client(pool3.all[0]) as pool:
+        free, bound = await submit(pool, home), await submit(pool, home, checkpoint="required", output="other")
+        await until(lambda: "begin" in read(home / "out") and "begin" in read(home / "other"), "both to begin")
+        acted = await free.checkpoint()
+        assert (acted.done, len(acted.refused)) == (0, 1)
+        if able:
+            assert re.search(r"descriptor 3 of process \d+ is a TCP socket", acted.refused[0][1])
+            await bound.checkpoint()
+            (result,) = await bound.wait(support.PATIENCE, until_stuck=True)
+            (ad,) = await bound.ads()
+            assert result.state == "held"
+            assert re.match(r"it cannot be checkpointed: descriptor 3 of process", str(ad.value("HoldReason")))
+        (result,) = await free.wait(support.PATIENCE)
+        assert result.state == "completed"
+        await bound.remove()
+    assert read(home / "out") == "begin\nend\n"
+
+
+async def test_a_pipeline_of_programs_goes_on_as_one(pool3: Nodes, home: Path, able: bool) -> None:
+    script = f"seq 1 {STEPS} | while read n; do sleep 0.005; echo $n; done | tee seen | grep -c 7"
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home, executable="/bin/bash", arguments=f"\"-c '{script}'\"")
+        await until(lambda: "20\n" in read(home / "seen"), "the pipeline to flow")
+        await cluster.vacate()
+        (result,) = await cluster.wait(support.PATIENCE)
+    assert (result.state, result.exit_code) == ("completed", 0), result
+    assert read(home / "out") == f"{sum('7' in str(n) for n in range(1, STEPS + 1))}\n"
+    assert read(home / "seen").splitlines() == [str(n) for n in range(1, STEPS + 1)]
