@@ -126,6 +126,7 @@ class Running:
             self.start = start
             if self.starter is not None:
                 self.starter.activation = start
+                self.saving.plan()
         self._reminded.set()
 
     @staticmethod

@@ -59,7 +59,7 @@ class Saving:
         running = self._running
         starter = running.starter
         assert starter is not None
-        self._plan()
+        self.plan()
         try:
             used = end = await starter.wait()
             while self._has_saved_itself(end):
@@ -128,10 +128,12 @@ class Saving:
         wanted = not running.forgot and self._wish in (Wish.AUTO, Wish.REQUIRED)
         return wanted and not self._refused and running.starter is not None and running.starter.can_dump
 
-    def _plan(self) -> None:
+    def plan(self) -> None:
         """Set the time of the next periodic checkpoint."""
         settings = self._running.startd.settings
-        if not self._can:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._can or self._running.ended:
             return
         pool = Rhythm(settings.number("CHECKPOINT_FIRST"), settings.number("CHECKPOINT_MOST"))
         interval = rhythm_of(self._running.claim.ad, pool).interval(self._made)
@@ -150,7 +152,7 @@ class Saving:
                 except PoolError as error:
                     running.startd.log.warning("no checkpoint", extra={"job": running.name, "why": str(error)})
             self._made += 1
-            self._plan()
+            self.plan()
 
     async def make(self) -> CheckpointReport:
         """Save the job while it runs, and carry that home.
