@@ -68,7 +68,7 @@ class NoKeepers:
     def __init__(self) -> None:
         self.started: list[bytes] = []
 
-    async def start(self, spec: Any) -> Any:
+    async def start(self, spec: Any, *, image: Any = None) -> Any:
         self.started.append(content(spec.argv[0]))
 
 
