@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.benchmarks import (
     accounts,
+    checkpoint,
     fairness,
     idle,
     language,
@@ -17,6 +18,7 @@ from tests.benchmarks import (
 )
 
 __all__ = [
+    "checkpoint",
     "accounts",
     "fairness",
     "idle",
