@@ -16,6 +16,8 @@ static uint64_t asked;
 
 bool checkpoint_running(void) { return dumper > 0; }
 
+bool checkpoint_made(void) { return outcome && outcome->done == 1; }
+
 static void tell(const struct outcome *o, uint64_t number, uint32_t cell)
 {
     struct report r;
@@ -62,7 +64,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, pid_t firs
     }
 }
 
-/* True when it was the dumper, whose outcome is told now. `stopped`: the job was killed at its end. */
+/* True when it was the dumper, whose outcome is told now. */
 bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell)
 {
     if (!dumper || pid != dumper)

@@ -143,11 +143,11 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
     uint64_t begun = boot_us();
     d->pages = openat(directory, "pages", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int done = d->pages < 0 ? fail(&d->failure, "create", "pages") : dump_held(d, directory, stop, o, begun);
-    /* The last checkpoint: nothing may happen in the job after it. It is killed before it is let go. */
-    for (size_t i = 0; stop && done == 0 && i < d->count; i++)
-        kill(d->subjects[i].pid, SIGKILL);
-    family_go(d);
-    family_drop(d);
+    bool ends = stop && done == 0;
+    if (!ends) {
+        family_go(d);
+        family_drop(d);
+    }
     if (!o->standstill_us)
         o->standstill_us = boot_us() - begun;
     o->took_us = boot_us() - begun;
@@ -156,6 +156,10 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
     o->failure = d->failure;
     copy_text(o->reasons, sizeof o->reasons, d->reasons);
     o->done = done == 0 ? 1 : done > 0 ? 2 : 3;
+    /* The last checkpoint: nothing may happen in the job after it, so it is killed before it is let go; and after the
+     * outcome is noted, since the keeper ends what is left of a job that is over, this process too. */
+    for (size_t i = 0; ends && i < d->count; i++)
+        kill(d->subjects[i].pid, SIGKILL);
 }
 
 /* Descriptors and areas tell almost all, and can be read while the job runs. */

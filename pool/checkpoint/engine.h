@@ -90,6 +90,7 @@ void dump_job(int directory, bool stop, bool examine, pid_t first, const struct 
 
 /* checkpoint.c */
 bool checkpoint_running(void);
+bool checkpoint_made(void); /* the last one */
 void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, pid_t first, const struct job *job, uint32_t cell);
 bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell);
 

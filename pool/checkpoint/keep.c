@@ -236,6 +236,7 @@ static void reap(void)
             if (k.suspend_again)
                 suspend(true);
             k.suspend_again = false;
+            k.checkpoint_ends &= checkpoint_made();
             continue;
         }
         if (pid == k.restorer) {
