@@ -46,7 +46,7 @@ class ImageStore:
         self._uses: Counter[bytes] = Counter()
         self._drafts: set[Draft] = set()
         self._rooms = 0
-        self.quota = quota
+        self.quota = quota or None
         self.damaged: list[str] = []
         try:
             self._manifests_in.mkdir(parents=True, exist_ok=True, mode=0o700)

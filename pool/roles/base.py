@@ -63,6 +63,11 @@ class Surroundings:
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
 
 
+def quota_of(settings: Settings) -> int:
+    """Bytes that checkpoints may take on this node's disk; 0 for no bound."""
+    return int(settings.number("CHECKPOINT_QUOTA")) * 2**20
+
+
 class Role(Service):
     """A role of a node."""
 

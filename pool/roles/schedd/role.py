@@ -16,7 +16,7 @@ from pool.jobs.reasons import Reason
 from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
-from pool.roles.base import Role
+from pool.roles.base import Role, quota_of
 from pool.roles.schedd.accepting import clean
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.intake import TURN, Intake, at_rest
@@ -86,7 +86,7 @@ class Schedd(Role):
             self.log,
             name=given.node,
             executables=self.executables,
-            checkpoints=ImageStore(given.state / "spool" / "checkpoints") if given.state else None,
+            checkpoints=self._checkpoints(),
             spawn=self.spawn,
             changed=self.submitters.changed,
             finished=self._finished,
@@ -361,6 +361,10 @@ class Schedd(Role):
         await self.placement.images.give(params, stream)
 
     # -- own ---------------------------------------------------------------------------------------------
+
+    def _checkpoints(self) -> ImageStore | None:
+        state = self.given.state
+        return ImageStore(state / "spool" / "checkpoints", quota=quota_of(self.settings)) if state else None
 
     def own_ad(self) -> Wire:
         counts: dict[int, int] = {}

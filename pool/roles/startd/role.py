@@ -23,7 +23,7 @@ from pool.policy import carve
 from pool.policy.slots import CLAIMED_IDLE, TABLE, SlotEvent
 from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
-from pool.roles.base import Role
+from pool.roles.base import Role, quota_of
 from pool.roles.startd.ads import SlotAds
 from pool.roles.startd.claiming import Claiming
 from pool.roles.startd.draining import Draining
@@ -127,7 +127,7 @@ class Startd(Role):
     def images(self) -> ImageStore:
         """Where checkpoints lie on their way; opened when the first one comes. Blocks on the disk then."""
         if self._images is None:
-            self._images = ImageStore(self.execute.parent / "images")
+            self._images = ImageStore(self.execute.parent / "images", quota=quota_of(self.settings))
         return self._images
 
     def reload(self, settings: Any) -> None:
