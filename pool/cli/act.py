@@ -90,7 +90,15 @@ def release(
 def prio(
     jobs: Which = None,
     value: Annotated[
-        int | None, typer.Option("--prio", "-p", metavar="N", help="The new priority; higher goes first.")
+        int | None,
+        typer.Option(
+            "--prio",
+            "-p",
+            min=-(2**31),
+            max=2**31 - 1,
+            metavar="N",
+            help="The new priority; higher goes first.",
+        ),
     ] = None,
     constraint: Constraint = None,
     everything: All = False,

@@ -48,7 +48,7 @@ def token(
     \b
     On the other machine:
       poolnode --roles startd --join TOKEN
-      POOLNODE_TOKEN=TOKEN poolnode --address HOST:PORT submit sweep.sub
+      POOLNODE_TOKEN=TOKEN poolnode submit --address HOST:PORT sweep.sub
     """
     if user is not None:
         if roles not in ("startd", "user"):
@@ -73,7 +73,7 @@ def token(
     if wanted == ["user"]:
         if sys.stdout.isatty():
             tell(f"good for {lifetime}; on the other machine, in $POOLNODE_TOKEN or ~/.config/poolnode/token:")
-            tell(f"  poolnode --address {answer.get('address', 'HOST:PORT')} submit FILE")
+            tell(f"  poolnode submit --address {answer.get('address', 'HOST:PORT')} FILE")
     elif sys.stdout.isatty():
         machines = [role for role in wanted if role != "user"]
         tell(f"good for {formats.amount(uses, 'use')} within {lifetime}; on the other machine:")

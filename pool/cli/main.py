@@ -178,14 +178,16 @@ def program(
 
         print(f"poolnode {__version__}")
         raise typer.Exit
-    given = [name for name, value in (("--roles", roles), ("--config", config), ("--join", join)) if value]
+    starting = (("--roles", roles), ("--config", config), ("--join", join))
+    given = [name for name, value in starting if value]
     if context.invoked_subcommand is not None:
+        given += [name for name, value in (("--state", state), ("--set", settings)) if value]
         if given:
             from pool.cli.selection import UsageProblem
 
             raise UsageProblem(
                 f"{given[0]} starts a node and does not go with `{context.invoked_subcommand}`",
-                hint="give one or the other",
+                hint="a command is told which node to ask by its own --address",
             )
         return 0
     if not given:

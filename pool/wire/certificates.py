@@ -152,8 +152,8 @@ def life_of(certificate: str) -> tuple[float, float]:
     from cryptography import x509
 
     found = x509.load_pem_x509_certificate(certificate.encode())
-    begins = found.not_valid_before.replace(tzinfo=UTC) + CLOCK_SLACK
-    return begins.timestamp(), found.not_valid_after.replace(tzinfo=UTC).timestamp()
+    begins = found.not_valid_before_utc + CLOCK_SLACK
+    return begins.timestamp(), found.not_valid_after_utc.timestamp()
 
 
 def key_fingerprint(request: str) -> str:

@@ -57,7 +57,7 @@ class WireConnection(asyncio.Protocol, Connection):
         identify: Identify,
         hello: Mapping[str, Any],
         address: str,
-        made: Callable[[WireConnection], bool] | None = None,
+        made: Callable[[WireConnection, asyncio.BaseTransport], bool] | None = None,
     ) -> None:
         self._made = made
         self._loop = asyncio.get_running_loop()
@@ -164,7 +164,7 @@ class WireConnection(asyncio.Protocol, Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
-        if self._made is not None and not self._made(self):
+        if self._made is not None and not self._made(self, transport):
             self._transport.abort()
             return
         self._clock = self._loop.call_later(GREETING_SECONDS, self._too_slow)

@@ -17,6 +17,7 @@ import ssl
 import stat
 import struct
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -32,7 +33,8 @@ from pool.wire.local import LocalConnection
 
 CONNECT_SECONDS = 10.0
 SILENT_SECONDS = 60
-MOST_UNKNOWN = 256  # connections at a time of whom it is not known who they are
+MOST_UNKNOWN = 256  # connections at a time that have not said who they are: over TCP, and of each local user
+OVER_TCP = -1
 
 Users: TypeAlias = Callable[[str], Identity]
 
@@ -86,18 +88,19 @@ class Server:
         self.address = address
         self.dispatcher = dispatcher
         self.connections: set[WireConnection] = set()
-        self._unknown = 0
+        self._unknown: Counter[int] = Counter()  # by local user; OVER_TCP for all others together
         self._listener: asyncio.AbstractServer | None = None
 
     def listening(self, listener: asyncio.AbstractServer, address: str) -> None:
         self._listener = listener
         self.address = address
 
-    def made(self, connection: WireConnection) -> bool:
+    def made(self, connection: WireConnection, transport: asyncio.BaseTransport) -> bool:
         """A connection has come; False turns it away."""
-        if self._unknown >= MOST_UNKNOWN:
+        user = _peer_uid(transport) if self.address.startswith("unix:") else OVER_TCP
+        if self._unknown[user] >= MOST_UNKNOWN:
             return False
-        self._unknown += 1
+        self._unknown[user] += 1
         self.connections.add(connection)
         known = False
 
@@ -109,12 +112,12 @@ class Server:
                 and connection.identity.kind != "anonymous"
             ):
                 known = True
-                self._unknown -= 1
+                self._unknown[user] -= 1
 
         def closed(_: object) -> None:
             self.connections.discard(connection)
             if not known:
-                self._unknown -= 1
+                self._unknown[user] -= 1
 
         connection.opened.add_done_callback(opened)
         connection.closed.add_done_callback(closed)

@@ -59,6 +59,9 @@ def test_without_anything_it_explains_itself(capsys: pytest.CaptureFixture[str])
         (["--roles", "collector,boss"], "there is no role 'boss'"),
         (["--roles", "schedd", "--set", "X"], "write --set NAME=VALUE"),
         (["--roles", "schedd", "q"], "does not go with `q`"),
+        (["--state", "x", "q"], "its own --address"),
+        (["--set", "A=1", "q"], "its own --address"),
+        (["prio", "-p", "99999999999", "12"], "less than or equal to 2147483647"),
         (["rm"], "rm: which jobs"),
         (["rm", "--all", "12"], "--all and something else"),
         (["hold", "12.x"], "'12.x' is not a job"),
@@ -201,3 +204,11 @@ def test_completion_knows_the_commands(shell: str) -> None:
 def test_debug_is_heard_anywhere_but_after_two_dashes() -> None:
     assert main._take_debug(["q", "--debug"]) == (["q"], True)
     assert main._take_debug(["q", "--", "--debug"]) == (["q", "--", "--debug"], False)
+
+
+def test_the_help_of_tokens_shows_a_command_that_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.status(["token", "--help"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "POOLNODE_TOKEN=" in line]
+    words = line.split("poolnode ", 1)[1].replace("HOST:PORT", "nowhere").split()
+    assert main.status(words) == 1  # understood, and the file is not there
+    assert "sweep.sub" in capsys.readouterr().err

@@ -139,7 +139,23 @@ async def test_a_sequence_of_known_connections_is_no_crowd(
     for link in links:
         await link.close()
     await soon(lambda: not server.connections)
-    assert server._unknown == 0
+    assert not server._unknown.total()
+
+
+async def test_the_crowd_of_one_user_turns_no_other_away(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network_module, "MOST_UNKNOWN", 3)
+    monkeypatch.setattr(network_module, "_peer_uid", lambda transport: 65534)
+    crowd = [await raw(server) for _ in range(5)]
+    await soon(lambda: len(server.connections) == 3)
+    with pytest.raises(CannotConnect):
+        await RealNetwork().connect(server.address)
+    monkeypatch.setattr(network_module, "_peer_uid", lambda transport: os.geteuid())
+    link = await RealNetwork().connect(server.address)
+    await link.close()
+    for _, writer in crowd:
+        writer.close()
 
 
 async def test_sockets_that_are_there_already(server: Server, tmp_path: Path) -> None:
