@@ -128,6 +128,9 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     if (take_shared(d))
         return -1;
     bool copied = !stop && copy_all(d);
+    for (size_t i = 0; copied && i < d->count; i++)
+        if (d->subjects[i].room && memory_left_out(d, &d->subjects[i]))
+            return -1;
     if (copied) {
         family_go(d);
         give_way();

@@ -59,6 +59,7 @@ void family_drop(struct dump *d);     /* ends the copies */
 /* memory.c */
 int memory_areas(struct dump *d, struct subject *s);
 int memory_shared(struct dump *d, struct subject *s); /* while everything stands still */
+int memory_left_out(struct dump *d, struct subject *s); /* of the copy: taken from the process itself */
 int memory_write(struct dump *d, struct subject *s, pid_t from);
 int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size);
 

@@ -20,6 +20,8 @@
 #define CHUNK (1ul << 20) /* fits the processor's cache: it is read from the job, summed and written while it is there */
 #define ADVICE_WHOLE (1u << 31) /* while dumping only: the file is gone, all of the area is saved */
 
+#define ADVICE_TAKEN (1u << 30) /* while dumping only: already written */
+
 struct line { /* of /proc/PID/maps */
     uint64_t start, end, offset, device, inode;
     char perms[8];
@@ -311,6 +313,64 @@ static void read_advice(struct dump *d, const struct subject *s, pid_t from)
         fclose(maps);
 }
 
+static bool is_private(const struct area *a)
+{
+    return a->kind != AREA_SHARED && a->kind != AREA_VVAR && !(a->kind == AREA_FILE && a->flags & MAP_SHARED);
+}
+
+static bool covered(const struct line *lines, size_t count, const struct area *a)
+{
+    for (size_t i = 0; i < count; i++)
+        if (lines[i].start <= a->start && a->end <= lines[i].end)
+            return true;
+    return false;
+}
+
+static size_t areas_of(pid_t pid, struct line **all)
+{
+    char path[64], *text = NULL;
+    size_t room = 0, count = 0;
+    struct line l;
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *maps = fopen(path, "re");
+    *all = NULL;
+    while (maps && getline(&text, &room, maps) > 0) {
+        struct line *more = parse(text, &l) ? realloc(*all, (count + 1) * sizeof *more) : NULL;
+        if (!more)
+            continue;
+        *all = more;
+        more[count++] = l;
+    }
+    free(text);
+    if (maps)
+        fclose(maps);
+    return count;
+}
+
+/* What a process keeps out of its copies (MADV_DONTFORK, as JIT compilers do with all they have) is taken from itself, while
+ * it stands still. */
+int memory_left_out(struct dump *d, struct subject *s)
+{
+    struct line *lines;
+    size_t count = areas_of(s->copy.tid, &lines);
+    struct source source = {.pid = s->pid, .mem = open_of(s->pid, "mem"), .pagemap = open_of(s->pid, "pagemap"), .buffer = malloc(CHUNK)};
+    int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
+    for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
+        struct area a = ((struct area *)d->image.areas.rows)[i];
+        if (a.owner != s->row || !is_private(&a) || covered(lines, count, &a))
+            continue;
+        done = a.advice & ADVICE_WHOLE ? put_range(d, s, &source, a.start, a.end, true) : scan_area(d, s, &source, &a);
+        if (done > 0)
+            done = walk_area(d, s, &source, &a);
+        ((struct area *)d->image.areas.rows)[i].advice |= ADVICE_TAKEN | ADVICE_NO_FORK;
+    }
+    free(lines);
+    close(source.mem);
+    close(source.pagemap);
+    free(source.buffer);
+    return done;
+}
+
 int memory_write(struct dump *d, struct subject *s, pid_t from)
 {
     struct source source = {.pid = from, .mem = open_of(from, "mem"), .pagemap = open_of(from, "pagemap"), .buffer = malloc(CHUNK)};
@@ -320,7 +380,7 @@ int memory_write(struct dump *d, struct subject *s, pid_t from)
     read_advice(d, s, from);
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
-        if (a.owner != s->row || a.kind == AREA_SHARED || a.kind == AREA_VVAR || (a.kind == AREA_FILE && a.flags & MAP_SHARED))
+        if (a.owner != s->row || !is_private(&a) || a.advice & ADVICE_TAKEN)
             continue;
         if (a.kind == AREA_VDSO || a.advice & ADVICE_WHOLE) {
             done = put_range(d, s, &source, a.start, a.end, true);
@@ -331,7 +391,7 @@ int memory_write(struct dump *d, struct subject *s, pid_t from)
             done = walk_area(d, s, &source, &a);
     }
     for EACH(&d->image, areas, area, a)
-        a->advice &= ~ADVICE_WHOLE;
+        a->advice &= ~(a->owner == s->row ? ADVICE_WHOLE | ADVICE_TAKEN : 0);
     close(source.mem);
     close(source.pagemap);
     free(source.buffer);

@@ -72,6 +72,9 @@ int main(void)
     char *no_access = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     strcpy(no_access, "hidden");
     mprotect(no_access, 4096, PROT_NONE);
+    char *alone = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    strcpy(alone, "in no copy");
+    madvise(alone, 8192, MADV_DONTFORK);
     char *of_memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
     int watcher = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event wanted = {EPOLLIN, {.u64 = 0x123456789abcull}}, met;
@@ -133,7 +136,7 @@ int main(void)
     printf("%s\n", of_memory);
     get("deleted", gone);
     mprotect(no_access, 4096, PROT_READ);
-    printf("%s\n", no_access);
+    printf("%s\n%s\n", no_access, alone);
     value = 2;
     if (write(counter, &value, 8) < 0)
         return 1;
