@@ -134,7 +134,7 @@ async def test_a_job_that_goes_on(keepers: NativeKeepers, tmp_path: Path, scratc
             assert 0 < report.standstill <= report.seconds
             assert report.bytes > 0
             made += 1
-    assert made > 1
+    assert made
     assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text() == undisturbed(scratch, program)
