@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -175,6 +176,9 @@ static int put_back(struct restoring *r, struct failure *f)
 
 static int restore(struct restoring *r, struct failure *f)
 {
+    /* The nursery has made itself untouchable for jobs of its user; here none runs yet, and what this process forks must be
+     * held by it. */
+    prctl(PR_SET_DUMPABLE, 1);
     if (prepare(r, f) || space_as_job(r->job, true, f))
         return -1;
     int opened = tmp_put(r, f) || files_reopen(r, f) ? -1 : 0;
