@@ -501,9 +501,9 @@ def test_a_job_that_is_still_being_started_is_suspended_when_it_is() -> None:
         keepers = it.pool.role("m1", "startd").keepers
         start = keepers.start
 
-        async def slowly(spec: Any) -> FakeKeeper:
+        async def slowly(spec: Any, **given: Any) -> FakeKeeper:
             await asyncio.sleep(30.0)
-            made: FakeKeeper = await start(spec)
+            made: FakeKeeper = await start(spec, **given)
             return made
 
         keepers.start = slowly
