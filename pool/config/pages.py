@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pool.config.table import ALIASES, SECTIONS, Setting
 from pool.jobs import states
-from pool.policy import slots
+from pool.policy import slots, starter
 from pool.policy.shipped import DEDICATED_TEXTS, DESKTOP_TEXTS, MACROS
 
 _MADE = "<!-- Made by `python -m pool.config.pages docs` from the program's tables: change those. -->\n"
@@ -58,13 +58,27 @@ Names are the same in capitals and small letters. Lengths of time are in seconds
 _STATES = """\
 # States
 
-What a slot and a job can be, and what moves them. These are the tables that the program works by, drawn; what they do
-not show is refused.
+What a slot, a job and a start of a job can be, and what moves them. These are the tables that the program works by,
+drawn; what they do not show is refused.
 
 ## Slots
 
 Kept by the startd of the machine (`pool/policy/slots.py`, where the rules stand); moved by the owner's expressions,
 the negotiator's matches, and the schedd that has the claim. State and activity are shown by `poolnode status`.
+
+"""
+
+_STARTER = """
+## The start of a job
+
+Kept by the starter on the execute machine (`pool/policy/starter.py`, where the rules stand), after the state machine
+of the 1994 starter (VS 3.6, figure 3.5, table 3.1, appendix B). Events in capitals come at any time; the others follow
+from what the state does.
+
+"""
+_ANSWERS = """
+What each state makes of each event that comes at any time: the state that it leads to in bold, what is done, `keep` for
+what is answered as soon as a state can, `-` where there is nothing to be done about it.
 
 """
 
@@ -112,6 +126,12 @@ def state_tables() -> str:
             "\n## Jobs\n\nKept by the schedd (`pool/jobs/states.py`); a move is written before it is acted upon.\n\n",
             f"```mermaid\n{states.draw()}```\n\n",
             _table(head, runs),
+            _STARTER,
+            f"```mermaid\n{starter.draw()}```\n",
+            _ANSWERS,
+            _table(("state", *(event.value for event in starter.ASYNCHRONOUS)), starter.answers()),
+            "\nWhat is done on the way:\n\n",
+            _table(head, starter.moves()),
         )
     )
 

@@ -2,8 +2,9 @@
 
     prepare -> stage in -> start (keeper) -> wait -> stage out -> done
 
-One coroutine for each running job. What the owner of the machine wants of the job (suspend, continue, vacate, kill)
-comes through here to the keeper. The starter knows nothing of claims or policy; it reaches home through a `Home`.
+One coroutine for each running job. What happens to the job, and what the owner of the machine wants of it (suspend,
+continue, vacate, die), is answered by the table of `pool.policy.starter`; what that asks of the keeper is done here,
+and the rest by whoever looks after the claim. The starter knows nothing of claims; it reaches home through a `Home`.
 After a restart of the node it is made again around a keeper that was found (`Starter.found`) and goes on waiting.
 """
 
@@ -23,6 +24,7 @@ from typing import Any, Protocol
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest
 from pool.jobs.activation import NOTHING, Activation, Mode
+from pool.policy.starter import Action, Event, Machine, State
 from pool.starter import devices, saving, scratch, staging
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.keeper import Keeper, Keepers
@@ -32,6 +34,8 @@ from pool.starter.spec import EndReport, KeeperSpec, StartFailed
 STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
 #: The name of a stored executable: the SHA-256 of its content.
 DIGEST = re.compile(r"[0-9a-f]{64}")
+#: What is done to the keeper.
+ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
 #: How an end by itself is told from one that was forced on the job.
 BY_ITSELF = ("exit", "signal")
 #: JOB_SYSTEM_CALLS as a keeper knows it. Not for who shares the node's user and files: see pool/checkpoint/filter.c.
@@ -117,7 +121,8 @@ class Starter:
         self.received = 0
         self.sent = 0
         self._before: dict[str, tuple[int, int]] = {}
-        self._stop: str | None = None
+        #: Where this start is.
+        self.machine = Machine()
         #: The keeper's checkpoint that this start goes on from.
         self._image: Path | None = None
         self.scratch = place.scratch
@@ -146,8 +151,27 @@ class Starter:
         }
         return starter
 
-    async def start(self, lease: float, claim: dict[str, Any]) -> None:
-        """Prepare and start the job.
+    async def happen(self, event: Event) -> list[Action]:
+        """Take in what has happened or is wished; answers what is to be done beside what the keeper does."""
+        keeper = self.keeper
+        left: list[Action] = []
+        for action in self.machine.happen(event):
+            if action is Action.CLEAN:
+                await self.done()
+            elif keeper is None or action not in ON_KEEPER:
+                left.append(action)
+            elif action is Action.STOP:
+                await keeper.suspend()
+            elif action is Action.RESUME:
+                await keeper.resume()
+            elif action is Action.ASK:
+                await keeper.vacate()  # which kills after the job's grace
+            else:
+                await keeper.kill()
+        return left
+
+    async def start(self, lease: float, claim: dict[str, Any]) -> list[Action]:
+        """Prepare and start the job; answers what is to be done now that it runs.
 
         Args:
             lease: seconds the keeper lets the job run without being renewed.
@@ -158,11 +182,13 @@ class Starter:
         """
         try:
             self._prepare()
+            await self.happen(Event.DEFAULT)
             if self.activation.mode is Mode.TRANSFER:
                 await self._stage_in()
             if self.activation.checkpoint is not None:
                 await self._go_on_from_checkpoint()
-            if self._stop:
+            await self.happen(Event.SUCCESS)
+            if self.machine.state is not State.SPAWN_ALL:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
             if self._before:
                 claim = {**claim, "before": self._before}
@@ -170,22 +196,28 @@ class Starter:
                 claim = {**claim, "received": self.received}
             self.keeper = await self._keepers.start(self._spec(lease, claim), image=self._image)
         except StartFailed as error:
-            self.clean()
+            self._not_started()
             where = "start" if self._image is None else "checkpoint"
             raise StartRefused(error.message, where=where, hint=error.hint, retry=error.retry) from error
         except OSError as error:
-            self.clean()
+            self._not_started()
             raise StartRefused(
                 f"cannot prepare the job's scratch directory: {error.strerror or error}",
                 where="machine",
                 retry=True,
             ) from error
         except BaseException:
-            self.clean()
+            self._not_started()
             raise
         finally:
             if self._image is not None:
                 await asyncio.to_thread(shutil.rmtree, self._image, True)
+        return await self.happen(Event.SUCCESS)
+
+    def _not_started(self) -> None:
+        if self.machine.state is not State.SEND_STATUS:
+            self.machine.happen(Event.FAILURE)
+        self.clean()
 
     async def wait(self) -> EndReport:
         """Until no process of the job is left."""
@@ -244,8 +276,8 @@ class Starter:
         await asyncio.to_thread(images.drop, self.activation.name)
         return sent
 
-    async def again(self, lease: float, claim: dict[str, Any]) -> None:
-        """Start the program once more in the same scratch directory, after it has written a checkpoint.
+    async def again(self, lease: float, claim: dict[str, Any]) -> list[Action]:
+        """Start the program once more in the same scratch directory, after it has written a checkpoint; as `start`.
 
         Raises:
             StartRefused: it cannot be started.
@@ -255,7 +287,9 @@ class Starter:
         try:
             self.keeper = await self._keepers.start(self._spec(lease, {**claim, "before": self._before}))
         except StartFailed as error:
+            await self.happen(Event.FAILURE)
             raise StartRefused(error.message, where="start", hint=error.hint, retry=error.retry) from error
+        return await self.happen(Event.SUCCESS)
 
     async def bring_home(self) -> None:
         """Carry the outputs home; may be called again after a lost connection.
@@ -265,25 +299,6 @@ class Starter:
             WireError: home cannot be reached, or refused.
         """
         await self._stage_out()
-
-    async def vacate(self) -> None:
-        """Ask the job to end softly; the keeper kills it after its grace."""
-        self._stop = "vacate"
-        if self.keeper is not None:
-            await self.keeper.vacate()
-
-    async def kill(self) -> None:
-        self._stop = "kill"
-        if self.keeper is not None:
-            await self.keeper.kill()
-
-    async def suspend(self) -> None:
-        if self.keeper is not None:
-            await self.keeper.suspend()
-
-    async def resume(self) -> None:
-        if self.keeper is not None:
-            await self.keeper.resume()
 
     async def done(self) -> None:
         """The end has been reported: forget the keeper and leave nothing behind (A14)."""

@@ -9,7 +9,7 @@ import pytest
 from pool.config import pages
 from pool.config.table import ROWS
 from pool.jobs import states
-from pool.policy import slots
+from pool.policy import slots, starter
 from tests.conftest import REPOSITORY
 
 
@@ -28,7 +28,10 @@ def test_every_setting_has_its_line() -> None:
 
 
 def test_every_move_has_its_line() -> None:
-    page = pages.state_tables()
+    page, _, start = pages.state_tables().partition("## The start of a job")
+    assert starter.draw() in start
+    for row in (*starter.answers(), *starter.moves()):
+        assert "| " + " | ".join(row) + " |\n" in start
     moves = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line and "from" not in line]
     assert len(moves) == len(slots.TABLE) + len(states.TABLE)
     assert slots.draw() in page

@@ -16,6 +16,7 @@ from pool.jobs.activation import Activation, Mode
 from pool.jobs.lastlines import start_of
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SUSPENDED
+from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd.saving import Saving
 from pool.roles.startd.slots import Claim, Slot
 from pool.starter import devices
@@ -80,7 +81,8 @@ class Running:
         self.abandoned = False
         #: Set when an abandoned job is dead and its slot free.
         self.gone = asyncio.Event()
-        self._graceful = True
+        #: What was wished before there was a starter.
+        self._early: list[Event] = []
         self.began = startd.outside.wall()
         #: Seconds for which the job stood still, up to its last suspension's end.
         self.suspended = 0.0
@@ -124,7 +126,7 @@ class Running:
         self.forgot = False
         if start is not None:
             self.start = start
-            if self.starter is not None:
+            if self.starter is not None and Action.LEARN in self.starter.machine.happen(Event.GET_PROC):
                 self.starter.activation = start
                 self.saving.plan()
         self._reminded.set()
@@ -142,34 +144,31 @@ class Running:
         """Start the job, wait for its end, report it."""
         loop = asyncio.get_running_loop()
         try:
-            self.starter = self._starter()
-            await self.starter.start(self.claim.until - loop.time(), self.note())
+            starter = self.starter = self._starter()
+            for event in self._early:
+                await starter.happen(event)
+            actions = await starter.start(self.claim.until - loop.time(), self.note())
         except (StartRefused, NoAccount, *TROUBLE, RemoteError) as error:
             self.ended = True
             if self.abandoned:
                 self._leave()
+                return
+            if self.why is not None:  # the machine was wanted back; the job has nothing to do with that
+                await self._report(self._evicted({"cause": "vacated", "checkpoint": self.start.checkpoint}))
                 return
             where = getattr(error, "where", "input" if isinstance(error, RemoteError) else "start")
             retry = getattr(error, "retry", True) and where != "input"
             report = {"cause": "start", "where": where, "error": str(error), "retry": retry}
             await self._report(report | {"checkpoint": self.start.checkpoint})
             return
-        await self.catch_up()
+        await self.saving.do(actions)
         await self.go_on()
 
     async def take_up(self) -> None:
         """Go on with a job that was found, and that an earlier run of this node may have left suspended."""
         assert self.starter is not None
-        await self.starter.resume()
+        await self.saving.do(await self.starter.happen(Event.FOUND))
         await self.go_on()
-
-    async def catch_up(self) -> None:
-        """Do what was asked of the job while it was being started."""
-        assert self.starter is not None
-        if self.why:
-            await (self.starter.vacate() if self._graceful else self.starter.kill())
-        elif self.slot.condition == SUSPENDED:
-            await self.starter.suspend()
 
     async def go_on(self) -> None:
         """Wait for the end of a started job and report it."""
@@ -184,15 +183,26 @@ class Running:
         self.ended = True
         while self.forgot and await self.another_chance(self._reminded):
             pass
-        finished = not self.saving.saved and self.saving.error is None
-        error = await self._bring_home(end) if finished and self.starter.has_outputs(end) else None
+        error = await self._outputs_home(end) if self.starter.machine.state in EXAMINED else None
         if self.abandoned:
             await self.starter.done()
             self._leave()
             return
         await self._report(self._end(end, error))
 
-    async def _bring_home(self, end: EndReport) -> str | None:
+    async def _outputs_home(self, end: EndReport) -> str | None:
+        """What is to be carried home after this end; in words what makes it impossible."""
+        starter = self.starter
+        assert starter is not None
+        if not starter.has_outputs(end):
+            await starter.happen(Event.DEFAULT)
+            return None
+        await starter.happen(Event.HAS_OUTPUT)
+        error = await self._bring_home()
+        await starter.happen(Event.SUCCESS if error is None else Event.FAILURE)
+        return error
+
+    async def _bring_home(self) -> str | None:
         """Carry the outputs home, again after a lost connection; in words what makes it impossible."""
         assert self.starter is not None
         while not self.abandoned:
@@ -228,9 +238,7 @@ class Running:
         if self.ended:
             return  # by itself, and its end is on the way
         self.why = self.why or why
-        self._graceful = graceful
-        if self.starter is not None:
-            await self.saving.leave(graceful)
+        await self.saving.leave(graceful)
 
     async def abandon(self) -> None:
         """Nobody wants to hear of this job any more: kill it and leave nothing behind."""
@@ -249,17 +257,22 @@ class Running:
 
     async def suspend(self) -> None:
         self._suspended_at = asyncio.get_running_loop().time()
-        if self.starter is not None:
-            await self.starter.suspend()
+        await self.happen(Event.SUSPEND)
         self._tell("suspended", {})
 
     async def resume(self) -> None:
         if self._suspended_at is not None:
             self.suspended += asyncio.get_running_loop().time() - self._suspended_at
             self._suspended_at = None
-        if self.starter is not None:
-            await self.starter.resume()
+        await self.happen(Event.CONTINUE)
         self._tell("continued", {})
+
+    async def happen(self, event: Event) -> None:
+        """Pass on what is wished of the job, to be answered when there is a starter."""
+        if self.starter is None:
+            self._early.append(event)
+        else:
+            await self.saving.do(await self.starter.happen(event))
 
     def tell_condition(self) -> None:
         """Say to a schedd that was away whether the job is suspended."""
@@ -332,18 +345,22 @@ class Running:
             # It ended while it was being stopped: an eviction, whatever it answered the signal with.
             report["cause"] = "vacated"
         report |= self.saving.report()
+        if output_error is not None:
+            report["output_error"] = output_error
+        return self._evicted(report)
+
+    def _evicted(self, report: dict[str, Any]) -> dict[str, Any]:
+        """A report with why the job had to leave, if it had to."""
         if self.why is not None:
             report |= {"why": self.why.text, "reason": str(self.why.kind)}
         if self.claim.retiring:
             report["released"] = True
-        if output_error is not None:
-            report["output_error"] = output_error
         return report
 
     async def _report(self, report: dict[str, Any]) -> None:
         answer = await self._acknowledged(report)
         if self.starter is not None:
-            await self.starter.done()
+            await self.starter.happen(Event.SUCCESS)
         self.claim.running = None
         slot, claim, startd = self.slot, self.claim, self.startd
         if slot.claim is not claim:

@@ -15,7 +15,7 @@ from pool.errors import PoolError
 from pool.images import Manifest
 from pool.jobs.activation import Mode
 from pool.policy.checkpoints import Rhythm, Wish, before_leaving, rhythm_of, wish_of
-from pool.policy.slots import SUSPENDED
+from pool.policy.starter import EXAMINED, Action, Event
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.spec import EndReport
 from pool.starter.starter import StartRefused
@@ -39,7 +39,6 @@ class Saving:
         self._running = running
         self.saved = False
         self.error: str | None = None
-        self._busy = False
         self._one = asyncio.Lock()
         self._made = 0
         self._last: float | None = None
@@ -59,32 +58,48 @@ class Saving:
         running = self._running
         starter = running.starter
         assert starter is not None
-        self.plan()
         try:
             used = end = await starter.wait()
-            while self._has_saved_itself(end):
-                self._busy = True
-                self.error = await self._keep_own()
-                self._busy = False
-                self.saved = self.error is None
-                if not self.saved or running.why or running.abandoned:
-                    break
-                try:
-                    lease = running.claim.until - asyncio.get_running_loop().time()
-                    await starter.again(lease, running.note())
-                except StartRefused as error:
-                    self.error = str(error)
-                    break
-                await running.catch_up()
+            while await self._goes_on(end):
                 end = await starter.wait()
                 self.saved = False
                 used = together(used, end)
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._cancel_alarm()
+        return used
+
+    async def _goes_on(self, end: EndReport) -> bool:
+        """No process of the job is left: whether it was started again, because it had written a checkpoint."""
+        running = self._running
+        starter = running.starter
+        assert starter is not None
+        self._cancel_alarm()
+        await self.do(await starter.happen(Event.CHILD_EXIT))
         if self._leaving is not None:
             await self._leaving
-        return used
+        if starter.machine.state not in EXAMINED or not self._has_saved_itself(end):
+            return False
+        await starter.happen(Event.SAVED_ITSELF)
+        self.error = await self._keep_own()
+        self.saved = self.error is None
+        actions = await starter.happen(Event.SUCCESS if self.saved else Event.FAILURE)
+        if Action.SPAWN not in actions:
+            return False
+        try:
+            lease = running.claim.until - asyncio.get_running_loop().time()
+            await self.do(await starter.again(lease, running.note()))
+        except StartRefused as error:
+            self.error = str(error)
+            return False
+        return True
+
+    async def do(self, actions: list[Action]) -> None:
+        """What the starter's state asks for beside what the keeper does."""
+        for action in actions:
+            if action is Action.SUPERVISE:
+                self.plan()
+            elif action is Action.DUMP_LAST:
+                self._leaving = self._running.startd.spawn(self._save_and_leave(), "last checkpoint")
 
     def _has_saved_itself(self, end: EndReport) -> bool:
         """Whether the job has ended, by itself or on its way out, with the code that says it wrote a checkpoint."""
@@ -131,8 +146,7 @@ class Saving:
     def plan(self) -> None:
         """Set the time of the next periodic checkpoint."""
         settings = self._running.startd.settings
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel_alarm()
         if not self._can or self._running.ended:
             return
         pool = Rhythm(settings.number("CHECKPOINT_FIRST"), settings.number("CHECKPOINT_MOST"))
@@ -140,19 +154,28 @@ class Saving:
         if interval is not None:
             self._timer = asyncio.get_running_loop().call_later(interval, self._due)
 
-    def _due(self) -> None:
-        self._running.startd.spawn(self._periodic(), "checkpoint")
+    def _cancel_alarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    async def _periodic(self) -> None:
+    def _due(self) -> None:
+        self._running.startd.spawn(self._alarm(), "checkpoint")
+
+    async def _alarm(self) -> None:
         running = self._running
-        if not running.ended and running.why is None:
-            if running.slot.condition != SUSPENDED:
-                try:
-                    await self.make()
-                except PoolError as error:
-                    running.startd.log.warning("no checkpoint", extra={"job": running.name, "why": str(error)})
+        if running.ended or running.starter is None:
+            return
+        async with self._one:
             self._made += 1
-            self.plan()
+            actions = await running.starter.happen(Event.ALARM)
+            if Action.DUMP not in actions:
+                await self.do(actions)
+                return
+            try:
+                await self._beside()
+            except PoolError as error:
+                running.startd.log.warning("no checkpoint", extra={"job": running.name, "why": str(error)})
 
     async def make(self) -> CheckpointReport:
         """Save the job while it runs, and carry that home.
@@ -164,10 +187,24 @@ class Saving:
         if not self._can:
             why = "; ".join(self._refused) or "it does not want to be, or its machine does not allow it"
             raise PoolError(f"job {running.name} cannot be checkpointed: {why}")
+        assert running.starter is not None
         async with self._one:
-            return await self._dump(stop=False)
+            if Action.DUMP not in await running.starter.happen(Event.CHECKPOINT):
+                raise PoolError(f"job {running.name} cannot be checkpointed: it starts, or leaves", retry=True)
+            return await self._beside()
 
-    async def _dump(self, *, stop: bool) -> CheckpointReport:
+    async def _beside(self) -> CheckpointReport:
+        """Save the job, which is in the state for it, beside its run."""
+        try:
+            report, manifest = await self._dump(stop=False)
+            await self._carry(manifest)
+        except Exception:
+            await self._running.happen(Event.CKPT_FAILED)
+            raise
+        await self._running.happen(Event.CKPT_DONE)
+        return report
+
+    async def _dump(self, *, stop: bool) -> tuple[CheckpointReport, Manifest]:
         running = self._running
         starter = running.starter
         assert starter is not None
@@ -176,9 +213,7 @@ class Saving:
             self._refused = report.refused
             await running.tell_now("unresumable", {"why": list(report.refused)})
             raise PoolError(f"job {running.name} cannot be checkpointed: {'; '.join(report.refused)}")
-        await self._carry(manifest)
-        self._last = asyncio.get_running_loop().time()
-        return report
+        return report, manifest
 
     async def _carry(self, manifest: Manifest) -> None:
         running = self._running
@@ -190,6 +225,7 @@ class Saving:
             if link is not None and not link.closed.done():
                 try:
                     starter.sent += await starter.carry(manifest)
+                    self._last = asyncio.get_running_loop().time()
                     return
                 except TROUBLE:
                     pass
@@ -201,19 +237,16 @@ class Saving:
     async def leave(self, graceful: bool) -> None:
         """The job has to leave: save it for the last time where that is wanted and possible, else ask or kill it."""
         running = self._running
-        starter = running.starter
-        assert starter is not None
-        if self._busy or self._leaving is not None:
-            if not graceful and not self._busy:
-                await starter.kill()
-            return
         loop = asyncio.get_running_loop()
         ran = loop.time() - self._last if self._last is not None else running.startd.outside.wall() - running.began
         worth = running.startd.settings.number("CHECKPOINT_WORTH")
-        if graceful and starter.keeper is not None and before_leaving(self._wish, True, self._can, ran, worth):
-            self._leaving = running.startd.spawn(self._save_and_leave(), "last checkpoint")
+        self._cancel_alarm()
+        if not graceful:
+            await running.happen(Event.DIE)
+        elif before_leaving(self._wish, True, self._can, ran, worth):
+            await running.happen(Event.CKPT_AND_VACATE)
         else:
-            await (starter.vacate() if graceful else starter.kill())
+            await running.happen(Event.VACATE)
 
     async def _save_and_leave(self) -> None:
         running = self._running
@@ -221,11 +254,18 @@ class Saving:
         assert starter is not None
         try:
             async with self._one:
-                await self._dump(stop=True)
-            self.saved = True
-        except PoolError as error:
+                _, manifest = await self._dump(stop=True)
+        except (PoolError, OSError) as error:
             running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
-            await starter.vacate()
+            await starter.happen(Event.CKPT_FAILED)
+            return
+        await starter.happen(Event.CKPT_DONE)
+        try:
+            await self._carry(manifest)
+            self.saved = True
+        except (PoolError, OSError) as error:
+            running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
+        await starter.happen(Event.SUCCESS if self.saved else Event.FAILURE)
 
 
 def together(before: EndReport, last: EndReport) -> EndReport:

@@ -1,0 +1,195 @@
+"""The starter's table against VS figure 3.5, table 3.1 and appendix B: every event in every state has an answer."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pool.policy import starter
+from pool.policy.starter import (
+    ASYNCHRONOUS,
+    TABLE,
+    Action,
+    Event,
+    Machine,
+    StarterStateError,
+    State,
+    draw,
+    step,
+)
+
+#: Table 3.1, by the names of appendix B.
+PAPERS = {"GET_PROC", "SUSPEND", "CONTINUE", "VACATE", "ALARM", "DIE", "CHILD_EXIT", "CKPT_AND_VACATE"}
+#: Where processes of the job may be.
+WITH_PROCESSES = {
+    State.SPAWN_ALL,
+    State.SUPERVISE,
+    State.SUSPENDED,
+    State.UPDATE,
+    State.UPDATE_SUSPENDED,
+    State.UPDATE_QUIT,
+    State.TERMINATE,
+    State.KILLED,
+}
+#: Where a job that was told to leave is.
+LEAVING = {
+    State.LEAVE_EARLY,
+    State.UPDATE_QUIT,
+    State.SEND_CKPT,
+    State.TERMINATE,
+    State.KILLED,
+    State.PROC_EXIT_QUIT,
+}
+
+
+def ran(*events: Event) -> tuple[State, list[Action]]:
+    """Where a running job gets by these events, and what is done last."""
+    machine = Machine()
+    last: list[Action] = []
+    for event in (Event.DEFAULT, Event.SUCCESS, Event.SUCCESS, *events):
+        last = machine.happen(event)
+    return machine.state, last
+
+
+def test_table_31_is_all_there() -> None:
+    assert {event.value for event in ASYNCHRONOUS} >= PAPERS
+
+
+def test_every_state_answers_every_asynchronous_event() -> None:
+    for state, event in itertools.product(State, ASYNCHRONOUS):
+        assert isinstance(step(state, event).action, Action)
+
+
+def test_every_state_but_the_last_has_a_way_on() -> None:
+    for state in State:
+        leads = {after for (before, _), (after, _) in TABLE.items() if before is state} - {state}
+        assert bool(leads) == (state is not State.END)
+
+
+def test_every_state_is_reached() -> None:
+    reached, rest = {State.START}, [State.START]
+    while rest:
+        now = rest.pop()
+        for (before, _), (after, _) in TABLE.items():
+            if before is now and after not in reached:
+                reached.add(after)
+                rest.append(after)
+    assert reached == set(State)
+
+
+def test_a_synchronous_event_out_of_place_is_a_defect() -> None:
+    with pytest.raises(StarterStateError, match="a starter in state supervise cannot come to 'has output'"):
+        step(State.SUPERVISE, Event.HAS_OUTPUT)
+
+
+@pytest.mark.parametrize(
+    ("events", "state", "action"),
+    [
+        # 3.6.2: the alarm, or a wish to have the machine back; then the checkpoints go home, then the status.
+        ((Event.ALARM,), State.UPDATE, Action.DUMP),
+        ((Event.ALARM, Event.CKPT_DONE), State.SUPERVISE, Action.SUPERVISE),
+        ((Event.CKPT_AND_VACATE,), State.UPDATE_QUIT, Action.DUMP_LAST),
+        ((Event.CKPT_AND_VACATE, Event.CKPT_DONE), State.SEND_CKPT, Action.CARRY),
+        ((Event.CKPT_AND_VACATE, Event.CKPT_DONE, Event.SUCCESS), State.SEND_STATUS, Action.TELL),
+        # Appendix B: VACATE terminates, DIE at once, ALARM in a job that leaves kills it.
+        ((Event.VACATE,), State.TERMINATE, Action.ASK),
+        ((Event.VACATE, Event.ALARM), State.KILLED, Action.KILL),
+        ((Event.DIE,), State.KILLED, Action.KILL),
+        ((Event.SUSPEND,), State.SUSPENDED, Action.STOP),
+        ((Event.SUSPEND, Event.CONTINUE), State.SUPERVISE, Action.RESUME),
+        ((Event.SUSPEND, Event.VACATE), State.TERMINATE, Action.ASK),
+        # 3.6.3: the reason of an end is examined, then told.
+        ((Event.CHILD_EXIT,), State.PROC_EXIT, Action.EXAMINE),
+        ((Event.CHILD_EXIT, Event.HAS_OUTPUT), State.SEND_OUTPUT, Action.BRING),
+        ((Event.CHILD_EXIT, Event.DEFAULT, Event.SUCCESS), State.END, Action.CLEAN),
+        ((Event.GET_PROC,), State.SUPERVISE, Action.LEARN),
+        # What is not in the papers: a checkpoint does not keep the owner waiting, and a failed one loses no time.
+        ((Event.ALARM, Event.SUSPEND), State.UPDATE_SUSPENDED, Action.STOP),
+        ((Event.ALARM, Event.SUSPEND, Event.CKPT_DONE), State.SUSPENDED, Action.SUPERVISE),
+        ((Event.CKPT_AND_VACATE, Event.CKPT_FAILED), State.TERMINATE, Action.ASK),
+        ((Event.CKPT_AND_VACATE, Event.DIE), State.UPDATE_QUIT, Action.KILL),
+        ((Event.CHILD_EXIT, Event.SAVED_ITSELF, Event.SUCCESS), State.SPAWN_ALL, Action.SPAWN),
+    ],
+)
+def test_the_papers_ways(events: tuple[Event, ...], state: State, action: Action) -> None:
+    assert ran(*events) == (state, [action])
+
+
+def test_a_job_that_leaves_before_it_began_is_not_started() -> None:
+    machine = Machine()
+    machine.happen(Event.DEFAULT)
+    machine.happen(Event.VACATE)
+    assert machine.happen(Event.SUCCESS) == [Action.TELL]
+
+
+def test_what_is_wished_during_the_start_is_answered_when_the_program_runs() -> None:
+    machine = Machine()
+    for event in (Event.DEFAULT, Event.SUSPEND, Event.SUCCESS):
+        machine.happen(event)
+    assert machine.happen(Event.SUCCESS) == [Action.SUPERVISE, Action.STOP]
+    assert machine.state is State.SUSPENDED
+
+
+def test_a_job_that_saves_itself_when_it_is_asked_to_leave_leaves() -> None:
+    assert ran(Event.VACATE, Event.CHILD_EXIT, Event.SAVED_ITSELF) == (State.SEND_CKPT, [Action.CARRY])
+
+
+def test_the_strongest_wish_comes_first_and_a_continue_takes_a_suspend_back() -> None:
+    machine = Machine()
+    for event in (Event.DEFAULT, Event.SUCCESS, Event.SUSPEND, Event.VACATE, Event.DIE, Event.CONTINUE):
+        machine.happen(event)
+    assert machine.happen(Event.SUCCESS) == [Action.SUPERVISE, Action.KILL]
+    assert not machine.kept
+
+
+def test_the_last_checkpoint_waits_for_the_one_under_way() -> None:
+    assert ran(Event.ALARM, Event.CKPT_AND_VACATE)[0] is State.UPDATE
+    assert ran(Event.ALARM, Event.CKPT_AND_VACATE, Event.CKPT_DONE) == (
+        State.UPDATE_QUIT,
+        [Action.SUPERVISE, Action.DUMP_LAST],
+    )
+
+
+def test_an_end_during_a_last_checkpoint_that_fails_is_an_end_like_any_other() -> None:
+    state, last = ran(Event.CKPT_AND_VACATE, Event.CHILD_EXIT, Event.CKPT_FAILED)
+    assert (state, last[-1]) == (State.PROC_EXIT_QUIT, Action.EXAMINE)
+
+
+def test_a_job_that_saved_itself_and_has_to_leave_is_not_started_again() -> None:
+    assert ran(Event.CHILD_EXIT, Event.SAVED_ITSELF, Event.VACATE, Event.SUCCESS)[0] is State.SEND_STATUS
+    assert ran(Event.CHILD_EXIT, Event.VACATE, Event.SAVED_ITSELF, Event.SUCCESS)[0] is State.SEND_STATUS
+
+
+@given(st.data())
+def test_any_story(data: st.DataObject) -> None:
+    """Whatever comes in whatever order: DIE kills wherever there are processes, and nobody who leaves comes back."""
+    machine = Machine()
+    left = False
+    for _ in range(40):
+        before = machine.state
+        own = [event for event in Event if event not in ASYNCHRONOUS and (before, event) in TABLE]
+        event = data.draw(st.sampled_from([*own, *own, *ASYNCHRONOUS]))
+        actions = machine.happen(event)
+        left = left or machine.state in LEAVING
+        if event is Event.DIE and before in WITH_PROCESSES - {State.SPAWN_ALL}:
+            assert Action.KILL in actions
+        if left:
+            assert machine.state not in (State.SUPERVISE, State.SUSPENDED, State.UPDATE, State.SPAWN_ALL)
+        if machine.state is State.END:
+            assert before is State.END or Action.CLEAN in actions
+
+
+def test_the_drawing_and_the_table_agree() -> None:
+    name = {state.name.title().replace("_", ""): state for state in State}
+    drawn = {
+        (name[a], Event(event), name[b])
+        for a, b, events in re.findall(r"^    (\w+) --> (\w+): (.+)$", draw(), re.MULTILINE)
+        for event in events.split(", ")
+    }
+    moves = {(before, event, after) for (before, event), (after, _) in TABLE.items() if before is not after}
+    assert drawn == moves
+    assert {state for row in starter.answers() for state in State if row[0] == state} == set(State)
