@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from pool.errors import PoolError
+from pool.jobs.activation import Activation
 from pool.policy import slots
 from pool.policy.slots import Condition
+from pool.roles.startd.running import HomeLink
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour, FakeKeeper
 from pool.testing.pool import SimNode, SimPool
@@ -516,3 +518,29 @@ def test_a_job_that_is_still_being_started_is_suspended_when_it_is() -> None:
         assert it.keeper().suspended
 
     tell(story, submit=0)
+
+
+def test_a_job_whose_files_are_still_on_their_way_leaves_as_one_that_was_evicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is no failed start: five of those would hold it."""
+    fetch = HomeLink.fetch
+
+    async def slowly(link: HomeLink, start: Activation, executable_wanted: bool) -> Any:
+        await asyncio.sleep(30.0)
+        return await fetch(link, start, executable_wanted)
+
+    monkeypatch.setattr(HomeLink, "fetch", slowly)
+
+    async def story(it: Story) -> None:
+        await it.pool.submit("head", ad={"ShouldTransferFiles": "YES", "TransferExecutable": False})
+        for _ in range(6):
+            await it.took(slots.BUSY)
+            it.sensors.owners_load = 3.0
+            await it.took(slots.OWNER, within=60)
+            it.sensors.owners_load = 0.0
+        (job,) = it.pool.role("head", "schedd").queue.jobs()
+        assert (int(job.status), job.get("VacateReason")) == (1, "the machine's owner is back")
+        assert not it.pool.witness.starts
+
+    tell(story, submit=0, settings={"WANT_SUSPEND": "false"})
