@@ -51,7 +51,7 @@ static void machine(struct dump *d)
     uname(&name);
     copy_text(m->kernel, sizeof m->kernel, name.release);
     features(m->features);
-    m->scratch = image_text(&d->image, d->job->scratch);
+    m->scratch = image_text(&d->image, space_scratch(d->job));
 }
 
 /* Of every process all that must be known before the job may go on. */
@@ -125,8 +125,10 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         return -1;
     if (d->reason_count)
         return 1;
-    if (take_shared(d))
+    if (take_shared(d) || (!stop && scratch_save(d, directory)))
         return -1;
+    if (d->reason_count)
+        return 1;
     bool copied = !stop && copy_all(d);
     for (size_t i = 0; copied && i < d->count; i++)
         if (d->subjects[i].room && memory_left_out(d, &d->subjects[i]))

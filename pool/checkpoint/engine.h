@@ -74,6 +74,9 @@ int files_open(struct image *image, const struct job *job, int base, int *opened
 /* tmp.c */
 int tmp_save(struct dump *d);
 
+/* scratch.c */
+int scratch_save(struct dump *d, int directory); /* while everything stands still */
+
 /* signals.c */
 int signals_save(struct dump *d, struct subject *s);
 int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);

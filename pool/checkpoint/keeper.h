@@ -62,6 +62,7 @@ uint32_t space_open(char *lines, size_t size); /* enters the nursery's namespace
 unsigned long space_flags(const struct job *job);
 int space_prepare(const struct job *job, struct failure *f); /* in the nursery: directories in the tree of `full` */
 int space_enter(const struct job *job, struct failure *f);   /* in the keeper: the job's mounts */
+const char *space_scratch(const struct job *job);            /* its scratch directory as the job sees it */
 int space_drop(const struct job *job, struct failure *f);    /* in the job: user id and capabilities */
 uint64_t space_kept(const struct job *job);                  /* the capabilities that it leaves */
 int space_as_job(const struct job *job, bool as, struct failure *f); /* the keeper, for opening files as the job may */

@@ -30,10 +30,10 @@ static int open_again(int fd, int flags)
 /* The job's scratch directory may have another name here. */
 void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size)
 {
-    const char *scratch = image_string(image, image->machine.scratch);
+    const char *scratch = image_string(image, image->machine.scratch), *here = space_scratch(job);
     size_t n = strlen(scratch);
-    if (n > 1 && *job->scratch && below(path, scratch))
-        snprintf(to, size, "%s%s", job->scratch, path + n);
+    if (n > 1 && *here && below(path, scratch))
+        snprintf(to, size, "%s%s", here, path + n);
     else
         copy_text(to, size, path);
 }

@@ -1,7 +1,7 @@
 /* The file tree of isolation `full`: the system's directories read-only, a few devices, nothing of anybody's.
  *
  * Built once by the nursery in a mount namespace of its own; a job gets a copy of that namespace and adds its scratch
- * directory, /tmp and /proc (space.c). Copying a namespace of some twenty mounts is cheaper than building it.
+ * directory (at /job), /tmp and /proc (space.c). Copying a namespace of some twenty mounts is cheaper than building it.
  * Not shown: homes, /root, /srv, /mnt, /media, /var and /run but for what name resolution needs. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -134,7 +134,7 @@ static int places_for(const char *directory, const char *prefix, struct failure 
 static int fill(struct failure *f)
 {
     const uint64_t quiet = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
-    static const char *const made[] = {"dev", "dev/pts", "proc", "tmp", "run", "var", "home", "root"};
+    static const char *const made[] = {"dev", "dev/pts", "proc", "tmp", "run", "var", "home", "root", "job"};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         if (mkdir(made[i], 0755) < 0)
             return fail(f, "mkdir", made[i]);

@@ -190,6 +190,11 @@ static bool full(const struct job *job)
     return job->start->flags & FLAG_FULL && settings.able & ABLE_ROOT;
 }
 
+const char *space_scratch(const struct job *job)
+{
+    return full(job) && *job->scratch && job->start->flags & FLAG_FIXED ? "/job" : job->scratch;
+}
+
 unsigned long space_flags(const struct job *job)
 {
     unsigned long flags = 0;
@@ -212,7 +217,7 @@ int space_prepare(const struct job *job, struct failure *f)
         return fail(f, "network", "");
     }
     char *slash = strrchr(job->scratch, '/');
-    if (!full(job) || !slash || slash == job->scratch || below(job->scratch, "/tmp"))
+    if (!full(job) || job->start->flags & FLAG_FIXED || !slash || slash == job->scratch || below(job->scratch, "/tmp"))
         return 0;
     size_t length = (size_t)(slash - job->scratch);
     if (length < sizeof last && strncmp(last, job->scratch, length) == 0 && !last[length])
@@ -255,8 +260,8 @@ static int private_tmp(const struct job *job, struct failure *f)
     return cover("/tmp", options, f);
 }
 
-/* The scratch directory keeps its name. In the tree of `full` nothing else of the directory it lies in is there: other
- * jobs' names would be. */
+/* By its own name where nothing else was asked for. In the tree of `full` nothing else of the directory it lies in is
+ * there: other jobs' names would be. */
 static int place_scratch(int tree, const char *path, struct failure *f)
 {
     struct stat st;
@@ -383,7 +388,7 @@ static int enter_full(const struct job *job, struct failure *f)
         return fail(f, "setns", "the file tree of full isolation");
     if (put_devices(job, devices, f) || own_terminals(f) || tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
         return -1;
-    if (tree >= 0 && place_scratch(tree, job->scratch, f))
+    if (tree >= 0 && place_scratch(tree, space_scratch(job), f))
         return -1;
     if (settings.shows)
         close_covers(job);

@@ -77,6 +77,7 @@ enum flag {
     FLAG_NESTED = 32,     /* ... but not those for namespaces of the job's own */
     FLAG_NO_NETWORK = 64, /* no network but its own loopback */
     FLAG_IMAGE = 128,     /* goes on from a checkpoint, which comes in a message of its own */
+    FLAG_FIXED = 256,     /* in `full` its scratch directory is seen as /job, on every machine */
 };
 
 #define UNLIMITED UINT64_MAX

@@ -10,6 +10,7 @@ Every method blocks on the disk: callers on an event loop use a thread. Methods 
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -24,6 +25,8 @@ from pool.images.manifest import CHUNK, HOLE, Manifest, Part
 
 #: Generations kept of each job while there is room: one to restore, and one to fall back to.
 KEEP = 2
+#: Bytes of a file, as if it had no holes.
+LARGEST_FILE = 2**39
 _ZEROS = bytes(CHUNK)
 _SUFFIX = ".manifest"
 
@@ -164,8 +167,11 @@ class ImageStore:
 
     # -- giving out --------------------------------------------------------------------------------------
 
-    def restore(self, manifest: Manifest, directory: Path) -> None:
+    def restore(self, manifest: Manifest, directory: Path, *, without: tuple[str, ...] = ()) -> None:
         """Write an image's files into an empty directory, holes left as holes.
+
+        Args:
+            without: beginnings of names that are left out.
 
         Raises:
             ImageDamaged, ImageGone: a chunk is not what it was or not there; the store itself stays as it is.
@@ -173,21 +179,42 @@ class ImageStore:
         """
         try:
             for part in manifest.parts:
+                if part.name.startswith(without):
+                    continue
                 path = directory / part.name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("xb") as handle:
                     os.fchmod(handle.fileno(), part.mode)
-                    for index, digest in enumerate(part.chunks):
-                        if digest == HOLE:
-                            handle.seek(part.length(index), os.SEEK_CUR)
-                        else:
-                            data = expand(digest, self.packed(digest))
-                            if len(data) != part.length(index):
-                                raise ImageDamaged(f"chunk {digest.hex()} is of another length than {part.name} says")
-                            handle.write(data)
-                    handle.truncate(part.size)
+                    self.write(part, handle)
         except OSError as error:
             raise _failed("write a checkpoint to", directory, error) from error
+
+    def write(self, part: Part, handle: BinaryIO) -> None:
+        """Write one file of an image into an empty one, holes left as holes.
+
+        Raises:
+            ImageDamaged, ImageGone: a chunk is not what it was or not there.
+            OSError: the file cannot be written.
+        """
+        for index, digest in enumerate(part.chunks):
+            if digest == HOLE:
+                handle.seek(part.length(index), os.SEEK_CUR)
+            else:
+                handle.write(self._piece(part, index, digest))
+        handle.truncate(part.size)
+
+    def read(self, part: Part) -> bytes:
+        """A small file of an image. Raises ImageDamaged, ImageGone."""
+        return b"".join(
+            bytes(part.length(index)) if digest == HOLE else self._piece(part, index, digest)
+            for index, digest in enumerate(part.chunks)
+        )
+
+    def _piece(self, part: Part, index: int, digest: bytes) -> bytes:
+        data = expand(digest, self.packed(digest))
+        if len(data) != part.length(index):
+            raise ImageDamaged(f"chunk {digest.hex()} is of another length than {part.name} says")
+        return data
 
     # -- letting go --------------------------------------------------------------------------------------
 
@@ -288,6 +315,15 @@ class Draft:
                     found.append(digest)
             return found
 
+    def has(self, part: Part) -> bool:
+        """Whether all chunks of a file are here; they stay here from now on."""
+        with self._store._lock:
+            wanted = {chunk for chunk in part.chunks if chunk != HOLE}
+            if any(digest not in self._store._chunks for digest in wanted):
+                return False
+            self.pinned |= wanted
+            return True
+
     def put(self, digest: bytes, packed: bytes) -> None:
         """A chunk as it travels, looked at before it is kept.
 
@@ -298,8 +334,11 @@ class Draft:
         expand(digest, packed)
         self._store._put(self, digest, packed)
 
-    def take_in(self, directory: Path) -> tuple[Part, ...]:
+    def take_in(self, directory: Path, *, without: tuple[str, ...] = ()) -> tuple[Part, ...]:
         """Put down what a directory holds.
+
+        Args:
+            without: beginnings of names that are left out.
 
         Raises:
             NoRoom, ImageError
@@ -307,20 +346,30 @@ class Draft:
         parts: list[Part] = []
         try:
             for path in sorted(_files(directory)):
-                with path.open("rb") as handle:
-                    parts.append(self.add(str(path.relative_to(directory)), handle))
+                name = str(path.relative_to(directory))
+                if not name.startswith(without):
+                    with path.open("rb") as handle:
+                        parts.append(self.add(name, handle))
         except OSError as error:
             raise _failed("read the checkpoint in", directory, error) from error
         return tuple(parts)
 
     def add(self, name: str, file: BinaryIO) -> Part:
         """Put down one open file. Raises NoRoom, ImageError, OSError."""
-        status = os.fstat(file.fileno())
+        fd = file.fileno()
+        status = os.fstat(fd)
+        if status.st_size > LARGEST_FILE:
+            raise ImageError(f"a file of {status.st_size} bytes is larger than a checkpoint can hold")
         chunks: list[bytes] = []
-        while data := file.read(CHUNK):
+        for place in range(0, status.st_size, CHUNK):
+            length = min(CHUNK, status.st_size - place)
+            if _hole(fd, place, length):
+                chunks.append(HOLE)
+                continue
+            data = os.pread(fd, length, place)
+            if len(data) != length:
+                raise ImageError("the checkpoint changed while it was stored", retry=True)
             chunks.append(self._piece(data))
-        if len(chunks) != -(-status.st_size // CHUNK):
-            raise ImageError("the checkpoint changed while it was stored", retry=True)
         return Part(name, status.st_size, status.st_mode & 0o777, tuple(chunks))
 
     def _piece(self, data: bytes) -> bytes:
@@ -352,6 +401,14 @@ class Draft:
         if number in known:
             raise ImageError(f"job {self.job} has a checkpoint {number} already")
         return self._store._commit(self, Manifest(self.job, number, created, parts, needs, facts))
+
+
+def _hole(fd: int, place: int, length: int) -> bool:
+    """Whether nothing was ever written there."""
+    try:
+        return os.lseek(fd, place, os.SEEK_DATA) >= place + length
+    except OSError as error:
+        return error.errno == errno.ENXIO  # nothing from there on; elsewhere it may not be known
 
 
 def _files(directory: Path) -> Iterator[Path]:

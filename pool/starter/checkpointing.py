@@ -62,9 +62,12 @@ async def examine(keepers: NativeKeepers, keeper: NativeKeeper) -> tuple[str, ..
     return _report_of(keeper, await _ask(keepers, keeper, EXAMINE, ())).refused
 
 
-async def checkpoint(keepers: NativeKeepers, keeper: NativeKeeper, directory: Path, *, stop: bool) -> CheckpointReport:
+async def checkpoint(
+    keepers: NativeKeepers, keeper: NativeKeeper, directory: Path, *, stop: bool, taken: bytes | None = None
+) -> CheckpointReport:
     """Write an image of a job to `directory`, which must not exist. With `stop` it ends with it: nothing of the job
-    happens after the image.
+    happens after the image. With `taken` the keeper also lists the scratch directory of a job that goes on, and copies
+    what is not as it is said there (pool/checkpoint/scratch.c).
 
     Raises:
         CheckpointFailed: there is no image.
@@ -74,6 +77,8 @@ async def checkpoint(keepers: NativeKeepers, keeper: NativeKeeper, directory: Pa
     try:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(mode=0o700)
+        if taken is not None:
+            (aside / "taken").write_bytes(taken)
         with _opened(aside) as fd:
             report = _report_of(keeper, await _ask(keepers, keeper, STOP if stop else 0, (fd,)))
         if not report.refused:

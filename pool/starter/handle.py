@@ -110,13 +110,18 @@ class NativeKeeper:
         """
         return await examine(self._keepers, self)
 
-    async def checkpoint(self, directory: Path, *, stop: bool = False) -> CheckpointReport:
+    async def checkpoint(
+        self, directory: Path, *, stop: bool = False, taken: bytes | None = None
+    ) -> CheckpointReport:
         """Write an image of it to a directory that must not exist; with `stop` it is killed with the last of it.
+
+        Args:
+            taken: its scratch directory belongs to the image, and this of it is known already (`freezing`).
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.
         """
-        return await checkpoint(self._keepers, self, directory, stop=stop)
+        return await checkpoint(self._keepers, self, directory, stop=stop, taken=taken)
 
     async def forget(self) -> None:
         """The end was taken note of: drop the report.

@@ -73,8 +73,13 @@ class Keeper(Protocol):
     async def usage(self) -> Usage:
         """What it has used so far."""
 
-    async def checkpoint(self, directory: Path, /, *, stop: bool = False) -> CheckpointReport:
+    async def checkpoint(
+        self, directory: Path, /, *, stop: bool = False, taken: bytes | None = None
+    ) -> CheckpointReport:
         """Write an image of the job to a directory that must not exist; with `stop` it is killed with the last of it.
+
+        Args:
+            taken: its scratch directory belongs to the image, and this of it is known already (`freezing`).
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.

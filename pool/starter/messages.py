@@ -84,6 +84,7 @@ class Flag(IntFlag):
     NESTED = 32
     NO_NETWORK = 64
     IMAGE = 128
+    FIXED = 256
 
 
 class Condition(IntFlag):
@@ -103,13 +104,14 @@ class State(IntEnum):
 
 CAUSES = {1: Cause.EXIT, 2: Cause.SIGNAL, 3: Cause.LEASE, 4: Cause.KILLED, 5: Cause.VACATED, 6: Cause.START}
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
-_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE = (
+_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED = (
     int(Flag.FULL),
     int(Flag.APPEND),
     int(Flag.PRIVATE_TMP),
     int(Flag.GROUPS),
     int(Flag.NO_NETWORK),
     int(Flag.IMAGE),
+    int(Flag.FIXED),
 )
 _START_VERB = int(Verb.START)
 _AS_TEXT = json.JSONEncoder(separators=(",", ":")).encode
@@ -133,6 +135,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         | _FILTERS[spec.filter]
         | (_NO_NETWORK if spec.network == "none" else 0)
         | (_IMAGE if image else 0)
+        | (_FIXED if spec.fixed else 0)
     )
     groups = spec.groups or ()
     strings = [
@@ -239,6 +242,7 @@ def unpack_start(data: bytes) -> KeeperSpec:
         append_output=bool(flags & Flag.APPEND),
         groups=groups if flags & Flag.GROUPS else None,
         scratch=scratch,
+        fixed=bool(flags & Flag.FIXED),
         isolation="full" if flags & Flag.FULL else "shared",
         hidden=tuple(hidden),
         devices=tuple(devices),

@@ -11,12 +11,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pool.images import ImageError, ImageStore, Manifest, receive_image, send_image
+from pool.images import Draft, ImageError, ImageStore, Manifest, receive_image, send_image
 from pool.jobs.activation import Activation
-from pool.starter import staging
+from pool.starter import freezing, staging
 
 #: Where a checkpoint is unpacked before its files are moved to their places.
 ASIDE = ".poolnode.checkpoint"
+#: What lies beside a keeper's image and is a part of it in another form.
+NOT_OURS = ("taken", freezing.LISTED, freezing.KEPT, freezing.TREE)
 
 
 def outputs_of(activation: Activation, scratch: Path, before: dict[str, tuple[int, int]]) -> list[staging.Output]:
@@ -88,13 +90,22 @@ def is_own(manifest: Manifest) -> bool:
     return dict(manifest.facts).get("kind") == "self"
 
 
-def keep_dump(store: ImageStore, job: str, directory: Path, created: float) -> Manifest:
-    """Take in what the keeper has written, and remove it. Blocks on the disk.
+def keep_dump(
+    draft: Draft,
+    directory: Path,
+    created: float,
+    frozen: freezing.Frozen | None,
+    before: dict[str, tuple[int, int]],
+) -> Manifest:
+    """Take in what the keeper has written, and the job's files where they belong to it. Blocks on the disk.
+
+    Args:
+        frozen: what is known of the scratch directory; None for a job whose files are at home.
+        before: what it held when the job first began.
 
     Raises:
         ImageError
     """
-    try:
-        return store.keep(job, directory, created, kind="keeper")
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    parts = frozen.gather(draft, directory, before) if frozen is not None else ()
+    parts += draft.take_in(directory, without=NOT_OURS)
+    return draft.commit(parts, created, facts=(("files", "own" if frozen is not None else "home"), ("kind", "keeper")))

@@ -10,6 +10,9 @@ from typing import Any
 
 from pool.errors import PoolError
 
+#: What a scratch directory is called inside of 'full' where it is `fixed` (pool/checkpoint/space.c).
+SEEN = "/job"
+
 
 class KeeperError(PoolError):
     """The keepers of this machine cannot be used: the program is missing, the directory is in use, a disk is
@@ -67,6 +70,7 @@ class KeeperSpec:
         uid, gid, groups: whom it runs as; groups None leaves the node's. Another uid than the node's needs
             root.
         scratch: host path of its own directory, under the same name inside; '' for none.
+        fixed: inside of 'full' it is `SEEN` instead, on every machine.
         isolation: 'full' sees the system read-only, its scratch and a /tmp of its own; 'shared' sees the host
             but for `hidden`. Both have process numbers, /proc and System V objects of their own where the
             machine allows it.
@@ -98,6 +102,7 @@ class KeeperSpec:
     append_output: bool = False
     groups: tuple[int, ...] | None = None
     scratch: str = ""
+    fixed: bool = False
     isolation: str = "full"
     hidden: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()

@@ -25,10 +25,10 @@ from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest
 from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
-from pool.starter import devices, saving, scratch, staging
+from pool.starter import devices, freezing, saving, scratch, staging
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.keeper import Keeper, Keepers
-from pool.starter.spec import EndReport, KeeperSpec, StartFailed
+from pool.starter.spec import SEEN, EndReport, KeeperSpec, StartFailed
 
 #: Names in a scratch directory that are the starter's own and never go home.
 STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
@@ -125,7 +125,10 @@ class Starter:
         self.machine = Machine()
         #: The keeper's checkpoint that this start goes on from.
         self._image: Path | None = None
+        #: The job's own checkpoint that it does.
+        self._own: Manifest | None = None
         self.scratch = place.scratch
+        self._frozen = freezing.Frozen(place.scratch)
 
     @property
     def id(self) -> str:
@@ -183,10 +186,10 @@ class Starter:
         try:
             self._prepare()
             await self.happen(Event.DEFAULT)
-            if self.activation.mode is Mode.TRANSFER:
+            went_on = self.activation.checkpoint is not None and await self._go_on_from_checkpoint()
+            if self.activation.mode is Mode.TRANSFER and not went_on:
                 await self._stage_in()
-            if self.activation.checkpoint is not None:
-                await self._go_on_from_checkpoint()
+                await self._put_own_back()
             await self.happen(Event.SUCCESS)
             if self.machine.state is not State.SPAWN_ALL:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
@@ -244,9 +247,11 @@ class Starter:
 
     @property
     def can_dump(self) -> bool:
-        """Whether the running job can be saved from outside: where its files are, and this machine allows it."""
+        """Whether the running job can be saved from outside: this machine allows it, and its files are at home, or in
+        a directory that has the same name on every machine."""
         able = self._keepers.abilities.checkpoint and self.place.images is not None
-        return able and self.activation.mode is Mode.SHARED
+        fixed = self.keeper is not None and self.keeper.spec.fixed
+        return able and (self.activation.mode is Mode.SHARED or fixed)
 
     async def dump(self, created: float, *, stop: bool) -> tuple[CheckpointReport, Manifest | None]:
         """Save the running job; with `stop` it ends with it. No manifest where the job cannot be saved.
@@ -258,10 +263,18 @@ class Starter:
         assert self.place.images is not None
         images = await asyncio.to_thread(self.place.images)
         directory = images.room()
-        report = await self.keeper.checkpoint(directory, stop=stop)
-        if report.refused:
-            return report, None
-        kept = await asyncio.to_thread(saving.keep_dump, images, self.activation.name, directory, created)
+        frozen = self._frozen if self.activation.mode is Mode.TRANSFER else None
+        with images.begin(self.activation.name) as draft:
+            try:
+                taken = None
+                if frozen is not None:
+                    taken = await asyncio.to_thread(frozen.settled, draft, self.keeper.pid, created)
+                report = await self.keeper.checkpoint(directory, stop=stop, taken=taken)
+                if report.refused:
+                    return report, None
+                kept = await asyncio.to_thread(saving.keep_dump, draft, directory, created, frozen, self._before)
+            finally:
+                await asyncio.to_thread(shutil.rmtree, directory, True)
         return report, kept
 
     async def carry(self, manifest: Manifest) -> int:
@@ -361,17 +374,42 @@ class Starter:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
         self._before = staging.top_level(self.scratch)
 
-    async def _go_on_from_checkpoint(self) -> None:
+    async def _go_on_from_checkpoint(self) -> bool:
+        """Fetch the checkpoint, and unpack it where the keeper made it; whether the job's files are in place then."""
         assert self.place.images is not None
         images = await asyncio.to_thread(self.place.images)
         try:
             manifest = await saving.fetch(images, self.activation, await self._home.image(self.activation))
-            if saving.is_own(manifest):
-                await asyncio.to_thread(saving.put_back, images, manifest, self.scratch, self.account.owner)
-            else:
-                self._image = images.room()
-                await asyncio.to_thread(images.restore, manifest, self._image)
             self.received += manifest.size
+            if saving.is_own(manifest):
+                self._own = manifest
+                return False
+            if freezing.has_files(manifest) != (self.activation.mode is Mode.TRANSFER):
+                raise ImageError("it was made where the job's files are reached in another way")
+            self._image = images.room()
+            without = (freezing.FILES, freezing.TREE)
+            await asyncio.to_thread(images.restore, manifest, self._image, without=without)
+            if self.activation.mode is not Mode.TRANSFER:
+                return False
+            if not self._keepers.abilities.full:
+                raise ImageError("this machine cannot show the job its files where they were")
+            put_back = freezing.put_back
+            self._before = await asyncio.to_thread(put_back, images, manifest, self.scratch, self.account.owner)
+            return True
+        except ImageError as error:
+            raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
+        finally:
+            if self._own is None:
+                await asyncio.to_thread(images.drop, self.activation.name)
+
+    async def _put_own_back(self) -> None:
+        """Put the files of a checkpoint that the job wrote itself beside its inputs."""
+        if self._own is None:
+            return
+        assert self.place.images is not None
+        images, manifest, self._own = self.place.images(), self._own, None
+        try:
+            await asyncio.to_thread(saving.put_back, images, manifest, self.scratch, self.account.owner)
         except ImageError as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
         finally:
@@ -380,13 +418,14 @@ class Starter:
     def _spec(self, lease: float, claim: dict[str, Any]) -> KeeperSpec:
         activation, account, place = self.activation, self.account, self.place
         transfer = activation.mode is Mode.TRANSFER
+        fixed = transfer and self._keepers.abilities.full
+        own = SEEN if fixed else str(self.scratch)
         program = activation.executable
         if activation.carries_executable:
-            program = str(self.scratch / os.path.basename(program))
-        own = str(self.scratch)
+            program = os.path.join(own, os.path.basename(program))
         stdin = activation.stdin
         if transfer and stdin != NOTHING:
-            stdin = str(self.scratch / os.path.basename(stdin))
+            stdin = os.path.join(own, os.path.basename(stdin))
         env = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": own if transfer else account.home,
@@ -407,12 +446,15 @@ class Starter:
             env=env,
             cwd=own if transfer else activation.iwd,
             stdin=stdin if os.path.isabs(stdin) else os.path.join(activation.iwd, stdin),
-            stdout=self._output_path(activation.stdout, STDOUT, transfer),
-            stderr=self._output_path(activation.stderr, STDOUT if self._one_output else STDERR, transfer),
+            stdout=self._output_path(activation.stdout, STDOUT, own if transfer else None),
+            stderr=self._output_path(
+                activation.stderr, STDOUT if self._one_output else STDERR, own if transfer else None
+            ),
             uid=account.uid,
             gid=account.gid,
             groups=account.groups,
-            scratch=own,
+            scratch=str(self.scratch),
+            fixed=fixed,
             isolation="full" if transfer else "shared",
             memory=place.memory,
             core=activation.core_limit,
@@ -429,11 +471,11 @@ class Starter:
             claim=claim,
         )
 
-    def _output_path(self, path: str, name: str, transfer: bool) -> str:
+    def _output_path(self, path: str, name: str, own: str | None) -> str:
         if path == NOTHING:
             return path
-        if transfer:
-            return str(self.scratch / name)
+        if own is not None:
+            return os.path.join(own, name)
         return path if os.path.isabs(path) else os.path.join(self.activation.iwd, path)
 
     async def _stage_out(self) -> None:

@@ -45,6 +45,7 @@ def kind_of(spec: KeeperSpec) -> Key | None:
         spec.network,
         spec.memory if own_tmp else None,  # it limits /tmp
         spec.scratch,
+        spec.fixed,
         scratch,
         spec.claim.get("claim"),
     )

@@ -111,7 +111,9 @@ class FakeKeeper:
     async def usage(self) -> Usage:
         return Usage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
 
-    async def checkpoint(self, directory: Path, *, stop: bool = False) -> CheckpointReport:
+    async def checkpoint(
+        self, directory: Path, *, stop: bool = False, taken: bytes | None = None
+    ) -> CheckpointReport:
         """Programs that do not exist have nothing to be saved."""
         raise CheckpointFailed(f"cannot checkpoint {self.id}: this machine does not allow it")
 

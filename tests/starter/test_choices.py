@@ -11,16 +11,39 @@ import pytest
 from pool.classad import parse_ad
 from pool.jobs.activation import Activation, Mode, activation
 from pool.starter.shown import WrongPath, shown
+from pool.starter.spec import Abilities
 from pool.starter.starter import Account, Place, Starter
 
 OWN = Account(1000, 1000, None, "me", "/home/me", False)
 OTHER = dataclasses.replace(OWN, uid=1001, switch=True)
 
 
-def asked(tmp_path: Path, account: Account = OWN, mode: Mode = Mode.SHARED, wants: bool = True, **place: Any) -> Any:
+class Allowed:
+    """Keepers that start nothing."""
+
+    def __init__(self, full: bool) -> None:
+        self.abilities = Abilities(full=full)
+
+
+def asked(
+    tmp_path: Path,
+    account: Account = OWN,
+    mode: Mode = Mode.SHARED,
+    wants: bool = True,
+    full: bool = True,
+    **place: Any,
+) -> Any:
     start = Activation((1, 0), 1, "me", mode, "/bin/true", None, ("/bin/true",), {}, "/", network=wants)
     where = Place("slot1", tmp_path, tmp_path, 1, None, **place)
-    return Starter(start, account, where, None, None)._spec(60.0, {})  # type: ignore[arg-type]
+    return Starter(start, account, where, Allowed(full), None)._spec(60.0, {})  # type: ignore[arg-type]
+
+
+def test_a_scratch_directory_has_the_same_name_wherever_the_machine_can_give_it_one(tmp_path: Path) -> None:
+    fixed = asked(tmp_path, mode=Mode.TRANSFER)
+    assert (fixed.fixed, fixed.cwd, fixed.env["_CONDOR_SCRATCH_DIR"]) == (True, "/job", "/job")
+    assert fixed.scratch == str(tmp_path / "slot1")
+    for plain in (asked(tmp_path), asked(tmp_path, mode=Mode.TRANSFER, full=False)):
+        assert (plain.fixed, plain.env["_CONDOR_SCRATCH_DIR"]) == (False, str(tmp_path / "slot1"))
 
 
 def test_who_shares_user_and_files_with_the_node_is_not_filtered(tmp_path: Path) -> None:

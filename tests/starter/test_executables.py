@@ -14,6 +14,7 @@ import pytest
 
 from pool.jobs.activation import Activation, Mode
 from pool.starter.keeper import Keepers
+from pool.starter.spec import Abilities
 from pool.starter.starter import Account, Place, Starter, StartRefused
 
 GENUINE = b"#!/bin/sh\necho genuine\n"
@@ -67,6 +68,7 @@ class NoKeepers:
 
     def __init__(self) -> None:
         self.started: list[bytes] = []
+        self.abilities = Abilities(full=False)
 
     async def start(self, spec: Any, *, image: Any = None) -> Any:
         self.started.append(content(spec.argv[0]))

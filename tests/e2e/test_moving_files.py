@@ -1,0 +1,144 @@
+"""Jobs whose files are carried go on elsewhere with exactly the files of the moment (C1, C2, C4)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.client import Pool
+from tests.e2e import support
+from tests.e2e.support import HEAD, Nodes, client, slots, token
+from tests.starter.support import PYTHON
+
+#: Counts in memory and in files: one appended to, one written in place, one that has no name any more, one that is
+#: mapped. At the end it says what each of them holds.
+COUNT = r"""
+import mmap, os, sys, time
+steps = int(sys.argv[1])
+print("begin", os.getcwd(), os.environ["_CONDOR_SCRATCH_DIR"], open("input.txt").read().strip(), flush=True)
+os.makedirs("deep/er", exist_ok=True)
+trail = open("deep/er/trail", "a")
+place = open("place", "w+b", buffering=0)
+gone = open("gone", "w+b", buffering=0)
+os.unlink("gone")
+with open("mapped", "wb") as made:
+    made.truncate(4 * 4096)
+mapped = mmap.mmap(os.open("mapped", os.O_RDWR), 4 * 4096)
+for n in range(steps):
+    trail.write(f"{n}\n"); trail.flush()
+    place.seek(0); place.write(b"%08d" % n)
+    gone.write(b"%08d" % n)
+    mapped[n % (4 * 4096)] = n % 251 + 1
+    if n:
+        os.unlink(f"step.{n - 1}")
+    open(f"step.{n}", "w").write(str(n))
+    print(n, flush=True)
+    time.sleep(0.005)
+gone.seek(0)
+print("gone", gone.read() == b"".join(b"%08d" % n for n in range(steps)))
+print("mapped", sum(mapped[:]) == sum(n % 251 + 1 for n in range(steps)))
+print("trail", open("deep/er/trail").read() == "".join(f"{n}\n" for n in range(steps)))
+print("place", open("place").read(), sorted(name for name in os.listdir(".") if name[0] != "."))
+"""
+STEPS = 300
+
+
+@pytest.fixture(scope="module")
+def pool3() -> Iterator[Nodes]:
+    """A head, and two machines that files are carried to."""
+
+    async def start(nodes: Nodes) -> None:
+        head = nodes.start("head", HEAD).ready()
+        for name in ("one", "two"):
+            more = {"FILESYSTEM_DOMAIN": name, "CHECKPOINT_WORTH": "0"}
+            nodes.start(name, "startd", join=await token(head, "startd"), **more).ready()
+        async with client(head) as pool:
+            await slots(pool, 2)
+
+    with support.nodes() as nodes:
+        asyncio.run(start(nodes))
+        yield nodes
+        for node in nodes.all:
+            assert "Traceback" not in node.text, node.text
+
+
+@pytest.fixture
+def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
+    directory = pool3.directory(request.node.name.removeprefix("test_")[:60])
+    (directory / "count.py").write_text(COUNT)
+    (directory / "input.txt").write_text("hello\n")
+    return directory
+
+
+async def submit(pool: Pool, home: Path, **more: Any) -> Any:
+    commands = {
+        "executable": PYTHON,
+        "transfer_executable": "false",
+        "arguments": f"count.py {STEPS}",
+        "output": "out",
+        "error": "err",
+        "log": "log",
+        "should_transfer_files": "YES",
+        "when_to_transfer_output": "ON_EXIT",
+        "transfer_input_files": "count.py, input.txt",
+        **more,
+    }
+    return await pool.submit(commands, iwd=str(home))
+
+
+async def reaches(cluster: Any, line: bytes) -> None:
+    """Wait until the job has written that."""
+    said = b""
+    async with asyncio.timeout(support.PATIENCE):
+        async for piece in cluster[0].tail():
+            said += piece
+            if line in said:
+                return
+
+
+def whole(output: str) -> None:
+    lines = output.splitlines()
+    assert lines[0] == "begin /job /job hello"
+    assert lines[1 : STEPS + 1] == list(map(str, range(STEPS)))
+    names = ["count.py", "deep", "input.txt", "mapped", "place", f"step.{STEPS - 1}"]
+    assert lines[STEPS + 1 :] == ["gone True", "mapped True", "trail True", f"place {STEPS - 1:08d} {names}"]
+
+
+async def test_it_goes_on_with_its_files(pool3: Nodes, home: Path) -> None:
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home)
+        await reaches(cluster, b"\n20\n")
+        (home / "input.txt").write_text("bye\n")  # what a beginning would read
+        await cluster.vacate()
+        (result,) = await cluster.wait(support.PATIENCE)
+        (ad,) = await cluster.ads()
+    assert (result.state, result.exit_code) == ("completed", 0), (result, (home / "err").read_text())
+    log = (home / "log").read_text()
+    assert log.count("Job executing on host") == 2
+    assert re.search(r"Job was evicted\.\n\t\(1\) Job was checkpointed\.", log)
+    assert ad.value("NumCkpts") == 1
+    whole((home / "out").read_text())
+    assert sorted(os.listdir(home)) == sorted(
+        ["count.py", "err", "input.txt", "log", "mapped", "out", "place", f"step.{STEPS - 1}"]
+    )
+
+
+async def test_what_was_done_after_the_checkpoint_is_undone(pool3: Nodes, home: Path) -> None:
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home)
+        await reaches(cluster, b"\n20\n")
+        assert (await cluster.checkpoint()).done == 1
+        await reaches(cluster, b"\n60\n")
+        assert (await cluster.checkpoint()).done == 1
+        await reaches(cluster, b"\n100\n")
+        (home / "input.txt").write_text("bye\n")
+        await cluster.vacate(fast=True)
+        (result,) = await cluster.wait(support.PATIENCE)
+    assert (result.state, result.exit_code) == ("completed", 0), result
+    whole((home / "out").read_text())
