@@ -31,6 +31,8 @@ struct dump {
     uint32_t reason_count;
     int pages;            /* descriptor */
     uint64_t pages_size;
+    bool open;            /* more may be put into the last chunk */
+    uint32_t moved;       /* chunks before it are in `pages` */
     pid_t first;          /* process of the job */
     const struct job *job;
     struct failure failure;
@@ -61,7 +63,16 @@ int memory_areas(struct dump *d, struct subject *s);
 int memory_shared(struct dump *d, struct subject *s); /* while everything stands still */
 int memory_left_out(struct dump *d, struct subject *s); /* of the copy: taken from the process itself */
 int memory_write(struct dump *d, struct subject *s, pid_t from);
+
+/* pages.c */
 int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size);
+void pages_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end); /* written by: */
+int pages_write(struct dump *d, pid_t from); /* all that was planned */
+size_t pages_take(pid_t pid, int mem, uint64_t at, void *to, size_t size);
+
+/* crew.c: work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
+typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f);
+int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, struct failure *f);
 
 /* descriptors.c */
 int descriptors_save(struct dump *d, struct subject *s);

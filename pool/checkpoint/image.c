@@ -13,7 +13,7 @@
 
 #include "image.h"
 
-#define TABLE_COUNT 11
+#define TABLE_COUNT 12
 #define META_MOST (1u << 30)
 
 struct header {
@@ -187,10 +187,17 @@ static const char *check_memory(const struct image *image, uint64_t pages)
         if (!row_of(&image->processes, a->owner) || !range_fits(a->start, a->end) || !row_or_none(&image->files, a->file) ||
             a->kind > AREA_VVAR || ((a->kind == AREA_FILE || a->kind == AREA_SHARED) && a->file == NOBODY))
             return "a memory area";
+    for EACH(image, chunks, chunk, c)
+        if (!c->size || c->size > CHUNK || c->size > pages || c->place > pages - c->size)
+            return "a piece of memory";
+    const struct chunk *chunks = image->chunks.rows;
+    uint32_t last = 0;
     for EACH(image, extents, extent, e) {
         if (!row_or_none(&image->files, e->file) || (e->file == NOBODY && !row_of(&image->processes, e->owner)) ||
-            !e->size || e->size > pages || e->place > pages - e->size || e->at > UINT64_MAX - e->size)
+            e->chunk < last || !row_of(&image->chunks, e->chunk) || !e->size || e->offset > chunks[e->chunk].size ||
+            e->size > chunks[e->chunk].size - e->offset || e->at > UINT64_MAX - e->size)
             return "an extent";
+        last = e->chunk;
         if (e->file == NOBODY && !range_fits(e->at, e->at + e->size))
             return "an extent";
     }

@@ -1,8 +1,9 @@
 /* A checkpoint as it lies on disk, and in memory while it is made or put back.
  *
  * Two files in a directory: `meta`, tables of fixed-size rows, each checked before anything is done with it, and `pages`,
- * the contents of memory in page-aligned extents. Rows name each other by their index, texts and larger values by their
- * place in `bytes`. All numbers are of the processor that made it; another one refuses it by `arch`. */
+ * the contents of memory: chunks that are read and summed whole, each of one or more extents. Rows name each other by their
+ * index, texts and larger values by their place in `bytes`. All numbers are of the processor that made it; another one
+ * refuses it by `arch`. */
 #ifndef POOL_IMAGE_H
 #define POOL_IMAGE_H
 
@@ -12,8 +13,9 @@
 #include <sys/types.h>
 
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 1
+#define IMAGE_VERSION 2
 #define PAGE 4096ul
+#define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
 
 struct span { /* in `bytes`; a text has its NUL within */
@@ -64,10 +66,14 @@ struct area {
 };
 enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16 };
 
-struct extent { /* of a process's memory, or of a file's contents where `file` is not NOBODY */
-    uint32_t owner, file;
-    uint64_t at, size, place; /* place: in `pages` */
-    uint64_t sum;
+struct chunk { /* of `pages` */
+    uint64_t place, size, sum;
+};
+
+/* Of a process's memory, or of a file's contents where `file` is not NOBODY. Those of one chunk follow each other. */
+struct extent {
+    uint32_t owner, file, chunk, offset; /* offset: in the chunk */
+    uint64_t at, size;
 };
 
 enum kind {
@@ -127,7 +133,7 @@ struct table {
 
 /* Everything of an image but the pages. The tables in the order of the file. */
 #define TABLES(X) \
-    X(processes, process) X(threads, thread) X(areas, area) X(extents, extent) X(files, file) X(descriptors, descriptor) \
+    X(processes, process) X(threads, thread) X(areas, area) X(chunks, chunk) X(extents, extent) X(files, file) X(descriptors, descriptor) \
     X(watches, watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer)
 struct image {
     struct machine machine;

@@ -17,7 +17,6 @@
 
 #include "engine.h"
 
-#define CHUNK (1ul << 20) /* fits the processor's cache: it is read from the job, summed and written while it is there */
 #define ADVICE_WHOLE (1u << 31) /* while dumping only: the file is gone, all of the area is saved */
 
 #define ADVICE_TAKEN (1u << 30) /* while dumping only: already written */
@@ -151,64 +150,20 @@ int memory_areas(struct dump *d, struct subject *s)
     return 0;
 }
 
-static int write_all(int fd, const void *data, size_t size)
-{
-    for (const char *at = data; size;) {
-        ssize_t n = write(fd, at, size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            errno = n == 0 ? ENOSPC : errno;
-            return -1;
-        }
-        at += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
-
-/* `size` is a multiple of the page. */
-int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size)
-{
-    if (write_all(d->pages, data, size) < 0)
-        return fail(&d->failure, "write", "pages");
-    struct extent *e = table_add(&d->image.extents);
-    *e = (struct extent){.owner = owner, .file = file, .at = at, .size = size, .place = d->pages_size, .sum = checksum(data, size)};
-    d->pages_size += size;
-    return 0;
-}
-
 struct source {
     pid_t pid;
     int mem, pagemap;
     char *buffer;
 };
 
-/* A page that the process may not read itself is read as a debugger does. Beyond the end of a file there is nothing: zeros. */
-static size_t take(const struct source *from, uint64_t at, size_t size)
+/* All of it that is there, at once. */
+static int put_whole(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
 {
-    struct iovec here = {from->buffer, size}, there = {(void *)(uintptr_t)at, size};
-    ssize_t n = process_vm_readv(from->pid, &here, 1, &there, 1, 0);
-    if (n <= 0)
-        n = pread(from->mem, from->buffer, size, (off_t)at);
-    return n <= 0 ? 0 : (size_t)n & ~(PAGE - 1);
-}
-
-static int put_range(struct dump *d, const struct subject *s, const struct source *from, uint64_t start, uint64_t end, bool may_lack)
-{
-    while (start < end) {
-        size_t size = end - start < CHUNK ? end - start : CHUNK, got = take(from, start, size);
-        if (!got && may_lack) {
-            start += PAGE;
-            continue;
-        }
-        if (!got) {
-            errno = errno ? errno : EFAULT;
-            return fail(&d->failure, "read", "memory of the job");
-        }
-        if (pages_put(d, s->row, NOBODY, start, from->buffer, got))
+    for (uint64_t at = a->start; at < a->end;) {
+        size_t got = pages_take(from->pid, from->mem, at, from->buffer, a->end - at < CHUNK ? a->end - at : CHUNK);
+        if (got && pages_put(d, s->row, NOBODY, at, from->buffer, got))
             return -1;
-        start += got;
+        at += got ? got : PAGE;
     }
     return 0;
 }
@@ -238,8 +193,8 @@ static int scan_area(struct dump *d, const struct subject *s, const struct sourc
         if (n < 0)
             return q.start == a->start ? 1 : fail(&d->failure, "scan", "memory of the job");
         for (int i = 0; i < n; i++)
-            if (saved(a, found[i].categories) && put_range(d, s, from, found[i].start, found[i].end, false))
-                return -1;
+            if (saved(a, found[i].categories))
+                pages_plan(d, s->row, found[i].start, found[i].end);
         if (q.walk_end <= q.start)
             break;
         q.start = q.walk_end;
@@ -261,13 +216,14 @@ static int walk_area(struct dump *d, const struct subject *s, const struct sourc
             if (saved(a, categories) && !begun)
                 begun = at;
             if (!saved(a, categories) && begun) {
-                if (put_range(d, s, from, begun, at, false))
-                    return -1;
+                pages_plan(d, s->row, begun, at);
                 begun = 0;
             }
         }
     }
-    return begun ? put_range(d, s, from, begun, at, false) : 0;
+    if (begun)
+        pages_plan(d, s->row, begun, at);
+    return 0;
 }
 
 static int open_of(pid_t pid, const char *name)
@@ -359,11 +315,13 @@ int memory_left_out(struct dump *d, struct subject *s)
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.owner != s->row || !is_private(&a) || covered(lines, count, &a))
             continue;
-        done = a.advice & ADVICE_WHOLE ? put_range(d, s, &source, a.start, a.end, true) : scan_area(d, s, &source, &a);
+        done = a.advice & ADVICE_WHOLE ? put_whole(d, s, &source, &a) : scan_area(d, s, &source, &a);
         if (done > 0)
             done = walk_area(d, s, &source, &a);
         ((struct area *)d->image.areas.rows)[i].advice |= ADVICE_TAKEN | ADVICE_NO_FORK;
     }
+    if (!done)
+        done = pages_write(d, s->pid);
     free(lines);
     close(source.mem);
     close(source.pagemap);
@@ -383,13 +341,15 @@ int memory_write(struct dump *d, struct subject *s, pid_t from)
         if (a.owner != s->row || !is_private(&a) || a.advice & ADVICE_TAKEN)
             continue;
         if (a.kind == AREA_VDSO || a.advice & ADVICE_WHOLE) {
-            done = put_range(d, s, &source, a.start, a.end, true);
+            done = put_whole(d, s, &source, &a);
             continue;
         }
         done = scan_area(d, s, &source, &a);
         if (done > 0)
             done = walk_area(d, s, &source, &a);
     }
+    if (!done)
+        done = pages_write(d, from);
     for EACH(&d->image, areas, area, a)
         a->advice &= ~(a->owner == s->row ? ADVICE_WHOLE | ADVICE_TAKEN : 0);
     close(source.mem);
@@ -419,7 +379,7 @@ int memory_shared(struct dump *d, struct subject *s)
         if (((struct file *)d->image.files.rows)[a.file].peer != NOBODY || taken(d, a.file, a.offset))
             continue; /* by its descriptor it is taken whole */
         for (uint64_t at = a.start; at < a.end && !done;) {
-            size_t got = take(&source, at, a.end - at < CHUNK ? a.end - at : CHUNK);
+            size_t got = pages_take(s->pid, source.mem, at, source.buffer, a.end - at < CHUNK ? a.end - at : CHUNK);
             if (got)
                 done = pages_put(d, 0, a.file, a.offset + (at - a.start), source.buffer, got);
             at += got ? got : PAGE;

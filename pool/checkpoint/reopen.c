@@ -142,7 +142,8 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
         if (e->file != at)
             continue;
         size_t size = e->at >= row->size ? 0 : e->size < row->size - e->at ? e->size : row->size - e->at;
-        if (size && pwrite(fd, r->pages + e->place, size, (off_t)e->at) != (ssize_t)size)
+        const char *contents = size ? extent_read(r, e) : NULL;
+        if (size && (!contents || pwrite(fd, contents, size, (off_t)e->at) != (ssize_t)size))
             return fail(f, "write", name);
     }
     if ((row->flags & O_ACCMODE) != O_RDWR && row->mode) { /* as it was opened; a mapping alone has no mode */

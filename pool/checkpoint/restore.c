@@ -46,15 +46,12 @@ static int load(struct restoring *r, int directory, struct failure *f)
 {
     struct stat st;
     const char *wrong = NULL;
-    r->pages_fd = openat(directory, "pages", O_RDONLY | O_CLOEXEC);
-    if (r->pages_fd < 0 || fstat(r->pages_fd, &st) < 0)
+    r->pages = openat(directory, "pages", O_RDONLY | O_CLOEXEC);
+    if (r->pages < 0 || fstat(r->pages, &st) < 0)
         return fail(f, "read", "pages of the checkpoint");
-    r->pages_size = (uint64_t)st.st_size;
-    if (image_read(r->image, directory, r->pages_size, &wrong) < 0)
+    if (image_read(r->image, directory, (uint64_t)st.st_size, &wrong) < 0)
         return unfit(f, "checkpoint", wrong);
-    if (r->pages_size && (r->pages = mmap(NULL, r->pages_size, PROT_READ, MAP_PRIVATE, r->pages_fd, 0)) == MAP_FAILED)
-        return fail(f, "mmap", "pages of the checkpoint");
-    return check_machine(r->image, f);
+    return check_machine(r->image, f) || areas_filled(r, f) ? -1 : 0;
 }
 
 static bool taken(const struct image *image, pid_t pid)
@@ -118,7 +115,7 @@ static int prepare(struct restoring *r, struct failure *f)
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
-    r->pages_fd = lift(r->pages_fd, r->base);
+    r->pages = lift(r->pages, r->base);
     r->end = lift(r->end, r->base);
     r->helper = unused(r->image, getpid() + 1);
     return 0;
@@ -204,7 +201,7 @@ static void tell(int fd, const struct failure *f)
 pid_t restore_start(const struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f)
 {
     static struct image image;
-    struct restoring r = {.image = &image, .job = job, .pages_fd = -1};
+    struct restoring r = {.image = &image, .job = job, .pages = -1};
     int ends[2];
     if (load(&r, directory, f))
         return -1;
@@ -227,9 +224,8 @@ pid_t restore_start(const struct job *job, int directory, int group, int *pipe_e
     close(ends[1]);
     if (pid < 0)
         close(ends[0]);
-    if (r.pages)
-        munmap((void *)(uintptr_t)r.pages, r.pages_size);
-    close(r.pages_fd);
+    close(r.pages);
+    free(r.filled);
     image_free(&image);
     *restorer = pid;
     *pipe_end = ends[0];

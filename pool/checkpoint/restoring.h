@@ -14,9 +14,8 @@ struct cradle { /* shared with the job's processes while they are keeper's code 
 struct restoring {
     struct image *image;
     const struct job *job;
-    int base, pages_fd, end; /* end: of the pipe that tells the keeper */
-    const char *pages; /* mapped */
-    uint64_t pages_size;
+    int base, pages, end; /* pages: descriptor; end: of the pipe that tells the keeper */
+    uint64_t *filled; /* for each area: bytes of it that the image holds */
     int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
     struct cradle *cradle;
     pid_t helper; /* an id that nobody in the image has */
@@ -26,6 +25,12 @@ struct restoring {
 void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size);
 int lift(int fd, int base);
 int files_reopen(struct restoring *r, struct failure *f);
+
+/* refill.c */
+const char *chunk_read(struct restoring *r, uint32_t chunk, char *buffer); /* NULL: it cannot be read, or is damaged */
+const char *extent_read(struct restoring *r, const struct extent *e); /* until the next is */
+int areas_filled(struct restoring *r, struct failure *f);
+int refill(struct restoring *r, uint32_t row, pid_t into, struct failure *f);
 
 /* tmp.c */
 int tmp_put(struct restoring *r, struct failure *f);

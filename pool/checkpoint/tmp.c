@@ -96,12 +96,9 @@ static int put_contents(struct restoring *r, uint32_t at, const struct file *row
         if (done || e->file != at || e->at >= row->size)
             continue;
         size_t size = e->size < row->size - e->at ? e->size : row->size - e->at;
-        if (checksum(r->pages + e->place, e->size) != e->sum) {
-            errno = EBADMSG;
+        const char *contents = extent_read(r, e);
+        if (!contents || pwrite(fd, contents, size, (off_t)e->at) != (ssize_t)size)
             done = -1;
-        } else if (pwrite(fd, r->pages + e->place, size, (off_t)e->at) != (ssize_t)size) {
-            done = -1;
-        }
     }
     int err = errno;
     if (fd >= 0)

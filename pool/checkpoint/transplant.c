@@ -24,7 +24,6 @@
 #include "restoring.h"
 
 #define STASH (64 * PAGE)
-#define SMALL 65536ul /* contents below this are written from here, several at once */
 
 struct range {
     uint64_t start, end;
@@ -125,12 +124,9 @@ static int clear(struct body *b, struct range *own, size_t count, struct failure
     return bad(done) ? failed(f, "munmap", "the keeper's memory", done) : 0;
 }
 
-static bool has_contents(const struct restoring *r, uint32_t row, const struct area *a)
+static bool has_contents(const struct restoring *r, const struct area *a)
 {
-    for EACH(r->image, extents, extent, e)
-        if (e->file == NOBODY && e->owner == row && e->at < a->end && a->start < e->at + e->size)
-            return true;
-    return false;
+    return r->filled[a - (struct area *)r->image->areas.rows] > 0;
 }
 
 static int map_areas(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
@@ -140,58 +136,11 @@ static int map_areas(struct restoring *r, uint32_t row, struct body *b, struct f
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
             continue;
         int fd = a->file == NOBODY ? -1 : r->opened[a->file];
-        int prot = (int)a->prot | (a->flags & MAP_SHARED || !has_contents(r, row, a) ? 0 : PROT_READ | PROT_WRITE);
+        int prot = (int)a->prot | (a->flags & MAP_SHARED || !has_contents(r, a) ? 0 : PROT_READ | PROT_WRITE);
         long done = CALL(&b->threads[0], SYS_mmap, a->start, a->end - a->start, prot,
                          (a->flags & known & ~(fd < 0 ? 0u : (uint32_t)MAP_ANONYMOUS)) | MAP_FIXED_NOREPLACE, fd, fd < 0 ? 0 : a->offset);
         if (bad(done))
             return failed(f, "mmap", fd < 0 ? "memory of the job" : image_string(r->image, ((struct file *)r->image->files.rows)[a->file].path), done);
-    }
-    return 0;
-}
-
-static int damaged(struct failure *f)
-{
-    errno = EBADMSG;
-    return fail(f, "read", "pages\nit is damaged: a checksum does not fit");
-}
-
-/* The bytes of the vdso are kept to be compared only. */
-static bool of_kernel(const struct restoring *r, uint32_t row, const struct extent *e)
-{
-    for EACH(r->image, areas, area, a)
-        if (a->owner == row && a->kind == AREA_VDSO && e->at >= a->start && e->at < a->end)
-            return true;
-    return false;
-}
-
-/* Large extents are read by the process itself, from the page cache to their place; small ones are written from here. */
-static int fill(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
-{
-    struct iovec here[64], there[64];
-    size_t count = 0, size = 0;
-    const struct extent *end = (struct extent *)r->image->extents.rows + r->image->extents.count;
-    for (const struct extent *e = r->image->extents.rows; e && e <= end; e++) {
-        if (count && (e == end || count == 64)) {
-            errno = EFAULT;
-            if (process_vm_writev(b->threads[0].tid, here, count, there, count, 0) != (ssize_t)size)
-                return fail(f, "write", "memory of the job");
-            count = size = 0;
-        }
-        if (e == end)
-            break;
-        if (e->file != NOBODY || e->owner != row || of_kernel(r, row, e))
-            continue;
-        if (checksum(r->pages + e->place, e->size) != e->sum)
-            return damaged(f);
-        if (e->size <= SMALL) {
-            here[count] = (struct iovec){(void *)(uintptr_t)(r->pages + e->place), e->size};
-            there[count++] = (struct iovec){(void *)(uintptr_t)e->at, e->size};
-            size += e->size;
-            continue;
-        }
-        long done = CALL(&b->threads[0], SYS_pread64, r->pages_fd, e->at, e->size, e->place);
-        if (done != (long)e->size)
-            return failed(f, "read", "pages", bad(done) ? done : -EIO);
     }
     return 0;
 }
@@ -213,7 +162,7 @@ static int protect(struct restoring *r, uint32_t row, struct body *b, struct fai
     for EACH(r->image, areas, area, a) {
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
             continue;
-        if (!(a->flags & MAP_SHARED) && (~a->prot & (PROT_READ | PROT_WRITE)) && has_contents(r, row, a)) {
+        if (!(a->flags & MAP_SHARED) && (~a->prot & (PROT_READ | PROT_WRITE)) && has_contents(r, a)) {
             long done = CALL(&b->threads[0], SYS_mprotect, a->start, a->end - a->start, a->prot);
             if (bad(done))
                 return failed(f, "mprotect", "memory of the job", done);
@@ -241,8 +190,10 @@ static int place_vdso(struct restoring *r, uint32_t row, struct body *b, const s
     uint64_t size = old->end - old->start;
     bool same = new && new->end - new->start == size && size <= sizeof here && held_read(b->threads[0].tid, new->start, here, size) == 0;
     for EACH(r->image, extents, extent, e)
-        if (same && e->file == NOBODY && e->owner == row && e->at >= old->start && e->at + e->size <= old->end)
-            same = memcmp(here + (e->at - old->start), r->pages + e->place, e->size) == 0;
+        if (same && e->file == NOBODY && e->owner == row && e->at >= old->start && e->at + e->size <= old->end) {
+            const char *was = extent_read(r, e);
+            same = was && memcmp(here + (e->at - old->start), was, e->size) == 0;
+        }
     if (!same) {
         errno = ENOEXEC;
         return fail(f, "restore", "the kernel's own code page (vdso)\nit is another one than where the checkpoint was made");
@@ -450,7 +401,7 @@ int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure
         forget_rseq(h);
         CALL(h, SYS_set_robust_list, 0, 24);
     }
-    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || fill(r, row, b, f) || protect(r, row, b, f) ||
+    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || refill(r, row, h->tid, f) || protect(r, row, b, f) ||
         place_vdso(r, row, b, own, count, f) || set_layout(r, row, b, f))
         done = -1;
     free(own);
