@@ -93,9 +93,7 @@ _NODE = (
         "host and port under which others reach this node, where that differs from LISTEN",
         live=False,
     ),
-    _text(
-        "COLLECTOR", "", "address of the pool's collector; this node, or the one it joined, when empty", live=False
-    ),
+    _text("COLLECTOR", "", "address of the pool's collector; this node, or the one it joined, when empty", live=False),
     _text("UID_DOMAIN", "$(HOSTNAME)", "machines with the same domain share user names", needed=True),
     _text("FILESYSTEM_DOMAIN", "$(HOSTNAME)", "machines with the same domain share their files", needed=True),
     _text(
@@ -128,9 +126,7 @@ _STARTD = (
         needed=True,
         live=False,
     ),
-    _text(
-        "EXECUTE_DIR", "", "where jobs' scratch directories lie; in the state directory when empty", live=False
-    ),
+    _text("EXECUTE_DIR", "", "where jobs' scratch directories lie; in the state directory when empty", live=False),
     _choice(
         "RUN_AS",
         "owner",
@@ -210,9 +206,7 @@ _SCHEDD = (
         "(UserPrio * 10) + Expanded - (QDate / 1000000000.0)",
         "order of a user's jobs (EV 2.6, TS 8.2)",
     ),
-    _duration(
-        "PERIODIC_INTERVAL", "60", "time between two evaluations of jobs' periodic expressions", live=False
-    ),
+    _duration("PERIODIC_INTERVAL", "60", "time between two evaluations of jobs' periodic expressions", live=False),
     _number("HISTORY_DAYS", "365", "d", "how long ended jobs are remembered"),
 )
 _NEGOTIATOR = (
@@ -247,6 +241,14 @@ _NEGOTIATOR = (
         "PREEMPTION_REQUIREMENTS",
         "false",
         "when a job may give way to one of a user with better priority (RL 4.3); MY is the slot, TARGET the new job",
+    ),
+    _expression(
+        "NEGOTIATOR_PRE_JOB_RANK",
+        "0",
+        "which machines go first, whatever the job's Rank says (RL 4.3); MY is the slot, TARGET the job",
+    ),
+    _expression(
+        "NEGOTIATOR_POST_JOB_RANK", "0", "which go first among those that the job likes equally (RL 4.3); as above"
     ),
     _expression("PREEMPTION_RANK", "0", "which of several jobs gives way: the one where this is highest (RL 4.3)"),
     _duration(

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pool.classad import ClassAd, evaluate, literal, parse_expr
 from pool.classad.printing import LONG
 
 NOW = 1_700_000_000.0
+LONG_ENOUGH = 20.0
+"""Seconds of the test's own processor time after which something is taken to have no end."""
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """What is done here comes to an end; it is broken off and fails the test where it does not."""
+
+    def endless(*_: object) -> None:
+        raise AssertionError(f"no end after {LONG_ENOUGH:g} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, endless)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LONG_ENOUGH)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def ad(attributes: Mapping[str, str] | None = None, parent: ClassAd | None = None) -> ClassAd:

@@ -224,6 +224,25 @@ def test_a_schedd_that_falls_silent_does_not_keep_the_others_waiting() -> None:
     tell(story, machines=4)
 
 
+def test_the_administrator_says_which_machines_go_first() -> None:
+    """Before the job's own Rank, and after it (RL 4.3)."""
+
+    async def first(settings: dict[str, str], rank: str) -> str:
+        async with SimPool(3, settings={**FAST, **settings}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            for name in ("ma", "mb", "mc"):
+                await pool.add(name, "startd", behave=lambda spec: lasting(20.0))
+            await asyncio.sleep(1)
+            await pool.submit("head", ad={"Rank": [rank]})
+            await pool.until(lambda: bool(pool.witness.starts), within=60)
+            return str(pool.witness.starts[0][1])
+
+    before, after = {"NEGOTIATOR_PRE_JOB_RANK": 'Machine == "mb"'}, {"NEGOTIATOR_POST_JOB_RANK": 'Machine == "mb"'}
+    assert run_virtual(first(before, 'TARGET.Machine == "mc"')) == "mb"
+    assert run_virtual(first(after, 'TARGET.Machine == "mc"')) == "mc"
+    assert run_virtual(first(after, 'TARGET.Machine != "ma"')) == "mb"
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -231,6 +250,7 @@ def test_a_schedd_that_falls_silent_does_not_keep_the_others_waiting() -> None:
         {"INACTIVE": '"text"'},
         {"PREEMPTION_REQUIREMENTS": "1/0"},
         {"PREEMPTION_RANK": '"text"'},
+        {"NEGOTIATOR_PRE_JOB_RANK": '"text"', "NEGOTIATOR_POST_JOB_RANK": "1/0"},
         {"GROUP_QUOTAS": "physics"},
         {"CONCURRENCY_LIMITS": "matlab=many"},
     ],

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd, parse_expr
+from pool.config import Settings
 from pool.errors import PoolError
 from pool.policy.negotiation import Outcome, Request, Terms, cycle
 from pool.policy.priorities.names import parted
@@ -271,7 +272,9 @@ class Negotiator(Role):
         known = set(requests) | accounting.holdings.holders
         return Terms(
             preemption_requirements=parse_expr(settings.text("PREEMPTION_REQUIREMENTS"), syntax="old"),
-            preemption_rank=parse_expr(settings.text("PREEMPTION_RANK"), syntax="old"),
+            preemption_rank=_rank(settings, "PREEMPTION_RANK"),
+            pre_job_rank=_rank(settings, "NEGOTIATOR_PRE_JOB_RANK"),
+            post_job_rank=_rank(settings, "NEGOTIATOR_POST_JOB_RANK"),
             rank_preemption=settings.flag("RANK_PREEMPTION"),
             minimum_run=settings.number("PREEMPTION_MINIMUM_RUN"),
             moving_gain=settings.number("REMATCH_GAIN"),
@@ -298,3 +301,12 @@ class Negotiator(Role):
             "LastCycleTime": self._last[0],
             "LastCycleSlots": self._last[2].machines,
         }
+
+
+def _rank(settings: Settings, name: str) -> Any:
+    """A rank of the administrator's; the same number for all slots is taken as that, which costs nothing."""
+    text = settings.text(name)
+    try:
+        return float(text)
+    except ValueError:
+        return parse_expr(text, syntax="old")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 
 import pytest
 
@@ -13,6 +12,7 @@ from pool.classad.patterns import Pattern, PatternError, compiled_pattern
 from pool.classad.patterns.automaton import Program
 from pool.classad.patterns.backtracking import NEVER, anchored, compiled, cost
 from pool.classad.patterns.syntax import read
+from tests.classad.helpers import ending
 
 
 def free(_steps: int) -> None:
@@ -125,9 +125,8 @@ def test_both_engines_agree_with_python() -> None:
     ["(a+)+$", "(a|aa)+$", "(.*)*x", "((a*)*)*b", "(x+x+)+y", "a?" * 30 + "a" * 30 + "b", ".*.*.*.*=", "(a|b|ab)*c"],
 )
 def test_patterns_that_backtrack_forever_end(pattern: str) -> None:
-    begun = time.perf_counter()
-    assert spans(pattern, "a" * 300 + "!") is None
-    assert time.perf_counter() - begun < 1.0
+    with ending():
+        assert spans(pattern, "a" * 300 + "!") is None
 
 
 @pytest.mark.parametrize("pattern", [r"(a*)*\1b", "(?=(a+)+$)b", "(?>(a+)+)b.*.*.*.*", "((a{0,100}){0,100}){0,100}"])
