@@ -41,7 +41,8 @@ def status(
     Prio       the machine's priority for obtaining machines
     State      Owner: its owner uses it. Unclaimed: free. Matched, Claimed: given
                to somebody. Preempting: a job is moved off. Drained: out of use
-    Activity   Idle, Busy, Suspended, Retiring, Vacating, Killing
+    Activity   Idle, Busy, Suspended, Retiring, Vacating, Killing; Yielding: it
+               stands still for an urgent job, which has a slot of its own on top
     LdAvg      load average of one minute
     Idle       time since a key was touched, d+hh:mm:ss
     A pipe or a wide terminal also gets Cpus, Memory (MB) and the user served.

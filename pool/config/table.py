@@ -175,6 +175,8 @@ _OWNER = (
     _owners("KILL", "when a leaving job is killed"),
     _owners("WANT_SUSPEND", "whether a job is suspended before it has to leave (RL 4.2)"),
     _owners("WANT_VACATE", "whether a leaving job is asked softly first"),
+    _owners("START_URGENT", "which urgent jobs (`urgent = true`) may suspend the one that runs and take its slot"),
+    _text("VALID_COD_USERS", "", "users whose urgent jobs may, where START_URGENT is not set: alice, bob"),
     _owners("RANK", "which jobs this machine prefers; a better one may preempt (RL 4.3)"),
     _owners("SLOT_WEIGHT", "how much a slot counts in its user's usage"),
     _time("START_IDLE", "keyboard idle time after which jobs may start (EV 2.7)"),

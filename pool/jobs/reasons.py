@@ -47,6 +47,7 @@ class Evict(StrEnum):
     OWNER_RETURNED = "owner_returned"
     BETTER_JOB = "better_job"
     USER_PRIORITY = "user_priority"
+    URGENT_JOB = "urgent_job"
     VACATED = "vacated"
     DRAINED = "drained"
     MOVED = "moved"
@@ -101,6 +102,7 @@ _ADVICE: dict[Kind, tuple[str, bool]] = {
     Evict.OWNER_RETURNED: ("", True),
     Evict.BETTER_JOB: ("", True),
     Evict.USER_PRIORITY: ("", True),
+    Evict.URGENT_JOB: ("", True),
     Evict.VACATED: ("", True),
     Evict.DRAINED: ("", True),
     Evict.MOVED: ("", True),

@@ -91,6 +91,7 @@ class LinuxSensors:
             **self._load(now),
             "Disk": self._disk(),
             "VirtualMemory": free_swap(),
+            "AvailableMemory": available_memory(),
             "KeyboardIdle": int(keyboard),
             "ConsoleIdle": int(console),
         }
@@ -152,9 +153,18 @@ def own_subnet() -> str:
 
 def free_swap(meminfo: Path = Path("/proc/meminfo")) -> int:
     """Swap space that is free, KiB (EV 3.2)."""
+    return _from_meminfo("SwapFree:", meminfo)
+
+
+def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Memory that could be had without taking it from anybody, MB."""
+    return _from_meminfo("MemAvailable:", meminfo) // 1024
+
+
+def _from_meminfo(name: str, meminfo: Path) -> int:
     try:
         text = meminfo.read_text()
     except OSError:
         return 0
-    _, found, rest = text.partition("SwapFree:")
+    _, found, rest = text.partition(name)
     return int(rest.split(maxsplit=1)[0]) if found else 0

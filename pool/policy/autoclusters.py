@@ -27,6 +27,7 @@ ALWAYS = frozenset(
         "jobleaseduration",  # claims are made with it
         "acctgroup",  # whose quota, turn and limits it is: see `pool.policy.charges`
         "niceuser",
+        "urgent",  # whom it may suspend: see `pool.policy.urgent`
         "concurrencylimits",
     }
 )

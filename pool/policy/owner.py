@@ -7,6 +7,7 @@
     KILL          a job that is leaving has had its time
     WANT_SUSPEND  is it worth suspending first
     WANT_VACATE   is the job asked to leave before it is killed
+    START_URGENT  may this urgent job suspend the one that runs (D7; `pool.policy.urgent`)
     RANK          which jobs this machine prefers
     MAX_JOB_RETIREMENT  seconds that a job may run in any case; the job may wish for less (MaxJobRetirementTime)
     SLOT_WEIGHT   how much the slot counts in its user's usage
@@ -19,6 +20,7 @@ none out, with the expression that decided. It asks, in this order,
     Claimed Busy                                PREEMPT, then SUSPEND with WANT_SUSPEND
     Claimed Retiring                            MAX_JOB_RETIREMENT, then SUSPEND: it leaves rather than waits
     Claimed Suspended                           PREEMPT, then CONTINUE
+    Claimed Yielding                            PREEMPT
     Preempting Vacating                         KILL
 
 and an expression that nothing depends on at the moment is not evaluated. A job that has to leave is asked softly if
@@ -42,6 +44,7 @@ as
     KILL          what the papers' time says, so that a machine is given back
     WANT_SUSPEND  true: work is kept
     WANT_VACATE   true: work is kept
+    START_URGENT  false: nobody's job is stopped on a guess
     RANK          0: no preference, and no job is preempted for another
     MAX_JOB_RETIREMENT  0: what the owner did not plainly promise is not promised
     SLOT_WEIGHT   Cpus
@@ -59,6 +62,7 @@ from typing import Any
 from pool.classad import UNDEFINED, ClassAd, Expr, ParseError, evaluate, parse_expr
 from pool.classad.flattening import flatten
 from pool.classad.references import external
+from pool.policy import urgent
 from pool.policy.shipped import TIMES, PolicyError, shipped
 from pool.policy.slots import Activity, Condition, SlotEvent, SlotState
 
@@ -70,6 +74,7 @@ NAMES = (
     "KILL",
     "WANT_SUSPEND",
     "WANT_VACATE",
+    "START_URGENT",
     "RANK",
     "MAX_JOB_RETIREMENT",
     "SLOT_WEIGHT",
@@ -83,6 +88,7 @@ SAFE = {
     "KILL": False,
     "WANT_SUSPEND": True,
     "WANT_VACATE": True,
+    "START_URGENT": False,
 }
 #: Attributes that every job has (lower case): an expression without a job may miss them.
 EVERY_JOB_HAS = frozenset({
@@ -194,11 +200,14 @@ def wire(policy: Policy, resources: Iterable[str] = ()) -> dict[str, Any]:
         for name, default in (("Cpus", 1), ("Memory", 0), ("Disk", 0))
     ]
     limits += [f"((TARGET.Request{name} ?: 0) <= (MY.{name} ?: 0))" for name in ("GPUs", *resources)]
-    return {
+    said: dict[str, Any] = {
         "Start": [start],
         "Requirements": [" && ".join([f"({start})", *limits])],
         "Rank": [policy.texts["RANK"]],
     }
+    if policy.expressions["START_URGENT"].value is not False:
+        said[urgent.START_URGENT] = [policy.texts["START_URGENT"]]
+    return said
 
 
 def decide(
@@ -268,6 +277,8 @@ class _Judge:
                 if self._true("WANT_SUSPEND"):
                     return self._so(SlotEvent.SUSPEND, "SUSPEND")
                 return self._leave("SUSPEND")
+            case (SlotState.CLAIMED, Activity.YIELDING):
+                return self._leave("PREEMPT") if self._true("PREEMPT") else self._so(None)
             case (SlotState.CLAIMED, Activity.RETIRING):
                 if self._retirement_left() <= 0:
                     return self._leave("MAX_JOB_RETIREMENT")

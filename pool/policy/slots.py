@@ -18,7 +18,9 @@ Rules:
     or without a job out of use; where there is a job it ends or leaves first.
 6.  KILL may follow VACATE and never the reverse. Both work on a suspended job: the keeper lets it go on so that it
     can catch the signal.
-7.  A condition and event that the table does not list is refused: it is a defect, not a surprise.
+7.  YIELD stops a job for the sake of an urgent one, that has a slot on top of this one until HAND_BACK (D7). If the
+    job below ends meanwhile its claim is over, and the slot is Owner for as long as the urgent job is there.
+8.  A condition and event that the table does not list is refused: it is a defect, not a surprise.
 
 ::
 
@@ -65,6 +67,7 @@ class Activity(StrEnum):
     BUSY = "Busy"
     SUSPENDED = "Suspended"
     RETIRING = "Retiring"
+    YIELDING = "Yielding"
     VACATING = "Vacating"
     KILLING = "Killing"
 
@@ -84,6 +87,8 @@ class SlotEvent(StrEnum):
     CONTINUE = "continue"
     RETIRE = "retire"  # no job after this one
     STAY = "stay"  # whoever it was to make room for does not want the slot any more
+    YIELD = "yield"  # an urgent job takes the slot for a while
+    HAND_BACK = "hand back"
     VACATE = "vacate"
     KILL = "kill"
     RELEASE = "release"  # the schedd gives the claim back, or its lease is over
@@ -133,11 +138,14 @@ CLAIMED_IDLE = Condition(SlotState.CLAIMED, Activity.IDLE)
 BUSY = Condition(SlotState.CLAIMED, Activity.BUSY)
 SUSPENDED = Condition(SlotState.CLAIMED, Activity.SUSPENDED)
 RETIRING = Condition(SlotState.CLAIMED, Activity.RETIRING)
+YIELDING = Condition(SlotState.CLAIMED, Activity.YIELDING)
 VACATING = Condition(SlotState.PREEMPTING, Activity.VACATING)
 KILLING = Condition(SlotState.PREEMPTING, Activity.KILLING)
 DRAINED = Condition(SlotState.DRAINED, Activity.IDLE)
 #: Where a job is.
-OCCUPIED = frozenset({BUSY, SUSPENDED, RETIRING, VACATING, KILLING})
+OCCUPIED = frozenset({BUSY, SUSPENDED, RETIRING, YIELDING, VACATING, KILLING})
+#: Where it stands still.
+STILL = frozenset({SUSPENDED, YIELDING})
 #: Where a claim may be preempted for a better one (D5).
 PREEMPTIBLE = frozenset({CLAIMED_IDLE, BUSY})
 
@@ -149,6 +157,7 @@ CONDITIONS = (
     BUSY,
     SUSPENDED,
     RETIRING,
+    YIELDING,
     VACATING,
     KILLING,
     DRAINED,
@@ -191,6 +200,13 @@ _ROWS: tuple[tuple[Condition, SlotEvent, Condition, Action], ...] = (
     (RETIRING, _E.VACATE, VACATING, _A.ASK_JOB),
     (RETIRING, _E.KILL, KILLING, _A.KILL_JOB),
     (RETIRING, _E.RELEASE, KILLING, _A.KILL_JOB),
+    # a job below an urgent one
+    (BUSY, _E.YIELD, YIELDING, _A.SUSPEND_JOB),
+    (YIELDING, _E.HAND_BACK, BUSY, _A.RESUME_JOB),
+    (YIELDING, _E.JOB_ENDS, OWNER, _A.END_CLAIM),
+    (YIELDING, _E.VACATE, VACATING, _A.ASK_JOB),
+    (YIELDING, _E.KILL, KILLING, _A.KILL_JOB),
+    (YIELDING, _E.RELEASE, KILLING, _A.KILL_JOB),
     # a job that leaves
     (VACATING, _E.KILL, KILLING, _A.KILL_JOB),
     (VACATING, _E.RELEASE, KILLING, _A.KILL_JOB),

@@ -133,6 +133,7 @@ SIMPLE: tuple[Command, ...] = (
     Command("allowed_execute_duration", "AllowedExecuteDuration", _E),
     Command("jobset", "JobSetName", Kind.BARE),
     Command("rootdir", "RootDir", _S),
+    Command("urgent", "Urgent", _B),
 )
 
 _SPECIAL_NAMES = """

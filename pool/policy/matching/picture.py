@@ -429,11 +429,11 @@ class Picture:
         return known[1]
 
     def references(self) -> frozenset[str]:
-        """Folded names that the machines' Requirements and Rank can look at in a request, directly or by way of what
-        machines hold; names of the machines' own are left out when every machine has them.
+        """Folded names that the machines' Requirements, Rank and StartUrgent can look at in a request, directly or by
+        way of what machines hold; names of the machines' own are left out when every machine has them.
         """
         begin = NOTHING
-        for name in ("requirements", "rank"):
+        for name in ("requirements", "rank", "starturgent"):
             begin = begin | self.vocabulary.look(name)
         closure = self.closure(begin)
         return frozenset(name for name in closure.names if self.vocabulary.holders[name] < len(self))

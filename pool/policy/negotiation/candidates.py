@@ -1,8 +1,8 @@
 """The slots that may answer one request, best first, as RL 4.3 compares them.
 
 In this order: the administrator's pre_job_rank; the job's Rank of the machine; the administrator's post_job_rank; less
-preemption (none, then by rank, then by priority); the administrator's rank of the preemption; the machine's Rank of
-the job; the order in which the pool came to know the slots. FIND SERVER's two walks through the machines, with
+preemption (none, then by urgency, by rank, by priority); the administrator's rank of the preemption; the machine's
+Rank of the job; the order in which the pool came to know the slots. FIND SERVER's two walks through the machines, with
 preferences and then without (EV 3.5), are the case of a Rank that is true or false.
 """
 
@@ -81,7 +81,7 @@ class Candidates:
         terms, picture, pair = self._terms, self._picture, self._pair
         here = self.matching & self._rooms.available & ~self._rooms.cramped(self.wish)
         kinds = self._kinds(here)
-        here = kinds.free | kinds.by_rank | kinds.by_priority
+        here = kinds.free | kinds.by_urgency | kinds.by_rank | kinds.by_priority
         if not here:
             return
         least, ranks = self._least_rank(), picture.job_ranks(pair)
@@ -101,12 +101,14 @@ class Candidates:
         """The slots by what would have to be preempted."""
         free, claimed = here & self._rooms.free, here & self._rooms.claimed
         if self._request.moving or not claimed:
-            return _Kinds(free, 0, 0)
-        by_rank = self._preemption.by_rank(self._pair, claimed)
+            return _Kinds(free, 0, 0, 0)
+        by_urgency = self._preemption.by_urgency(self._pair, claimed)
+        by_rank = self._preemption.by_rank(self._pair, claimed & ~by_urgency)
         by_priority = 0
         if self._by_priority:
-            by_priority = self._preemption.by_priority(self._submitter, self._pair, claimed & ~by_rank)
-        return _Kinds(free, by_rank, by_priority)
+            rest = claimed & ~by_urgency & ~by_rank
+            by_priority = self._preemption.by_priority(self._submitter, self._pair, rest)
+        return _Kinds(free, by_urgency, by_rank, by_priority)
 
     def _least_rank(self) -> float:
         """The job's rank that a slot must exceed."""
@@ -128,7 +130,11 @@ class Candidates:
         if not claimed:
             return
         preferred = self._preemption.levels(self._submitter, self._pair)
-        grounds: tuple[tuple[Bits, Preempts], ...] = ((kinds.by_rank, "rank"), (kinds.by_priority, "priority"))
+        grounds: tuple[tuple[Bits, Preempts], ...] = (
+            (kinds.by_urgency, "urgent"),
+            (kinds.by_rank, "rank"),
+            (kinds.by_priority, "priority"),
+        )
         for bits, ground in grounds:
             for _, equal in divided(claimed & bits, preferred):
                 for _, some in divided(equal, self._liked):
@@ -139,10 +145,11 @@ class Candidates:
 class _Kinds:
     """Slots by what would have to be preempted for a request."""
 
-    __slots__ = ("_digits", "by_priority", "by_rank", "free")
+    __slots__ = ("_digits", "by_priority", "by_rank", "by_urgency", "free")
 
-    def __init__(self, free: Bits, by_rank: Bits, by_priority: Bits) -> None:
+    def __init__(self, free: Bits, by_urgency: Bits, by_rank: Bits, by_priority: Bits) -> None:
         self.free = free
+        self.by_urgency = by_urgency
         self.by_rank = by_rank
         self.by_priority = by_priority
         self._digits: tuple[str, str] | None = None
@@ -154,6 +161,8 @@ class _Kinds:
         free, by_rank = self._digits
         if free[place : place + 1] == "1":
             return None
+        if self.by_urgency >> place & 1:
+            return "urgent"
         return "rank" if by_rank[place : place + 1] == "1" else "priority"
 
 

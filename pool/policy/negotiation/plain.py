@@ -8,7 +8,7 @@ from typing import Literal
 
 from pool.classad import ClassAd
 
-Preempts = Literal["rank", "priority"]
+Preempts = Literal["urgent", "rank", "priority"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,11 @@
 """Which claimed slots may be taken for a request, and on what ground (RL 4.3).
 
-By *rank*: the machine likes the new job better than the one it has; this is its owner's wish. By *priority*: the
-submitter stands better than the one who has the slot, the administrator's requirements hold, the job has had its
-minimum time, and the machine likes the new job no less, so that an owner's wish is never overruled (WR 3.1). Nobody
-preempts himself by priority; and since priorities stand still within a cycle, who was preempted by it cannot take the
-slot back in the same cycle.
+By *urgency*: the job asks for it and the machine's owner allows it (START_URGENT); the job there is only stopped for a
+while (D7). By *rank*: the machine likes the new job better than the one it has; this is its owner's wish. By
+*priority*: the submitter stands better than the one who has the slot, the administrator's requirements hold, the job
+has had its minimum time, and the machine likes the new job no less, so that an owner's wish is never overruled (WR
+3.1). Nobody preempts himself by priority; and since priorities stand still within a cycle, who was preempted by it
+cannot take the slot back in the same cycle.
 
 A slot that does not say what its present job is worth to it (CurrentRank) or whose it is (RemoteUser) is not taken on
 that ground.
@@ -17,7 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-from pool.classad import Expr
+from pool.classad import Expr, parse_expr
 from pool.policy.matching import Bits, Pair, Picture, bits_of, members
 from pool.policy.matching.clauses import Tree, resolved
 from pool.policy.matching.columns import Partition
@@ -25,15 +26,18 @@ from pool.policy.matching.levels import Levels
 from pool.policy.negotiation.administration import Administration
 from pool.policy.negotiation.rooms import Rooms, slot_weight
 from pool.policy.negotiation.terms import Terms
+from pool.policy.urgent import START_URGENT, is_urgent
 
 #: Up to so many different ranks are compared set by set.
 _FEW = 64
+_START_URGENT = parse_expr(START_URGENT)
 
 
 class Kept(StrEnum):
     """Why a claimed slot may not be taken for a request; the first of these that applies."""
 
     LEAVING = "its job is leaving already, for somebody else"
+    URGENT = "its owner lets no such urgent job in (START_URGENT)"
     OWN = "it is the user's own"
     NEVER = "priority takes no machine away here"
     ORDER = "its user does not stand worse"
@@ -62,6 +66,16 @@ class Preemption:
 
     # --- on what ground
 
+    def by_urgency(self, pair: Pair, among: Bits) -> Bits:
+        """Those of these slots whose job an urgent one may suspend."""
+        among &= self._rooms.claimed
+        if not among or not is_urgent(pair.request) or not self._picture.vocabulary.holders[_START_URGENT.text.lower()]:
+            return 0
+        found = 0
+        for allowed, bits in self._picture.levels(_START_URGENT, "machine", pair).sets():
+            found |= bits if allowed > 0 else 0
+        return found & among
+
     def by_rank(self, pair: Pair, among: Bits) -> Bits:
         """Those of these slots that like the request better than what they have."""
         if not self._terms.rank_preemption:
@@ -81,7 +95,7 @@ class Preemption:
 
     def kept(self, submitter: str, pair: Pair, among: Bits) -> dict[Kept, Bits]:
         """Those of these slots that may not be taken for a request, by the first thing that keeps them."""
-        among &= ~self.by_rank(pair, among)
+        among &= ~(self.by_rank(pair, among) | self.by_urgency(pair, among))
         found: dict[Kept, Bits] = {}
 
         def keeps(kept: Kept, bits: Bits) -> None:
@@ -91,6 +105,8 @@ class Preemption:
                 among &= ~bits
 
         keeps(Kept.LEAVING, ~self._rooms.claimed)
+        if is_urgent(pair.request):
+            keeps(Kept.URGENT, among & ~self.by_priority(submitter, pair, among))
         keeps(Kept.OWN, self._users.get(submitter, 0))
         if self._requirements is None:
             keeps(Kept.NEVER, among)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.carve import STANDARD, named_resources
+from pool.policy.urgent import SLOT_TYPE
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ def places(slots: Mapping[str, ClassAd]) -> list[Place]:
     found: dict[str, Place] = {}
     parts: list[tuple[str, ClassAd]] = []
     for name, ad in slots.items():
+        if ad.held("SlotType") == SLOT_TYPE:
+            continue  # on top of another, for as long as an urgent job is there
         if ad.held("DynamicSlot") is True:
             parts.append((name, ad))
         else:

@@ -126,12 +126,14 @@ class Running:
         phase: `starting`, `running`, `suspended`, `sending output` or `stopping`.
         since: when this run began.
         wish: what will become of it when it has stopped, where somebody asked for that.
+        because: why it is suspended.
     """
 
     slot: str
     phase: str
     since: float = 0.0
     wish: str = ""
+    because: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ _BY_ACTIVITY: dict[Activity, tuple[tuple[str, str], ...]] = {
     Activity.BUSY: (("SUSPEND", "suspend the job"), ("PREEMPT", "have the job leave")),
     Activity.RETIRING: (("SUSPEND", "have the job leave"),),
     Activity.SUSPENDED: (("CONTINUE", "let the job go on"), ("PREEMPT", "have the job leave")),
+    Activity.YIELDING: (("PREEMPT", "have the job leave"),),
     Activity.VACATING: (("KILL", "kill the job"),),
 }
 _VOLATILE = frozenset({"currenttime", "enteredcurrentstate", "enteredcurrentactivity", "my", "target"})

@@ -137,6 +137,8 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
     running = _first(findings, Running)
     if running is not None and running.wish:
         made.append(f"it was told to stop, and will then be {running.wish}")
+    if running is not None and running.because:
+        made.append(f"it stands still because {running.because}; it goes on there when that is over, or has to leave")
     if (failed := _first(findings, FailedStarts)) is not None:
         where = f", the last on {failed.slot}" if failed.slot else ""
         made.append(

@@ -198,7 +198,7 @@ def _takers(finding: Demand, fitting: Sequence[Wish], known: Known, slot: str, n
     better = prior = 0
     for wish in fitting[:MOST_TAKERS]:
         pair = Pair(wish.ad, now)
-        if preemption.by_rank(pair, bit):
+        if preemption.by_rank(pair, bit) or preemption.by_urgency(pair, bit):
             better += wish.count
         elif preemption.by_priority(wish.submitter, pair, bit):
             prior += wish.count

@@ -132,7 +132,8 @@ def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:
     if not isinstance(user, str) or not user or ad.value("State", None) not in ("Claimed", "Preempting"):
         return None
     charged = charge(ClassAd({"AcctGroup": ad.value("RemoteGroup", ""), "NiceUser": ad.value("RemoteNiceUser", False)}))
-    return Held(named(user, charged, quotas), weight_of(ad), limits_of(ad))
+    stopped = ad.value("Activity", None) == "Yielding"  # for an urgent job, to whose user the machine counts meanwhile
+    return Held(named(user, charged, quotas), 0.0 if stopped else weight_of(ad), limits_of(ad))
 
 
 def named(submitter: str, charged: Charge, quotas: Iterable[Quota]) -> str:

@@ -13,6 +13,7 @@ from pool.classad import ClassAd
 from pool.policy.carve import Refusal, demand
 from pool.policy.matching import Picture
 from pool.policy.negotiation import Match, Request
+from pool.policy.urgent import SLOT_TYPE, START_URGENT
 from pool.roles.negotiator.accounting import Accounting
 from pool.roles.negotiator.holdings import PLAIN, Held, held_by, limits_of, weight_of
 
@@ -121,7 +122,7 @@ class Market:
             ad["RemoteUser"] = held.submitter
         leaving = ad.value("Activity", None) in LEAVING
         self._accounting.holdings.slot(name, held, leaving=leaving)
-        self._weights[name] = weight_of(ad)
+        self._weights[name] = 0.0 if ad.value("SlotType", None) == SLOT_TYPE else weight_of(ad)
         self.picture.put(name, ad)
         key = private.get("ClaimId")
         if isinstance(key, str) and key:
@@ -140,6 +141,8 @@ class Market:
     def _may_be_preferred(self, ad: ClassAd) -> bool:
         """Whether a taken slot could be given to somebody else at all."""
         rank = ad.get("Rank")
+        if ad.get(START_URGENT) is not None:
+            return True
         liked = rank is not None and not isinstance(ad.value("Rank", None), (int, float))
         return self.by_priority or liked
 

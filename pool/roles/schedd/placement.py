@@ -303,7 +303,8 @@ class Placement:
         elif kind == "suspended" and job.status == RUNNING:
             changes["TotalSuspensions"] = int(job.get("TotalSuspensions", 0)) + 1
             changes["LastSuspensionTime"] = int(self.outside.wall())
-            step = Step(job, Happening.SUSPEND, changes, EventKind.SUSPENDED, {"slot": claim.slot})
+            changes["SuspendReason"] = why = str(data.get("why") or "")
+            step = Step(job, Happening.SUSPEND, changes, EventKind.SUSPENDED, {"slot": claim.slot, "why": why})
         elif kind == "continued" and job.status == SUSPENDED:
             step = Step(job, Happening.CONTINUE, changes, EventKind.UNSUSPENDED, {"slot": claim.slot})
         elif kind == "checkpointed":

@@ -36,7 +36,7 @@ from pool.roles.schedd.placement import Placement
 #: Jobs looked at before others get their turn on the loop.
 TURN = 2000
 _PHASES = {JobStatus.SUSPENDED: "suspended", JobStatus.TRANSFERRING_OUTPUT: "sending output"}
-_WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again"}
+_WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again", "move": "moved to another machine"}
 
 
 class Why:
@@ -137,7 +137,7 @@ class Why:
             return Running(slot, "stopping", since, _WISHES.get(str(wish.get("what")), "idle again"))
         if phase == "running" and claim is not None and not claim.going:
             phase = "starting"
-        return Running(slot, phase, since)
+        return Running(slot, phase, since, because=str(job.get("SuspendReason") or "") if phase == "suspended" else "")
 
 
 def _end(ad: Wire) -> Ended:

@@ -183,14 +183,14 @@ class Claiming:
 
 
 def _preempts(grant: Wire) -> str:
-    """On what ground a grant preempts: `rank`, `priority`, `unsaid`; empty where it does not.
+    """On what ground a grant preempts: `urgent`, `rank`, `priority`, `unsaid`; empty where it does not.
 
     Told as `preempt`, which is true or the ground itself, and `why`.
     """
     said = grant.get("preempt")
     if not said:
         return ""
-    return next((ground for ground in (grant.get("why"), said) if ground in ("rank", "priority")), "unsaid")
+    return next((ground for ground in (grant.get("why"), said) if ground in ("urgent", "rank", "priority")), "unsaid")
 
 
 def same(secret: str, shown: Any) -> bool:

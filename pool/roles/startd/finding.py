@@ -18,13 +18,21 @@ if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
 
 
+def on_top_of_others(keeper: Keeper) -> bool:
+    """What comes behind others, because its slot is on top of one of theirs."""
+    return bool(keeper.spec.claim.get("urgent"))
+
+
 def find(startd: Startd, keeper: Keeper) -> None:
     """Take up a job whose keeper outlived an earlier run of this node."""
     note = keeper.spec.claim
     slot = startd.slot_of(str(note["slot"]))
     parent = startd.slot_of(str(note.get("parent") or ""))
     wall = startd.outside.wall()
-    if slot is None and parent is not None:
+    if slot is None and parent is not None and on_top_of_others(keeper):
+        slot = startd.urgent.put(parent)
+        slot.condition = OWNER
+    elif slot is None and parent is not None:
         had = tuple(str(name) for name in note.get("gpus") or ())
         parent.gpus = (*had, *(name for name in parent.gpus if name not in had))
         resources = dict(note["resources"])
@@ -53,6 +61,9 @@ def find(startd: Startd, keeper: Keeper) -> None:
     startd.claims[claim.id] = slot
     startd.owner.happen(slot, SlotEvent.FIND)
     startd.draining.found(slot)
+    if slot.kind == "urgent" and slot.parent is not None and slot.parent.claim is not None:
+        why = f"an urgent job of {claim.submitter} has the slot for a while"
+        startd.urgent.stop(slot.parent, slot.parent.claim, why)
     claim.running = Running.found(startd, slot, claim, keeper)
     startd.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
     startd.spawn(claim.running.take_up(), f"job {claim.running.name}")

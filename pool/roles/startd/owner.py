@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pool import __version__
 from pool.classad import ClassAd
+from pool.classad.expr import literal
+from pool.config import Settings
 from pool.config.kinds import span
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, weight, wire
@@ -33,7 +35,16 @@ OWNER_IS_BACK = Reason(Evict.OWNER_RETURNED, "the machine's owner is back")
 MOST_TOLD = 1000
 #: Facts that change all the time: a change of these alone is advertised with the next regular update.
 RESTLESS = frozenset(
-    {"LoadAvg", "TotalLoadAvg", "TotalCondorLoadAvg", "CondorLoadAvg", "KeyboardIdle", "ConsoleIdle", "Disk"}
+    {
+        "LoadAvg",
+        "TotalLoadAvg",
+        "TotalCondorLoadAvg",
+        "CondorLoadAvg",
+        "KeyboardIdle",
+        "ConsoleIdle",
+        "Disk",
+        "AvailableMemory",
+    }
 )
 
 
@@ -58,6 +69,7 @@ class OwnerWatch:
         self.policy = Policy.of(
             settings.text("POLICY"),
             {name: settings.text(name) for name in NAMES if name != "MAX_JOB_RETIREMENT"}
+            | _urgent_users(settings)
             | {"MAX_JOB_RETIREMENT": span(settings.text("MAX_JOB_RETIREMENT"))},
             {name: settings.number(name) for name in TIMES},
         )
@@ -103,7 +115,7 @@ class OwnerWatch:
         loads = startd.sensors.loads()
         for slot in list(startd.slots.values()):
             slot.condor_load = _load_of(slot, loads)
-            verdict = self._judge(slot)
+            verdict = self.verdict(slot)
             if verdict.event is not None:
                 await self.act(slot, verdict)
         steady = {name: value for name, value in startd.machine.items() if name not in RESTLESS}
@@ -118,13 +130,13 @@ class OwnerWatch:
 
     def settle(self, slot: Slot) -> None:
         """Owner or unclaimed, as START has it, for a slot without a claim; drained where the machine is out of use."""
-        if slot.claim is not None:
+        if slot.claim is not None or slot.guest is not None:
             return
         if self._startd.draining.on:
             if (slot.condition, SlotEvent.DRAIN) in TABLE:
                 self._free(slot, self.happen(slot, SlotEvent.DRAIN))
             return
-        event = self._judge(slot).event
+        event = self.verdict(slot).event
         if event is not None:
             self._free(slot, self.happen(slot, event))
 
@@ -155,10 +167,13 @@ class OwnerWatch:
         runs = (slot.claim.running for slot in self._startd.slots.values() if slot.claim is not None)
         return [run.pid for run in runs if run is not None and run.pid is not None]
 
-    def _judge(self, slot: Slot) -> Verdict:
+    def verdict(self, slot: Slot) -> Verdict:
+        """What the policy asks of a slot now."""
         startd, claim = self._startd, slot.claim
         if claim is not None and claim.running is not None and claim.running.ended:
             return Verdict(None)  # nothing of the job is left but its report
+        if claim is None and slot.guest is not None:
+            return Verdict(None)  # an urgent job has it
         ad = ClassAd.from_wire(startd.ads.wire_of(slot))
         job = claim.ad if claim is not None else None
         verdict = judge(self.policy, ad, job, slot.condition, startd.outside.wall())
@@ -229,7 +244,7 @@ class OwnerWatch:
         if running is None:
             return
         if action is Action.SUSPEND_JOB:
-            await running.suspend()
+            await running.suspend(reason.text)
         elif action is Action.RESUME_JOB:
             await running.resume()
         elif action in (Action.ASK_JOB, Action.KILL_JOB):
@@ -241,6 +256,14 @@ class OwnerWatch:
             slot.grants.clear()
             slot.key = self._startd.outside.secret(16)
         self._startd.ads.touch(slot, now=True)
+
+
+def _urgent_users(settings: Settings) -> dict[str, str]:
+    """START_URGENT by a list of users, where it is not said otherwise."""
+    users = settings.text("VALID_COD_USERS")
+    if not users or settings.text("START_URGENT") not in ("", DEDICATED["START_URGENT"]):
+        return {}
+    return {"START_URGENT": f"stringListIMember(TARGET.Owner, {literal(users).text})"}
 
 
 def _load_of(slot: Slot, loads: Mapping[int, float]) -> float:

@@ -12,7 +12,8 @@ else.
     the present schedd is gone       its lease ends, the job is killed, the bearer has the slot
     this node dies                   the bearer learns it as its connection ends; the present job is found again
 
-A dynamic slot is taken over as it is: the job must ask for no more than it has.
+A dynamic slot is taken over as it is: the job must ask for no more than it has. Where an urgent job is to have the
+slot, the present one is mostly only stopped (`pool.roles.startd.urgent`).
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Preempting:
         assert claim is not None
         try:
             reason = self._reason(slot, claim, grant, job)
+            if grant.preempts == "urgent" and (made := startd.urgent.take(slot, job, call, grant.submitter, params)):
+                return made
         except Refused:
             startd.claiming.new_key(slot)
             raise
@@ -99,6 +102,8 @@ class Preempting:
         if refused is not None:
             raise Refused(refused, retry=True)
         ad = startd.ads.wire_of(slot)
+        if grant.preempts == "urgent":
+            return startd.urgent.reason(slot, grant, job, ClassAd.from_wire(ad))
         now, then = ad["CurrentRank"], startd.owner.preference(slot, ad, job)
         if then > now:
             return Reason(

@@ -27,12 +27,13 @@ from pool.roles.base import Role, quota_of
 from pool.roles.startd.ads import SlotAds
 from pool.roles.startd.claiming import Claiming
 from pool.roles.startd.draining import Draining
-from pool.roles.startd.finding import find
+from pool.roles.startd.finding import find, on_top_of_others
 from pool.roles.startd.leases import Leases
 from pool.roles.startd.owner import OwnerWatch
 from pool.roles.startd.preempting import Preempting
 from pool.roles.startd.running import Running
 from pool.roles.startd.slots import Claim, Refused, Slot, Wire
+from pool.roles.startd.urgent import Urgent
 from pool.starter import scratch
 from pool.starter.keeper import Keepers
 from pool.wire import Call, Right, Stream, method, streaming
@@ -87,12 +88,13 @@ class Startd(Role):
         self.leases = Leases(self)
         self.claiming = Claiming(self)
         self.preempting = Preempting(self)
+        self.urgent = Urgent(self)
         self.draining = Draining(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self.owner = OwnerWatch(self)
         self.machine: Wire = self.owner.facts()
         self._lay_out()
-        for keeper in await self.keepers.open():
+        for keeper in sorted(await self.keepers.open(), key=on_top_of_others):
             find(self, keeper)
         held = [name for name, slot in self.slots.items() if slot.claim is not None]
         for left in scratch.leftovers(self.execute, held):
@@ -382,6 +384,16 @@ class Startd(Role):
         slot.claim = None
         scratch.discard(self.execute / slot.name)
         claim.reconnected.set()
+        if slot.kind == "urgent":
+            self.urgent.over(slot)
+            return
+        if slot.guest is not None:
+            self.ads.touch(slot, now=True)  # taken for as long as the urgent job is there
+            return
+        self.vacant(slot)
+
+    def vacant(self, slot: Slot) -> None:
+        """Nobody is in a slot any more."""
         if slot.waiting is not None:
             self.owner.settle(slot)
             if self.preempting.take_over(slot):

@@ -15,7 +15,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
 from pool.jobs.lastlines import start_of
 from pool.jobs.reasons import Evict, Reason
-from pool.policy.slots import SUSPENDED
+from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd.saving import Saving
 from pool.roles.startd.slots import Claim, Slot
@@ -87,6 +87,7 @@ class Running:
         #: Seconds for which the job stood still, up to its last suspension's end.
         self.suspended = 0.0
         self._suspended_at: float | None = None
+        self._why_still = ""
         self.saving = Saving(self)
 
     @property
@@ -255,10 +256,12 @@ class Running:
             self.startd.drop(self.slot)
         self.gone.set()
 
-    async def suspend(self) -> None:
+    async def suspend(self, why: str) -> None:
+        """Have it stand still, until `resume`."""
+        self._why_still = why
         self._suspended_at = asyncio.get_running_loop().time()
         await self.happen(Event.SUSPEND)
-        self._tell("suspended", {})
+        self._tell("suspended", {"why": why})
 
     async def resume(self) -> None:
         if self._suspended_at is not None:
@@ -277,7 +280,8 @@ class Running:
     def tell_condition(self) -> None:
         """Say to a schedd that was away whether the job is suspended."""
         if not self.ended:
-            self._tell("suspended" if self.slot.condition == SUSPENDED else "continued", {})
+            still = self.slot.condition in STILL
+            self._tell("suspended" if still else "continued", {"why": self._why_still} if still else {})
 
     def renew(self, seconds: float) -> None:
         """The lease was renewed; the keeper is told how long it may let the job run."""
@@ -504,6 +508,7 @@ class Running:
             "lease": claim.lease,
             "slot": slot.name,
             "parent": slot.parent.name if slot.parent else None,
+            "urgent": slot.kind == "urgent",
             "resources": slot.resources,
             "gpus": list(slot.gpus),
             "job": list(self.start.job),

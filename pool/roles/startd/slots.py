@@ -14,7 +14,7 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
-from pool.policy import carve
+from pool.policy import carve, urgent
 from pool.policy.owner import Fault
 from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, Action, Condition, SlotEvent, step
 
@@ -99,12 +99,13 @@ class Slot:
     """One slot.
 
     Attributes:
-        kind: static, partitionable or dynamic.
+        kind: static, partitionable, dynamic, or urgent: on top of its `parent`.
         resources: what it has by name (Cpus, Memory in MB, Disk in KiB, GPUs); for a partitionable slot what is left.
         key: the secret that a grant carries; made anew when it has been used up. While the slot is claimed a grant
             with it preempts the claim.
         condition: state and activity; changed by `happen` alone.
         gpus: the names of its GPUs; for a partitionable slot of those left.
+        guest: the slot on top of it, while an urgent job is there (`pool.roles.startd.urgent`).
         waiting: the schedd that waits for it while it is taken (`preempting.Waiting`).
         troubles: expressions of the owner's policy that had no usable value when they were last needed, by name.
         since, since_activity: wall seconds at which it came into its state, and into its activity.
@@ -124,6 +125,7 @@ class Slot:
     condor_load: float = 0.0
     troubles: dict[str, Fault] = field(default_factory=dict)
     waiting: Any = None
+    guest: Slot | None = None
     gpus: tuple[str, ...] = ()
 
     @property
@@ -135,7 +137,7 @@ class Slot:
     def preemptible(self) -> bool:
         """Whether it is taken, by what a better job may take the place of."""
         claim = self.claim
-        if claim is None or claim.retiring or self.condition not in PREEMPTIBLE:
+        if claim is None or claim.retiring or self.condition not in PREEMPTIBLE or self.kind == "urgent":
             return False
         return claim.running is None or not claim.running.forgot
 
@@ -152,6 +154,12 @@ class Slot:
         made = Slot(name, "dynamic", resources, "", now, UNCLAIMED, now, self, gpus=self.gpus[:count])
         self.resources, self.gpus = left, self.gpus[count:]
         self.children += 1
+        return made
+
+    def topped(self, name: str, now: float) -> Slot:
+        """A slot on top of this one, with the same share of the machine."""
+        made = Slot(name, "urgent", dict(self.resources), "", now, UNCLAIMED, now, self, gpus=self.gpus)
+        self.guest = made
         return made
 
     def rejoin(self, made: Slot) -> None:
@@ -215,6 +223,11 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
             wire["JobStart"] = int(running.began)
             if running.suspended:
                 wire["TotalJobSuspendTime"] = int(running.suspended)
+    if slot.guest is not None and slot.guest.claim is not None:
+        wire["UrgentUser"] = slot.guest.claim.submitter
+    if slot.kind == "urgent" and urgent.START_URGENT in wire:
+        (usual,), (start,) = wire["Requirements"], wire.pop(urgent.START_URGENT)
+        wire["Requirements"] = [urgent.requirements(usual, start)]
     if slot.waiting is not None:
         wire["PreemptingUser"] = slot.waiting.grant.submitter
     if slot.troubles:
