@@ -90,8 +90,7 @@ class LinuxSensors:
             **self._still,
             **self._load(now),
             "Disk": self._disk(),
-            "VirtualMemory": free_swap(),
-            "AvailableMemory": available_memory(),
+            **memory_left(),
             "KeyboardIdle": int(keyboard),
             "ConsoleIdle": int(console),
         }
@@ -151,20 +150,17 @@ def own_subnet() -> str:
     return ""
 
 
-def free_swap(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Swap space that is free, KiB (EV 3.2)."""
-    return _from_meminfo("SwapFree:", meminfo)
-
-
-def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Memory that could be had without taking it from anybody, MB."""
-    return _from_meminfo("MemAvailable:", meminfo) // 1024
-
-
-def _from_meminfo(name: str, meminfo: Path) -> int:
+def memory_left(meminfo: Path = Path("/proc/meminfo")) -> Facts:
+    """VirtualMemory: swap space that is free, KiB (EV 3.2). AvailableMemory: what could be had without taking it from
+    anybody, MB.
+    """
     try:
         text = meminfo.read_text()
     except OSError:
-        return 0
+        text = ""
+    return {"VirtualMemory": _kib("SwapFree:", text), "AvailableMemory": _kib("MemAvailable:", text) // 1024}
+
+
+def _kib(name: str, text: str) -> int:
     _, found, rest = text.partition(name)
     return int(rest.split(maxsplit=1)[0]) if found else 0

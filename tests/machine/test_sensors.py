@@ -16,7 +16,7 @@ import pytest
 from pool.classad import ClassAd
 from pool.machine import LinuxSensors, Sensors
 from pool.machine.load import READS
-from pool.machine.sensors import free_swap
+from pool.machine.sensors import memory_left
 from pool.policy.owner import Policy
 
 PAPERS = {"Memory", "Disk", "KeyboardIdle", "Cpus", "LoadAvg", "VirtualMemory", "Subnet"}  # EV 3.2
@@ -138,7 +138,7 @@ async def test_a_reading_opens_a_bounded_number_of_files(sensors: LinuxSensors) 
             job.wait()
 
 
-def test_swap(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 5 kB\nSwapTotal: 9 kB\nSwapFree:   7 kB\nDirty: 1 kB\n")
-    assert free_swap(tmp_path / "meminfo") == 7
-    assert free_swap(tmp_path / "none") == 0
+def test_memory_that_is_left(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 5 kB\nSwapTotal: 9 kB\nMemAvailable: 2100 kB\nSwapFree:   7 kB\nDirty: 1 kB\n")
+    assert memory_left(tmp_path / "meminfo") == {"VirtualMemory": 7, "AvailableMemory": 2}
+    assert memory_left(tmp_path / "none") == {"VirtualMemory": 0, "AvailableMemory": 0}
