@@ -139,6 +139,7 @@ async def test_a_reading_opens_a_bounded_number_of_files(sensors: LinuxSensors) 
 
 
 def test_memory_that_is_left(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 5 kB\nSwapTotal: 9 kB\nMemAvailable: 2100 kB\nSwapFree:   7 kB\nDirty: 1 kB\n")
+    text = "MemTotal: 5 kB\nSwapTotal: 9 kB\nMemAvailable: 2100 kB\nSwapFree:   7 kB\nDirty: 1 kB\n"
+    (tmp_path / "meminfo").write_text(text)
     assert memory_left(tmp_path / "meminfo") == {"VirtualMemory": 7, "AvailableMemory": 2}
     assert memory_left(tmp_path / "none") == {"VirtualMemory": 0, "AvailableMemory": 0}
