@@ -205,8 +205,10 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
             return false;
         }
     if (starts(name, "socket:[")) {
-        refuse_socket(d, pid, number, strtoul(name + 8, NULL, 10));
-        return false;
+        bool told, known = socket_save(d, f, pid, number, st->st_ino, &told);
+        if (!known && !told)
+            refuse_socket(d, pid, number, st->st_ino);
+        return known;
     }
     f->kind = FILE_PLAIN;
     if (S_ISCHR(st->st_mode)) {
@@ -234,12 +236,6 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
     return true;
 }
 
-static void save_locks(struct dump *d, pid_t pid, int number, const char *text)
-{
-    if (strstr(text, "\nlock:"))
-        refuse(d, "descriptor %d of process %d holds a lock on its file", number, pid);
-}
-
 static int save_one(struct dump *d, struct subject *s, int number)
 {
     static char text[65536];
@@ -259,7 +255,8 @@ static int save_one(struct dump *d, struct subject *s, int number)
         if (f->kind != FILE_MAPPED && f->kind != FILE_TREE && f->device == st.st_dev && f->inode == st.st_ino && shares(d, at, s->pid, number))
             row = at;
     }
-    if (row == NOBODY) {
+    bool fresh = row == NOBODY;
+    if (fresh) {
         struct file f = {.flags = flags & ~(uint32_t)O_CLOEXEC, .mode = st.st_mode, .peer = NOBODY, .device = st.st_dev,
                          .inode = st.st_ino, .size = (uint64_t)st.st_size, .position = (int64_t)info(text, "pos:", 10)};
         if (!known_kind(d, &f, s->pid, number, name, &st))
@@ -272,10 +269,10 @@ static int save_one(struct dump *d, struct subject *s, int number)
         row = d->image.files.count;
         *(struct file *)table_add(&d->image.files) = f;
         *(struct sample *)table_add(&d->samples) = (struct sample){.pid = s->pid, .fd = number};
-        save_locks(d, s->pid, number, text);
         if (f.kind == FILE_EPOLL)
             epoll_entries(d, row, text);
     }
+    locks_save(d, s, row, number, text, fresh);
     struct descriptor *e = table_add(&d->image.descriptors);
     *e = (struct descriptor){.owner = s->row, .file = row, .number = number, .close_on_exec = (flags & O_CLOEXEC) != 0};
     return 0;
@@ -398,6 +395,8 @@ int files_contents(struct dump *d)
 {
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         struct file *files = d->image.files.rows, *f = &files[i];
+        if (f->kind == FILE_PAIR && socket_contents(d, i))
+            return -1;
         if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY)
             continue;
         if (f->peer != NOBODY || ((struct sample *)d->samples.rows)[i].fd < 0)

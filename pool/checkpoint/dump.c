@@ -123,6 +123,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     machine(d);
     if (describe_all(d))
         return -1;
+    sockets_join(d);
     if (d->reason_count)
         return 1;
     if (take_shared(d) || (!stop && scratch_save(d, directory)))
@@ -178,6 +179,7 @@ static void examine_all(struct dump *d, struct outcome *o)
         memory_areas(d, s);
         descriptors_save(d, s);
     }
+    sockets_join(d);
     copy_text(o->reasons, sizeof o->reasons, d->reasons);
     o->done = d->reason_count ? 2 : 1;
 }

@@ -82,6 +82,14 @@ int files_contents(struct dump *d); /* of pipes, memory files and deleted ones *
 uint64_t file_sum(int fd);
 int files_open(struct image *image, const struct job *job, int base, int *opened, struct failure *f);
 
+/* sockets.c */
+bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t inode, bool *told);
+void sockets_join(struct dump *d);
+int socket_contents(struct dump *d, uint32_t row);
+
+/* locks.c */
+void locks_save(struct dump *d, struct subject *s, uint32_t file, int number, const char *text, bool fresh);
+
 /* tmp.c */
 int tmp_save(struct dump *d);
 

@@ -13,7 +13,7 @@
 
 #include "image.h"
 
-#define TABLE_COUNT 12
+#define TABLE_COUNT 13
 #define META_MOST (1u << 30)
 
 struct header {
@@ -214,6 +214,9 @@ static const char *check_rest(const struct image *image)
     for EACH(image, descriptors, descriptor, d)
         if (!row_of(&image->processes, d->owner) || !row_of(&image->files, d->file) || d->number < 0 || d->number > 1 << 20)
             return "a descriptor";
+    for EACH(image, locks, file_lock, l)
+        if (!row_of(&image->processes, l->owner) || !row_of(&image->files, l->file))
+            return "a lock";
     for EACH(image, watches, watch, w)
         if (!row_of(&image->files, w->file) || !row_of(&image->files, w->target))
             return "an epoll entry";

@@ -83,7 +83,8 @@ enum kind {
     FILE_TIMER,   /* number: the clock; times: interval and value in ns; */
     FILE_EPOLL,
     FILE_MEMORY,  /* memfd, shared anonymous memory, a deleted file: contents in extents */
-    FILE_PAIR,    /* number: which pair */
+    FILE_PAIR,    /* end of a connection of unix sockets within the job; sockets.c knows what is in it */
+    FILE_NAMED,   /* unix socket that is not connected */
     FILE_SIGNAL,  /* number: the mask */
     FILE_MAPPED,  /* only mapped */
     FILE_TREE,    /* in the job's own /tmp: nobody has it open by this row; contents in extents, or of a link */
@@ -100,6 +101,13 @@ struct descriptor {
     uint32_t owner, file;
     int32_t number;
     uint32_t close_on_exec;
+};
+
+struct file_lock { /* locks.c knows the kinds */
+    uint32_t owner, file, kind, exclusive;
+    int32_t number; /* a descriptor of the owner's */
+    uint32_t unused;
+    uint64_t start, length; /* length 0: without end */
 };
 
 struct watch { /* of an epoll */
@@ -134,7 +142,7 @@ struct table {
 /* Everything of an image but the pages. The tables in the order of the file. */
 #define TABLES(X) \
     X(processes, process) X(threads, thread) X(areas, area) X(chunks, chunk) X(extents, extent) X(files, file) X(descriptors, descriptor) \
-    X(watches, watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer)
+    X(locks, file_lock) X(watches, watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer)
 struct image {
     struct machine machine;
 #define X(name, row) struct table name;

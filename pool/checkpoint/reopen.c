@@ -192,6 +192,10 @@ static int one(struct restoring *r, uint32_t at, struct failure *f)
         return pipe_end(r, at, row, f);
     case FILE_MEMORY:
         return memory(r, at, row, f);
+    case FILE_PAIR:
+        return socket_pair(r, at, row, f);
+    case FILE_NAMED:
+        return socket_named(r, row, f);
     case FILE_EVENT:
         return event(row);
     case FILE_TIMER:
@@ -241,8 +245,9 @@ static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
 
 int files_reopen(struct restoring *r, struct failure *f)
 {
-    if (reopen_rows(r, false, f) || reopen_rows(r, true, f))
+    if (reopen_rows(r, false, f) || reopen_rows(r, true, f) || locks_of_files(r, f))
         return -1;
+    sockets_shut(r);
     for (uint32_t i = 0; i < r->image->files.count; i++)
         if (r->spare[i] >= 0)
             close(r->spare[i]);

@@ -32,6 +32,15 @@ const char *extent_read(struct restoring *r, const struct extent *e); /* until t
 int areas_filled(struct restoring *r, struct failure *f);
 int refill(struct restoring *r, uint32_t row, pid_t into, struct failure *f);
 
+/* sockets.c */
+int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
+int socket_named(struct restoring *r, const struct file *row, struct failure *f);
+void sockets_shut(struct restoring *r);
+
+/* locks.c */
+int locks_of_files(struct restoring *r, struct failure *f);
+int locks_of_process(struct restoring *r, uint32_t row, struct held *h, uint64_t room, struct failure *f);
+
 /* tmp.c */
 int tmp_put(struct restoring *r, struct failure *f);
 

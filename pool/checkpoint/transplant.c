@@ -410,5 +410,5 @@ int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure
     long closed = CALL(h, SYS_close_range, r->base, ~0u, 0);
     if (bad(closed))
         return failed(f, "close", "descriptors of the keeper", closed);
-    return make_threads(r, row, b, f) || dress(r, row, b, f) || wake(r, row, b, f) ? -1 : 0;
+    return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || dress(r, row, b, f) || wake(r, row, b, f) ? -1 : 0;
 }

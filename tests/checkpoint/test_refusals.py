@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -25,10 +26,12 @@ if what == "connection":
 elif what == "listener":
     held = socket.create_server(("127.0.0.1", int(sys.argv[2])))
 elif what == "unix":
-    held = socket.socketpair()
-elif what == "lock":
-    held = open("locked", "w")
-    fcntl.flock(held, fcntl.LOCK_EX)
+    held = socket.socket(socket.AF_UNIX)
+    held.connect(sys.argv[2])
+elif what == "lease":
+    open("leased", "w")
+    held = open("leased")
+    fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_RDLCK)
 elif what == "system v":
     import ctypes
     libc = ctypes.CDLL(None)
@@ -48,8 +51,8 @@ time.sleep(60)
     [
         ("connection", "descriptor 3 of process 2 is a TCP connection to 127.0.0.1:{port}"),
         ("listener", "descriptor 3 of process 2 is a TCP socket listening on port {free}"),
-        ("unix", "descriptor 3 of process 2 is a unix socket"),
-        ("lock", "descriptor 3 of process 2 holds a lock on its file"),
+        ("unix", "descriptor 3 of process 2 is a unix socket whose other end is not the job's"),
+        ("lease", "descriptor 3 of process 2 holds a lease on its file"),
         ("system v", "process 2 uses System V shared memory"),
         ("directory", "the directory that process 2 is in was removed"),
     ],
@@ -57,14 +60,23 @@ time.sleep(60)
 async def test_it_is_named(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, what: str, line: str
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_server(("127.0.0.1", 0)) as other,
+        socket.socket(socket.AF_UNIX) as local,
+        contextlib.ExitStack() as stack,
+    ):
+        local.bind(str(scratch / "local"))
+        local.listen()
         port, free = server.getsockname()[1], other.getsockname()[1]
         other.close()
-        wanted = port if what == "connection" else free
+        wanted = {"connection": port, "unix": "local"}.get(what, free)
         keeper = await soon(
             keepers.start(spec(scratch, "/usr/bin/env", "python3", "-c", OPENS, what, str(wanted)))
         )
         await until(lambda: lines(scratch) == 1)
+        if what == "unix":
+            stack.enter_context(local.accept()[0])
         expected = line.format(port=port, free=free)
         if what != "directory":  # which takes the process itself to be asked
             assert any(expected in reason for reason in await soon(keeper.examine()))

@@ -1,0 +1,335 @@
+/* Unix sockets whose both ends are the job's, with what is in them, and those that it listens at or is bound to.
+ *
+ * The kernel tells of each its other end (sock_diag); what waits in it is looked at and stays. An end that was closed
+ * is closed again. A connected socket has no name afterwards; descriptors on their way in one are refused. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "restoring.h"
+
+#define LISTENS 10 /* TCP_LISTEN, which unix sockets use as well */
+#define CONNECTED 1
+#define MOST (8u << 20) /* of what waits in one */
+
+struct traits { /* before the contents of the row: of a pair what waits, else the name it is bound to */
+    uint32_t type, shut, send_buffer, credentials, listens, backlog;
+    int64_t patience[2][2]; /* SO_RCVTIMEO, SO_SNDTIMEO */
+};
+
+struct facts {
+    uint8_t type, state, shut;
+    uint32_t peer, waiting, backlog;
+    bool has_peer;
+};
+
+static bool ask(uint32_t inode, struct facts *facts)
+{
+    struct {
+        struct nlmsghdr head;
+        struct unix_diag_req body;
+    } question = {{sizeof question, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0},
+                  {.sdiag_family = AF_UNIX, .udiag_states = ~0u, .udiag_ino = inode, .udiag_cookie = {~0u, ~0u},
+                   .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN}};
+    union {
+        struct nlmsghdr head;
+        char room[4096];
+    } answer;
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    ssize_t n = fd < 0 || send(fd, &question, sizeof question, 0) < 0 ? -1 : recv(fd, &answer, sizeof answer, 0);
+    if (fd >= 0)
+        close(fd);
+    memset(facts, 0, sizeof *facts);
+    if (n < (ssize_t)NLMSG_LENGTH(sizeof(struct unix_diag_msg)) || answer.head.nlmsg_type != SOCK_DIAG_BY_FAMILY)
+        return false;
+    const struct unix_diag_msg *m = NLMSG_DATA(&answer.head);
+    facts->type = m->udiag_type;
+    facts->state = m->udiag_state;
+    int left = (int)answer.head.nlmsg_len - (int)NLMSG_LENGTH(sizeof *m);
+    for (const struct rtattr *a = (const struct rtattr *)(m + 1); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+        const uint32_t *value = RTA_DATA(a);
+        if (a->rta_type == UNIX_DIAG_PEER) {
+            facts->peer = *value;
+            facts->has_peer = true;
+        } else if (a->rta_type == UNIX_DIAG_RQLEN) {
+            facts->waiting = value[0];
+            facts->backlog = value[1];
+        } else if (a->rta_type == UNIX_DIAG_SHUTDOWN) {
+            facts->shut = *(const uint8_t *)RTA_DATA(a);
+        }
+    }
+    return true;
+}
+
+static int borrow(const struct sample *sample)
+{
+    int of = (int)syscall(SYS_pidfd_open, sample->pid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, sample->fd, 0);
+    if (of >= 0)
+        close(of);
+    return fd;
+}
+
+static void read_traits(int fd, struct traits *t)
+{
+    socklen_t size = sizeof t->send_buffer;
+    getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &t->send_buffer, &size);
+    getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &t->credentials, &size);
+    for (int i = 0; i < 2; i++) {
+        size = sizeof t->patience[i];
+        getsockopt(fd, SOL_SOCKET, i ? SO_SNDTIMEO : SO_RCVTIMEO, t->patience[i], &size);
+    }
+}
+
+/* A relative name counts from the directory that the process is in: the row's path. */
+static socklen_t bound_name(struct dump *d, struct file *f, int fd, pid_t pid, struct sockaddr_un *name)
+{
+    char path[64], cwd[4096];
+    socklen_t size = sizeof *name;
+    memset(name, 0, sizeof *name);
+    if (getsockname(fd, (struct sockaddr *)name, &size) < 0 || size <= offsetof(struct sockaddr_un, sun_path))
+        return 0;
+    snprintf(path, sizeof path, "/proc/%d/cwd", pid);
+    ssize_t n = readlink(path, cwd, sizeof cwd - 1);
+    cwd[n < 0 ? 0 : n] = 0;
+    f->path = image_text(&d->image, cwd);
+    return size;
+}
+
+/* A row for it; false when it is none of these, or is refused. `other` is told whether a reason was given. */
+bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t inode, bool *told)
+{
+    struct facts facts;
+    struct sample sample = {pid, number};
+    *told = false;
+    if (!ask((uint32_t)inode, &facts))
+        return false;
+    int fd = borrow(&sample);
+    if (fd < 0)
+        return false;
+    struct traits t = {.type = facts.type, .shut = facts.shut, .listens = facts.state == LISTENS, .backlog = facts.backlog};
+    struct sockaddr_un name;
+    read_traits(fd, &t);
+    socklen_t size = bound_name(d, f, fd, pid, &name);
+    close(fd);
+    bool alone = facts.state == LISTENS || (facts.state != CONNECTED && size) || (facts.state != CONNECTED && facts.type != SOCK_DGRAM);
+    const char *why = NULL;
+    if (facts.state == LISTENS && facts.waiting)
+        why = "has connections that nobody has accepted yet";
+    else if (alone && facts.waiting)
+        why = "has messages that nobody has read yet";
+    else if (!alone && facts.has_peer && !facts.peer && facts.shut != 3)
+        why = "waits to be accepted";
+    if (why) {
+        refuse(d, "descriptor %d of process %d is a unix socket that %s", number, pid, why);
+        *told = true;
+        return false;
+    }
+    f->kind = alone ? FILE_NAMED : FILE_PAIR;
+    f->number = inode;
+    f->times[0] = facts.peer;
+    f->contents = image_put(&d->image, &t, sizeof t);
+    if (alone && size)
+        f->contents.size += image_put(&d->image, &name, size).size;
+    return true;
+}
+
+/* Both ends have been met by now, if they are the job's. */
+void sockets_join(struct dump *d)
+{
+    struct file *files = d->image.files.rows;
+    for (uint32_t i = 0; i < d->image.files.count; i++) {
+        if (files[i].kind != FILE_PAIR || !files[i].times[0])
+            continue;
+        uint32_t other = NOBODY;
+        for (uint32_t j = 0; j < d->image.files.count; j++)
+            if (files[j].kind == FILE_PAIR && files[j].number == files[i].times[0] && files[j].times[0] == files[i].number)
+                other = j;
+        const struct sample *sample = (struct sample *)d->samples.rows + i;
+        if (other == NOBODY)
+            refuse(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
+        else if (other < i)
+            files[i].peer = other;
+    }
+}
+
+static bool carries_descriptors(struct msghdr *m)
+{
+    bool found = false;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        found = true;
+        for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
+            close(((int *)(void *)CMSG_DATA(c))[i]); /* looking at them made copies */
+    }
+    return found;
+}
+
+static int look(struct dump *d, uint32_t row, int fd, const struct traits *t)
+{
+    static char buffer[1 << 20];
+    static union {
+        struct cmsghdr align;
+        char room[8192];
+    } control;
+    const struct sample *sample = (struct sample *)d->samples.rows + row;
+    struct span *span = &((struct file *)d->image.files.rows)[row].contents;
+    struct span all = image_put(&d->image, t, sizeof *t); /* again, to be followed by what waits */
+    for (;;) {
+        struct iovec part = {buffer, sizeof buffer};
+        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+        ssize_t n = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT);
+        if (n >= 0 && carries_descriptors(&m)) {
+            refuse(d, "descriptor %d of process %d is a unix socket that a descriptor is on its way in", sample->fd, sample->pid);
+            return 0;
+        }
+        if (n < 0 && errno != EAGAIN)
+            return fail(&d->failure, "recv", "a socket of the job");
+        if (n < 0 || (n == 0 && (t->type == SOCK_STREAM || t->shut & 1)))
+            break;
+        if (m.msg_flags & MSG_TRUNC || all.size > MOST) {
+            errno = EMSGSIZE;
+            return fail(&d->failure, "recv", "a socket of the job");
+        }
+        uint32_t length = (uint32_t)n;
+        all.size += image_put(&d->image, &length, sizeof length).size;
+        all.size += image_put(&d->image, buffer, length).size;
+    }
+    *span = all;
+    return 0;
+}
+
+int socket_contents(struct dump *d, uint32_t row)
+{
+    struct file f = ((struct file *)d->image.files.rows)[row];
+    struct traits t;
+    memcpy(&t, image_bytes(&d->image, f.contents), sizeof t);
+    int fd = borrow((struct sample *)d->samples.rows + row), before = -1, at = 0;
+    socklen_t size = sizeof before;
+    if (fd < 0)
+        return fail(&d->failure, "open", "a socket of the job");
+    int done = getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, &size) < 0 || setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &at, sizeof at) < 0
+                   ? fail(&d->failure, "setsockopt", "a socket of the job")
+                   : look(d, row, fd, &t);
+    setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, sizeof before);
+    close(fd);
+    return done;
+}
+
+static int put_traits(int fd, const struct traits *t)
+{
+    uint32_t half = t->send_buffer / 2; /* the kernel doubles what it is asked for */
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
+    setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &t->credentials, sizeof t->credentials);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, t->patience[0], sizeof t->patience[0]);
+    return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, t->patience[1], sizeof t->patience[1]);
+}
+
+static int traits_of(const struct restoring *r, const struct file *row, struct traits *t, struct failure *f)
+{
+    errno = EBADMSG;
+    if (row->contents.size < sizeof *t)
+        return fail(f, "read", "a socket");
+    memcpy(t, image_bytes(r->image, row->contents), sizeof *t);
+    return 0;
+}
+
+/* Through the other end. */
+static int send_all(const struct restoring *r, const struct file *row, int through, struct failure *f)
+{
+    const char *at = (const char *)image_bytes(r->image, row->contents) + sizeof(struct traits);
+    const char *end = (const char *)image_bytes(r->image, row->contents) + row->contents.size;
+    while (end - at >= (ptrdiff_t)sizeof(uint32_t)) {
+        uint32_t length;
+        memcpy(&length, at, sizeof length);
+        at += sizeof length;
+        if (length > end - at || send(through, at, length, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)length)
+            return fail(f, "send", "what waited in a socket");
+        at += length;
+    }
+    return 0;
+}
+
+/* Of the first end also the other one is made, which the second end's row finds in `spare`. */
+int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
+{
+    int ends[2];
+    struct traits t;
+    if (traits_of(r, row, &t, f))
+        return -1;
+    if (row->peer != NOBODY) {
+        if ((ends[0] = fcntl(r->spare[row->peer], F_DUPFD_CLOEXEC, 0)) < 0)
+            return fail(f, "dup", "a socket");
+        return put_traits(ends[0], &t) < 0 || send_all(r, row, r->opened[row->peer], f) ? -1 : ends[0];
+    }
+    if (socketpair(AF_UNIX, (int)t.type | SOCK_CLOEXEC, 0, ends) < 0)
+        return fail(f, "socketpair", "");
+    r->spare[at] = ends[1];
+    return put_traits(ends[0], &t) < 0 || send_all(r, row, ends[1], f) ? -1 : ends[0];
+}
+
+/* What was shut down of an end, when all that waited is in. */
+void sockets_shut(struct restoring *r)
+{
+    for (uint32_t i = 0; i < r->image->files.count; i++) {
+        const struct file *row = (struct file *)r->image->files.rows + i;
+        struct traits t;
+        struct failure ignored;
+        if (row->kind == FILE_PAIR && row->times[0] && traits_of(r, row, &t, &ignored) == 0 && t.shut)
+            shutdown(r->opened[i], t.shut == 3 ? SHUT_RDWR : t.shut == 1 ? SHUT_RD : SHUT_WR);
+    }
+}
+
+/* The name is kept as it was given; one of the scratch directory that is another one here is not. */
+static int bind_again(const struct restoring *r, const struct file *row, int fd, struct sockaddr_un *name, socklen_t size)
+{
+    char path[4200];
+    struct stat st;
+    if (!name->sun_path[0])
+        return bind(fd, (struct sockaddr *)name, size);
+    moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
+    int before = open(".", O_PATH | O_CLOEXEC);
+    if (before < 0 || chdir(path) < 0)
+        return -1;
+    moved_path(r->image, r->job, name->sun_path, path, sizeof path);
+    copy_text(name->sun_path, sizeof name->sun_path, path);
+    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+        unlink(path); /* who listened there is what is put back */
+    int done = bind(fd, (struct sockaddr *)name, sizeof *name);
+    if (fchdir(before) < 0)
+        done = -1;
+    close(before);
+    return done;
+}
+
+int socket_named(struct restoring *r, const struct file *row, struct failure *f)
+{
+    struct sockaddr_un name = {0};
+    struct traits t;
+    if (traits_of(r, row, &t, f))
+        return -1;
+    size_t size = row->contents.size - sizeof t;
+    int fd = socket(AF_UNIX, (int)t.type | SOCK_CLOEXEC, 0);
+    if (fd < 0 || put_traits(fd, &t) < 0 || size > sizeof name)
+        return fail(f, "socket", "");
+    memcpy(&name, (const char *)image_bytes(r->image, row->contents) + sizeof t, size);
+    name.sun_path[sizeof name.sun_path - 1] = 0;
+    if (size && bind_again(r, row, fd, &name, (socklen_t)size) < 0)
+        return fail(f, "bind", name.sun_path);
+    if (t.listens && listen(fd, (int)t.backlog) < 0)
+        return fail(f, "listen", name.sun_path);
+    return fd;
+}

@@ -1,0 +1,86 @@
+"""What jobs hold open besides files: sockets among themselves, locks, watches."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pool.starter.keeper import KeeperSpec, NativeKeepers
+from tests.checkpoint.conftest import SOURCES
+from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
+from tests.starter.support import soon, spec, until
+
+
+async def lives(keepers: NativeKeepers, place: Path, wanted: KeeperSpec, generations: int = 3) -> None:
+    """A program that says "ready", waits for `go` and looks at what it has, put back several times before it may."""
+    scratch = place / "scratch"
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) == 1)
+    for generation in range(generations):
+        await saved(keepers, keeper, place / f"image{generation}", stop=generation % 2 == 1)
+        keeper = await soon(keepers.start(wanted, image=place / f"image{generation}"))
+    (scratch / "go").touch()
+    end = await soon(keeper.ended, 20)
+    await keeper.forget()
+    assert (end.code, (scratch / "err").read_text()) == (0, "")
+
+
+def python(scratch: Path, name: str, *argv: str) -> KeeperSpec:
+    return spec(scratch, sys.executable, "-I", str(SOURCES / f"{name}.py"), *argv, isolation="shared")
+
+
+@pytest.mark.parametrize("where", ["name", "@name"])
+async def test_sockets_among_the_jobs_processes(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, where: str
+) -> None:
+    wanted = python(scratch, "sockets", where)
+    await lives(keepers, tmp_path, wanted)
+    here = tmp_path / "undisturbed"
+    here.mkdir()
+    (here / "go").touch()
+    assert (scratch / "out").read_text() == undisturbed(here, *wanted.argv)
+
+
+SQLITE = """
+import os, sqlite3, sys
+mode, steps = sys.argv[1], int(sys.argv[2])
+base = sqlite3.connect("base", isolation_level=None)
+base.execute(f"pragma journal_mode={mode}")
+base.execute("pragma synchronous=off")
+base.execute("create table t(n integer primary key, text)")
+for step in range(steps):
+    base.execute("begin immediate")
+    base.executemany("insert into t values(?, ?)", [(step * 50 + n, "x" * (step % 900)) for n in range(50)])
+    print(step, flush=True)
+    base.execute("commit")
+print(base.execute("select count(*), sum(n), sum(length(text)) from t").fetchone(), base.execute("pragma integrity_check").fetchone())
+"""
+
+
+async def test_locks_within_the_job(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    wanted = python(scratch, "locks")
+    await lives(keepers, tmp_path, wanted)
+    here = tmp_path / "undisturbed"
+    here.mkdir()
+    (here / "go").touch()
+    assert (scratch / "out").read_text() == undisturbed(here, *wanted.argv)
+
+
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+async def test_a_database_in_the_middle_of_writing(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, mode: str
+) -> None:
+    """SQLite holds locks, maps its shared index, and has a journal half written."""
+    wanted = spec(scratch, sys.executable, "-I", "-c", SQLITE, mode, "500", isolation="shared")
+    keeper = await soon(keepers.start(wanted))
+    for generation in range(5):
+        await until(lambda at=generation: lines(scratch) > 15 * at)  # type: ignore[misc]
+        await saved(keepers, keeper, tmp_path / f"image{generation}", stop=True)
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{generation}"))
+    assert (await soon(keeper.ended, 20)).code == 0, (scratch / "err").read_text()
+    await keeper.forget()
+    here = tmp_path / "undisturbed"
+    here.mkdir()
+    assert (scratch / "out").read_text() == undisturbed(here, *wanted.argv)
