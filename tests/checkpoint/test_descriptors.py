@@ -55,7 +55,8 @@ for step in range(steps):
     base.executemany("insert into t values(?, ?)", [(step * 50 + n, "x" * (step % 900)) for n in range(50)])
     print(step, flush=True)
     base.execute("commit")
-print(base.execute("select count(*), sum(n), sum(length(text)) from t").fetchone(), base.execute("pragma integrity_check").fetchone())
+print(base.execute("select count(*), sum(n), sum(length(text)) from t").fetchone())
+print(base.execute("pragma integrity_check").fetchone())
 """
 
 

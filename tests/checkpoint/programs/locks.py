@@ -1,3 +1,4 @@
+# ruff: noqa: SIM115 (open files are what this program is about)
 """Locks of every kind, each tried by another process after the checkpoint."""
 
 import fcntl

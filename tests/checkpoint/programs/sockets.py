@@ -47,7 +47,7 @@ inner.sendall(b"hello")
 async def main():
     """An event loop wakes itself through a socket pair."""
     print("ready", flush=True)
-    while not os.path.exists("go"):
+    while not await asyncio.to_thread(os.path.exists, "go"):
         await asyncio.to_thread(time.sleep, 0.01)
 
 
