@@ -112,7 +112,7 @@ int cell_pid(int fd, int32_t pid)
 /* Overwrites the head of the cell, in one call, within the page that was allocated at the start. */
 int cell_note(int fd, const struct report *r, uint32_t state)
 {
-    static char buffer[CELL_REPORT + sizeof *r];
+    static char buffer[CELL_SPEC]; /* with the ends of members after the report */
     struct cell *c = (struct cell *)(void *)buffer;
     if (pread(fd, c, sizeof *c, 0) != (ssize_t)sizeof *c)
         return -1;

@@ -35,7 +35,7 @@ static void tell(const struct outcome *o, uint64_t number, uint32_t cell)
     report_send(&r, text);
 }
 
-void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, pid_t first, const struct job *job, uint32_t cell)
+void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell)
 {
     struct outcome now = {.done = 3};
     uint64_t number = job->start->head.number, before = asked;
@@ -54,7 +54,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, pid_t firs
     outcome->failure = (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed"};
     dumper = fork();
     if (dumper == 0) {
-        dump_job(directory, how & CHECKPOINT_STOP, how & CHECKPOINT_EXAMINE, first, job, outcome);
+        dump_job(directory, how & CHECKPOINT_STOP, how & CHECKPOINT_EXAMINE, job, outcome);
         _exit(0);
     }
     if (dumper < 0) {

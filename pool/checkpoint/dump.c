@@ -121,7 +121,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         return -1;
     clocks(d);
     machine(d);
-    if (describe_all(d))
+    if (describe_all(d) || members_save(d))
         return -1;
     sockets_join(d);
     if (d->reason_count)
@@ -184,13 +184,12 @@ static void examine_all(struct dump *d, struct outcome *o)
     o->done = d->reason_count ? 2 : 1;
 }
 
-void dump_job(int directory, bool stop, bool examine, pid_t first, const struct job *job, struct outcome *o)
+void dump_job(int directory, bool stop, bool examine, const struct job *job, struct outcome *o)
 {
     static struct dump d;
     image_init(&d.image);
     d.samples.size = sizeof(struct sample);
     d.job = job;
-    d.first = first;
     if (examine)
         examine_all(&d, o);
     else

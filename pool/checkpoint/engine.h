@@ -33,7 +33,6 @@ struct dump {
     uint64_t pages_size;
     bool open;            /* more may be put into the last chunk */
     uint32_t moved;       /* chunks before it are in `pages` */
-    pid_t first;          /* process of the job */
     const struct job *job;
     struct failure failure;
 };
@@ -101,6 +100,10 @@ int signals_save(struct dump *d, struct subject *s);
 int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
 int signals_put(const struct image *image, uint32_t row, struct held *threads, size_t count, uint64_t room, struct failure *f);
 
+/* members.c */
+int members_save(struct dump *d);
+int members_load(struct job *job, const struct image *image);
+
 /* dump.c: each in a process of its own */
 struct outcome { /* shared with the keeper */
     uint32_t done; /* 1: dumped, 2: refused, 3: failed */
@@ -109,15 +112,15 @@ struct outcome { /* shared with the keeper */
     struct failure failure;
     char reasons[TEXT];
 };
-void dump_job(int directory, bool stop, bool examine, pid_t first, const struct job *job, struct outcome *o);
+void dump_job(int directory, bool stop, bool examine, const struct job *job, struct outcome *o);
 
 /* checkpoint.c */
 bool checkpoint_running(void);
 bool checkpoint_made(void); /* the last one */
-void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, pid_t first, const struct job *job, uint32_t cell);
+void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell);
 bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell);
 
 /* restore.c */
-pid_t restore_start(const struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f);
+int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f);
 
 #endif

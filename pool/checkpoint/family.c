@@ -424,8 +424,6 @@ int family_state(struct dump *d, struct subject *s)
     struct process *p = table_add(&d->image.processes);
     describe(d, s, p);
     p = (struct process *)d->image.processes.rows + s->row;
-    if (s->pid == d->first)
-        p->flags |= PROCESS_FIRST;
     if (s->threads[0].stopped)
         p->flags |= PROCESS_STOPPED;
     if (!(s->threads[0].call_at = find_call(s->pid))) {

@@ -13,7 +13,7 @@
 
 #include "image.h"
 
-#define TABLE_COUNT 13
+#define TABLE_COUNT 14
 #define META_MOST (1u << 30)
 
 struct header {
@@ -245,6 +245,9 @@ static const char *check(const struct image *image, uint64_t pages)
         if (!row_of(&image->processes, t->owner) || t->tid < 2 || !span_fits(image, t->registers) || !span_fits(image, t->xstate) ||
             !memchr(t->name, 0, sizeof t->name))
             return "a thread";
+    for EACH(image, members, member_row, m)
+        if (m->pid && (m->pid < 2 || m->end.state & MEMBER_OVER))
+            return "a process of the description";
     const char *wrong = check_memory(image, pages);
     return wrong ? wrong : check_rest(image);
 }

@@ -12,8 +12,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "wire.h"
+
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 2
+#define IMAGE_VERSION 4
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
@@ -35,7 +37,7 @@ struct layout { /* struct prctl_mm_map without its pointers */
     uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack, arg_start, arg_end, env_start, env_end;
 };
 
-enum { PROCESS_STOPPED = 1, PROCESS_ZOMBIE = 2, PROCESS_SUBREAPER = 4, PROCESS_NO_DUMP = 8, PROCESS_NO_THP = 16, PROCESS_FIRST = 32 };
+enum { PROCESS_STOPPED = 1, PROCESS_ZOMBIE = 2, PROCESS_SUBREAPER = 4, PROCESS_NO_DUMP = 8, PROCESS_NO_THP = 16 };
 struct process {
     int32_t pid, parent, group, session;
     uint32_t flags, status, umask, personality;
@@ -134,6 +136,12 @@ struct alarm_timer { /* timer_create */
     uint64_t value, times[4]; /* interval s, ns, value s, ns */
 };
 
+struct member_row { /* of the job's own processes, in the order of the description */
+    int32_t pid; /* 0: it is over */
+    uint32_t unused;
+    struct member_end end; /* of a living one what it has used so far */
+};
+
 struct table {
     void *rows;
     uint32_t count, room, size;
@@ -142,7 +150,8 @@ struct table {
 /* Everything of an image but the pages. The tables in the order of the file. */
 #define TABLES(X) \
     X(processes, process) X(threads, thread) X(areas, area) X(chunks, chunk) X(extents, extent) X(files, file) X(descriptors, descriptor) \
-    X(locks, file_lock) X(watches, watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer)
+    X(locks, file_lock) X(watches, watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer) \
+    X(members, member_row)
 struct image {
     struct machine machine;
 #define X(name, row) struct table name;

@@ -1,4 +1,5 @@
-/* The job's first process: from the fork to its own program, every step with the job's rights, every failure named. */
+/* One process of a job, from its fork (members.c) to its own program: every step with the job's rights, every failure
+ * named. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -58,14 +59,38 @@ static int open_as(int place, const char *path, int flags, struct failure *f)
     return 0;
 }
 
-static int open_three(const struct job *job, struct failure *f)
+/* The plain pipes that end in this process, where they belong. Their other ends close on exec, all of them. */
+static int place_ends(const struct job *job, uint32_t member, bool piped[2], struct failure *f)
 {
-    int write = O_WRONLY | O_CREAT | (job->start->flags & FLAG_APPEND ? O_APPEND : O_TRUNC);
-    if (open_as(0, job->in, O_RDONLY, f) || open_as(1, job->out, write, f))
+    for (uint32_t i = 0; i < job->pipe_count; i++) {
+        const struct conduit *c = &job->pipes[i];
+        for (int end = 0; end < 2; end++) {
+            int place = end_descriptor(end ? c->writer_file : c->reader_file, end);
+            if ((end ? c->head->writer : c->head->reader) != (int32_t)member || c->ends[end] < 0)
+                continue;
+            if (dup2(c->ends[end], place) < 0)
+                return fail(f, "dup", end ? c->writer_file : c->reader_file);
+            if (place < 2)
+                piped[place] = true;
+        }
+    }
+    return 0;
+}
+
+static int open_three(const struct job *job, uint32_t member, struct failure *f)
+{
+    const struct member *m = &job->members[member];
+    uint32_t append = m->head->flags | (job->start->flags & FLAG_APPEND ? MEMBER_APPEND_OUT | MEMBER_APPEND_ERRORS : 0);
+    int out = O_WRONLY | O_CREAT | (append & MEMBER_APPEND_OUT ? O_APPEND : O_TRUNC);
+    int errors = O_WRONLY | O_CREAT | (append & MEMBER_APPEND_ERRORS ? O_APPEND : O_TRUNC);
+    bool piped[2] = {false, false};
+    if (place_ends(job, member, piped, f))
         return -1;
-    if (*job->errors && strcmp(job->out, job->errors) == 0) /* one file for both: one offset for both */
-        return dup2(1, 2) < 0 ? fail(f, "open stderr", job->errors) : 0;
-    return open_as(2, job->errors, write, f);
+    if ((!piped[0] && open_as(0, m->in, O_RDONLY, f)) || (!piped[1] && open_as(1, m->out, out, f)))
+        return -1;
+    if (!piped[1] && *m->errors && strcmp(m->out, m->errors) == 0) /* one file for both: one offset for both */
+        return dup2(1, 2) < 0 ? fail(f, "open stderr", m->errors) : 0;
+    return open_as(2, m->errors, errors, f);
 }
 
 /* The interpreter a script names, when that is what execve did not find. */
@@ -110,22 +135,44 @@ static int exec_failure(const char *program, struct failure *f)
     return fail(f, "exec", text);
 }
 
-/* A name without a slash is looked for in the job's directory, then along the job's own PATH. */
-static int execute(const struct job *job, struct failure *f)
+/* What execve is to be given, and whether it may be: a job of several processes begins when all can. */
+static int try_program(const char *path, bool look)
 {
-    const char *program = *job->program ? job->program : job->argv[0], *path = NULL;
-    execve(program, job->argv, job->envp);
+    struct stat st;
+    if (!look)
+        return 1;
+    if (faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) < 0 || stat(path, &st) < 0)
+        return -1;
+    if (S_ISDIR(st.st_mode)) {
+        errno = EACCES;
+        return -1;
+    }
+    return 0;
+}
+
+/* A name without a slash is looked for in the job's directory, then along the job's own PATH. With `look` it only answers
+ * whether there is a program. */
+static int execute(const struct member *m, bool look, struct failure *f)
+{
+    const char *program = *m->program ? m->program : m->argv[0], *path = NULL;
+    int found = try_program(program, look);
+    if (found > 0)
+        execve(program, m->argv, m->envp);
+    if (found == 0)
+        return 0;
     if (errno != ENOENT || strchr(program, '/'))
         return exec_failure(program, f);
-    for (char **e = job->envp; *e && !path; e++)
+    for (char **e = m->envp; *e && !path; e++)
         if (strncmp(*e, "PATH=", 5) == 0)
             path = *e + 5;
     while (path && *path) {
         char full[4096];
         int length = (int)strcspn(path, ":");
         snprintf(full, sizeof full, "%.*s/%s", length, path, program);
-        if (length)
-            execve(full, job->argv, job->envp);
+        if (length && (found = try_program(full, look)) > 0)
+            execve(full, m->argv, m->envp);
+        if (length && found == 0)
+            return 0;
         if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
             return exec_failure(full, f);
         path += length + (path[length] == ':');
@@ -142,8 +189,26 @@ static void plain_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static void become(const struct job *job, pid_t keeper, struct failure *f)
+/* Nobody's program runs before everybody's may. Each closes its writing end when it is ready and reads on: end of file
+ * when all are, a byte when one cannot. */
+static void await_others(const struct job *job, const int gate[2])
 {
+    char byte;
+    if (job->count < 2)
+        return;
+    close(gate[1]);
+    while (true) {
+        ssize_t n = read(gate[0], &byte, 1);
+        if (n == 0)
+            return;
+        if (n > 0 || errno != EINTR)
+            _exit(127);
+    }
+}
+
+static void become(const struct job *job, uint32_t member, pid_t keeper, const int gate[2], struct failure *f)
+{
+    const struct member *m = &job->members[member];
     setsid();
     umask(022);
     if (limits(job->start, f) || space_drop(job, f))
@@ -153,40 +218,40 @@ static void become(const struct job *job, pid_t keeper, struct failure *f)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != keeper)
         _exit(127);
-    if (chdir(*job->cwd ? job->cwd : "/") < 0) {
-        fail(f, "chdir", job->cwd);
+    if (chdir(*m->cwd ? m->cwd : "/") < 0) {
+        fail(f, "chdir", m->cwd);
         return;
     }
-    if (open_three(job, f))
+    if (open_three(job, member, f) || (job->count > 1 && execute(m, true, f)))
         return;
     plain_signals();
-    execute(job, f);
+    await_others(job, gate);
+    execute(m, false, f);
 }
 
-/* Forks the job. The read end of a pipe tells how it went: end of file when the program runs (the other end closes on
- * exec), else a struct failure. A fork and not a vfork: an open that hangs (a fifo, a dead file server) must not stop the
- * keeper from watching the lease. */
-pid_t job_start(const struct job *job, int group, int *pipe_end, struct failure *f)
+/* Whose failure it was is the third line of its text. */
+static void name_member(const struct job *job, const struct member *m, struct failure *f)
 {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return fail(f, "pipe", "");
-    pid_t keeper = getpid(), pid = group_fork(group);
-    if (pid == 0) {
-        become(job, keeper, f);
-        for (const char *at = (const char *)f, *end = at + sizeof *f; at < end;) {
-            ssize_t n = write(ends[1], at, (size_t)(end - at));
-            if (n <= 0)
-                break;
-            at += n;
-        }
-        _exit(127);
+    size_t used = strlen(f->text);
+    if (job->count > 1)
+        snprintf(f->text + used, sizeof f->text - used, "%s\n%.200s", strchr(f->text, '\n') ? "" : "\n", m->name);
+}
+
+/* In the forked process. Does not return: the program runs, or a struct failure is written to `told`. */
+_Noreturn void job_become(const struct job *job, uint32_t member, pid_t keeper, int told, const int gate[2])
+{
+    struct failure f;
+    memset(&f, 0, sizeof f);
+    become(job, member, keeper, gate, &f);
+    name_member(job, &job->members[member], &f);
+    for (const char *at = (const char *)&f, *end = at + sizeof f; at < end;) {
+        ssize_t n = write(told, at, (size_t)(end - at));
+        if (n <= 0)
+            break;
+        at += n;
     }
-    if (pid < 0) {
-        fail(f, "fork", "");
-        close(ends[0]);
-    }
-    close(ends[1]);
-    *pipe_end = ends[0];
-    return pid;
+    for (uint32_t i = 1; i < job->count; i++)
+        if (write(gate[1], "", 1) < 0)
+            break;
+    _exit(127);
 }

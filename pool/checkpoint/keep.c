@@ -4,7 +4,7 @@
  *       | program runs
  *     running --lease over, KILL, memory--> killing (everything gets SIGKILL)
  *       | VACATE: soft signal, grace ------^
- *       | first process ended: whatever it left behind is killed
+ *       | its own processes have ended, or one failed (members.c): whatever is left is killed
  *     ended: no process is left; the report is in the cell, then told to the node
  *       | nothing else is left either (again.c), and the node has another job that sees and may do the same
  *     begin
@@ -46,15 +46,15 @@ static struct { /* of the keeper, whatever it runs */
 
 static struct { /* of the job */
     uint64_t number;
-    pid_t first; /* its first process, as the keeper sees it; 0 while its image is awaited */
+    bool begun; /* it was forked; not while its image is awaited */
     pid_t restorer; /* -1 when there is none, 0 when it ended well */
     bool suspend_again; /* when the checkpoint is made */
     bool checkpoint_ends; /* that one is the job's last */
     int pipe;
     bool started, over, killing, suspended;
-    int status;
     uint32_t cause;
     const char *text;
+    char said[TEXT]; /* where `text` is made up */
     uint64_t began_us, started_us, ended_us, peak_kib;
     uint64_t user_us, system_us, max_rss_kib; /* of those of its processes that were reaped */
     uint64_t memory_kills; /* counted in the cgroup before this job */
@@ -95,7 +95,7 @@ static void end_because(uint32_t cause, const char *text)
 {
     if (k.over)
         return;
-    if (!k.first) {
+    if (!k.begun) {
         struct failure f;
         errno = ECANCELED;
         fail(&f, "restore", "");
@@ -153,11 +153,14 @@ static void begin(void)
     if (group_limit(me.group, s))
         k.memory_check = NEVER;
     k.restorer = -1;
+    me.job.began_us = k.began_us;
+    if (members_prepare(&me.job, &f))
+        give_up(&f);
     if (s->flags & FLAG_IMAGE)
         return;
-    k.first = job_start(&me.job, me.group, &k.pipe, &f);
-    if (k.first < 0)
+    if (members_start(&me.job, me.group, &k.pipe, &f))
         give_up(&f);
+    k.begun = true;
 }
 
 /* Waits for another job of the same kind in the same namespaces. */
@@ -166,7 +169,7 @@ static void next(void)
     struct failure f;
     void *message;
     size_t size = again_wait(&me.job, me.cell, &message);
-    free(me.job.hide);
+    free(me.job.kept);
     memset(&me.job, 0, sizeof me.job);
     k.number = ((struct head *)message)->number;
     if (take_apart(&me.job, message, size, &f) || cell_retake(CELL, message, size, me.born_us, &f)) {
@@ -176,44 +179,65 @@ static void next(void)
     begin();
 }
 
+/* What the job's end says of the process that it is the end of. */
+static void name_result(const struct member *m)
+{
+    if (k.text || !(m->end->state & MEMBER_FAILED))
+        return;
+    const char *then = me.job.start->on_failure == FAILURE_ENDS && me.job.count > 1 ? "; the others were ended with it" : "";
+    if (m->end->signal >= 0)
+        snprintf(k.said, sizeof k.said, "process %.200s was killed by signal %d%s", m->name, m->end->signal, then);
+    else
+        snprintf(k.said, sizeof k.said, "process %.200s exited with %d%s", m->name, m->end->code, then);
+    k.text = k.said;
+}
+
 /* The job is over and nobody is left. Returns when there is another one. */
 static void finish(void)
 {
-    struct report r;
+    static struct {
+        struct report r;
+        char ends[MEMBERS_MOST * sizeof(struct member_end)];
+    } end;
+    const struct member *result = members_result(&me.job);
     bool again = !k.cause && !me.adopted && again_possible(&me.job); /* who was killed is done with whole */
-    report_init(&r, ENDED, k.number, me.cell);
-    r.pid = me.own;
-    if (WIFEXITED(k.status))
-        r.code = WEXITSTATUS(k.status);
-    else
-        r.signal = WTERMSIG(k.status), r.core = WCOREDUMP(k.status) != 0;
-    r.cause = k.cause ? k.cause : k.checkpoint_ends && r.signal == SIGKILL ? CAUSE_VACATED : r.signal >= 0 ? CAUSE_SIGNAL : CAUSE_EXIT;
-    add_gone(&r);
-    if (k.peak_kib > r.max_rss_kib)
-        r.max_rss_kib = k.peak_kib;
-    r.condition = again ? WAITING : 0;
-    r.started_us = k.started_us;
-    r.ended_us = wall_us();
-    r.wall_us = k.ended_us - k.began_us;
+    report_init(&end.r, ENDED, k.number, me.cell);
+    end.r.pid = me.own;
+    end.r.code = result->end->code;
+    end.r.signal = result->end->signal;
+    for (uint32_t i = 0; i < me.job.count; i++)
+        end.r.core |= me.job.members[i].end->core;
+    end.r.cause = k.cause ? k.cause : k.checkpoint_ends && end.r.signal == SIGKILL ? CAUSE_VACATED : end.r.signal >= 0 ? CAUSE_SIGNAL : CAUSE_EXIT;
+    add_gone(&end.r);
+    if (k.peak_kib > end.r.max_rss_kib)
+        end.r.max_rss_kib = k.peak_kib;
+    end.r.condition = again ? WAITING : 0;
+    end.r.started_us = k.started_us;
+    end.r.ended_us = wall_us();
+    end.r.wall_us = k.ended_us - k.began_us;
     if (!k.cause && group_memory_kills(me.group) > k.memory_kills) {
-        r.cause = CAUSE_KILLED;
+        end.r.cause = CAUSE_KILLED;
         k.text = "used more memory than its limit";
     }
     if (k.suspended)
         group_freeze(me.group, false); /* for the next job */
+    if (!k.cause && end.r.cause != CAUSE_VACATED)
+        name_result(result);
     if (k.text) {
-        copy_text(r.text, sizeof r.text, k.text);
-        r.head.size = (uint32_t)(offsetof(struct report, text) + strlen(r.text));
+        copy_text(end.r.text, sizeof end.r.text, k.text);
+        end.r.head.size = (uint32_t)(offsetof(struct report, text) + strlen(end.r.text));
     }
-    bool noted = cell_note(CELL, &r, CELL_ENDED) == 0;
+    if (me.job.start->members)
+        end.r.head.size = (uint32_t)sizeof end.r + members_report(&me.job, end.ends);
+    bool noted = cell_note(CELL, &end.r, CELL_ENDED) == 0;
     if (noted)
         cell_leave(CELL);
     else
-        r.condition = again = 0;
-    report_send(&r, NULL);
+        end.r.condition = again = 0;
+    report_send(&end.r, NULL);
     while (!noted) { /* a disk that refuses even a page it has: keep the report here until it takes it */
         sleep(1);
-        noted = cell_note(CELL, &r, CELL_ENDED) == 0;
+        noted = cell_note(CELL, &end.r, CELL_ENDED) == 0;
     }
     if (!again)
         _exit(0);
@@ -247,9 +271,9 @@ static void reap(void)
         k.system_us += (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
         if ((uint64_t)use.ru_maxrss > k.max_rss_kib)
             k.max_rss_kib = (uint64_t)use.ru_maxrss;
-        if (pid == k.first) {
+        const struct member *m = members_reaped(&me.job, pid, status, &use, k.killing);
+        if (m && members_over(&me.job)) {
             k.over = true;
-            k.status = status;
             k.ended_us = boot_us();
         }
     }
@@ -283,7 +307,7 @@ static void program_runs(void)
         got = sizeof f;
     }
     if (got == sizeof f) {
-        if (k.restorer == -2)
+        if (k.restorer == -2 || me.job.count > 1)
             tree_kill();
         f.call[sizeof f.call - 1] = f.text[sizeof f.text - 1] = 0;
         while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
@@ -295,10 +319,10 @@ static void program_runs(void)
         send_report(STARTED, 0);
 }
 
-static void to_first(int signal)
+static void to_members(int signal)
 {
-    if (!k.over && k.first > 0)
-        kill(k.first, signal);
+    if (!k.over)
+        members_signal(&me.job, signal);
 }
 
 static void suspend(bool stop)
@@ -321,7 +345,7 @@ static void vacate(uint64_t grace_us)
     if (!k.cause)
         k.cause = CAUSE_VACATED;
     k.grace_end = boot_us() + grace_us;
-    to_first((int)me.job.start->soft_signal);
+    to_members((int)me.job.start->soft_signal);
     suspend(false); /* a stopped job could not act on it */
 }
 
@@ -336,22 +360,22 @@ static void checkpoint(const struct control *c, int directory)
     }
     if (c->value & CHECKPOINT_STOP && !k.cause)
         k.checkpoint_ends = true;
-    checkpoint_begin(directory, c->value, c->sequence, k.first, &me.job, me.cell);
+    checkpoint_begin(directory, c->value, c->sequence, &me.job, me.cell);
 }
 
 static void restore(int directory)
 {
     struct failure f;
-    if (k.first || !(me.job.start->flags & FLAG_IMAGE))
+    if (k.begun || !(me.job.start->flags & FLAG_IMAGE))
         return;
     if (directory < 0) {
         errno = EBADF;
         fail(&f, "restore", "no directory");
         give_up(&f);
     }
-    k.first = restore_start(&me.job, directory, me.group, &k.pipe, &k.restorer, &f);
-    if (k.first < 0)
+    if (restore_start(&me.job, directory, me.group, &k.pipe, &k.restorer, &f))
         give_up(&f);
+    k.begun = true;
 }
 
 static void obey(const struct control *c, int passed)
@@ -365,7 +389,7 @@ static void obey(const struct control *c, int passed)
         }
         break;
     case SIGNAL:
-        to_first((int)c->value);
+        to_members((int)c->value);
         break;
     case SUSPEND:
     case RESUME:
@@ -503,7 +527,7 @@ static _Noreturn void loop(void)
         reap();
         if (k.over && k.pipe >= 0)
             program_runs();
-        if (!k.over)
+        if (!k.over && (k.killing || k.pipe >= 0 || !members_failed(&me.job)))
             continue;
         if (!anybody_left())
             finish();

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "wire.h"
@@ -18,12 +19,31 @@ struct failure { /* why a job could not be started: errno first, then who and wh
     char text[TEXT];
 };
 
-/* A start message, taken apart; the strings point into it. */
+struct member { /* one of the job's own processes; what they start themselves is nobody's */
+    const struct member_head *head;
+    char *name, *program, *cwd, *in, *out, *errors;
+    char **argv, **envp;
+    pid_t pid; /* as the keeper sees it; 0: not started, or over before the checkpoint that this run goes on from */
+    struct member_end *end; /* in memory that a dumper shares */
+};
+
+struct conduit { /* a pipe of the job; see wire.h about its ends */
+    const struct pipe_head *head;
+    char *writer_file, *reader_file;
+    int ends[2]; /* of a plain pipe, while the members are forked */
+};
+
+/* A start message, taken apart; the strings point into it. A job of one process has one member and no pipes. */
 struct job {
     const struct start *start;
     const uint32_t *groups;
-    char *id, *program, *cwd, *in, *out, *errors, *scratch;
-    char **hide, **devices, **argv, **envp;
+    char *id, *scratch;
+    char **hide, **devices;
+    struct member *members;
+    struct conduit *pipes;
+    uint32_t count, pipe_count; /* of members, at least 1; of pipes */
+    uint64_t began_us; /* this run, boot time */
+    void *kept; /* what take_apart allocated */
 };
 
 struct settings { /* of one nursery */
@@ -43,7 +63,7 @@ int fail(struct failure *f, const char *call, const char *text); /* notes errno;
 void copy_text(char *to, size_t size, const char *from);
 
 /* message.c */
-int take_apart(struct job *job, void *message, size_t size, struct failure *f); /* allocates argv and envp */
+int take_apart(struct job *job, void *message, size_t size, struct failure *f); /* allocates job->kept */
 void report_init(struct report *r, uint16_t verb, uint64_t number, uint32_t cell);
 void report_send(struct report *r, const char *text);
 void report_failure(uint64_t number, uint32_t cell, const struct failure *f);
@@ -74,7 +94,18 @@ bool below(const char *path, const char *directory);
 bool is_accelerator(const char *path);
 
 /* job.c */
-pid_t job_start(const struct job *job, int group, int *pipe_end, struct failure *f);
+_Noreturn void job_become(const struct job *job, uint32_t member, pid_t keeper, int told, const int gate[2]);
+
+/* members.c */
+int members_prepare(struct job *job, struct failure *f);
+int members_start(struct job *job, int group, int *pipe_end, struct failure *f);
+struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing);
+bool members_over(const struct job *job);
+bool members_failed(const struct job *job); /* one has, so that the job is to end */
+const struct member *members_result(const struct job *job);
+void members_signal(const struct job *job, int signal);
+uint32_t members_report(const struct job *job, void *after); /* bytes written after a whole struct report */
+int end_descriptor(const char *file, int standard); /* of a plain end of a pipe: where it goes; -1: it is mapped */
 
 /* filter.c */
 void filter_build(void); /* in the nursery, when it is known what is able */

@@ -76,7 +76,7 @@ static int start(void *message, size_t size, struct failure *f)
         close(taken);
         taken = pid < 0 ? -1 : 0;
     }
-    free(job.hide);
+    free(job.kept);
     return taken == -1 ? -1 : 0;
 }
 

@@ -196,21 +196,19 @@ static void tell(int fd, const struct failure *f)
     }
 }
 
-/* The first process of the job, as its number is in the image; the read end of a pipe tells how it went as job_start's
- * does: a struct failure, or nothing once the job runs. */
-pid_t restore_start(const struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f)
+/* The job's own processes are known by their numbers in the image; the read end of a pipe tells how it went as
+ * members_start's does: a struct failure, or nothing once the job runs. */
+int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f)
 {
     static struct image image;
     struct restoring r = {.image = &image, .job = job, .pages = -1};
     int ends[2];
     if (load(&r, directory, f))
         return -1;
+    if (members_load(job, &image))
+        return unfit(f, "checkpoint", "it is of a job of other processes");
     if (pipe2(ends, O_CLOEXEC) < 0)
         return fail(f, "pipe", "");
-    pid_t first = ((struct process *)image.processes.rows)->pid;
-    for EACH(&image, processes, process, p)
-        if (p->flags & PROCESS_FIRST)
-            first = p->pid;
     pid_t pid = fork_as(unused(&image, 300), group, 0);
     if (pid == 0) {
         r.end = ends[1];
@@ -229,5 +227,5 @@ pid_t restore_start(const struct job *job, int directory, int group, int *pipe_e
     image_free(&image);
     *restorer = pid;
     *pipe_end = ends[0];
-    return pid < 0 ? -1 : first;
+    return pid < 0 ? -1 : 0;
 }

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 3
+#define VERSION 4
 
 enum verb {
     /* node to nursery */
@@ -24,7 +24,7 @@ enum verb {
     PING,      /* answered by PONG with the same number */
     /* node to a keeper; the value of struct control in brackets */
     ADOPT = 8, /* [none] with a descriptor: the pair's end to answer on from now on */
-    SIGNAL,    /* [number] to the job's first process */
+    SIGNAL,    /* [number] to the job's own processes, not to what they started */
     SUSPEND,
     RESUME,
     VACATE, /* [grace in us] soft signal now, everything is killed after the grace */
@@ -39,7 +39,7 @@ enum verb {
     PONG,
     STARTED, /* the job's program runs */
     FAILED,  /* it could not be started; call, text, err say why */
-    ENDED,
+    ENDED,   /* of a job of several processes: the whole struct report, then a struct member_end for each */
     USED,
     CHECKPOINTED, /* code = 1 done, 2 refused, 3 failed; user_us = stood still, wall_us = took, system_us = bytes of memory;
                    * text = a line for each thing that cannot be saved, or what failed */
@@ -50,7 +50,7 @@ enum checkpoint { CHECKPOINT_STOP = 1, CHECKPOINT_EXAMINE = 2 };
 
 enum condition { SUSPENDED = 1, WAITING = 2 };
 
-enum cause { CAUSE_EXIT = 1, CAUSE_SIGNAL, CAUSE_LEASE, CAUSE_KILLED, CAUSE_VACATED, CAUSE_START };
+enum cause { CAUSE_EXIT = 1, CAUSE_SIGNAL, CAUSE_LEASE, CAUSE_KILLED, CAUSE_VACATED, CAUSE_START, CAUSE_MISUSE };
 
 enum ability {
     ABLE_USER = 1,    /* user namespace made, or not needed because the nursery has the capabilities */
@@ -80,6 +80,12 @@ enum flag {
     FLAG_FIXED = 256,     /* in `full` its scratch directory is seen as /job, on every machine */
 };
 
+/* What becomes of a job when one of its processes fails: it ends at once; it ends so when all have ended; nothing. */
+enum on_failure { FAILURE_ENDS, FAILURE_WAITS, FAILURE_IGNORED };
+
+enum member_flag { MEMBER_APPEND_OUT = 1, MEMBER_APPEND_ERRORS = 2 };
+enum member_state { MEMBER_OVER = 1, MEMBER_WITH_JOB = 2 /* was killed with the job */, MEMBER_FAILED = 4 };
+
 #define UNLIMITED UINT64_MAX
 #define TOO_BIG 65536
 
@@ -92,17 +98,44 @@ struct head {
     uint32_t size; /* of the whole message */
 };
 
-/* After it: uint32_t groups[groups], then these strings, each ended by a NUL:
- * id, claim, program, cwd, stdin, stdout, stderr, scratch, then `hides` times a directory that the job may not look into,
- * `devices` times a device that a job of `full` sees beside the harmless ones, argc times an argument, envc times NAME=value. */
+/* After it: struct member_head[members], struct pipe_head[pipes], uint32_t groups[groups], then these strings, each ended
+ * by a NUL: id, claim, program, cwd, stdin, stdout, stderr, scratch, then `hides` times a directory that the job may not
+ * look into, `devices` times a device that a job of `full` sees beside the harmless ones, argc times an argument, envc
+ * times NAME=value; for each member name, program, cwd, stdin, stdout, stderr, its arguments, its environment; for each
+ * pipe the file at the writer's end and the one at the reader's.
+ *
+ * Without members the job is one process, as the fixed strings say; else they are those of its first and argv counts
+ * for nothing. The file at a pipe's end is '' for stdout or stdin, /dev/fd/N for a descriptor that the process is born
+ * with, anything else a name that the process opens, mapped to the pipe (mapping.c). Several pipes may begin at one file. */
 struct start {
     struct head head;
     uint32_t uid, gid, groups, argc, envc;
     int32_t nice;
     uint32_t flags, soft_signal, hides, devices;
+    uint32_t members, pipes, on_failure, unused; /* on_failure: see enum */
     uint64_t lease_us, grace_us;                 /* lease 0: none */
     uint64_t memory, cpu, core, fsize, nofile;   /* UNLIMITED: as the node has it */
     uint64_t processes, cpus;                    /* at most so many at a time; its share of the processors, UNLIMITED: none */
+};
+
+#define MEMBERS_MOST 64
+#define PIPES_MOST 256
+
+struct member_head { /* one process of a job of several */
+    uint32_t argc, envc, flags, unused;
+    uint8_t fails[32]; /* a bit for each exit code that is a failure */
+};
+
+struct pipe_head {
+    int32_t writer, reader; /* index of the member; -1: outside this machine's part of the job */
+    uint64_t capacity;      /* of the kernel's pipe, bytes; 0: the kernel's own */
+    uint64_t buffer;        /* what a mapped pipe may hold on disk, bytes */
+};
+
+struct member_end { /* code and signal are -1 when there is none; the wall time is from the job's start */
+    int32_t code, signal;
+    uint32_t core, state; /* enum member_state */
+    uint64_t user_us, system_us, wall_us, max_rss_kib;
 };
 
 struct control {
@@ -136,9 +169,11 @@ struct cell {
 };
 
 _Static_assert(sizeof(struct head) == 24, "head");
-_Static_assert(sizeof(struct start) == 136, "start");
+_Static_assert(sizeof(struct start) == 152, "start");
 _Static_assert(sizeof(struct control) == 40, "control");
 _Static_assert(sizeof(struct report) == 144 + TEXT, "report");
 _Static_assert(sizeof(struct cell) == 48, "cell");
+_Static_assert(sizeof(struct member_head) == 48 && sizeof(struct pipe_head) == 24 && sizeof(struct member_end) == 48, "members");
+_Static_assert(CELL_REPORT + sizeof(struct report) + MEMBERS_MOST * sizeof(struct member_end) <= CELL_SPEC, "ends fit the page");
 
 #endif

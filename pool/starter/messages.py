@@ -10,23 +10,37 @@ import json
 import os
 import struct
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, StartFailed, Usage
+from pool.starter.members import (
+    FROM_ON_FAILURE,
+    ON_FAILURE,
+    RawEnd,
+    heads_size,
+    member_ends,
+    pack_heads,
+    strings_of,
+    unpack_ends,
+    unpack_members,
+    unpack_pipes,
+)
+from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 3
+MAGIC, VERSION = 0x4B504F4F, 4
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
 
 _HEAD = struct.Struct("=IHHQII")
-_START = struct.Struct("=IHHQII5IiIIII9Q")
+_START = struct.Struct("=IHHQII5IiIIII4I9Q")
 _CONTROL = struct.Struct("=IHHQIIQQ")
 _REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
 _CELL = struct.Struct("=IIIiQQQII")
 _STRING_COUNT = 8
+_TEXT = 768
 
 
 class Verb(IntEnum):
@@ -102,7 +116,15 @@ class State(IntEnum):
     ENDED = 2
 
 
-CAUSES = {1: Cause.EXIT, 2: Cause.SIGNAL, 3: Cause.LEASE, 4: Cause.KILLED, 5: Cause.VACATED, 6: Cause.START}
+CAUSES = {
+    1: Cause.EXIT,
+    2: Cause.SIGNAL,
+    3: Cause.LEASE,
+    4: Cause.KILLED,
+    5: Cause.VACATED,
+    6: Cause.START,
+    7: Cause.MISUSE,
+}
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
 _FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED = (
     int(Flag.FULL),
@@ -125,7 +147,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
     """A start message; with `image` for a job that is put back from one, which follows.
 
     Raises:
-        StartFailed: a string holds a NUL byte, which no program can be given.
+        StartFailed: a string holds a NUL byte, which no program can be given, or it has too many processes.
     """
     flags = (
         (_FULL if spec.isolation == "full" else 0)
@@ -152,6 +174,13 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         *spec.argv,
     ]
     strings += [f"{name}={value}" for name, value in spec.env.items()]
+    heads = b""
+    if spec.members:
+        strings += strings_of(spec.members, spec.pipes)
+        try:
+            heads = pack_heads(spec.members, spec.pipes)
+        except ValueError as error:
+            raise StartFailed(f"cannot start {spec.id}: {error}", call="exec") from error
     text = "\0".join(strings).encode("utf-8", "surrogateescape")
     if text.count(0) != len(strings) - 1:
         raise StartFailed(
@@ -159,7 +188,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
             hint="remove it from the job description",
             call="exec",
         )
-    size = _START.size + 4 * len(groups) + len(text) + 1
+    size = _START.size + len(heads) + 4 * len(groups) + len(text) + 1
     head = _START.pack(
         MAGIC,
         VERSION,
@@ -177,6 +206,10 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         spec.soft_signal,
         len(spec.hidden),
         len(spec.devices),
+        len(spec.members),
+        len(spec.pipes),
+        ON_FAILURE[spec.on_failure],
+        0,
         int(spec.lease_seconds * 1e6),
         int(spec.grace * 1e6),
         _limit(spec.memory),
@@ -187,7 +220,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         _limit(spec.processes),
         _limit(spec.cpus),
     )
-    return b"".join((head, struct.pack(f"={len(groups)}I", *groups), text, b"\0"))
+    return b"".join((head, heads, struct.pack(f"={len(groups)}I", *groups), text, b"\0"))
 
 
 def unpack_start(data: bytes) -> KeeperSpec:
@@ -215,13 +248,22 @@ def unpack_start(data: bytes) -> KeeperSpec:
         soft,
         nhidden,
         ndevices,
+        nmembers,
+        npipes,
+        on_failure,
+        _,
         *numbers,
     ) = _START.unpack_from(data)
     if (magic, version, verb) != (MAGIC, VERSION, _START_VERB) or size > len(data):
         raise ValueError("not a start message of this version")
-    groups = struct.unpack_from(f"={ngroups}I", data, _START.size)
-    strings = data[_START.size + 4 * ngroups : size].decode("utf-8", "surrogateescape").split("\0")[:-1]
-    if len(strings) != _STRING_COUNT + nhidden + ndevices + argc + envc:
+    after_heads = _START.size + heads_size(nmembers, npipes)
+    groups = struct.unpack_from(f"={ngroups}I", data, after_heads)
+    strings = data[after_heads + 4 * ngroups : size].decode("utf-8", "surrogateescape").split("\0")[:-1]
+    one = _STRING_COUNT + nhidden + ndevices + argc + envc
+    strings, more = strings[:one], strings[one:]
+    members = unpack_members(data, _START.size, nmembers, more)
+    pipes = unpack_pipes(data, _START.size + heads_size(nmembers, 0), npipes, more)
+    if len(strings) != one or more:
         raise ValueError("strings are missing")
     id, claim, program, cwd, stdin, stdout, stderr, scratch = strings[:_STRING_COUNT]
     hidden = strings[_STRING_COUNT : _STRING_COUNT + nhidden]
@@ -261,6 +303,9 @@ def unpack_start(data: bytes) -> KeeperSpec:
         soft_signal=soft,
         grace=grace / 1e6,
         program=program,
+        members=members,
+        pipes=pipes,
+        on_failure=FROM_ON_FAILURE.get(on_failure, OnFailure.END),
         claim=json.loads(claim),
     )
 
@@ -299,6 +344,7 @@ class Report(NamedTuple):
     sequence: int
     call: str
     text: str
+    ends: tuple[RawEnd, ...] = ()
 
 
 def unpack_report(data: bytes) -> Report:
@@ -312,13 +358,14 @@ def unpack_report(data: bytes) -> Report:
     magic, version, verb, number, cell, size, *numbers, call = _REPORT.unpack_from(data)
     if (magic, version) != (MAGIC, VERSION) or size > len(data):
         raise ValueError("not a report of this version")
-    text = data[_REPORT.size : size].decode("utf-8", "replace") if size > _REPORT.size else ""
+    text = data[_REPORT.size : min(size, _REPORT.size + _TEXT)].partition(b"\0")[0].decode("utf-8", "replace")
+    ends = unpack_ends(data[_REPORT.size + _TEXT : size])
     name = call.partition(b"\0")[0].decode("ascii", "replace")
-    return Report._make((verb, number, cell, *numbers, name, text))
+    return Report._make((verb, number, cell, *numbers, name, text, ends))
 
 
-def end_report(report: Report) -> EndReport:
-    """What the starter is told of an end."""
+def end_report(report: Report, members: Sequence[Member] = ()) -> EndReport:
+    """What the starter is told of an end; `members` as the job was started with them."""
     return EndReport(
         code=report.code if report.code >= 0 else None,
         signal=report.signal if report.signal >= 0 else None,
@@ -331,6 +378,7 @@ def end_report(report: Report) -> EndReport:
         error=report.text,
         started=report.started_us / 1e6,
         ended=report.ended_us / 1e6,
+        members=member_ends(members, report.ends),
     )
 
 
@@ -377,8 +425,10 @@ def start_failed(id: str, report: Report) -> StartFailed:
     """A start that failed, in words: the step, the thing, the kernel's reason, and more where the keeper
     knows more.
     """
-    path, _, note = report.text.partition("\n")
+    path, note, name, *_ = [*report.text.split("\n"), "", "", ""]
     reason = note or os.strerror(report.err).lower()
+    if name:
+        id = f"{id}, process {name}"
     thing = f"{report.call} {path}".strip()
     return StartFailed(
         f"cannot start {id}: {thing}: {reason}",
@@ -484,4 +534,4 @@ def abilities_of(report: Report) -> Abilities:
     )
 
 
-assert (_REPORT.size, _START.size, _CELL.size) == (144, 136, 48)
+assert (_REPORT.size, _START.size, _CELL.size) == (144, 152, 48)

@@ -376,7 +376,7 @@ class NativeKeepers:
         elif verb == _ENDED:
             keeper.pid = keeper.pid or report.pid
             keeper.waits = bool(report.condition & _WAITING)
-            self._has_ended(keeper, end_report(report))
+            self._has_ended(keeper, end_report(report, keeper.spec.members))
         elif verb == _FAILED:
             self._has_failed(keeper, start_failed(keeper.id, report))
 

@@ -46,7 +46,9 @@ class StartFailed(PoolError):
 
 
 class Cause(StrEnum):
-    """Why a job is over. START is for a job whose keeper died before the program ran."""
+    """Why a job is over. START is for a job whose keeper died before the program ran, MISUSE for one of whose processes
+    did to a pipe what only works on a file.
+    """
 
     EXIT = "exit"
     SIGNAL = "signal"
@@ -54,6 +56,59 @@ class Cause(StrEnum):
     KILLED = "killed"
     VACATED = "vacated"
     START = "start"
+    MISUSE = "misuse"
+
+
+class OnFailure(StrEnum):
+    """What becomes of a job when a process of it fails: it ends at once; it counts when all have ended; nothing."""
+
+    END = "end"
+    WAIT = "wait"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the processes of a job that consists of several. As in `KeeperSpec`; besides:
+
+    Attributes:
+        name: what the job's description calls it; unique in the job.
+        append_stdout, append_stderr: do not empty that file.
+        fails: exit codes that are a failure of this process; a signal always is, but for SIGPIPE of one that
+            writes to a pipe of the job.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    stdin: str = "/dev/null"
+    stdout: str = "/dev/null"
+    stderr: str = "/dev/null"
+    program: str = ""
+    append_stdout: bool = False
+    append_stderr: bool = False
+    fails: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """A pipe between two processes of a job (VS 4.2).
+
+    Attributes:
+        writer, reader: index of the member; -1 when that end is outside this machine's part of the job.
+        writer_file, reader_file: '' for stdout and stdin, '/dev/fd/N' for a descriptor that the process is born with,
+            anything else a file that the process opens. Several pipes may begin at one file of a process.
+        capacity: bytes of the kernel's pipe; 0 leaves the kernel's own.
+        buffer: bytes that a pipe with a file at an end may hold on disk.
+    """
+
+    writer: int
+    reader: int
+    writer_file: str = ""
+    reader_file: str = ""
+    capacity: int = 0
+    buffer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +142,10 @@ class KeeperSpec:
         nice: added to the node's niceness.
         soft_signal, grace: what `vacate` sends first, and seconds until everything is killed.
         program: what to execute when it is not argv[0].
+        members: its processes, when it has several; argv, env, cwd, program and the three files then count for nothing.
+            At most 64.
+        pipes: between the members. At most 256.
+        on_failure: what becomes of the job when a member fails.
         claim: whatever the starter needs to know again after a restart; plain JSON values.
     """
 
@@ -121,7 +180,35 @@ class KeeperSpec:
     soft_signal: int = 15
     grace: float = 10.0
     program: str = ""
+    members: tuple[Member, ...] = ()
+    pipes: tuple[Pipe, ...] = ()
+    on_failure: OnFailure = OnFailure.END
     claim: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEnd:
+    """How one process of a job of several ended (VS 6.3.3). Seconds; KiB.
+
+    Attributes:
+        name: what the job's description calls it.
+        over: False when the job was over before it.
+        with_job: it was killed because the job was over.
+        failed: it ended in a way that is a failure.
+        wall: from the job's start to its end.
+    """
+
+    name: str
+    code: int | None
+    signal: int | None
+    core: bool
+    over: bool
+    with_job: bool
+    failed: bool
+    user_cpu: float
+    system_cpu: float
+    wall: float
+    max_rss: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +217,8 @@ class EndReport:
     time.
 
     `code` is None unless its first process exited, `signal` None unless it was killed by one. `cause` is a
-    `Cause`. `error` is one line, empty where the cause says all.
+    `Cause`. `error` is one line, empty where the cause says all. Of a job of several processes code and signal are
+    those of the first that failed, or without one those of the last in its description; `members` has them all.
     """
 
     code: int | None
@@ -144,6 +232,7 @@ class EndReport:
     error: str = ""
     started: float = 0.0
     ended: float = 0.0
+    members: tuple[MemberEnd, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class Strays:
             self._unborn(keeper)
             return
         report = cell.report if cell is not None else None
-        self._ended(keeper, end_report(report) if report is not None else _lost(LOST))
+        self._ended(keeper, end_report(report, keeper.spec.members) if report is not None else _lost(LOST))
 
     def _gone(self, keeper: NativeKeeper) -> None:
         self.drop(keeper)
