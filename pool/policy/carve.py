@@ -92,9 +92,7 @@ def _is_amount(value: object) -> bool:
 # --- carving
 
 
-def carve(
-    free: Mapping[str, int | float], wanted: Resources | Refusal
-) -> tuple[Resources, Resources] | Refusal:
+def carve(free: Mapping[str, int | float], wanted: Resources | Refusal) -> tuple[Resources, Resources] | Refusal:
     """The resources of a dynamic slot and what is left, or the first thing that does not suffice."""
     if isinstance(wanted, Refusal):
         return wanted

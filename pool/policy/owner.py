@@ -91,12 +91,36 @@ SAFE = {
     "START_URGENT": False,
 }
 #: Attributes that every job has (lower case): an expression without a job may miss them.
-EVERY_JOB_HAS = frozenset({
-    "owner", "user", "cmd", "iwd", "imagesize", "diskusage", "jobprio", "jobuniverse", "jobstatus", "qdate",
-    "clusterid", "procid", "numjobstarts", "requestcpus", "requestmemory", "requestdisk", "requestgpus",
-    "nicejob", "niceuser", "accountinggroup", "acctgroup", "filesystemdomain", "jobstartdate",
-    "enteredcurrentstatus", "maxjobretirementtime", "concurrencylimits",
-})
+EVERY_JOB_HAS = frozenset(
+    {
+        "owner",
+        "user",
+        "cmd",
+        "iwd",
+        "imagesize",
+        "diskusage",
+        "jobprio",
+        "jobuniverse",
+        "jobstatus",
+        "qdate",
+        "clusterid",
+        "procid",
+        "numjobstarts",
+        "requestcpus",
+        "requestmemory",
+        "requestdisk",
+        "requestgpus",
+        "nicejob",
+        "niceuser",
+        "accountinggroup",
+        "acctgroup",
+        "filesystemdomain",
+        "jobstartdate",
+        "enteredcurrentstatus",
+        "maxjobretirementtime",
+        "concurrencylimits",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +234,7 @@ def wire(policy: Policy, resources: Iterable[str] = ()) -> dict[str, Any]:
     return said
 
 
-def decide(
-    policy: Policy, slot: ClassAd, job: ClassAd | None, condition: Condition, now: float
-) -> SlotEvent | None:
+def decide(policy: Policy, slot: ClassAd, job: ClassAd | None, condition: Condition, now: float) -> SlotEvent | None:
     """What the owner's expressions ask of a slot now, as `judge` has it."""
     return judge(policy, slot, job, condition, now).event
 

@@ -102,9 +102,7 @@ def shipped(name: str, times: Mapping[str, float] = TIMES) -> dict[str, str]:
     """
     texts = SHIPPED_TEXTS.get(name.lower())
     if texts is None:
-        raise PolicyError(
-            f"POLICY = {name}: there is no such policy", hint=f"one of {', '.join(SHIPPED_TEXTS)}"
-        )
+        raise PolicyError(f"POLICY = {name}: there is no such policy", hint=f"one of {', '.join(SHIPPED_TEXTS)}")
     return {key: filled(text, times) for key, text in texts.items()}
 
 

@@ -89,6 +89,11 @@ class Offers:
     def _for(self, pair: Pair) -> _Left:
         """What is left of the trees for requests like this one."""
         asked = self._all_asked()
+        bound = self._picture.bound(pair)
+        known = bound.get(Offers)
+        if known is not None and known[0] is asked and not known[1].is_stale():
+            known_left: _Left = known[1]
+            return known_left
         closure = self._picture.closure(asked, pair.request)
         key: Any = tuple([pair.token(name) for name in sorted(closure.names)])
         if closure.timed or closure.chance:
@@ -100,6 +105,8 @@ class Offers:
             found = self._left[key] = _Left(self._kinds)
         if found.is_stale():
             found.answer(lambda question: self._answered(question, pair, closure))
+        if not closure.timed and not closure.chance:
+            bound[Offers] = asked, found
         return found
 
     def _all_asked(self) -> Look:

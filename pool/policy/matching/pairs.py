@@ -7,7 +7,7 @@ them does. The machine is a mapping that is filled with what the question looks 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pool.classad import UNDEFINED, ClassAd, Expr
@@ -41,12 +41,15 @@ class Pair:
         expressions: folded names for which the request holds an expression.
         spent: steps beyond the usual that the request's expressions have taken.
         answers: the sets of slots for each question that was asked already, of the picture's version.
+        bound: where the answers come from, kept from cycle to cycle by the picture; see `Picture.pair`.
     """
 
     __slots__ = (
+        "_made",
         "_scopes",
         "_tokens",
         "answers",
+        "bound",
         "expressions",
         "machine",
         "now",
@@ -63,9 +66,25 @@ class Pair:
         self.whole = False
         self.expressions = frozenset(key for _, key, held in request.all() if type(held) is Expr)
         self.answers: dict[Question, Mapping[int, Bits]] = {}
-        self.version = -1
+        self.bound: dict[Any, Any] = {}
+        self.version = (-1, -1)
         self.spent = 0
         self._tokens: dict[str, Any] = {}
+        self._made: dict[Any, Any] = {}
+        self._fresh()
+
+    def kept(self, what: Any, make: Callable[[ClassAd], Any]) -> Any:
+        """What was made of the request alone, made once."""
+        found = self._made.get(what)
+        if found is None:
+            found = self._made[what] = make(self.request)
+        return found
+
+    def again(self, now: float) -> None:
+        """The same request at another time."""
+        self.now = now
+        self.version = (-1, self.version[1])
+        self.spent = 0
         self._fresh()
 
     def _fresh(self, machine: ClassAd = NOBODY) -> None:
@@ -129,6 +148,30 @@ class Pair:
             self.stand(None)
         self.machine.clear()
         return self.answer(question)
+
+
+class Pairs:
+    """Requests from one time to the next: what nobody asked about in between is forgotten."""
+
+    def __init__(self) -> None:
+        self._now: float | None = None
+        self._present: dict[int, Pair] = {}
+        self._before: dict[int, Pair] = {}
+
+    def of(self, request: ClassAd, now: float) -> Pair:
+        """The same pair for the same ad."""
+        if now != self._now:
+            self._present, self._before, self._now = {}, self._present, now
+        key = id(request)  # of an ad that its pair holds, so that no other comes to have it
+        found = self._present.get(key)
+        if found is None:
+            found = self._before.pop(key, None)
+            if found is None:
+                found = Pair(request, now)
+            else:
+                found.again(now)
+            self._present[key] = found
+        return found
 
 
 def token(value: Any) -> Any:

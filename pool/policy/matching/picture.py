@@ -23,7 +23,7 @@ from pool.policy.matching.comparing import Ordered, moment
 from pool.policy.matching.levels import Levels, Ranks
 from pool.policy.matching.looking import NOTHING, Look, look
 from pool.policy.matching.offers import Kinds, Offers
-from pool.policy.matching.pairs import Pair, token
+from pool.policy.matching.pairs import Pair, Pairs, token
 from pool.policy.matching.solving import Ask, classes, where_true
 from pool.policy.matching.tables import Table
 from pool.policy.matching.vocabulary import Vocabulary, changes
@@ -60,6 +60,8 @@ class Picture:
         self._by_value: dict[str, Ordered] = {}
         self._lately: dict[str, tuple[int, Ordered]] = {}
         self._version = 0
+        self._forgotten = 0
+        self._pairs = Pairs()
         self._shadowed = len(SHADOWED)
         self._kinds = Kinds(self._watch)
         self._watch("requirements", self._kinds)
@@ -154,6 +156,7 @@ class Picture:
 
     def _forget(self) -> None:
         """Ask everything anew."""
+        self._forgotten += 1
         self._tables.clear()
         self._wider_tables.clear()
         self._closures.clear()
@@ -242,12 +245,13 @@ class Picture:
     # --- requests
 
     def pair(self, request: ClassAd, now: float) -> Pair:
-        """A request, to ask several things about it.
+        """A request, to ask several things about it. What was found out about it at one time serves at the next, so
+        that one that waits from cycle to cycle is asked only what has changed; the ad must not be changed meanwhile.
 
         Args:
             now: wall time in seconds, for expressions that ask for it.
         """
-        return Pair(request, now)
+        return self._pairs.of(request, now)
 
     def matches(self, request: ClassAd | Pair, now: float = 0.0) -> Bits:
         """The slots that accept the request and are accepted by it, as `symmetric_match` has it."""
@@ -269,18 +273,37 @@ class Picture:
 
     def asking(self, pair: Pair) -> Ask:
         """The answers to questions for one request."""
-        if pair.version != self._version:
+        self._heed_shadows()
+        version = (self._version, self._forgotten)
+        if pair.version != version:
+            if pair.version[1] != self._forgotten:
+                pair.bound.clear()
             pair.answers.clear()
-            pair.version = self._version
-        answers = pair.answers
+            pair.version = version
+        answers, bound = pair.answers, pair.bound
 
         def ask(question: Question) -> Mapping[int, Bits]:
             found = answers.get(question)
-            if found is None:
-                found = answers[question] = self.table(question, pair).answers(pair)
+            if found is not None:
+                return found
+            known = bound.get(question)
+            if known is None:
+                table = self.table(question, pair)
+                partition = table.partition(pair)
+                if table.lasting:
+                    bound[question] = table, partition
+            else:
+                table, partition = known
+                self._follow(table)
+            found = answers[question] = table.settled(partition, pair)
             return found
 
         return ask
+
+    def bound(self, pair: Pair) -> dict[Any, Any]:
+        """What is kept with a request for as long as nothing is forgotten."""
+        self.asking(pair)
+        return pair.bound
 
     def _tree(self, requirements: Any, request: ClassAd) -> Tree:
         if type(requirements) is not Expr:
@@ -382,9 +405,7 @@ class Picture:
 
     def table(self, question: Question, pair: Pair) -> Table:
         """The answers to a question, for requests with expressions like this one's."""
-        if len(SHADOWED) != self._shadowed:  # an ad has an attribute named as a scope: names mean other things now
-            self._shadowed = len(SHADOWED)
-            self._forget()
+        self._heed_shadows()
         found = self._tables.get(question)
         if found is None:
             found = self._tables[question] = self._new_table(
@@ -398,10 +419,19 @@ class Picture:
                 if wider is None:
                     wider = self._wider_tables[key] = self._new_table(question, closure)
                 found = wider
-        grouping = found.grouping
-        if grouping.is_stale():
-            grouping.settle(self._ads if found.closure.hidden else self._held)
+        self._follow(found)
         return found
+
+    def _heed_shadows(self) -> None:
+        if len(SHADOWED) != self._shadowed:  # an ad has an attribute named as a scope: names mean other things now
+            self._shadowed = len(SHADOWED)
+            self._forget()
+
+    def _follow(self, table: Table) -> None:
+        """Bring a table's grouping up to date."""
+        grouping = table.grouping
+        if grouping.is_stale():
+            grouping.settle(self._ads if table.closure.hidden else self._held)
 
     def _new_table(self, question: Question, closure: Look) -> Table:
         if closure.hidden:

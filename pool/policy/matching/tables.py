@@ -54,6 +54,15 @@ class Table:
 
     def answers(self, pair: Pair) -> Mapping[int, Bits]:
         """The slots by the class of the question's value; the grouping is up to date."""
+        return self.settled(self.partition(pair), pair)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether a request's answers stay its own for as long as the table does."""
+        return not self._fleeting
+
+    def partition(self, pair: Pair) -> Partition:
+        """The answers for a request, to be settled."""
         if self._fleeting and self._time != pair.now:
             self._answers.clear()
             self._time = pair.now
@@ -63,6 +72,10 @@ class Table:
             if len(self._answers) >= _KEPT:
                 self._answers.clear()
             found = self._answers[key] = self._new(pair)
+        return found
+
+    def settled(self, found: Partition, pair: Pair) -> Mapping[int, Bits]:
+        """A request's answers, up to date; the grouping is."""
         if found.is_stale():
             grouping, question = self.grouping, self.question
 

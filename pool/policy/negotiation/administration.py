@@ -23,6 +23,7 @@ from pool.policy.matching.tables import request_key
 from pool.policy.negotiation.terms import Terms
 
 _FROM_USER = frozenset({"remoteuserprio", "remoteuserresourcesinuse", "remotegroup"})
+_OF_SUBMITTER = frozenset({"submitteruserprio", "submitteruserresourcesinuse", "submittergroup"})
 _TIMERS = {
     "totaljobruntime": "jobstart",
     "activitytimer": "enteredcurrentactivity",
@@ -45,14 +46,27 @@ class Administration:
         self._now = now
         self._weights = weights
         self._in_use: Mapping[str, float] | None = terms.in_use
-        seen = picture.closure(look(terms.preemption_requirements) | look(terms.preemption_rank))
+        self._wanted = picture.closure(look(terms.preemption_requirements))
+        self._asked = tuple(sorted(attributes(self._wanted.names) - _OF_SUBMITTER))
+        self._met: dict[Any, Bits] = {}
+        seen = self._wanted | picture.closure(look(terms.preemption_rank))
         self._counted = seen.hidden or not seen.names.isdisjoint(_COUNTED)
         self._answers: dict[Any, Partition] = {}
         self._levels: dict[Any, Levels] = {}
 
-    def where_true(self, tree: Tree, submitter: str, request: ClassAd, among: Bits) -> Bits:
-        """The slots of a set for which requirements are true."""
-        pair = self._pair(submitter, request)
+    def where_true(self, tree: Tree, submitter: str, plain: Pair, among: Bits) -> Bits:
+        """The slots of a set for which PREEMPTION_REQUIREMENTS, as a tree, are true."""
+        wanted = self._wanted
+        if wanted.hidden or wanted.chance or not wanted.names.isdisjoint(plain.expressions):
+            return self._where_true(tree, submitter, plain, among)
+        key = (submitter, request_key(plain, self._asked, wanted))
+        met = self._met.get(key)
+        if met is None:
+            met = self._met[key] = self._where_true(tree, submitter, plain, self._picture.alive)
+        return met & among
+
+    def _where_true(self, tree: Tree, submitter: str, plain: Pair, among: Bits) -> Bits:
+        pair = self._pair(submitter, plain.request)
         return where_true(tree, lambda question: self._ask(question, pair), among)
 
     def levels(self, rank: Expr, submitter: str, request: ClassAd) -> Levels:

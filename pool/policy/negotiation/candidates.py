@@ -8,7 +8,7 @@ preferences and then without (EV 3.5), are the case of a Rank that is true or fa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pool.classad import Expr
 from pool.policy.matching import Bits, Pair, Picture, bits_of, members
@@ -21,6 +21,8 @@ from pool.policy.negotiation.terms import Terms
 Candidate = tuple[int, Preempts | None]
 #: Up to so many different ranks the slots are divided set by set.
 _FEW = 48
+#: One slot in so many: fewer are sorted by themselves, more are picked from the order of all.
+_MANY = 16
 
 
 class Candidates:
@@ -44,7 +46,6 @@ class Candidates:
         now: float,
         by_priority: bool = True,
     ) -> None:
-        self.wish: Wish = wish_of(request.ad)
         self._submitter = submitter
         self._by_priority = by_priority
         self._request = request
@@ -52,7 +53,8 @@ class Candidates:
         self._rooms = rooms
         self._preemption = preemption
         self._terms = terms
-        self._pair = Pair(request.ad, now)
+        self._pair = picture.pair(request.ad, now)
+        self.wish: Wish = self._pair.kept(Wish, wish_of)
         self.matching: Bits = picture.matches(self._pair) if self.wish.sound else 0
         self._liked: Levels | None = None
         self._order = self._ordered()
@@ -201,17 +203,24 @@ def divided(slots: Bits | Lone, levels: Levels | None) -> Iterator[tuple[float, 
         yield from _one_by_one(slots, levels)
 
 
+def _in_order(bits: Bits, levels: Levels, size: int) -> Iterable[tuple[float, int]]:
+    """(number with the other sign, place) of the slots of a set, the greatest number first."""
+    if bits.bit_count() * _MANY < size:
+        number = levels.number
+        return sorted([(-number(place), place) for place in members(bits)])
+    digits = bin(bits)[:1:-1].ljust(size, "0")
+    return (entry for entry in levels.order() if digits[entry[1]] == "1")
+
+
 def _one_by_one(bits: Bits, levels: Levels) -> Iterator[tuple[float, Bits | Lone]]:
     size = len(levels.grouping.groups)
-    digits = bin(bits)[:1:-1].ljust(size, "0")
     run: list[int] = []
     present = 0.0
-    for negative, place in levels.order():
-        if digits[place] == "1":
-            if run and negative != present:
-                yield -present, Lone(run[0]) if len(run) == 1 else bits_of(run, size)
-                run.clear()
-            run.append(place)
-            present = negative
+    for negative, place in _in_order(bits, levels, size):
+        if run and negative != present:
+            yield -present, Lone(run[0]) if len(run) == 1 else bits_of(run, size)
+            run.clear()
+        run.append(place)
+        present = negative
     if run:
         yield -present, Lone(run[0]) if len(run) == 1 else bits_of(run, size)

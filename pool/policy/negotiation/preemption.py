@@ -90,7 +90,7 @@ class Preemption:
         if among:
             among = self._liking(pair, among, bisect_right)
         if among:
-            among = self._administration.where_true(self._requirements, submitter, pair.request, among)
+            among = self._administration.where_true(self._requirements, submitter, pair, among)
         return among
 
     def kept(self, submitter: str, pair: Pair, among: Bits) -> dict[Kept, Bits]:

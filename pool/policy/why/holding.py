@@ -57,9 +57,7 @@ def needs(clause: Expr, job: ClassAd) -> frozenset[str]:
     return frozenset(found)
 
 
-def _asked(
-    names: frozenset[str], machines: Sequence[ClassAd], holds: Callable[[ClassAd], bool]
-) -> Piecemeal[int]:
+def _asked(names: frozenset[str], machines: Sequence[ClassAd], holds: Callable[[ClassAd], bool]) -> Piecemeal[int]:
     """Ask once for machines that hold the same plain values; an expression among them may depend on anything."""
     known: dict[tuple[Any, ...], str] = {}
     order = sorted(names)

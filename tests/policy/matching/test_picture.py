@@ -39,8 +39,11 @@ def test_matches_are_those_of_the_evaluator(seed: int, monkeypatch: pytest.Monke
                 picture.put(name, machines[name])
         requests[turn] = ads.request()
         for request in requests:
-            found = sorted(picture.names(picture.matches(request, NOW + turn // 2)))
-            assert found == expected(picture, request, machines, NOW + turn // 2), request["Requirements"].text
+            wanted = expected(picture, request, machines, NOW + turn // 2)
+            kept = picture.pair(request, NOW + turn // 2)
+            for asked in (request, kept, kept):
+                found = sorted(picture.names(picture.matches(asked, NOW + turn // 2)))
+                assert found == wanted, request["Requirements"].text
 
 
 @pytest.mark.parametrize("seed", range(20))

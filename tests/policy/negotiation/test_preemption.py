@@ -157,3 +157,14 @@ def test_a_running_job_that_does_not_say_how_it_likes_its_machine_stays() -> Non
 def test_what_the_administrator_asks_of_jobs_tells_requests_apart() -> None:
     terms = Terms(preemption_requirements=parse_expr("TARGET.ImageSize < 5"), pre_job_rank=parse_expr("TARGET.Urgent"))
     assert {"imagesize", "urgent"} <= terms.references
+
+
+def test_requests_of_one_submitter_are_told_apart_by_what_the_administrator_looks_at() -> None:
+    """Also where what is looked at is an expression, or follows from the slot."""
+    slots = [claimed(f"s{number}", "bob", Most=number) for number in range(1, 5)]
+    terms = Terms(preemption_requirements=parse_expr("TARGET.Size < MY.Most"), priorities=BETTER)
+    sizes = (3, 1, ["1 + 1"], ["MY.Other"], ["TARGET.Most - 1"])
+    wanted = [request(number, 1, Size=size) for number, size in enumerate(sizes)]
+    outcome = negotiate({"anna": wanted}, slots, terms=terms)
+    assert {match.request: match.slot for match in outcome.matches} == {0: "s4", 1: "s2", 2: "s3", 4: "s1"}
+    assert list(outcome.rejections["anna"]) == [3]
