@@ -7,6 +7,7 @@
     KILL          a job that is leaving has had its time
     WANT_SUSPEND  is it worth suspending first
     WANT_VACATE   is the job asked to leave before it is killed
+    WANT_CHECKPOINT  may a leaving job that is asked first have a last checkpoint made
     START_URGENT  may this urgent job suspend the one that runs (D7; `pool.policy.urgent`)
     RANK          which jobs this machine prefers
     MAX_JOB_RETIREMENT  seconds that a job may run in any case; the job may wish for less (MaxJobRetirementTime)
@@ -24,7 +25,9 @@ none out, with the expression that decided. It asks, in this order,
     Preempting Vacating                         KILL
 
 and an expression that nothing depends on at the moment is not evaluated. A job that has to leave is asked softly if
-WANT_VACATE, and killed at once otherwise. Where the owner grants a retirement (MAX_JOB_RETIREMENT), a running job
+WANT_VACATE, and killed at once otherwise. Asked so, it has a last checkpoint made in place of the soft signal, if it
+can be saved and WANT_CHECKPOINT; and whatever it does, MAX_VACATE later it is killed. What expressions may go by is in
+docs/owner.md. Where the owner grants a retirement (MAX_JOB_RETIREMENT), a running job
 that PREEMPT is true for, or that another is to take the place of, runs on until it has run for so long since its
 start, suspensions not counted, and no other follows it.
 
@@ -44,6 +47,7 @@ as
     KILL          what the papers' time says, so that a machine is given back
     WANT_SUSPEND  true: work is kept
     WANT_VACATE   true: work is kept
+    WANT_CHECKPOINT  true: work is kept
     START_URGENT  false: nobody's job is stopped on a guess
     RANK          0: no preference, and no job is preempted for another
     MAX_JOB_RETIREMENT  0: what the owner did not plainly promise is not promised
@@ -74,6 +78,7 @@ NAMES = (
     "KILL",
     "WANT_SUSPEND",
     "WANT_VACATE",
+    "WANT_CHECKPOINT",
     "START_URGENT",
     "RANK",
     "MAX_JOB_RETIREMENT",
@@ -88,6 +93,7 @@ SAFE = {
     "KILL": False,
     "WANT_SUSPEND": True,
     "WANT_VACATE": True,
+    "WANT_CHECKPOINT": True,
     "START_URGENT": False,
 }
 #: Attributes that every job has (lower case): an expression without a job may miss them.
@@ -255,6 +261,12 @@ def judge_replaced(policy: Policy, slot: ClassAd, job: ClassAd, now: float) -> V
     return _Judge(policy, slot, job, now).replaced("preemption")
 
 
+def wants_checkpoint(policy: Policy, slot: ClassAd, job: ClassAd, now: float) -> tuple[bool, Verdict]:
+    """Whether a job that has to leave may have a last checkpoint (WANT_CHECKPOINT); the verdict has faults only."""
+    judged = _Judge(policy, slot, job, now)
+    return judged.condition("WANT_CHECKPOINT"), judged.noted()
+
+
 def preference(policy: Policy, slot: ClassAd, job: ClassAd, now: float) -> tuple[float, Verdict]:
     """How much the machine likes a job (RANK); the verdict has its faults only."""
     judged = _Judge(policy, slot, job, now)
@@ -312,6 +324,10 @@ class _Judge:
         if self._retirement_left() > 0:
             return self._so(SlotEvent.RETIRE, because)
         return self._leave(because)
+
+    def condition(self, name: str) -> bool:
+        """An expression that is to be true or false; what it counts as where it is a fault."""
+        return self._true(name)
 
     def amount(self, name: str) -> float | None:
         """An expression that is to be a number; None where it is a fault."""

@@ -16,6 +16,9 @@ from pathlib import Path
 from pool.starter.checkpointing import CheckpointFailed, CheckpointReport
 from pool.starter.spec import Abilities, EndReport, KeeperSpec, Usage
 
+#: The files of an image.
+META, PAGES = "meta", "pages"
+
 
 @dataclass(slots=True)
 class Witness:
@@ -49,6 +52,10 @@ class Witness:
 class Behaviour:
     """What a program does: runs so many seconds, then exits with a code; `stubborn` ones ignore the soft signal, and
     killed ones take `dying` seconds until nothing of them is left.
+
+    Attributes:
+        saving: seconds that a checkpoint of it takes; None where it cannot be had.
+        refused: what of it cannot be saved, a line each.
     """
 
     seconds: float = 10.0
@@ -56,12 +63,14 @@ class Behaviour:
     stubborn: bool = False
     rss: int = 1024
     dying: float = 0.0
+    saving: float | None = None
+    refused: tuple[str, ...] = ()
 
 
 class FakeKeeper:
     """One running program that does not exist."""
 
-    def __init__(self, machine: FakeMachine, spec: KeeperSpec, behaviour: Behaviour) -> None:
+    def __init__(self, machine: FakeMachine, spec: KeeperSpec, behaviour: Behaviour, image: Path | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.id = spec.id
         self.spec = spec
@@ -70,9 +79,10 @@ class FakeKeeper:
         self._machine = machine
         self._behaviour = behaviour
         self._began = loop.time()
-        self._left = behaviour.seconds
+        self._began_with = behaviour.seconds if image is None else float((image / META).read_text())
+        self._left = self._began_with
         self._since: float | None = loop.time()
-        self._timer = loop.call_later(behaviour.seconds, self._end, "exit", behaviour.code, None)
+        self._timer = loop.call_later(self._left, self._end, "exit", behaviour.code, None)
         self._lease = loop.call_later(spec.lease_seconds, self._kill, "lease")
         self.suspended = False
 
@@ -114,8 +124,23 @@ class FakeKeeper:
     async def checkpoint(
         self, directory: Path, *, stop: bool = False, taken: bytes | None = None
     ) -> CheckpointReport:
-        """Programs that do not exist have nothing to be saved."""
-        raise CheckpointFailed(f"cannot checkpoint {self.id}: this machine does not allow it")
+        """What there is of a program that does not exist: how much it has left to do."""
+        behaviour, loop = self._behaviour, asyncio.get_running_loop()
+        if behaviour.refused:
+            return CheckpointReport(0, 0.0, 0.0, behaviour.refused)
+        if behaviour.saving is None:
+            raise CheckpointFailed(f"cannot checkpoint {self.id}: this machine does not allow it")
+        began = loop.time()
+        left = self._left - (began - self._since if self._since is not None else 0.0)
+        if stop:
+            await self.suspend()
+        await asyncio.wait([self.ended], timeout=behaviour.saving)
+        if self.ended.done():
+            raise CheckpointFailed(f"cannot checkpoint {self.id}: the job has ended")
+        _write_image(directory, left, behaviour.rss)
+        if stop:
+            self._end("killed", None, int(signal.SIGKILL))
+        return CheckpointReport(behaviour.rss, loop.time() - began, 0.01, (), 1)
 
     async def forget(self) -> None:
         self._machine.keepers.pop(self.id, None)
@@ -123,7 +148,7 @@ class FakeKeeper:
     def _used(self) -> float:
         loop = asyncio.get_running_loop()
         running = loop.time() - self._since if self._since is not None else 0.0
-        return self._behaviour.seconds - self._left + running
+        return self._began_with - self._left + running
 
     def _kill(self, cause: str) -> None:
         if self._behaviour.dying:
@@ -155,6 +180,12 @@ class FakeKeeper:
                 ended=now,
             )
         )
+
+
+def _write_image(directory: Path, left: float, size: int) -> None:
+    directory.mkdir()
+    (directory / META).write_text(repr(left))
+    (directory / PAGES).write_bytes(bytes(size))
 
 
 class FakeMachine:
@@ -198,7 +229,7 @@ class FakeKeepers:
         return list(self.machine.keepers.values())
 
     async def start(self, spec: KeeperSpec, *, image: Path | None = None) -> FakeKeeper:
-        keeper = FakeKeeper(self.machine, spec, self.machine.behave(spec))
+        keeper = FakeKeeper(self.machine, spec, self.machine.behave(spec), image)
         self.machine.keepers[spec.id] = keeper
         self.machine.witness.started(
             self.machine.job_of(spec), self.machine.name, asyncio.get_running_loop().time()

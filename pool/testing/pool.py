@@ -68,6 +68,7 @@ class SimPool:
         config: the text of a configuration file for every node, over which `settings` go; without one a node is
             dedicated and has one slot.
         directory: where schedds keep their queues, so that they can be restarted; None keeps them in memory.
+        stateful: nodes have state directories, and schedds keep checkpoints.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class SimPool:
         settings: dict[str, str] | None = None,
         config: str | None = None,
         directory: Path | None = None,
+        stateful: bool = False,
     ) -> None:
         self.chance = random.Random(seed)
         self.network = MemoryNetwork(random.Random(seed + 1))
@@ -94,6 +96,7 @@ class SimPool:
             **(settings or {}),
         }
         self._directory = directory
+        self._stateful = stateful
 
     async def __aenter__(self) -> Self:
         self._scratch = tempfile.TemporaryDirectory(prefix="poolnode-simulation-")
@@ -201,7 +204,7 @@ class SimPool:
             ),
             settings=settings,
             links=node.links,
-            state=None,
+            state=Path(f"{self._scratch.name}/state/{node.name}") if self._stateful else None,
             user=None,
             files=lambda owner: LocalFiles(inline=True),
             store=lambda: Store.open(str(node.store) if node.store else ":memory:", inline=True),

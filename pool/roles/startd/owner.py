@@ -16,7 +16,7 @@ from pool.classad.expr import literal
 from pool.config import Settings
 from pool.config.kinds import span
 from pool.jobs.reasons import Evict, Reason
-from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, weight, wire
+from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, wants_checkpoint, weight, wire
 from pool.policy.shipped import DEDICATED, TIMES
 from pool.policy.slots import TABLE, Action, SlotEvent
 from pool.policy.why.findings import Finding
@@ -160,7 +160,7 @@ class OwnerWatch:
                 slot.since += jumped
                 slot.since_activity += jumped
                 if slot.claim is not None and slot.claim.running is not None:
-                    slot.claim.running.began += jumped
+                    slot.claim.running.clock_was_set(jumped)
 
     def _roots(self) -> list[int]:
         """Process numbers of the keepers whose jobs run here."""
@@ -190,6 +190,15 @@ class OwnerWatch:
         value, verdict = preference(self.policy, ClassAd.from_wire(ad), job, self._startd.outside.wall())
         self.note(slot, verdict)
         return value
+
+    def wants_checkpoint(self, slot: Slot) -> bool:
+        """Whether the job in a slot may have a last checkpoint made before it leaves."""
+        if self.policy.expressions["WANT_CHECKPOINT"].value is True or slot.claim is None:
+            return True
+        ad = ClassAd.from_wire(self._startd.ads.wire_of(slot))
+        found, verdict = wants_checkpoint(self.policy, ad, slot.claim.ad, self._startd.outside.wall())
+        self.note(slot, verdict)
+        return found
 
     def note(self, slot: Slot, verdict: Verdict) -> None:
         """Keep the faults of what was asked: they are logged once, and shown in the slot's ad until they are gone."""

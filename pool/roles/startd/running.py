@@ -283,6 +283,12 @@ class Running:
             still = self.slot.condition in STILL
             self._tell("suspended" if still else "continued", {"why": self._why_still} if still else {})
 
+    def clock_was_set(self, jumped: float) -> None:
+        """The wall clock has jumped by so many seconds: what lies behind lies as far behind as before."""
+        self.began += jumped
+        if self.saving.last is not None:
+            self.saving.last += jumped
+
     def renew(self, seconds: float) -> None:
         """The lease was renewed; the keeper is told how long it may let the job run."""
         if self.starter is not None and self.starter.keeper is not None and not self.ended:

@@ -41,7 +41,8 @@ class Saving:
         self.error: str | None = None
         self._one = asyncio.Lock()
         self._made = 0
-        self._last: float | None = None
+        #: Wall time of the last checkpoint of this start that came home.
+        self.last: float | None = None
         self._refused: tuple[str, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
         self._leaving: asyncio.Task[Any] | None = None
@@ -138,7 +139,8 @@ class Saving:
         return wish_of(self._running.claim.ad)
 
     @property
-    def _can(self) -> bool:
+    def can(self) -> bool:
+        """Whether the job can be saved, as far as is known."""
         running = self._running
         wanted = not running.forgot and self._wish in (Wish.AUTO, Wish.REQUIRED)
         return wanted and not self._refused and running.starter is not None and running.starter.can_dump
@@ -147,7 +149,7 @@ class Saving:
         """Set the time of the next periodic checkpoint."""
         settings = self._running.startd.settings
         self._cancel_alarm()
-        if not self._can or self._running.ended:
+        if not self.can or self._running.ended:
             return
         pool = Rhythm(settings.number("CHECKPOINT_FIRST"), settings.number("CHECKPOINT_MOST"))
         interval = rhythm_of(self._running.claim.ad, pool).interval(self._made)
@@ -167,6 +169,8 @@ class Saving:
         if running.ended or running.starter is None:
             return
         async with self._one:
+            if running.why is not None:
+                return
             self._made += 1
             actions = await running.starter.happen(Event.ALARM)
             if Action.DUMP not in actions:
@@ -184,7 +188,7 @@ class Saving:
             PoolError: there is no checkpoint this time, and the job is as it was.
         """
         running = self._running
-        if not self._can:
+        if not self.can:
             why = "; ".join(self._refused) or "it does not want to be, or its machine does not allow it"
             raise PoolError(f"job {running.name} cannot be checkpointed: {why}")
         assert running.starter is not None
@@ -225,7 +229,7 @@ class Saving:
             if link is not None and not link.closed.done():
                 try:
                     starter.sent += await starter.carry(manifest)
-                    self._last = asyncio.get_running_loop().time()
+                    self.last = running.startd.outside.wall()
                     return
                 except TROUBLE:
                     pass
@@ -237,16 +241,25 @@ class Saving:
     async def leave(self, graceful: bool) -> None:
         """The job has to leave: save it for the last time where that is wanted and possible, else ask or kill it."""
         running = self._running
-        loop = asyncio.get_running_loop()
-        ran = loop.time() - self._last if self._last is not None else running.startd.outside.wall() - running.began
-        worth = running.startd.settings.number("CHECKPOINT_WORTH")
+        startd = running.startd
+        ran = startd.outside.wall() - (self.last or running.began)
+        worth = startd.settings.number("CHECKPOINT_WORTH")
         self._cancel_alarm()
         if not graceful:
             await running.happen(Event.DIE)
-        elif before_leaving(self._wish, True, self._can, ran, worth):
+            return
+        # The owner's KILL comes first, where it is as shipped.
+        most = startd.settings.number("MAX_VACATE") + 2 * startd.settings.number("EVALUATE_INTERVAL")
+        self._timer = asyncio.get_running_loop().call_later(most, self._patience_is_over)
+        allowed = startd.owner.wants_checkpoint(running.slot)
+        if before_leaving(self._wish, allowed, self.can, ran, worth):
             await running.happen(Event.CKPT_AND_VACATE)
         else:
             await running.happen(Event.VACATE)
+
+    def _patience_is_over(self) -> None:
+        running = self._running
+        running.startd.spawn(running.happen(Event.ALARM), "end of patience")
 
     async def _save_and_leave(self) -> None:
         running = self._running

@@ -1,0 +1,191 @@
+"""Checkpoints through the four real roles, of jobs that do not exist: when, what the owner says, what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pool.policy import slots
+from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
+from pool.testing.pool import SimPool
+from tests.roles.support import QUICK
+
+HOUR, MINUTE, LOOK = 3600.0, 60.0, 6.0
+#: A job of two hours whose checkpoint takes a second.
+SAVABLE = Behaviour(2 * HOUR, saving=1.0, rss=1000)
+#: No periodic checkpoints, so that a story has only those that it is about.
+RARE = {**QUICK, "CHECKPOINT_FIRST": "0"}
+
+
+class Story:
+    """A machine m1 with one job, and another one."""
+
+    def __init__(self, pool: SimPool) -> None:
+        self.pool = pool
+
+    @property
+    def slot(self) -> Any:
+        return self.pool.role("m1", "startd").slots["slot1"]
+
+    @property
+    def job(self) -> Any:
+        (job,) = self.pool.role("head", "schedd").queue.jobs()
+        return job
+
+    def load(self, load: float) -> None:
+        self.pool.nodes["m1"].sensors.owners_load = load
+
+    async def begun(self) -> None:
+        await self.pool.until(lambda: self.slot.condition == slots.BUSY, within=100)
+        await asyncio.sleep(1.0)
+
+    async def left(self, within: float = 100.0) -> float:
+        """Seconds until the job has left m1."""
+        before = asyncio.get_running_loop().time()
+        await self.pool.until(lambda: self.slot.claim is None, within=within)
+        return asyncio.get_running_loop().time() - before
+
+    async def ad(self) -> dict[str, Any]:
+        await self.pool.until(lambda: not self.pool.queued("head"), within=10 * HOUR)
+        (ad,) = await self.pool.ended("head")
+        return ad
+
+    def seconds_run(self) -> float:
+        """How long its program ran, all its starts together."""
+        starts, ends = self.pool.witness.starts, self.pool.witness.ends
+        return sum(end for _, _, end in ends) - sum(start for _, _, start in starts)
+
+
+def play(
+    story: Callable[[Story], Coroutine[Any, Any, None]],
+    *,
+    behave: Behaviour = SAVABLE,
+    ad: dict[str, Any] | None = None,
+    **settings: str,
+) -> None:
+    async def work() -> None:
+        async with SimPool(5, settings={**RARE, **settings}, stateful=True) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: behave)
+            await pool.submit("head", ad=ad)
+            it = Story(pool)
+            await it.begun()
+            await story(it)
+            pool.sound()
+
+    run_virtual(work())
+
+
+WANTED_BACK = {"PREEMPT": "LoadAvg > 2", "START": "LoadAvg < 1"}
+
+
+def test_a_job_that_leaves_is_saved_and_goes_on_from_there() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        it.load(3.0)
+        assert await it.left() < LOOK + 2.0
+        assert (it.job.get("NumCkpts"), it.job.status) == (1, 1)
+        it.load(0.0)
+        ad = await it.ad()
+        assert ad["NumJobStarts"] == 2
+        assert 2 * HOUR <= it.seconds_run() < 2 * HOUR + 10.0
+
+    play(story, **WANTED_BACK)
+
+
+@pytest.mark.parametrize(
+    ("wish", "saved"),
+    [
+        ("false", False),
+        ("TARGET.ImageSize < 100", False),
+        ("TARGET.ImageSize > 100", True),
+        ("$(LastCkpt) > 10 * 60", True),
+        ("$(LastCkpt) > 2 * 60 * 60", False),
+        ("$(ActivationTimer) > 10 * 60 && JobCanCheckpoint", True),
+        ("TARGET.NoSuchThing", True),  # a fault, and work is kept
+    ],
+)
+def test_the_owner_says_whether_there_is_a_last_checkpoint(wish: str, saved: bool) -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        it.load(3.0)
+        await it.left()
+        assert bool(it.job.get("NumCkpts")) is saved
+
+    play(story, WANT_CHECKPOINT=wish, **WANTED_BACK)
+
+
+def test_the_last_checkpoint_has_its_time_and_no_more() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(MINUTE)
+        it.load(3.0)
+        took = await it.left(HOUR)
+        assert 5 * MINUTE < took < 5 * MINUTE + 4 * LOOK
+        assert not it.job.get("NumCkpts")
+
+    play(story, behave=replace(SAVABLE, saving=HOUR), MachineMaxVacateTime="5 min", **WANTED_BACK)
+
+
+def test_its_time_is_over_whatever_the_owners_kill_says() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(MINUTE)
+        it.load(3.0)
+        took = await it.left(HOUR)
+        assert 5 * MINUTE < took < 5 * MINUTE + 4 * LOOK
+
+    play(story, behave=replace(SAVABLE, saving=HOUR), KILL="false", MAX_VACATE="5 min", **WANTED_BACK)
+
+
+@pytest.mark.parametrize(("refused", "seconds"), [((), 60.0), (("it has a socket",), 1800.0)])
+def test_an_owner_may_let_what_cannot_be_saved_wait_for_longer(refused: tuple[str, ...], seconds: float) -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(MINUTE)
+        await it.pool.act("head", "alice", action="checkpoint", ids=[[1]])
+        it.load(3.0)
+        await it.pool.until(lambda: it.slot.condition == slots.SUSPENDED, within=LOOK)
+        assert seconds < await it.left(HOUR) < seconds + 3 * LOOK
+
+    play(
+        story,
+        behave=replace(SAVABLE, refused=refused),
+        START="LoadAvg < 1",
+        SUSPEND="LoadAvg > 2",
+        CONTINUE="LoadAvg < 1",
+        WANT_SUSPEND="true",
+        PREEMPT='Activity == "Suspended" && $(ActivityTimer) > (JobCanCheckpoint ? 60 : 1800)',
+    )
+
+
+def test_a_periodic_checkpoint_is_what_the_next_start_goes_on_from() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(100 * MINUTE)  # one after 30 minutes, the next an hour later
+        assert it.job.get("NumCkpts") == 2
+        await it.pool.crash("m1")
+        await it.pool.restart("m1")
+        ad = await it.ad()
+        assert ad["NumJobStarts"] == 2
+        # What it had done since then was lost, and no more.
+        assert 2 * HOUR + 9 * MINUTE < it.seconds_run() < 2 * HOUR + 11 * MINUTE
+
+    play(story, CHECKPOINT_FIRST="30 min")
+
+
+def test_a_periodic_checkpoint_does_not_kill_a_job_that_was_just_asked_to_leave() -> None:
+    """Both come at the same moment; the papers' alarm has another meaning for a job that leaves."""
+
+    async def story(it: Story) -> None:
+        startd = it.pool.role("m1", "startd")
+        await asyncio.sleep(30 * MINUTE - 1.5)
+        running = it.slot.claim.running
+        running.saving._due()
+        await startd.evict(it.slot, True)
+        await asyncio.sleep(9 * MINUTE)
+        assert not it.pool.witness.ends  # it has its grace
+        await it.pool.until(lambda: bool(it.pool.witness.ends), within=3 * MINUTE)
+
+    play(story, behave=replace(SAVABLE, stubborn=True), ad={"JobCheckpoint": "off"}, CHECKPOINT_FIRST="30 min")
