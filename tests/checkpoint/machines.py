@@ -1,0 +1,235 @@
+"""Machines for a program to move between, and the way of a program through twenty of them.
+
+Each is a nursery in namespaces of its own: another host name, another mount of the libraries (so that their files have
+other device numbers, as on another disk), another scratch directory under another path. Every start makes process, mount and
+IPC namespaces on top of that. All are of one kernel and one processor: what differs between those is not tried here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
+from tests.starter.support import opened, soon, spec
+
+PROGRAMS = Path(__file__).parent / "programs"
+MOVES = 20
+#: Of them, how many before the program has said anything.
+EARLY = 3
+PATIENCE = 40.0
+#: Where images are written: how fast this machine's disk is, is not what is tried here.
+MEMORY = Path("/dev/shm")
+
+#: The nursery of a machine. `--user` where the tests are not root's; the powers it takes to mount end with it.
+NURSERY = """#!/bin/sh
+[ "$(id -u)" = 0 ] && as= || as="--user --map-current-user --keep-caps"
+exec unshare --mount --uts $as sh -c '
+hostname {name}
+mount -t overlay libraries -o lowerdir={empty}:/usr/lib /usr/lib 2>/dev/null || mount --bind /usr/lib /usr/lib
+[ -z "$0" ] && exec {keeper} "$@"
+exec setpriv --ambient-caps -all --inh-caps -all {keeper} "$@"' "$as" "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    name: str
+    keepers: NativeKeepers
+    scratch: Path
+
+
+@contextlib.asynccontextmanager
+async def machines(place: Path, keeper: Path, *, count: int = 3) -> AsyncIterator[list[Machine]]:
+    """That many machines, with nothing in their scratch directories."""
+    async with contextlib.AsyncExitStack() as stack:
+        made = []
+        for number in range(count):
+            name = f"machine{number}"
+            home = place / name
+            (home / "empty").mkdir(parents=True)
+            native = home / "nursery"
+            native.write_text(NURSERY.format(name=name, empty=home / "empty", keeper=keeper))
+            native.chmod(0o755)
+            keepers = await stack.enter_async_context(opened(home, native))
+            made.append(Machine(name, keepers, place / "scratch"))
+        yield made
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A program and what it needs.
+
+    Attributes:
+        argv: the command; what lies in its directory it names relatively, since that has another path everywhere.
+        files: of `programs/`, copied into its directory, or made there by `prepare`.
+        commands: run in the directory before all (compilers).
+        isolation: 'full', or 'shared' for what is not of the system.
+        shared: its directory is the same one on every machine, as on a file server: files keep their inode numbers.
+        refuses: how a refusal begins that passes: the checkpoint is asked for again. '' for none.
+    """
+
+    argv: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    commands: tuple[Sequence[str], ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    isolation: str = "full"
+    shared: bool = False
+    refuses: str = ""
+
+    def spec(self, scratch: Path) -> KeeperSpec:
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", **self.env}
+        return spec(scratch, *self.argv, env=env, isolation=self.isolation, nice=10)  # who watches it comes first
+
+    def prepare(self, scratch: Path) -> None:
+        scratch.mkdir()
+        for name in self.files:
+            (shutil.copytree if (PROGRAMS / name).is_dir() else shutil.copy)(PROGRAMS / name, scratch / name)
+        for command in self.commands:
+            subprocess.run(command, cwd=scratch, check=True, capture_output=True)
+
+
+def needs(program: str, package: str) -> None:
+    """Skips a test on a machine of somebody who has not that Debian package. `.ci/run` installs it."""
+    if shutil.which(program, path="/usr/local/bin:/usr/bin:/bin") is None:
+        pytest.skip(f"needs the Debian package {package}")
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file below it."""
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def lines(scratch: Path) -> int:
+    """How far a program is that says so by a line on its standard output."""
+    out = scratch / "out"
+    return out.read_bytes().count(b"\n") if out.exists() else 0
+
+
+def carry(source: Path, target: Path) -> None:
+    """All files of a directory copied, as to another machine, and the first ones gone."""
+    old = source.with_name(source.name + ".old")
+    source.rename(old)
+    shutil.copytree(old, target, symlinks=True)
+    shutil.rmtree(old)
+
+
+@dataclass(slots=True)
+class Journey:
+    """What became of a program on its way.
+
+    Attributes:
+        moves: how often it was checkpointed and restored.
+        at: its progress at each of them.
+        refused: what stood in the way for a while.
+    """
+
+    moves: int = 0
+    at: list[int] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+
+async def undisturbed(machine: Machine, work: Work) -> dict[str, bytes]:
+    """What the program leaves when nothing happens to it."""
+    await asyncio.to_thread(work.prepare, machine.scratch)
+    keeper = await soon(machine.keepers.start(work.spec(machine.scratch)))
+    end = await soon(keeper.ended, PATIENCE)
+    await keeper.forget()
+    left = contents(machine.scratch)
+    assert (end.code, end.cause) == (0, "exit"), left.get("err")
+    shutil.rmtree(machine.scratch)
+    return left
+
+
+async def reaches(keeper: NativeKeeper, scratch: Path, aim: int, progress: Callable[[Path], int]) -> None:
+    deadline = asyncio.get_running_loop().time() + PATIENCE
+    while progress(scratch) < aim:
+        assert not keeper.ended.done(), (keeper.ended.result(), (scratch / "err").read_text())
+        assert asyncio.get_running_loop().time() < deadline, f"it came to {progress(scratch)} of {aim}"
+        await asyncio.sleep(0.002)
+
+
+async def _leave(keeper: NativeKeeper, image: Path, work: Work, journey: Journey) -> None:
+    """Its last checkpoint on this machine."""
+    for _ in range(400):
+        report = await soon(keeper.checkpoint(image, stop=True), PATIENCE)
+        if not report.refused:
+            break
+        assert work.refuses, report.refused
+        assert all(work.refuses in line for line in report.refused), report.refused
+        journey.refused.extend(report.refused)
+        await asyncio.sleep(0.002)
+    else:
+        raise AssertionError(report.refused)
+    await soon(keeper.ended)
+    await keeper.forget()
+
+
+async def travel(
+    around: Sequence[Machine],
+    work: Work,
+    seed: int,
+    *,
+    moves: int = MOVES,
+    progress: Callable[[Path], int] = lines,
+    compare: Callable[[dict[str, bytes]], Any] = lambda left: left,
+) -> Journey:
+    """Runs the program to its end, moved that many times at moments that `seed` draws: some as it begins,
+    the others where its progress has come to some part of what is left.
+
+    Afterwards it has left what it leaves undisturbed, as `compare` sees it.
+    """
+    chance, journey = random.Random(seed), Journey()
+    expected = await undisturbed(around[0], work)
+    whole = progress_of(expected, around[0], progress)
+    here = around[0]
+    await asyncio.to_thread(work.prepare, here.scratch)
+    keeper = await soon(here.keepers.start(work.spec(here.scratch)))
+    images = Path(MEMORY if os.access(MEMORY, os.W_OK) else here.scratch.parent)
+    for number in range(moves):
+        if number >= EARLY:
+            now = progress(here.scratch)
+            ahead = max(0, whole * 7 // 10 - now) / (moves - number)  # the rest in case others keep this machine busy
+            await reaches(keeper, here.scratch, now + round(chance.uniform(0, 2 * ahead)), progress)
+        await asyncio.sleep(chance.uniform(0, 0.01))
+        there = around[(number + 1) % len(around)]
+        image = images / f"poolnode-{os.getpid()}-{id(journey)}"
+        try:
+            await _leave(keeper, image, work, journey)
+            journey.at.append(progress(here.scratch))
+            if not work.shared:
+                await asyncio.to_thread(carry, here.scratch, there.scratch)
+            keeper = await soon(there.keepers.start(work.spec(there.scratch), image=image), PATIENCE)
+        finally:
+            shutil.rmtree(image, ignore_errors=True)
+        journey.moves += 1
+        here = there
+    end = await soon(keeper.ended, PATIENCE)
+    await keeper.forget()
+    left = contents(here.scratch)
+    assert (end.code, end.cause) == (0, "exit"), left.get("err")
+    assert compare(left) == compare(expected)
+    assert journey.moves == moves
+    return journey
+
+
+def progress_of(left: dict[str, bytes], machine: Machine, progress: Callable[[Path], int]) -> int:
+    """The progress of a whole run, from what it left."""
+    machine.scratch.mkdir()
+    try:
+        for name, content in left.items():
+            (machine.scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (machine.scratch / name).write_bytes(content)
+        return progress(machine.scratch)
+    finally:
+        shutil.rmtree(machine.scratch)

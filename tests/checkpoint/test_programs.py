@@ -1,0 +1,86 @@
+"""Real programs, unmodified, each moved twenty times to another machine at arbitrary moments: every one leaves, byte for
+byte, what it leaves undisturbed (C1, C3).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pool.checkpoint.build import compiler
+from tests.checkpoint.machines import Machine, Work, machines, needs, travel
+
+PYTHON = "/usr/bin/python3"
+
+
+@pytest.fixture
+async def around(tmp_path: Path, keeper_program: Path) -> AsyncIterator[list[Machine]]:
+    async with machines(tmp_path, keeper_program) as made:
+        yield made
+
+
+async def test_plain_python(around: list[Machine]) -> None:
+    await travel(around, Work((PYTHON, "montecarlo.py"), ("montecarlo.py",)), 1)
+
+
+async def test_linear_algebra_in_threads(around: list[Machine]) -> None:
+    pytest.importorskip("numpy", reason="needs numpy, of the package's extra 'test'")
+    env = {"OPENBLAS_NUM_THREADS": "2"}
+    await travel(around, Work((sys.executable, "algebra.py"), ("algebra.py",), env=env, isolation="shared"), 2)
+
+
+async def test_scikit_learn(around: list[Machine]) -> None:
+    pytest.importorskip("sklearn", reason="needs scikit-learn, of the package's extra 'test'")
+    env = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+    await travel(around, Work((sys.executable, "fit.py"), ("fit.py",), env=env, isolation="shared"), 3)
+
+
+async def test_threads_with_vector_registers_and_timers(around: list[Machine]) -> None:
+    compiling = (*compiler().split(), "-O2", "-pthread", "-o", "simd", "simd.c")
+    await travel(around, Work(("./simd",), ("simd.c",), (compiling,)), 4)
+
+
+async def test_fortran(around: list[Machine]) -> None:
+    needs("gfortran", "gfortran")
+    compiling = ("gfortran", "-O1", "-o", "records", "records.f90")
+    await travel(around, Work(("./records",), ("records.f90",), (compiling,)), 5)
+
+
+async def test_r(around: list[Machine]) -> None:
+    needs("Rscript", "r-base-core")
+    await travel(around, Work(("Rscript", "--vanilla", "anneal.R"), ("anneal.R",)), 6)
+
+
+async def test_java(around: list[Machine]) -> None:
+    needs("javac", "default-jdk-headless")
+    await travel(around, Work(("java", "-Xmx64m", "-cp", ".", "Work"), ("Work.java",), (("javac", "Work.java"),)), 7)
+
+
+async def test_node_js(around: list[Machine]) -> None:
+    needs("node", "nodejs")
+    await travel(around, Work(("node", "work.js"), ("work.js",)), 8)
+
+
+async def test_luajit(around: list[Machine]) -> None:
+    needs("luajit", "luajit")
+    await travel(around, Work(("luajit", "work.lua"), ("work.lua",)), 9)
+
+
+async def test_a_pipeline(around: list[Machine]) -> None:
+    await travel(around, Work(("/bin/sh", "pipeline.sh"), ("pipeline.sh",)), 10)
+
+
+async def test_processes_of_python(around: list[Machine]) -> None:
+    await travel(around, Work((PYTHON, "workers.py"), ("workers.py",)), 11)
+
+
+async def test_a_compile(around: list[Machine]) -> None:
+    needs("make", "make")
+
+    def objects(scratch: Path) -> int:
+        return len(list(scratch.glob("project/build/*.o")))
+
+    await travel(around, Work(("make", "-s", "-j2", "-C", "project"), ("project",)), 13, progress=objects)
