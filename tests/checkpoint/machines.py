@@ -1,7 +1,7 @@
 """Machines for a program to move between, and the way of a program through twenty of them.
 
 Each is a nursery in namespaces of its own: another host name, another mount of the libraries (so that their files have
-other device numbers, as on another disk), another scratch directory under another path. Every start makes process, mount and
+other device numbers, as on another disk), another copy of the job's directory. Every start makes process, mount and
 IPC namespaces on top of that. All are of one kernel and one processor: what differs between those is not tried here.
 """
 
@@ -13,15 +13,14 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
-from tests.starter.support import opened, soon, spec
+from tests.starter.support import family, opened, soon, spec, until
 
 PROGRAMS = Path(__file__).parent / "programs"
 MOVES = 20
@@ -73,6 +72,7 @@ class Work:
     Attributes:
         argv: the command; what lies in its directory it names relatively, since that has another path everywhere.
         files: of `programs/`, copied into its directory, or made there by `prepare`.
+        empty: files made there, with nothing in them.
         commands: run in the directory before all (compilers).
         isolation: 'full', or 'shared' for what is not of the system.
         shared: its directory is the same one on every machine, as on a file server: files keep their inode numbers.
@@ -81,6 +81,7 @@ class Work:
 
     argv: tuple[str, ...]
     files: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
     commands: tuple[Sequence[str], ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     isolation: str = "full"
@@ -89,12 +90,15 @@ class Work:
 
     def spec(self, scratch: Path) -> KeeperSpec:
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", **self.env}
-        return spec(scratch, *self.argv, env=env, isolation=self.isolation, nice=10)  # who watches it comes first
+        # Who watches it comes first.
+        return spec(scratch, *self.argv, env=env, isolation=self.isolation, nice=10)
 
     def prepare(self, scratch: Path) -> None:
         scratch.mkdir()
         for name in self.files:
             (shutil.copytree if (PROGRAMS / name).is_dir() else shutil.copy)(PROGRAMS / name, scratch / name)
+        for name in self.empty:
+            (scratch / name).touch()
         for command in self.commands:
             subprocess.run(command, cwd=scratch, check=True, capture_output=True)
 
@@ -129,12 +133,10 @@ class Journey:
     """What became of a program on its way.
 
     Attributes:
-        moves: how often it was checkpointed and restored.
-        at: its progress at each of them.
+        at: its progress at each move.
         refused: what stood in the way for a while.
     """
 
-    moves: int = 0
     at: list[int] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
@@ -142,11 +144,7 @@ class Journey:
 async def undisturbed(machine: Machine, work: Work) -> dict[str, bytes]:
     """What the program leaves when nothing happens to it."""
     await asyncio.to_thread(work.prepare, machine.scratch)
-    keeper = await soon(machine.keepers.start(work.spec(machine.scratch)))
-    end = await soon(keeper.ended, PATIENCE)
-    await keeper.forget()
-    left = contents(machine.scratch)
-    assert (end.code, end.cause) == (0, "exit"), left.get("err")
+    left = await _finish(await soon(machine.keepers.start(work.spec(machine.scratch))), machine)
     shutil.rmtree(machine.scratch)
     return left
 
@@ -175,19 +173,33 @@ async def _leave(keeper: NativeKeeper, image: Path, work: Work, journey: Journey
     await keeper.forget()
 
 
-async def travel(
-    around: Sequence[Machine],
-    work: Work,
-    seed: int,
-    *,
-    moves: int = MOVES,
-    progress: Callable[[Path], int] = lines,
-    compare: Callable[[dict[str, bytes]], Any] = lambda left: left,
-) -> Journey:
-    """Runs the program to its end, moved that many times at moments that `seed` draws: some as it begins,
-    the others where its progress has come to some part of what is left.
+async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work, journey: Journey) -> NativeKeeper:
+    """The program on the other machine."""
+    images = Path(MEMORY if os.access(MEMORY, os.W_OK) else here.scratch.parent)
+    image = images / f"poolnode-{os.getpid()}-{id(journey)}"
+    try:
+        await _leave(keeper, image, work, journey)
+        if not work.shared:
+            await asyncio.to_thread(carry, here.scratch, there.scratch)
+        return await soon(there.keepers.start(work.spec(there.scratch), image=image), PATIENCE)  # type: ignore[no-any-return]
+    finally:
+        shutil.rmtree(image, ignore_errors=True)
 
-    Afterwards it has left what it leaves undisturbed, as `compare` sees it.
+
+async def _finish(keeper: NativeKeeper, here: Machine) -> dict[str, bytes]:
+    """What it leaves."""
+    end = await soon(keeper.ended, PATIENCE)
+    await keeper.forget()
+    left = contents(here.scratch)
+    assert (end.code, end.cause) == (0, "exit"), left.get("err")
+    return left
+
+
+async def travel(
+    around: Sequence[Machine], work: Work, seed: int, *, progress: Callable[[Path], int] = lines
+) -> Journey:
+    """Runs the program to its end, moved MOVES times at moments that `seed` draws: some as it begins, the others where
+    its progress has come to some part of what is left. It leaves what it leaves undisturbed.
     """
     chance, journey = random.Random(seed), Journey()
     expected = await undisturbed(around[0], work)
@@ -195,32 +207,47 @@ async def travel(
     here = around[0]
     await asyncio.to_thread(work.prepare, here.scratch)
     keeper = await soon(here.keepers.start(work.spec(here.scratch)))
-    images = Path(MEMORY if os.access(MEMORY, os.W_OK) else here.scratch.parent)
-    for number in range(moves):
+    for number in range(MOVES):
         if number >= EARLY:
             now = progress(here.scratch)
-            ahead = max(0, whole * 7 // 10 - now) / (moves - number)  # the rest in case others keep this machine busy
+            ahead = max(0, whole * 7 // 10 - now) / (MOVES - number)  # the rest in case others keep this machine busy
             await reaches(keeper, here.scratch, now + round(chance.uniform(0, 2 * ahead)), progress)
         await asyncio.sleep(chance.uniform(0, 0.01))
+        journey.at.append(progress(here.scratch))
         there = around[(number + 1) % len(around)]
-        image = images / f"poolnode-{os.getpid()}-{id(journey)}"
-        try:
-            await _leave(keeper, image, work, journey)
-            journey.at.append(progress(here.scratch))
-            if not work.shared:
-                await asyncio.to_thread(carry, here.scratch, there.scratch)
-            keeper = await soon(there.keepers.start(work.spec(there.scratch), image=image), PATIENCE)
-        finally:
-            shutil.rmtree(image, ignore_errors=True)
-        journey.moves += 1
-        here = there
-    end = await soon(keeper.ended, PATIENCE)
-    await keeper.forget()
-    left = contents(here.scratch)
-    assert (end.code, end.cause) == (0, "exit"), left.get("err")
-    assert compare(left) == compare(expected)
-    assert journey.moves == moves
+        keeper, here = await _move(keeper, here, there, work, journey), there
+    assert await _finish(keeper, here) == expected
     return journey
+
+
+async def wait_in(around: Sequence[Machine], work: Work, calls: Container[int], release: str = "") -> Journey:
+    """Moves the program MOVES times, each time when a thread of it is inside one of these system calls; then, with the
+    file `release` made, if any, it ends as it does when that file is there from the beginning.
+    """
+    journey, here = Journey(), around[0]
+    expected = await undisturbed(here, replace(work, empty=(release,) if release else ()))
+    await asyncio.to_thread(work.prepare, here.scratch)
+    keeper = await soon(here.keepers.start(work.spec(here.scratch)))
+    for number in range(MOVES):
+        await until(lambda keeper=keeper: bool(inside(keeper, calls)), PATIENCE)  # type: ignore[misc]
+        there = around[(number + 1) % len(around)]
+        keeper, here = await _move(keeper, here, there, work, journey), there
+    if release:
+        await until(lambda: inside(keeper, calls), PATIENCE)
+        (here.scratch / release).touch()
+    assert await _finish(keeper, here) == expected
+    return journey
+
+
+def inside(keeper: NativeKeeper, calls: Container[int]) -> bool:
+    """Whether a thread of the job is inside one of these system calls."""
+    for process in family(keeper.pid)[1:]:
+        for path in Path(f"/proc/{process.pid}/task").glob("*/syscall"):
+            with contextlib.suppress(OSError):
+                first = path.read_text().split()[0]
+                if first.isdigit() and int(first) in calls:
+                    return True
+    return False
 
 
 def progress_of(left: dict[str, bytes], machine: Machine, progress: Callable[[Path], int]) -> int:

@@ -1,5 +1,5 @@
-"""Real programs, unmodified, each moved twenty times to another machine at arbitrary moments: every one leaves, byte for
-byte, what it leaves undisturbed (C1, C3).
+"""Real programs, unmodified, each moved twenty times to another machine at arbitrary moments: every one leaves what it
+leaves undisturbed, byte for byte (C1, C3).
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from pool.checkpoint.build import compiler
-from tests.checkpoint.machines import Machine, Work, machines, needs, travel
+from tests.checkpoint.machines import Machine, Work, machines, needs, travel, wait_in
 
 PYTHON = "/usr/bin/python3"
+#: Numbers of x86-64.
+READ, FUTEX, SLEEP, GO_ON = 0, 202, 230, 219
 
 
 @pytest.fixture
@@ -40,13 +42,13 @@ async def test_scikit_learn(around: list[Machine]) -> None:
 
 async def test_threads_with_vector_registers_and_timers(around: list[Machine]) -> None:
     compiling = (*compiler().split(), "-O2", "-pthread", "-o", "simd", "simd.c")
-    await travel(around, Work(("./simd",), ("simd.c",), (compiling,)), 4)
+    await travel(around, Work(("./simd",), ("simd.c",), commands=(compiling,)), 4)
 
 
 async def test_fortran(around: list[Machine]) -> None:
     needs("gfortran", "gfortran")
     compiling = ("gfortran", "-O1", "-o", "records", "records.f90")
-    await travel(around, Work(("./records",), ("records.f90",), (compiling,)), 5)
+    await travel(around, Work(("./records",), ("records.f90",), commands=(compiling,)), 5)
 
 
 async def test_r(around: list[Machine]) -> None:
@@ -56,7 +58,8 @@ async def test_r(around: list[Machine]) -> None:
 
 async def test_java(around: list[Machine]) -> None:
     needs("javac", "default-jdk-headless")
-    await travel(around, Work(("java", "-Xmx64m", "-cp", ".", "Work"), ("Work.java",), (("javac", "Work.java"),)), 7)
+    command = ("java", "-Xmx64m", "-cp", ".", "Work")
+    await travel(around, Work(command, ("Work.java",), commands=(("javac", "Work.java"),)), 7)
 
 
 async def test_node_js(around: list[Machine]) -> None:
@@ -84,3 +87,13 @@ async def test_a_compile(around: list[Machine]) -> None:
         return len(list(scratch.glob("project/build/*.o")))
 
     await travel(around, Work(("make", "-s", "-j2", "-C", "project"), ("project",)), 13, progress=objects)
+
+
+@pytest.mark.parametrize(
+    ("kind", "calls"),
+    [("sleep", {SLEEP, GO_ON}), ("until", {SLEEP, GO_ON}), ("read", {READ}), ("futex", {FUTEX})],
+)
+async def test_a_wait_in_the_kernel(around: list[Machine], kind: str, calls: set[int]) -> None:
+    compiling = (*compiler().split(), "-O1", "-pthread", "-o", "waits", "waits.c")
+    work = Work(("./waits", kind), ("waits.c",), commands=(compiling,))
+    await wait_in(around, work, calls, release="" if SLEEP in calls else "go")
