@@ -54,7 +54,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     outcome->failure = (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed"};
     dumper = fork();
     if (dumper == 0) {
-        dump_job(directory, how & CHECKPOINT_STOP, how & CHECKPOINT_EXAMINE, job, outcome);
+        dump_job(directory, how, job, outcome);
         _exit(0);
     }
     if (dumper < 0) {

@@ -101,11 +101,11 @@ static int write_all_memory(struct dump *d)
 
 static int finish(struct dump *d, int directory)
 {
-    if (fdatasync(d->pages) < 0)
+    if (!d->loose && fdatasync(d->pages) < 0)
         return fail(&d->failure, "sync", "pages");
-    if (image_write(&d->image, directory) < 0)
+    if (image_write(&d->image, directory, !d->loose) < 0)
         return fail(&d->failure, "write", "meta");
-    return fsync(directory) < 0 ? fail(&d->failure, "sync", "the image's directory") : 0;
+    return !d->loose && fsync(directory) < 0 ? fail(&d->failure, "sync", "the image's directory") : 0;
 }
 
 /* Nobody waits for the rest: the machine's owner comes first, and its other jobs. */
@@ -184,14 +184,15 @@ static void examine_all(struct dump *d, struct outcome *o)
     o->done = d->reason_count ? 2 : 1;
 }
 
-void dump_job(int directory, bool stop, bool examine, const struct job *job, struct outcome *o)
+void dump_job(int directory, uint64_t how, const struct job *job, struct outcome *o)
 {
     static struct dump d;
     image_init(&d.image);
     d.samples.size = sizeof(struct sample);
     d.job = job;
-    if (examine)
+    d.loose = how & CHECKPOINT_LOOSE;
+    if (how & CHECKPOINT_EXAMINE)
         examine_all(&d, o);
     else
-        dump_to(&d, directory, stop, o);
+        dump_to(&d, directory, how & CHECKPOINT_STOP, o);
 }

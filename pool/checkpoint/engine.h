@@ -35,6 +35,7 @@ struct dump {
     uint32_t moved;       /* chunks before it are in `pages` */
     const struct job *job;
     struct failure failure;
+    bool loose;           /* nothing need be on the disk */
 };
 
 void refuse(struct dump *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -112,7 +113,7 @@ struct outcome { /* shared with the keeper */
     struct failure failure;
     char reasons[TEXT];
 };
-void dump_job(int directory, bool stop, bool examine, const struct job *job, struct outcome *o);
+void dump_job(int directory, uint64_t how, const struct job *job, struct outcome *o); /* how: enum checkpoint */
 
 /* checkpoint.c */
 bool checkpoint_running(void);

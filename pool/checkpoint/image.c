@@ -139,7 +139,7 @@ static int write_all(int fd, const void *data, size_t size)
 /* Rows begin at multiples of 8, so that they can be used where they lie. */
 static size_t padded(size_t size) { return (size + 7) & ~(size_t)7; }
 
-int image_write(const struct image *image, int directory)
+int image_write(const struct image *image, int directory, bool sync)
 {
     struct table *all[TABLE_COUNT];
     struct header h = {.magic = IMAGE_MAGIC, .version = IMAGE_VERSION, .arch = ARCH, .machine = image->machine};
@@ -160,7 +160,7 @@ int image_write(const struct image *image, int directory)
     }
     h.sum = checksum(body, h.size) ^ checksum(&h.machine, sizeof h.machine);
     int fd = openat(directory, "meta", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int done = fd < 0 || write_all(fd, &h, sizeof h) || write_all(fd, body, h.size) || fsync(fd) < 0 ? -1 : 0;
+    int done = fd < 0 || write_all(fd, &h, sizeof h) || write_all(fd, body, h.size) || (sync && fsync(fd) < 0) ? -1 : 0;
     int err = errno;
     free(body);
     if (fd >= 0)

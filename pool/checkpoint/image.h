@@ -171,7 +171,7 @@ struct span image_put(struct image *image, const void *data, size_t size);
 struct span image_text(struct image *image, const char *text);
 const char *image_string(const struct image *image, struct span span); /* "" when there is none */
 const void *image_bytes(const struct image *image, struct span span);
-int image_write(const struct image *image, int directory);
+int image_write(const struct image *image, int directory, bool sync);
 int image_read(struct image *image, int directory, uint64_t pages_size, const char **wrong);
 uint64_t checksum(const void *data, size_t size);
 

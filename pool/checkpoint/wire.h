@@ -46,7 +46,8 @@ enum verb {
     GONE = 63, /* a waiting keeper died; the number is of its last run */
 };
 
-enum checkpoint { CHECKPOINT_STOP = 1, CHECKPOINT_EXAMINE = 2 };
+/* LOOSE: the image is on its way to where it is kept, and need not be on the disk when it is told of. */
+enum checkpoint { CHECKPOINT_STOP = 1, CHECKPOINT_EXAMINE = 2, CHECKPOINT_LOOSE = 4 };
 
 enum condition { SUSPENDED = 1, WAITING = 2 };
 

@@ -3,16 +3,19 @@
     a directory the keeper wrote -> chunks (by content, each once) + one manifest -> a directory the keeper restores
 
 Start reading at `store.py`; `manifest.py` is what a checkpoint is made of, `chunks.py` how its bytes lie on disk, and
-`carrying.py` how an image goes from one store to another. What is in an image is the keeper's business, and when
+`carrying.py` how an image goes from one store to another,
+`assembling.py` how it is put together where it is restored. What is in an image is the keeper's business, and when
 one is made `pool.policy.checkpoints`'.
 """
 
-from pool.images.carrying import receive_image, send_image
+from pool.images.assembling import Assembly
+from pool.images.carrying import ask_chunks, fetch_image, receive_image, send_chunks, send_image
 from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
 from pool.images.manifest import Manifest, Part
 from pool.images.store import Draft, ImageStore
 
 __all__ = [
+    "Assembly",
     "Draft",
     "ImageDamaged",
     "ImageError",
@@ -21,6 +24,9 @@ __all__ = [
     "Manifest",
     "NoRoom",
     "Part",
+    "ask_chunks",
+    "fetch_image",
     "receive_image",
+    "send_chunks",
     "send_image",
 ]

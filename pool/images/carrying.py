@@ -1,29 +1,35 @@
 """An image on its way from one store to another: to the submit side, to a checkpoint server, or straight on.
 
     sender    [manifest bytes ...] ["manifest"]            receiver   ["want", [digests ...]] ... ["all"]
-              [digest, packed] ... for each wanted                    ["kept", generation] once it is on disk
+              [digest, packed] ... for each wanted                    ["kept", generation] once it has it
 
 Only what the other side lacks travels, compressed as it lies on disk. Nothing the other side says is believed: chunks
-are looked at against their names, and a manifest counts for the one job that the receiver expects.
+are looked at against their names, and a manifest counts for the one job that the receiver expects. Who fetches an
+image to restore it asks somebody nearer for the chunks first, where there is one (`send_chunks`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from typing import Any, Protocol
 
+from pool.images.assembling import Assembly
 from pool.images.errors import ImageDamaged, ImageError
 from pool.images.manifest import DIGEST, Manifest
-from pool.images.store import ImageStore
+from pool.images.store import Draft, ImageStore
 
 PIECE = 256 * 1024
 #: Digests in one item; keeps items far below a frame.
 BATCH = 4096
+#: Chunks that are read or written in one go, and may lie in memory for it.
+TOGETHER = 16
 #: The largest manifest taken in: an image of about 800 GB.
 LARGEST_MANIFEST = 64 * 2**20
 
 Pace = Callable[[int], Awaitable[None]]
+#: Has an assembly's missing chunks put into it from nearer than home, as far as they are to be had there.
+Nearer = Callable[[Assembly], Awaitable[None]]
 
 
 class Items(Protocol):
@@ -35,7 +41,7 @@ class Items(Protocol):
 
 
 async def send_image(store: ImageStore, manifest: Manifest, stream: Items, pace: Pace | None = None) -> int:
-    """Send a checkpoint; returns the bytes of chunks that travelled once the other side has all of it on disk.
+    """Send a checkpoint; returns the bytes of chunks that travelled once the other side has all of it.
 
     Args:
         pace: awaited with the bytes about to be sent, for a bound on the share of the network.
@@ -48,26 +54,56 @@ async def send_image(store: ImageStore, manifest: Manifest, stream: Items, pace:
     for place in range(0, len(data), PIECE):
         await stream.send(data[place : place + PIECE])
     await stream.send(["manifest"])
-    sent = 0
     answers = aiter(stream)
-    wanted: list[bytes] = []
-    async for item in answers:
-        if item[0] == "all":
-            break
-        wanted += item[1]
-    else:
-        raise ImageError("the other side did not say what it lacks", retry=True)
-    for digest in wanted:
-        packed = await asyncio.to_thread(store.packed, bytes(digest))
-        if pace is not None:
-            await pace(len(packed))
-        await stream.send([bytes(digest), packed])
-        sent += len(packed)
+    wanted = await _wanted(answers)
+    sent = await _send_pieces(store, wanted, stream, pace)
     await stream.finish()
     async for item in answers:
         if item[0] == "kept":
             return sent
     raise ImageError(f"the other side did not keep checkpoint {manifest.generation} of job {manifest.job}", retry=True)
+
+
+async def send_chunks(store: ImageStore, allowed: Container[bytes], stream: Items, pace: Pace | None = None) -> int:
+    """Answer somebody who asks for chunks alone, as `ask_chunks` does; returns the bytes sent.
+
+    Args:
+        allowed: the digests that may be asked for.
+
+    Raises:
+        ImageError: one was asked for that may not be, or is gone.
+    """
+    wanted = await _wanted(aiter(stream))
+    if any(digest not in allowed for digest in wanted):
+        raise ImageError("a chunk was asked for that is not of this checkpoint")
+    sent = await _send_pieces(store, wanted, stream, pace)
+    await stream.finish()
+    return sent
+
+
+async def _wanted(answers: AsyncIterator[Any]) -> list[bytes]:
+    wanted: list[bytes] = []
+    async for item in answers:
+        if item[0] == "all":
+            return wanted
+        wanted += map(bytes, item[1])
+    raise ImageError("the other side did not say what it lacks", retry=True)
+
+
+async def _send_pieces(store: ImageStore, wanted: list[bytes], stream: Items, pace: Pace | None) -> int:
+    sent = 0
+    for place in range(0, len(wanted), TOGETHER):
+        some = wanted[place : place + TOGETHER]
+        for digest, packed in zip(some, await asyncio.to_thread(_read, store, some), strict=True):
+            if pace is not None:
+                await pace(len(packed))
+            await stream.send([digest, packed])
+            sent += len(packed)
+    return sent
+
+
+def _read(store: ImageStore, digests: list[bytes]) -> list[bytes]:
+    return [store.packed(digest) for digest in digests]
 
 
 async def receive_image(
@@ -91,33 +127,22 @@ async def receive_image(
         NoRoom: nothing of it stays.
         ImageError: the other side ended in the middle; nothing of it stays.
     """
-    data = bytearray()
     items = aiter(stream)
-    async for item in items:
-        if not isinstance(item, bytes):
-            break
-        data += item
-        if len(data) > LARGEST_MANIFEST:
-            raise ImageError(f"the checkpoint of job {job} is larger than can be taken in")
-    manifest = Manifest.unpack(bytes(data))
-    if manifest.job != job:
-        raise ImageDamaged(f"a checkpoint of job {manifest.job} came in place of one of job {job}")
+    manifest = await _announced(items, job)
     known = manifest.generation in store.generations(job)
     if known and not renumber and store.manifest(job, manifest.generation) == manifest:
-        await _kept(stream, manifest)
+        await stream.send(["all"])
+        await _have(stream, manifest)
         return manifest
     with store.begin(job) as draft:
         missing = await asyncio.to_thread(draft.missing, manifest)
-        for place in range(0, len(missing), BATCH):
-            await stream.send(["want", missing[place : place + BATCH]])
-        await stream.send(["all"])
+        await _ask(stream, missing)
         wanted = set(missing)
-        async for item in items:
-            digest, packed = item
-            if not isinstance(digest, bytes) or len(digest) != DIGEST or digest not in wanted:
+        async for some in _pieces(items):
+            if any(digest not in wanted for digest, _ in some):
                 raise ImageDamaged("a chunk came that was not asked for")
-            await asyncio.to_thread(draft.put, digest, packed)
-            wanted.discard(digest)
+            await asyncio.to_thread(_put, draft, some)
+            wanted.difference_update(digest for digest, _ in some)
         if wanted:
             raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
         taken = await asyncio.to_thread(
@@ -130,12 +155,98 @@ async def receive_image(
         )
     if kept is not None:
         await kept(taken)
-    await stream.send(["kept", taken.generation])
-    await stream.finish()
+    await _have(stream, taken)
     return taken
 
 
-async def _kept(stream: Items, manifest: Manifest) -> None:
+async def fetch_image(
+    local: ImageStore, job: str, stream: Items, assembly: Assembly, nearer: Nearer | None = None
+) -> Manifest:
+    """Put a checkpoint that `send_image` sends into a directory, to be restored; nothing is kept in a store.
+
+    Args:
+        local: whose chunks need not come.
+        nearer: asked for what is missing before the sender is.
+
+    Raises:
+        ImageDamaged, NoRoom, ImageError: it cannot be had.
+    """
+    items = aiter(stream)
+    manifest = await _announced(items, job)
+    if await asyncio.to_thread(assembly.begin, manifest, local) and nearer is not None:
+        await nearer(assembly)
+    await _ask(stream, assembly.missing)
+    if assembly.missing:
+        await _fill(items, assembly)
+    if assembly.missing:
+        raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
+    await _have(stream, manifest)
+    return manifest
+
+
+async def ask_chunks(stream: Items, assembly: Assembly, patience: float) -> None:
+    """Ask for what an assembly lacks, and put in what comes.
+
+    Args:
+        patience: seconds without anything after which it is given up.
+
+    Raises:
+        ImageDamaged: something else came.
+        ImageError: the disk fails.
+        TimeoutError
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(patience) as timeout:
+        await _ask(stream, assembly.missing)
+        await stream.finish()
+        async for some in _pieces(aiter(stream)):
+            await asyncio.to_thread(assembly.put, some)
+            timeout.reschedule(loop.time() + patience)
+
+
+async def _fill(items: AsyncIterator[Any], assembly: Assembly) -> None:
+    async for some in _pieces(items):
+        await asyncio.to_thread(assembly.put, some)
+
+
+async def _announced(items: AsyncIterator[Any], job: str) -> Manifest:
+    data = bytearray()
+    async for item in items:
+        if not isinstance(item, bytes):
+            break
+        data += item
+        if len(data) > LARGEST_MANIFEST:
+            raise ImageError(f"the checkpoint of job {job} is larger than can be taken in")
+    manifest = Manifest.unpack(bytes(data))
+    if manifest.job != job:
+        raise ImageDamaged(f"a checkpoint of job {manifest.job} came in place of one of job {job}")
+    return manifest
+
+
+async def _ask(stream: Items, missing: list[bytes]) -> None:
+    for place in range(0, len(missing), BATCH):
+        await stream.send(["want", missing[place : place + BATCH]])
     await stream.send(["all"])
+
+
+async def _have(stream: Items, manifest: Manifest) -> None:
     await stream.send(["kept", manifest.generation])
     await stream.finish()
+
+
+async def _pieces(items: AsyncIterator[Any]) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+    some: list[tuple[bytes, bytes]] = []
+    async for digest, packed in items:
+        if not isinstance(digest, bytes) or len(digest) != DIGEST or not isinstance(packed, bytes):
+            raise ImageDamaged("a chunk came that was not asked for")
+        some.append((digest, packed))
+        if len(some) == TOGETHER:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def _put(draft: Draft, pieces: list[tuple[bytes, bytes]]) -> None:
+    for digest, packed in pieces:
+        draft.put(digest, packed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import zstandard
@@ -18,6 +19,8 @@ from pool.images.manifest import CHUNK, DIGEST
 
 #: zstd's own scale. Memory of programs is about half as large at 1, at a rate that keeps up with a disk.
 LEVEL = 1
+#: Files that are synchronised at a time.
+SYNCS = 8
 
 
 def digest_of(data: bytes | memoryview) -> bytes:
@@ -100,13 +103,12 @@ class Chunks:
 
     def sync(self, digests: Iterator[bytes]) -> None:
         """Have these chunks on the disk for good when this returns. Raises OSError."""
-        folders: set[Path] = set()
-        for digest in digests:
-            path = self._path(digest)
-            folders.add(path.parent)
-            _sync(path)
-        for folder in folders:
-            _sync(folder)
+        paths = [self._path(digest) for digest in digests]
+        # Several at a time: a file system with a journal then writes it once for all of them.
+        with ThreadPoolExecutor(SYNCS, thread_name_prefix="sync") as pool:
+            for group in (paths, {path.parent for path in paths}):
+                for _ in pool.map(_sync, group):
+                    pass
         _sync(self._directory)
 
     def drop(self, digest: bytes) -> None:

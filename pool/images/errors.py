@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pool.errors import PoolError
 
 
@@ -19,3 +21,11 @@ class ImageDamaged(ImageError):
 
 class NoRoom(ImageError):
     """The quota or the disk is used up, and nothing may be dropped for it."""
+
+
+def failed(operation: str, where: Path, error: OSError) -> ImageError:
+    """What the operating system refused, as an error of an image."""
+    text = f"cannot {operation} {where}: {(error.strerror or str(error)).lower()}"
+    if error.errno in (28, 122):  # ENOSPC, EDQUOT
+        return NoRoom(text, hint="free some space", retry=True)
+    return ImageError(text, retry=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from pool.images.chunks import Chunks, compress, digest_of, expand
-from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
+from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom, failed
 from pool.images.manifest import CHUNK, HOLE, Manifest, Part
 
 #: Generations kept of each job while there is room: one to restore, and one to fall back to.
@@ -38,12 +38,16 @@ class ImageStore:
         directory: made where it is missing; nobody else writes there.
         quota: bytes on disk; None for no bound but the disk's.
         keep: generations of a job that are kept while there is room.
+        durable: a checkpoint outlives the machine once it is committed, and not only the node.
     """
 
-    def __init__(self, directory: Path, *, quota: int | None = None, keep: int = KEEP) -> None:
+    def __init__(
+        self, directory: Path, *, quota: int | None = None, keep: int = KEEP, durable: bool = True
+    ) -> None:
         self._manifests_in = directory / "jobs"
         self._incoming = directory / "incoming"
         self._keep = max(keep, 1)
+        self._durable = durable
         self._lock = threading.RLock()
         self._jobs: dict[str, dict[int, Manifest]] = {}
         self._uses: Counter[bytes] = Counter()
@@ -58,7 +62,7 @@ class ImageStore:
             self._chunks = Chunks(directory / "chunks")
             self._read()
         except OSError as error:
-            raise _failed("open", directory, error) from error
+            raise failed("open", directory, error) from error
         for digest in [digest for digest in self._chunks if not self._uses[digest]]:
             self._chunks.drop(digest)
 
@@ -131,7 +135,7 @@ class ImageStore:
             try:
                 self._chunks.put(digest, packed)
             except OSError as error:
-                raise _failed("keep a checkpoint in", self._manifests_in.parent, error) from error
+                raise failed("keep a checkpoint in", self._manifests_in.parent, error) from error
 
     def _commit(self, draft: Draft, manifest: Manifest) -> Manifest:
         missing = [digest for digest in manifest.digests() if digest not in self._chunks]
@@ -140,18 +144,20 @@ class ImageStore:
         folder = self._manifests_in / _folder_of(manifest.job)
         path = folder / f"{manifest.generation:09d}{_SUFFIX}"
         try:
-            self._chunks.sync(manifest.digests())
+            if self._durable:
+                self._chunks.sync(manifest.digests())
             folder.mkdir(exist_ok=True, mode=0o700)
             aside = path.with_suffix(".part")
             with aside.open("wb") as handle:
                 handle.write(manifest.pack())
                 handle.flush()
-                os.fsync(handle.fileno())
+                if self._durable:
+                    os.fsync(handle.fileno())
             aside.replace(path)
-            for directory in (folder, self._manifests_in):
+            for directory in (folder, self._manifests_in) if self._durable else ():
                 _sync_directory(directory)
         except OSError as error:
-            raise _failed("commit a checkpoint in", folder, error) from error
+            raise failed("commit a checkpoint in", folder, error) from error
         with self._lock:
             self._jobs.setdefault(manifest.job, {})[manifest.generation] = manifest
             self._uses.update(manifest.digests())
@@ -187,7 +193,7 @@ class ImageStore:
                     os.fchmod(handle.fileno(), part.mode)
                     self.write(part, handle)
         except OSError as error:
-            raise _failed("write a checkpoint to", directory, error) from error
+            raise failed("write a checkpoint to", directory, error) from error
 
     def write(self, part: Part, handle: BinaryIO) -> None:
         """Write one file of an image into an empty one, holes left as holes.
@@ -302,6 +308,10 @@ class Draft:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what only this draft needs."""
         self._store._end(self)
 
     def missing(self, manifest: Manifest) -> list[bytes]:
@@ -351,7 +361,7 @@ class Draft:
                     with path.open("rb") as handle:
                         parts.append(self.add(name, handle))
         except OSError as error:
-            raise _failed("read the checkpoint in", directory, error) from error
+            raise failed("read the checkpoint in", directory, error) from error
         return tuple(parts)
 
     def add(self, name: str, file: BinaryIO) -> Part:
@@ -431,10 +441,3 @@ def _sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _failed(operation: str, where: Path, error: OSError) -> ImageError:
-    text = f"cannot {operation} {where}: {(error.strerror or str(error)).lower()}"
-    if error.errno in (28, 122):
-        return NoRoom(text, hint="free some space", retry=True)
-    return ImageError(text, retry=True)

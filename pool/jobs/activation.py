@@ -56,6 +56,7 @@ class Activation:
         checkpoint_code: the code with which the job ends when it has written a checkpoint and wants to go on.
         checkpoint_files: names in the scratch directory that are its checkpoint; None for the outputs.
         checkpoint: the stored checkpoint that this start goes on from.
+        checkpoint_from: address and ticket of the machine that made it, where that may have it yet.
     """
 
     job: tuple[int, int]
@@ -84,6 +85,7 @@ class Activation:
     checkpoint_code: int | None = None
     checkpoint_files: tuple[str, ...] | None = None
     checkpoint: int | None = None
+    checkpoint_from: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -111,7 +113,7 @@ class Activation:
             values["job"] = (int(wire["job"][0]), int(wire["job"][1]))
         if "mode" in values:
             values["mode"] = Mode(wire["mode"])
-        for name in ("argv", "inputs", "outputs", "checkpoint_files"):
+        for name in ("argv", "inputs", "outputs", "checkpoint_files", "checkpoint_from"):
             if values.get(name) is not None:
                 values[name] = tuple(values[name])
         if since is not None and values.keys() <= {"job", "run"}:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pool.starter.native import NativeKeepers
 
 DONE, REFUSED = 1, 2
-STOP, EXAMINE = 1, 2
+STOP, EXAMINE, LOOSE = 1, 2, 4
 #: What follows the name of an image that is not whole yet.
 ASIDE = ".aside"
 
@@ -63,11 +63,18 @@ async def examine(keepers: NativeKeepers, keeper: NativeKeeper) -> tuple[str, ..
 
 
 async def checkpoint(
-    keepers: NativeKeepers, keeper: NativeKeeper, directory: Path, *, stop: bool, taken: bytes | None = None
+    keepers: NativeKeepers,
+    keeper: NativeKeeper,
+    directory: Path,
+    *,
+    stop: bool,
+    taken: bytes | None = None,
+    loose: bool = False,
 ) -> CheckpointReport:
     """Write an image of a job to `directory`, which must not exist. With `stop` it ends with it: nothing of the job
     happens after the image. With `taken` the keeper also lists the scratch directory of a job that goes on, and copies
-    what is not as it is said there (pool/checkpoint/scratch.c).
+    what is not as it is said there (pool/checkpoint/scratch.c). With `loose` the image is not synchronised: it is on
+    its way to where it is kept.
 
     Raises:
         CheckpointFailed: there is no image.
@@ -79,12 +86,14 @@ async def checkpoint(
         aside.mkdir(mode=0o700)
         if taken is not None:
             (aside / "taken").write_bytes(taken)
+        how = (STOP if stop else 0) | (LOOSE if loose else 0)
         with _opened(aside) as fd:
-            report = _report_of(keeper, await _ask(keepers, keeper, STOP if stop else 0, (fd,)))
+            report = _report_of(keeper, await _ask(keepers, keeper, how, (fd,)))
         if not report.refused:
             os.rename(aside, directory)
-            with _opened(directory.parent) as fd:
-                os.fsync(fd)
+            if not loose:
+                with _opened(directory.parent) as fd:
+                    os.fsync(fd)
         return report
     except OSError as error:
         raise CheckpointFailed(

@@ -12,7 +12,9 @@ change; two names of one file stay that. Not kept: sockets, extended attributes,
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import stat
 import struct
 from collections.abc import Iterable, Iterator
@@ -22,7 +24,7 @@ from typing import Any
 
 import msgpack
 
-from pool.images import Draft, ImageDamaged, ImageError, ImageStore, Manifest, Part
+from pool.images import Draft, ImageDamaged, ImageError, Manifest, Part
 
 #: Parts of an image: what the scratch directory is made of, and its files by number.
 TREE, FILES = "tree", "files/"
@@ -250,17 +252,18 @@ def has_files(manifest: Manifest) -> bool:
     return any(part.name == TREE for part in manifest.parts)
 
 
-def put_back(
-    store: ImageStore, manifest: Manifest, scratch: Path, owner: tuple[int, int] | None
-) -> dict[str, tuple[int, int]]:
+def put_back(image: Path, scratch: Path, owner: tuple[int, int] | None) -> dict[str, tuple[int, int]]:
     """Make an empty scratch directory what it was; returns the `before` of the job's first start. Blocks on the disk.
 
     Nothing is written outside of the directory, whatever the image says: it may be somebody else's word.
 
+    Args:
+        image: the directory with the image's parts; files are moved from there.
+
     Raises:
         ImageError: the image is damaged, or the disk fails.
     """
-    tree, contents = _tree_of(store, manifest)
+    tree = _tree_of(image)
     top = os.fsencode(scratch)
     made: dict[int, bytes] = {}
     links: list[tuple[bytes, bytes]] = []
@@ -276,8 +279,7 @@ def put_back(
             elif inner in made:
                 os.link(made[inner], path)
             else:
-                with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as handle:
-                    store.write(contents[inner], handle)
+                _move(os.fsencode(image / f"{FILES}{inner}"), path)
                 made[inner] = path
         for target, path in links:  # last: nothing is ever written by way of one
             os.symlink(target, path)
@@ -300,15 +302,27 @@ class _Tree:
     before: dict[str, tuple[int, int]]
 
 
-def _tree_of(store: ImageStore, manifest: Manifest) -> tuple[_Tree, dict[int, Part]]:
-    parts = {part.name: part for part in manifest.parts}
+def _move(source: bytes, path: bytes) -> None:
+    if os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
     try:
-        said = msgpack.unpackb(store.read(parts[TREE]), use_list=True)
+        os.rename(source, path)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copyfile(source, path)
+
+
+def _tree_of(image: Path) -> _Tree:
+    try:
+        said = msgpack.unpackb((image / TREE).read_bytes(), use_list=True)
         rows = [(bytes(name), int(mode), int(modified), inner) for name, mode, modified, inner in said["entries"]]
         before = {str(name): (int(size), int(changed)) for name, (size, changed) in said["before"].items()}
         _check(rows)
-        numbers = {inner for _, mode, _, inner in rows if stat.S_ISREG(mode)}
-        return _Tree(rows, before), {number: parts[f"{FILES}{int(number)}"] for number in numbers}
+        for number in {inner for _, mode, _, inner in rows if stat.S_ISREG(mode)}:
+            if type(number) is not int or not (image / f"{FILES}{number}").is_file():
+                raise ValueError(f"there is no file {number}")
+        return _Tree(rows, before)
     except (KeyError, ValueError, TypeError, msgpack.UnpackException) as error:
         raise ImageDamaged(f"the files of this checkpoint make no sense: {error}") from error
 

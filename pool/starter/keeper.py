@@ -74,12 +74,13 @@ class Keeper(Protocol):
         """What it has used so far."""
 
     async def checkpoint(
-        self, directory: Path, /, *, stop: bool = False, taken: bytes | None = None
+        self, directory: Path, /, *, stop: bool = False, taken: bytes | None = None, loose: bool = False
     ) -> CheckpointReport:
         """Write an image of the job to a directory that must not exist; with `stop` it is killed with the last of it.
 
         Args:
             taken: its scratch directory belongs to the image, and this of it is known already (`freezing`).
+            loose: it need not be on the disk when this returns.
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.

@@ -11,12 +11,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pool.images import Draft, ImageError, ImageStore, Manifest, receive_image, send_image
+from pool.images import Draft, ImageError, ImageStore, Manifest, send_image
 from pool.jobs.activation import Activation
 from pool.starter import freezing, staging
 
-#: Where a checkpoint is unpacked before its files are moved to their places.
-ASIDE = ".poolnode.checkpoint"
 #: What lies beside a keeper's image and is a part of it in another form.
 NOT_OURS = ("taken", freezing.LISTED, freezing.KEPT, freezing.TREE)
 
@@ -46,43 +44,34 @@ def keep(store: ImageStore, job: str, created: float, found: list[staging.Output
         return draft.commit(tuple(parts), created, facts=(("kind", "self"),))
 
 
-def put_back(store: ImageStore, manifest: Manifest, scratch: Path, owner: tuple[int, int] | None) -> None:
+def put_back(image: Path, manifest: Manifest, scratch: Path, owner: tuple[int, int] | None) -> None:
     """Put a checkpoint's files into the scratch directory of a job that has not begun. Blocks on the disk.
 
+    Args:
+        image: the directory with the image's parts; they are moved from there.
+
     Raises:
-        ImageError: it is damaged, or the disk fails.
+        ImageError: the disk fails.
     """
-    aside = scratch / ASIDE
     try:
-        store.restore(manifest, aside)
         for part in manifest.parts:
-            source, target = aside / part.name, staging.inside(scratch, part.name)
+            source, target = image / part.name, staging.inside(scratch, part.name)
             target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            shutil.move(source, target)
+            target.chmod(part.mode)
             if owner is not None:
-                os.chown(source, *owner)
+                os.chown(target, *owner)
                 for above in target.relative_to(scratch).parents:
                     os.chown(scratch / above, *owner)
-            source.replace(target)
     except OSError as error:
         raise ImageError(f"cannot put a checkpoint in place: {error.strerror or error}", retry=True) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 async def send_home(store: ImageStore, manifest: Manifest, stream: Any) -> int:
     """Carry a checkpoint home; returns the bytes that travelled once it is on disk there."""
     async with stream:
         return await send_image(store, manifest, stream)
-
-
-async def fetch(store: ImageStore, activation: Activation, stream: Any) -> Manifest:
-    """Bring the checkpoint that a start goes on from into the store of this machine.
-
-    Raises:
-        ImageError: it cannot be had.
-    """
-    async with stream:
-        return await receive_image(store, activation.name, stream)
 
 
 def is_own(manifest: Manifest) -> bool:

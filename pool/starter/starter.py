@@ -25,10 +25,11 @@ from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest
 from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
-from pool.starter import devices, freezing, saving, scratch, staging
+from pool.starter import devices, freezing, resuming, saving, scratch, staging
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.spec import SEEN, EndReport, KeeperSpec, StartFailed
+from pool.wire import RemoteError
 
 #: Names in a scratch directory that are the starter's own and never go home.
 STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
@@ -48,7 +49,9 @@ class Home(Protocol):
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any: ...
     async def store(self, activation: Activation) -> Any: ...
     async def keep_image(self, activation: Activation) -> Any: ...
+    def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None: ...
     async def image(self, activation: Activation) -> Any: ...
+    async def nearer(self, activation: Activation) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +126,8 @@ class Starter:
         self._before: dict[str, tuple[int, int]] = {}
         #: Where this start is.
         self.machine = Machine()
-        #: The keeper's checkpoint that this start goes on from.
-        self._image: Path | None = None
-        #: The job's own checkpoint that it does.
-        self._own: Manifest | None = None
+        #: The checkpoint that this start goes on from.
+        self.resumed: resuming.Resumed | None = None
         self.scratch = place.scratch
         self._frozen = freezing.Frozen(place.scratch)
 
@@ -186,10 +187,10 @@ class Starter:
         try:
             self._prepare()
             await self.happen(Event.DEFAULT)
-            went_on = self.activation.checkpoint is not None and await self._go_on_from_checkpoint()
-            if self.activation.mode is Mode.TRANSFER and not went_on:
-                await self._stage_in()
-                await self._put_own_back()
+            if self.activation.checkpoint is not None:
+                await self._fetch_checkpoint()
+            if self.activation.mode is Mode.TRANSFER:
+                await self._place_files()
             await self.happen(Event.SUCCESS)
             if self.machine.state is not State.SPAWN_ALL:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
@@ -213,9 +214,14 @@ class Starter:
             self._not_started()
             raise
         finally:
-            if self._image is not None:
-                await asyncio.to_thread(shutil.rmtree, self._image, True)
+            if self.resumed is not None:
+                await asyncio.to_thread(self.resumed.drop)
         return await self.happen(Event.SUCCESS)
+
+    @property
+    def _image(self) -> Path | None:
+        """The keeper's image that this start puts back."""
+        return self.resumed.directory if self.resumed is not None and not self.resumed.own else None
 
     def _not_started(self) -> None:
         if self.machine.state is not State.SEND_STATUS:
@@ -269,7 +275,7 @@ class Starter:
                 taken = None
                 if frozen is not None:
                     taken = await asyncio.to_thread(frozen.settled, draft, self.keeper.pid, created)
-                report = await self.keeper.checkpoint(directory, stop=stop, taken=taken)
+                report = await self.keeper.checkpoint(directory, stop=stop, taken=taken, loose=True)
                 if report.refused:
                     return report, None
                 kept = await asyncio.to_thread(saving.keep_dump, draft, directory, created, frozen, self._before)
@@ -286,6 +292,7 @@ class Starter:
         assert self.place.images is not None
         images = self.place.images()
         sent = await saving.send_home(images, manifest, await self._home.keep_image(self.activation))
+        self._home.kept_image(self.activation, images, manifest)
         await asyncio.to_thread(images.drop, self.activation.name)
         return sent
 
@@ -374,46 +381,36 @@ class Starter:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
         self._before = staging.top_level(self.scratch)
 
-    async def _go_on_from_checkpoint(self) -> bool:
-        """Fetch the checkpoint, and unpack it where the keeper made it; whether the job's files are in place then."""
+    async def _fetch_checkpoint(self) -> None:
+        """Bring the checkpoint that this start goes on from here, and see that it can be put back here."""
         assert self.place.images is not None
+        start = self.activation
         images = await asyncio.to_thread(self.place.images)
         try:
-            manifest = await saving.fetch(images, self.activation, await self._home.image(self.activation))
-            self.received += manifest.size
-            if saving.is_own(manifest):
-                self._own = manifest
-                return False
-            if freezing.has_files(manifest) != (self.activation.mode is Mode.TRANSFER):
+            before = (lambda: self._home.nearer(start)) if start.checkpoint_from is not None else None
+            self.resumed = await resuming.fetch(images, start.name, await self._home.image(start), before)
+            self.received += self.resumed.received
+            if not self.resumed.own and self.resumed.has_files != (start.mode is Mode.TRANSFER):
                 raise ImageError("it was made where the job's files are reached in another way")
-            self._image = images.room()
-            without = (freezing.FILES, freezing.TREE)
-            await asyncio.to_thread(images.restore, manifest, self._image, without=without)
-            if self.activation.mode is not Mode.TRANSFER:
-                return False
-            if not self._keepers.abilities.full:
+            if self.resumed.has_files and not self._keepers.abilities.full:
                 raise ImageError("this machine cannot show the job its files where they were")
-            put_back = freezing.put_back
-            self._before = await asyncio.to_thread(put_back, images, manifest, self.scratch, self.account.owner)
-            return True
-        except ImageError as error:
+        except (ImageError, RemoteError) as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
-        finally:
-            if self._own is None:
-                await asyncio.to_thread(images.drop, self.activation.name)
 
-    async def _put_own_back(self) -> None:
-        """Put the files of a checkpoint that the job wrote itself beside its inputs."""
-        if self._own is None:
-            return
-        assert self.place.images is not None
-        images, manifest, self._own = self.place.images(), self._own, None
+    async def _place_files(self) -> None:
+        """The job's files into its scratch directory: those of the checkpoint, or its inputs."""
+        resumed, owner = self.resumed, self.account.owner
         try:
-            await asyncio.to_thread(saving.put_back, images, manifest, self.scratch, self.account.owner)
+            if resumed is not None and resumed.has_files:
+                put_back = freezing.put_back
+                self._before = await asyncio.to_thread(put_back, resumed.directory, self.scratch, owner)
+                return
+            await self._stage_in()
+            if resumed is not None and resumed.own:
+                put_back_own = saving.put_back
+                await asyncio.to_thread(put_back_own, resumed.directory, resumed.manifest, self.scratch, owner)
         except ImageError as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
-        finally:
-            await asyncio.to_thread(images.drop, self.activation.name)
 
     def _spec(self, lease: float, claim: dict[str, Any]) -> KeeperSpec:
         activation, account, place = self.activation, self.account, self.place

@@ -122,7 +122,7 @@ class FakeKeeper:
         return Usage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
 
     async def checkpoint(
-        self, directory: Path, *, stop: bool = False, taken: bytes | None = None
+        self, directory: Path, *, stop: bool = False, taken: bytes | None = None, loose: bool = False
     ) -> CheckpointReport:
         """What there is of a program that does not exist: how much it has left to do."""
         behaviour, loop = self._behaviour, asyncio.get_running_loop()

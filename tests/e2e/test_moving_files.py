@@ -142,3 +142,26 @@ async def test_what_was_done_after_the_checkpoint_is_undone(pool3: Nodes, home: 
         (result,) = await cluster.wait(support.PATIENCE)
     assert (result.state, result.exit_code) == ("completed", 0), result
     whole((home / "out").read_text())
+
+
+async def test_it_comes_straight_from_the_machine_before(pool3: Nodes, home: Path) -> None:
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home)
+        await reaches(cluster, b"\n20\n")
+        (ad,) = await cluster.ads()
+        first = str(ad.value("RemoteHost")).rpartition("@")[2]
+        before, after = sorted(pool3.all[1:3], key=lambda node: node.state.stem != first)
+        said = len(after.log)
+        async with client(before) as machine:
+            await machine.call("startd.drain", {"how": "vacate", "reason": "moved"})
+            (result,) = await cluster.wait(support.PATIENCE)
+            await machine.call("startd.undrain", {})
+        assert (result.state, result.exit_code) == ("completed", 0), result
+        line = after.said("a job goes on from a checkpoint", after=said, job=f"{cluster.cluster}.0")
+        assert line["nearer"] == line["received"] > 0
+    whole((home / "out").read_text())
+    await support.until(lambda: not _chunks(pool3), "the images to go with the job")
+
+
+def _chunks(nodes: Nodes) -> list[Path]:
+    return [path for name in ("one", "two") for path in nodes.state(name).glob("images/chunks/*/*")]

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pool.images import ImageDamaged, ImageError, ImageStore, Manifest, receive_image, send_image
+from pool.images import (
+    Assembly,
+    ImageDamaged,
+    ImageError,
+    ImageStore,
+    Manifest,
+    ask_chunks,
+    fetch_image,
+    receive_image,
+    send_chunks,
+    send_image,
+)
 from pool.images.chunks import compress, digest_of
 from pool.images.manifest import CHUNK
 from tests.images.test_store import contents, image
@@ -123,3 +135,107 @@ async def test_lies_are_refused_and_leave_nothing(tmp_path: Path) -> None:
         with pytest.raises(error):
             await lie(there, *items)
         assert (there.used, there.jobs()) == (0, [])
+
+
+# -- to be restored, from wherever the chunks are ------------------------------------------------------------
+
+
+class Restoring:
+    """A machine that fetches an image from home, with another machine that is asked first."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.home, self.here = ImageStore(tmp_path / "home"), ImageStore(tmp_path / "here")
+        self.image = self.home.keep("1.0", image(tmp_path / "image", 1, 8 * CHUNK), 1.0)
+        self.directory = tmp_path / "restored"
+        self.came: list[int] = []
+
+    async def fetch(self, nearer: Any = None) -> int:
+        """The bytes that came from home."""
+        near, far = pipes()
+
+        async def ask(assembly: Assembly) -> None:
+            await nearer(assembly)
+            self.came.append(assembly.received)
+
+        with Assembly(self.directory) as assembly:
+            async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                sending = group.create_task(send_image(self.home, self.image, near))
+                group.create_task(fetch_image(self.here, "1.0", far, assembly, ask if nearer else None))
+        return sending.result()
+
+    def whole(self, tmp_path: Path) -> bool:
+        want = {name: data for name, (data, _) in contents(tmp_path / "image").items()}
+        return {name: data for name, (data, _) in contents(self.directory).items()} == want
+
+
+@pytest.fixture
+def restoring(tmp_path: Path) -> Restoring:
+    return Restoring(tmp_path)
+
+
+async def test_it_is_put_together_from_home(restoring: Restoring, tmp_path: Path) -> None:
+    assert await restoring.fetch() == restoring.home.used
+    assert restoring.whole(tmp_path)
+    assert restoring.here.used == 0
+
+
+async def test_what_lies_here_does_not_come(restoring: Restoring, tmp_path: Path) -> None:
+    restoring.here.keep("2.0", tmp_path / "image", 1.0)
+    assert await restoring.fetch() == 0
+    assert restoring.whole(tmp_path)
+
+
+async def test_the_machine_before_is_asked_first(restoring: Restoring, tmp_path: Path) -> None:
+    before = ImageStore(tmp_path / "before")
+    before.keep("1.0", tmp_path / "image", 1.0)
+
+    async def nearer(assembly: Assembly) -> None:
+        near, far = pipes()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send_chunks(before, frozenset(restoring.image.digests()), near))
+            group.create_task(ask_chunks(far, assembly, 5.0))
+
+    assert await restoring.fetch(nearer) == 0
+    assert restoring.came == [restoring.home.used]
+    assert restoring.whole(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["garbage", "another", "half", "nothing", "no bytes"])
+async def test_home_has_what_the_machine_before_does_not_give(
+    restoring: Restoring, tmp_path: Path, how: str
+) -> None:
+    digests = list(restoring.image.digests())
+    other = b"something else"
+    said: dict[str, list[Any]] = {
+        "garbage": [[digests[0], b"no zstd"]],
+        "another": [[digests[0], compress(other)]],
+        "half": [[digests[0], restoring.home.packed(digests[0])]],
+        "nothing": [],
+        "no bytes": [["x", 7]],
+    }
+
+    async def nearer(assembly: Assembly) -> None:
+        near, far = pipes()
+        for item in said[how]:
+            await near.send(item)
+        if how != "nothing":
+            await near.finish()
+        with contextlib.suppress(ImageDamaged, TimeoutError):
+            await ask_chunks(far, assembly, 0.1)
+
+    sent = await restoring.fetch(nearer)
+    assert restoring.came == [len(restoring.home.packed(digests[0])) if how == "half" else 0]
+    assert sent == restoring.home.used - restoring.came[0]
+    assert restoring.whole(tmp_path)
+
+
+async def test_chunks_of_another_image_are_not_given(tmp_path: Path) -> None:
+    store = ImageStore(tmp_path / "store")
+    mine = store.keep("1.0", image(tmp_path / "mine", 1), 1.0)
+    other = store.keep("2.0", image(tmp_path / "other", 2), 1.0)
+    near, far = pipes()
+    await far.send(["want", [next(other.digests())]])
+    await far.send(["all"])
+    with pytest.raises(ImageError, match="not of this checkpoint"):
+        await send_chunks(store, frozenset(mine.digests()), near)
+    assert near.sent == []

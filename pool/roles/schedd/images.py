@@ -46,6 +46,7 @@ class Images:
         self._claims = claims
         self._outside = outside
         self._log = log
+        self._nearer: dict[str, tuple[int, str, str]] = {}
         for line in store.damaged if store is not None else ():
             log.error("a checkpoint is damaged", extra={"what": line})
 
@@ -61,10 +62,22 @@ class Images:
         store, job = self._of(params)
 
         async def kept(manifest: Manifest) -> None:
+            self._remember(job, manifest.generation, params.get("nearer"))
             if self._present(params) is job:
                 await self.note(job, {"size": manifest.size, "sent": manifest.size})
 
         await receive_image(store, _name(job), stream, renumber=True, kept=kept)
+
+    def _remember(self, job: Job, generation: int, offer: Any) -> None:
+        """Where else the checkpoint is to be had for a while: {address, ticket}"""
+        self._nearer.pop(_name(job), None)
+        if isinstance(offer, dict) and all(isinstance(offer.get(key), str) for key in ("address", "ticket")):
+            self._nearer[_name(job)] = (generation, offer["address"], offer["ticket"])
+
+    def nearer(self, job: Job, generation: int | None) -> tuple[str, str] | None:
+        """Address and ticket of the machine that made a checkpoint, as far as is known."""
+        known = self._nearer.get(_name(job))
+        return (known[1], known[2]) if known is not None and known[0] == generation else None
 
     async def note(self, job: Job, data: dict[str, Any]) -> None:
         """Write down that a job has a checkpoint more."""
@@ -82,6 +95,7 @@ class Images:
 
     async def forget(self, job: Job) -> None:
         """The job has ended for good."""
+        self._nearer.pop(_name(job), None)
         if self._store is not None:
             await asyncio.to_thread(self._store.drop, _name(job))
 

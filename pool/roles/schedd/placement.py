@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pool.classad import symmetric_match
@@ -182,6 +183,8 @@ class Placement:
         if known is not None and alike and (known.digest == digest or not known.carries_executable):
             return known.for_job(job.id, run)
         start = activation(job.ad(), claim.ad, run, digest, checkpoint)
+        if checkpoint is not None:
+            start = replace(start, checkpoint_from=self.images.nearer(job, checkpoint))
         claim.template = None if job.delta or checkpoint is not None else start
         return start
 

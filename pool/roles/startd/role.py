@@ -30,6 +30,7 @@ from pool.roles.startd.draining import Draining
 from pool.roles.startd.finding import find, on_top_of_others
 from pool.roles.startd.leases import Leases
 from pool.roles.startd.owner import OwnerWatch
+from pool.roles.startd.peers import Peers
 from pool.roles.startd.preempting import Preempting
 from pool.roles.startd.running import Running
 from pool.roles.startd.slots import Claim, Refused, Slot, Wire
@@ -89,6 +90,7 @@ class Startd(Role):
         self.claiming = Claiming(self)
         self.preempting = Preempting(self)
         self.urgent = Urgent(self)
+        self.peers = Peers(self)
         self.draining = Draining(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self.owner = OwnerWatch(self)
@@ -129,7 +131,7 @@ class Startd(Role):
     def images(self) -> ImageStore:
         """Where checkpoints lie on their way; opened when the first one comes. Blocks on the disk then."""
         if self._images is None:
-            self._images = ImageStore(self.execute.parent / "images", quota=quota_of(self.settings))
+            self._images = ImageStore(self.execute.parent / "images", quota=quota_of(self.settings), durable=False)
         return self._images
 
     def reload(self, settings: Any) -> None:
@@ -295,6 +297,11 @@ class Startd(Role):
             running.remember(start if running.start.mark == start.mark else None)
             self.ads.touch(slot)
         return {}
+
+    @streaming(Right.EXECUTE, takes={"job": str, "ticket": str})
+    async def chunks(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Chunks of a checkpoint that was made here, for the machine on which its job goes on: {job, ticket}"""
+        await self.peers.give(params, stream)
 
     @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None, "lines": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:

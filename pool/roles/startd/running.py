@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
+from pool.images import ImageStore, Manifest
 from pool.jobs.activation import Activation, Mode
 from pool.jobs.lastlines import start_of
 from pool.jobs.reasons import Evict, Reason
@@ -44,7 +45,8 @@ PRIVATE = ("spool", "keepers", "trust")
 class HomeLink:
     """The starter's way to its shadow: streams over the claim's connection."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, startd: Startd, claim: Claim) -> None:
+        self._startd = startd
         self._claim = claim
 
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any:
@@ -56,7 +58,19 @@ class HomeLink:
         return await self._claim.link.stream("schedd.bring", {"claim": self._claim.id, "run": activation.run})
 
     async def keep_image(self, activation: Activation) -> Any:
-        return await self._claim.link.stream("schedd.keep_image", {"claim": self._claim.id, "run": activation.run})
+        startd = self._startd
+        params = {"claim": self._claim.id, "run": activation.run}
+        offer = {"address": startd.given.address, "ticket": startd.peers.ticket(activation.name)}
+        return await self._claim.link.stream("schedd.keep_image", {**params, "nearer": offer})
+
+    def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None:
+        self._startd.peers.hold(activation.name, images, manifest)
+
+    async def nearer(self, activation: Activation) -> Any:
+        assert activation.checkpoint_from is not None
+        address, ticket = activation.checkpoint_from
+        link = await self._startd.given.links.to(address)
+        return await link.stream("startd.chunks", {"job": activation.name, "ticket": ticket})
 
     async def image(self, activation: Activation) -> Any:
         params = {"claim": self._claim.id, "run": activation.run, "generation": activation.checkpoint}
@@ -119,7 +133,8 @@ class Running:
         running.forgot = True
         running.began = float(note.get("began") or running.began)
         account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
-        running.starter = Starter.found(keeper, start, account, running._place(), startd.keepers, HomeLink(claim))
+        home = HomeLink(startd, claim)
+        running.starter = Starter.found(keeper, start, account, running._place(), startd.keepers, home)
         return running
 
     def remember(self, start: Activation | None) -> None:
@@ -162,6 +177,10 @@ class Running:
             report = {"cause": "start", "where": where, "error": str(error), "retry": retry}
             await self._report(report | {"checkpoint": self.start.checkpoint})
             return
+        self.startd.peers.forget(self.name)
+        if starter.resumed is not None:
+            came = {"received": starter.resumed.received, "nearer": starter.resumed.nearer}
+            self.startd.log.info("a job goes on from a checkpoint", extra={"job": self.name, **came})
         await self.saving.do(actions)
         await self.go_on()
 
@@ -182,6 +201,8 @@ class Running:
         finally:
             self._teller.cancel()
         self.ended = True
+        if not self.saving.saved:
+            self.startd.peers.forget(self.name)
         while self.forgot and await self.another_chance(self._reminded):
             pass
         error = await self._outputs_home(end) if self.starter.machine.state in EXAMINED else None
@@ -472,7 +493,7 @@ class Running:
         uid_domain = str(self.claim.ad_wire.get("User", "")).rsplit("@", 1)[-1]
         at_home = self.claim.node == startd.given.node
         account = account_for(self.claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule, at_home=at_home)
-        return Starter(self.start, account, self._place(), startd.keepers, HomeLink(self.claim))
+        return Starter(self.start, account, self._place(), startd.keepers, HomeLink(startd, self.claim))
 
     def _place(self) -> Place:
         claim = self.claim

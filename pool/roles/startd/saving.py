@@ -212,6 +212,7 @@ class Saving:
         running = self._running
         starter = running.starter
         assert starter is not None
+        running.startd.peers.make_room()
         report, manifest = await starter.dump(running.startd.outside.wall(), stop=stop)
         if manifest is None:
             self._refused = report.refused

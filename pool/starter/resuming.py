@@ -1,0 +1,88 @@
+"""The checkpoint that a start goes on from, from wherever its chunks are into a directory of this machine.
+
+    home's stream: manifest -> chunks that lie here, then those of the machine that made it, the rest from home
+
+The manifest is home's word, and the machine before is asked for what it names and nothing else, so that a machine
+that is gone, slow or lies costs time at most. What is then done with the directory is the starter's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pool.errors import PoolError
+from pool.images import Assembly, ImageStore, Manifest, ask_chunks, fetch_image
+from pool.starter import freezing, saving
+
+#: The machine before is asked for so long without an answer, seconds.
+PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A checkpoint, put together on this machine.
+
+    Attributes:
+        received: bytes that travelled. nearer: of these, from the machine before.
+    """
+
+    directory: Path
+    manifest: Manifest
+    received: int
+    nearer: int
+
+    @property
+    def own(self) -> bool:
+        """The job wrote it itself."""
+        return saving.is_own(self.manifest)
+
+    @property
+    def has_files(self) -> bool:
+        """The job's files are in it."""
+        return freezing.has_files(self.manifest)
+
+    def drop(self) -> None:
+        """It is needed no more. Blocks on the disk."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+async def fetch(
+    images: ImageStore, job: str, home: Any, before: Callable[[], Awaitable[Any]] | None
+) -> Resumed:
+    """Bring a checkpoint here.
+
+    Args:
+        home: the stream on which the submit side sends it.
+        before: opens a stream to the machine that made it, where that may have its chunks yet.
+
+    Raises:
+        ImageError: it cannot be had.
+    """
+    directory = await asyncio.to_thread(images.room)
+    nearer = 0
+
+    async def ask(assembly: Assembly) -> None:
+        nonlocal nearer
+        assert before is not None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                stream = await before()
+            async with stream:
+                await ask_chunks(stream, assembly, PATIENCE)
+        except (PoolError, OSError, TimeoutError):
+            pass  # home has them all
+        nearer = assembly.received
+
+    try:
+        with Assembly(directory) as assembly:
+            async with home:
+                manifest = await fetch_image(images, job, home, assembly, ask if before is not None else None)
+        return Resumed(directory, manifest, assembly.received, nearer)
+    except BaseException:
+        await asyncio.to_thread(shutil.rmtree, directory, True)
+        raise

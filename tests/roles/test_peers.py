@@ -1,0 +1,131 @@
+"""What a machine offers of the images that went home from it: one image for one ticket, and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from pool.images import ImageStore, Manifest
+from pool.outside import Outside
+from pool.roles.startd.peers import KEPT, Peers
+from pool.roles.startd.role import Startd
+from pool.testing.loop import VirtualLoop
+from pool.wire import Stream
+from pool.wire.errors import Refused
+
+
+class Asked:
+    """A stream on which chunks are asked for."""
+
+    def __init__(self, digests: list[bytes]) -> None:
+        self._items: list[Any] = [["want", digests], ["all"]]
+        self.sent: list[Any] = []
+
+    async def send(self, item: Any) -> None:
+        self.sent.append(item)
+
+    async def finish(self) -> None:
+        return
+
+    async def __aiter__(self) -> Any:
+        for item in self._items:
+            yield item
+
+
+class Machine:
+    """As much of a startd as peers need."""
+
+    outside = Outside()
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Any, name: str) -> None:
+        self.tasks.add(asyncio.ensure_future(work))
+
+    async def settle(self) -> None:
+        await asyncio.gather(*self.tasks)
+
+
+def kept(store: ImageStore, directory: Path, job: str, seed: int) -> Manifest:
+    directory.mkdir()
+    (directory / "pages").write_bytes(random.Random(seed).randbytes(100_000))
+    return store.keep(job, directory, 1.0)
+
+
+async def give(peers: Peers, job: str, ticket: str, digests: list[bytes]) -> list[Any]:
+    stream = Asked(digests)
+    await peers.give({"job": job, "ticket": ticket}, cast(Stream, stream))
+    return stream.sent
+
+
+async def offered(tmp_path: Path, machine: Machine) -> tuple[Peers, ImageStore, Manifest, str]:
+    store = ImageStore(tmp_path / "store")
+    peers = Peers(cast(Startd, machine))
+    ticket = peers.ticket("1.0")
+    image = kept(store, tmp_path / "image", "1.0", 1)
+    peers.hold("1.0", store, image)
+    store.drop("1.0")
+    return peers, store, image, ticket
+
+
+async def test_one_image_for_one_ticket_once(tmp_path: Path) -> None:
+    machine = Machine()
+    peers, store, image, ticket = await offered(tmp_path, machine)
+    other = kept(store, tmp_path / "other", "2.0", 2)
+    wanted = list(image.digests())
+    for job, shown in (("1.0", "x"), ("1.0", ""), ("2.0", ticket), ("3.0", ticket)):
+        with pytest.raises(Refused, match="no such checkpoint"):
+            await give(peers, job, shown, wanted)
+    with pytest.raises(Exception, match="not of this checkpoint"):
+        await give(peers, "1.0", ticket, list(other.digests()))
+    assert [digest for digest, _ in await give(peers, "1.0", ticket, wanted)] == wanted
+    await machine.settle()
+    with pytest.raises(Refused):
+        await give(peers, "1.0", ticket, wanted)
+    store.drop("2.0")
+    assert store.used == 0
+
+
+async def test_a_later_image_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    machine = Machine()
+    peers, store, image, ticket = await offered(tmp_path, machine)
+    again = peers.ticket("1.0")
+    later = kept(store, tmp_path / "later", "1.0", 3)
+    peers.hold("1.0", store, later)
+    await machine.settle()
+    store.drop("1.0")
+    with pytest.raises(Refused):
+        await give(peers, "1.0", ticket, list(image.digests()))
+    assert len(await give(peers, "1.0", again, list(later.digests()))) == 1
+
+
+async def test_what_is_offered_gives_way(tmp_path: Path) -> None:
+    machine = Machine()
+    peers, store, image, ticket = await offered(tmp_path, machine)
+    peers.make_room()
+    assert store.used
+    store.quota = store.used + 1
+    peers.make_room()
+    await machine.settle()
+    assert store.used == 0
+    with pytest.raises(Refused):
+        await give(peers, "1.0", ticket, list(image.digests()))
+
+
+def test_it_is_not_kept_for_long(tmp_path: Path) -> None:
+    async def main() -> None:
+        machine = Machine()
+        peers, store, image, ticket = await offered(tmp_path, machine)
+        await asyncio.sleep(KEPT + 1)
+        await machine.settle()
+        assert store.used == 0
+        with pytest.raises(Refused):
+            await give(peers, "1.0", ticket, list(image.digests()))
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(main())
