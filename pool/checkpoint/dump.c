@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,9 +109,11 @@ static int finish(struct dump *d, int directory)
     return !d->loose && fsync(directory) < 0 ? fail(&d->failure, "sync", "the image's directory") : 0;
 }
 
-/* Nobody waits for the rest: the machine's owner comes first, and its other jobs. */
+/* Nobody waits for the rest: the machine's owner comes first, and its other jobs. What helps to write inherits it. */
 static void give_way(void)
 {
+    struct sched_param none = {0};
+    sched_setscheduler(0, SCHED_IDLE, &none);
     setpriority(PRIO_PROCESS, 0, 19);
     syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, 3 << 13 /* idle */);
 }
@@ -138,6 +141,8 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         family_go(d);
         give_way();
         o->standstill_us = boot_us() - begun;
+    } else if (stop) {
+        give_way();
     }
     if (write_all_memory(d) || finish(d, directory))
         return -1;

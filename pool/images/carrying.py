@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from pool.images.assembling import Assembly
 from pool.images.errors import ImageDamaged, ImageError
 from pool.images.manifest import DIGEST, Manifest
+from pool.images.quietly import quietly
 from pool.images.store import Draft, ImageStore
 
 PIECE = 256 * 1024
@@ -94,7 +95,7 @@ async def _send_pieces(store: ImageStore, wanted: list[bytes], stream: Items, pa
     sent = 0
     for place in range(0, len(wanted), TOGETHER):
         some = wanted[place : place + TOGETHER]
-        for digest, packed in zip(some, await asyncio.to_thread(_read, store, some), strict=True):
+        for digest, packed in zip(some, await quietly(_read, store, some), strict=True):
             if pace is not None:
                 await pace(len(packed))
             await stream.send([digest, packed])
@@ -135,17 +136,17 @@ async def receive_image(
         await _have(stream, manifest)
         return manifest
     with store.begin(job) as draft:
-        missing = await asyncio.to_thread(draft.missing, manifest)
+        missing = await quietly(draft.missing, manifest)
         await _ask(stream, missing)
         wanted = set(missing)
         async for some in _pieces(items):
             if any(digest not in wanted for digest, _ in some):
                 raise ImageDamaged("a chunk came that was not asked for")
-            await asyncio.to_thread(_put, draft, some)
+            await quietly(_put, draft, some)
             wanted.difference_update(digest for digest, _ in some)
         if wanted:
             raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
-        taken = await asyncio.to_thread(
+        taken = await quietly(
             draft.commit,
             manifest.parts,
             manifest.created,
@@ -173,7 +174,7 @@ async def fetch_image(
     """
     items = aiter(stream)
     manifest = await _announced(items, job)
-    if await asyncio.to_thread(assembly.begin, manifest, local) and nearer is not None:
+    if await quietly(assembly.begin, manifest, local) and nearer is not None:
         await nearer(assembly)
     await _ask(stream, assembly.missing)
     if assembly.missing:
@@ -200,13 +201,13 @@ async def ask_chunks(stream: Items, assembly: Assembly, patience: float) -> None
         await _ask(stream, assembly.missing)
         await stream.finish()
         async for some in _pieces(aiter(stream)):
-            await asyncio.to_thread(assembly.put, some)
+            await quietly(assembly.put, some)
             timeout.reschedule(loop.time() + patience)
 
 
 async def _fill(items: AsyncIterator[Any], assembly: Assembly) -> None:
     async for some in _pieces(items):
-        await asyncio.to_thread(assembly.put, some)
+        await quietly(assembly.put, some)
 
 
 async def _announced(items: AsyncIterator[Any], job: str) -> Manifest:

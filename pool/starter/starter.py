@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest
+from pool.images.quietly import quietly
 from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
 from pool.starter import devices, freezing, resuming, saving, scratch, staging
@@ -274,11 +275,11 @@ class Starter:
             try:
                 taken = None
                 if frozen is not None:
-                    taken = await asyncio.to_thread(frozen.settled, draft, self.keeper.pid, created)
+                    taken = await quietly(frozen.settled, draft, self.keeper.pid, created)
                 report = await self.keeper.checkpoint(directory, stop=stop, taken=taken, loose=True)
                 if report.refused:
                     return report, None
-                kept = await asyncio.to_thread(saving.keep_dump, draft, directory, created, frozen, self._before)
+                kept = await quietly(saving.keep_dump, draft, directory, created, frozen, self._before)
             finally:
                 await asyncio.to_thread(shutil.rmtree, directory, True)
         return report, kept

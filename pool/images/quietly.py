@@ -1,0 +1,45 @@
+"""Work on checkpoints that gives way to everything else on the machine: its owner comes first, and other jobs (D4).
+
+Compressing, hashing and writing an image is done by threads of the lowest ordinary priority for the processor and
+idle priority for the disk. Not of the idle class for the processor: between two chunks such a thread holds the
+interpreter's lock, and what waits for that is the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import functools
+import os
+import platform
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+#: Number of the system call ioprio_set by processor; IOPRIO_WHO_PROCESS; the idle class, as the call wants it.
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
+_THIS_THREAD, _IDLE = 1, 3 << 13
+#: Images are worked on by so many threads at most: a checkpoint at a time is the rule.
+_THREADS = 2
+
+
+def give_way() -> None:
+    """Have the calling thread give way from now on. Does nothing where the system does not know how."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None:
+        ctypes.CDLL(None).syscall(number, _THIS_THREAD, 0, _IDLE)
+
+
+@functools.cache
+def _executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, "images", give_way)
+
+
+async def quietly(function: Callable[..., T], *args: Any, **more: Any) -> T:
+    """Call a function that takes its time, in a thread that gives way."""
+    call = functools.partial(function, *args, **more)
+    return await asyncio.get_running_loop().run_in_executor(_executor(), call)
