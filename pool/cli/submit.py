@@ -5,6 +5,7 @@ Checking and the dry run need no pool: they read the file with this machine's fa
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,7 +159,7 @@ def _check(description: Description, name: str, as_json: bool) -> int:
     """VS 6.3.2's check: a summary in which a person sees at once what was not understood as meant."""
     if as_json:
         say_json(
-            {"cluster": number, "jobs": draft.count, **_facts(draft)}
+            {"cluster": number, "jobs": draft.count, **_facts(draft)} | ({"pipes": drawn} if (drawn := _drawn(draft)) else {})
             for number, draft in enumerate(description.clusters, 1)
         )
         warn(description)
@@ -168,6 +169,8 @@ def _check(description: Description, name: str, as_json: bool) -> int:
         facts = _facts(draft)
         lines = [f"{'cluster ' + str(number) + ': ' if several else ''}{formats.amount(draft.count, 'job')}"]
         width = max(map(len, facts))
+        if drawn := _drawn(draft, _columns() - width - 4):
+            lines += [f"  {'' if i else 'pipes':<{width}}  {line}" for i, line in enumerate(drawn)]
         lines += [f"  {label:<{width}}  {value}" for label, value in facts.items()]
         say([*lines, ""])
     warn(description)
@@ -175,6 +178,32 @@ def _check(description: Description, name: str, as_json: bool) -> int:
     warnings = f", {formats.amount(len(description.warnings), 'warning')}" if description.warnings else ""
     say([f"{name}: understood, {formats.amount(total, 'job')}{warnings}; nothing was queued"])
     return 0
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def _drawn(draft: ClusterDraft, width: int = 100) -> list[str]:
+    """The processes of a job of several and its pipes, as a picture; nothing for a job of one."""
+    from pool.jobs.processes import is_several, joints_of, processes_of
+    from pool.jobs.topology import draw
+
+    if not is_several(draft.ad):
+        return []
+    unnumbered = str(draft.cluster)
+    lines = draw(processes_of(draft.ad), joints_of(draft.ad), width)
+    return [formats.one_line(line).replace(unnumbered, "$(Cluster)") for line in lines]
+
+
+def _command_lines(draft: ClusterDraft) -> dict[str, str]:
+    """What each process of a job of several runs."""
+    from pool.jobs.arguments import join_words
+    from pool.jobs.processes import processes_of
+
+    return {
+        f"process {one.name}": formats.one_line(join_words([one.cmd, *one.arguments])) for one in processes_of(draft.ad)
+    }
 
 
 # What the summary shows: label, attribute, and what to leave out because it says nothing.
@@ -216,9 +245,11 @@ def _facts(draft: ClusterDraft) -> dict[str, str]:
         for proc, delta in enumerate(draft.deltas()):
             for name, value in delta.items():
                 varied.setdefault(name.lower(), [folded.get(name.lower())] * (proc > 0)).append(value)
-    facts = {}
+    facts = _command_lines(draft)
     for label, attribute, dull in _SUMMARY:
         key = attribute.lower()
+        if facts and label in ("executable", "arguments"):
+            continue
         first: Any = varied[key][0] if key in varied else folded.get(key)
         if first is None:
             continue

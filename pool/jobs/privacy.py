@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-ENVIRONMENT = ("Environment", "Env")
+ENVIRONMENT = ("Environment", "Env", "ProcessEnvironments")
 _SPELLED = {name.lower(): name for name in ENVIRONMENT}
 
 

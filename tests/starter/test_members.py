@@ -41,9 +41,7 @@ async def test_a_pipeline_runs_as_in_a_shell(keepers: NativeKeepers, scratch: Pa
     assert all(one.max_rss > 0 and 0 < one.wall <= end.wall + 0.1 for one in end.members)
 
 
-async def test_who_writes_to_nobody_gets_sigpipe_and_that_is_no_failure(
-    keepers: NativeKeepers, scratch: Path
-) -> None:
+async def test_who_writes_to_nobody_gets_sigpipe_and_that_is_no_failure(keepers: NativeKeepers, scratch: Path) -> None:
     end = await to_end(keepers, line(scratch, "exec yes", "exec head -n 3"))
     assert (end.code, end.cause) == (0, "exit")
     assert (scratch / "out").read_text() == "y\ny\ny\n"
@@ -187,9 +185,7 @@ def test_a_message_says_all_of_it(tmp_path: Path) -> None:
         Member("b", ("b",)),
     )
     pipes = (Pipe(0, 1, "fort.11", "fort.10", 4096, 1 << 40), Pipe(1, -1))
-    whole = spec(
-        tmp_path, "a", members=members, pipes=pipes, on_failure=OnFailure.WAIT, groups=(1, 2), hidden=("/h",)
-    )
+    whole = spec(tmp_path, "a", members=members, pipes=pipes, on_failure=OnFailure.WAIT, groups=(1, 2), hidden=("/h",))
     assert unpack_start(pack_start(whole, 7, 3)) == whole
     with pytest.raises(StartFailed, match="a process that the job does not have"):
         pack_start(spec(tmp_path, "a", members=members, pipes=(Pipe(0, 2),)), 1, 1)

@@ -161,6 +161,7 @@ _SPECIAL_NAMES = """
     vm_vcpus vm_vnc want_ads wantparallelscheduling when_to_transfer_output x509userproxy xen_initrd
     xen_kernel xen_kernel_params xen_root request_cpus request_memory request_disk request_gpus
     interactive_executable interactive_args send_credential public_input_files queue include
+    pipe on_process_failure pipe_buffer
 """
 _SPECIAL_ATTRIBUTES = """
     AccountingGroup AcctGroupUser Args ArcApplication ArcDataStaging ArcResources ArcRte BatchExtraSubmitArgs
@@ -195,7 +196,9 @@ _FAMILIES = re.compile(
     re.IGNORECASE,
 )
 _PER_PROCESS = re.compile(
-    r"(?P<process>.+)\.(?P<command>input|output|error|arguments?|initialdir)", re.IGNORECASE
+    r"(?P<process>.+)\.(?P<command>input|output|error|arguments?|initialdir|(?P<more>executable|environment"
+    r"|exit_codes_ok|append_output|append_error|transfer_executable|transfer_input_files))",
+    re.IGNORECASE,
 )
 
 
@@ -204,7 +207,15 @@ def is_command(name: str) -> bool:
     return name.lower() in _KNOWN or _FAMILIES.fullmatch(name) is not None
 
 
-def process_command(name: str) -> tuple[str, str] | None:
-    """The program and command of a `program.Input` line (VS 3.2, 4.2), or None for any other name."""
+def process_command(name: str, *, several: bool = False) -> tuple[str, str] | None:
+    """The process and command of a `process.Input` line (VS 3.2, 4.2), or None for any other name.
+
+    Args:
+        several: the job is known to have several processes: the commands count too that the papers do not have, which
+            elsewhere are a macro's name like any other.
+    """
     found = _PER_PROCESS.fullmatch(name)
-    return (found["process"], found["command"]) if found and not name.lower().startswith("my.") else None
+    if found is None or name.lower().startswith("my.") or (found["more"] and not several):
+        return None
+    command = found["command"].lower()
+    return found["process"], "arguments" if command == "argument" else command

@@ -47,6 +47,7 @@ class Job:
         good_folders: directories that were found writable already.
         unchecked: the description itself switches file checks off.
         written: commands and macros (lower case) that the present queue statement has.
+        several: the job has several processes (VS 3.2), whose programs and arguments `sections.processes` writes.
         asked: the command whose text is being expanded, for what is said about its macros.
     """
 
@@ -72,6 +73,7 @@ class Job:
     asked: str = ""
     unchecked: bool = False
     written: frozenset[str] = frozenset()
+    several: bool = False
     _templates: dict[str, Template] = field(default_factory=dict)
 
     # -- what the description says -------------------------------------------------------------------

@@ -93,6 +93,7 @@ class _Reader:
         self.reporter = Reporter()
         self.where = Where(facts.name)
         self.queued = 0
+        self.piped = False  # a queue statement had the pipes that are written so far
         self.functions = Functions(environ, chance, folder, report=self._function_trouble)
         self.macros = Macros(self.functions, defaults=_defaults(facts, cluster), undefined=self._undefined)
         self.blocks = conditions.Blocks()
@@ -203,20 +204,9 @@ class _Reader:
                 f"did you mean {meant}?" if meant else "",
             )
             return
-        if pair := process_command(name):
-            self.reporter.error(
-                self.where,
-                f"'{name}' is a command for the process {pair[0]!r} of a job of several processes",
-                "such jobs cannot be queued yet: describe each program as a job of its own",
-            )
-            return
-        if name.lower() == "pipe":
-            self.reporter.error(
-                self.where,
-                "'pipe' connects the processes of a job of several processes",
-                "such jobs cannot be queued yet",
-            )
-            return
+        if name.lower() == "pipe" and text and (before := self.macros.lookup("pipe")) and not self.piped:
+            text = f"{before}, {text}"  # each line adds to those before it, until the next queue statement
+        self.piped = self.piped and name.lower() != "pipe"
         self.macros.set(name, text, self.where)
 
     def _here(self, name: str, tag: str, source: Source) -> None:
@@ -280,6 +270,7 @@ class _Reader:
         if not self.queued:
             self._extra_lines()
         self.queued += 1
+        self.piped = True
         self.where = where
         try:
             statement = parse_queue(self._expanded(arguments))
@@ -320,7 +311,7 @@ class _Reader:
 
     def _unused(self) -> None:
         for macro in self.macros.table.values():
-            if macro.used or is_command(macro.name):
+            if macro.used or is_command(macro.name) or process_command(macro.name):
                 continue
             if macro.name.lower() in self.builder.variables:
                 self.reporter.warning(macro.where, f"the queue variable '{macro.name}' is used nowhere")

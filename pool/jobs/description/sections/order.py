@@ -12,7 +12,7 @@ from functools import partial
 
 from pool.jobs.description.commands import SIMPLE
 from pool.jobs.description.job import Job
-from pool.jobs.description.sections import policy, program, requirements, resources, transfer, universe
+from pool.jobs.description.sections import policy, processes, program, requirements, resources, transfer, universe
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,10 @@ def additions(job: Job) -> list[Section]:
 IWD = Section(program.initial_directory, _attributes("Iwd RootDir"))
 
 BEFORE_ADDITIONS: tuple[Section, ...] = (
+    Section(
+        processes.processes,
+        _attributes("Processes Pipes ProcessEnvironments OnProcessFailure PipeBuffer Cmd Arguments TransferExecutable"),
+    ),
     Section(
         program.executable,
         _attributes(

@@ -58,6 +58,8 @@ def executable(job: Job) -> None:
         job.set("Cmd", "/bin/sh")
         job.set("TransferExecutable", False)
         return
+    if job.several:
+        return
     name = job.param("executable", "Cmd")
     contained = nature.docker or nature.container
     if name is None and not contained:
@@ -110,42 +112,47 @@ def _bare(text: str) -> str:
 
 
 def _check_program(job: Job, path: str) -> None:
+    if problem := executable_problem(job, path):
+        raise job.refuse("executable", *problem, other="Cmd")
+
+
+def executable_problem(job: Job, path: str) -> tuple[str, str] | None:
+    """Why a file is no program that can be sent, and the way out; None when it is one."""
     kind = job.files.kind(path)
     if kind != "file":
         what = "is a directory" if kind == "directory" else "does not exist"
-        raise job.refuse("executable", f"the executable {path} {what}", "expected a program", other="Cmd")
+        return f"the executable {path} {what}", "expected a program"
     if not job.files.allowed(path, os.R_OK):
-        raise job.refuse("executable", f"the executable {path} cannot be read", "chmod u+r it", other="Cmd")
+        return f"the executable {path} cannot be read", "chmod u+r it"
     if not job.files.allowed(path, os.X_OK):
-        raise job.refuse("executable", f"{path} is not executable", f"chmod +x {path}", other="Cmd")
+        return f"{path} is not executable", f"chmod +x {path}"
     head = job.files.head(path, 256)
     if not head:
-        raise job.refuse("executable", f"the executable {path} is empty", other="Cmd")
+        return f"the executable {path} is empty", ""
     line = head.split(b"\n", 1)[0]
     if line.startswith(b"#!") and line.endswith(b"\r"):
-        raise job.refuse(
-            "executable", f"the script {path} has line ends of DOS", f"run dos2unix {path}", other="Cmd"
-        )
-    _check_machine(job, path, head)
+        return f"the script {path} has line ends of DOS", f"run dos2unix {path}"
+    return _machine_problem(job, path, head)
 
 
-def _check_machine(job: Job, path: str, head: bytes) -> None:
+def _machine_problem(job: Job, path: str, head: bytes) -> tuple[str, str] | None:
     if not head.startswith(b"\x7fELF") or len(head) < 20:
-        return
+        return None
     machine = _ELF_MACHINES.get(struct.unpack("<H" if head[5] == 1 else ">H", head[18:20])[0])
     wanted = job.param("requirements") or ""
-    if machine and machine != job.facts.arch and "arch" not in wanted.lower():
-        raise job.refuse(
-            "executable",
-            f"{path} is a program for {machine}, but would be sent to {job.facts.arch} machines",
-            f'write requirements = Arch == "{machine}"',
-            other="Cmd",
-        )
+    if not machine or machine == job.facts.arch or "arch" in wanted.lower():
+        return None
+    return (
+        f"{path} is a program for {machine}, but would be sent to {job.facts.arch} machines",
+        f'write requirements = Arch == "{machine}"',
+    )
 
 
 def arguments(job: Job) -> None:
     """`arguments` in either quoting, or `shell`, a command line for /bin/sh."""
     shell = job.param("shell")
+    if job.several:
+        return
     if shell:
         job.set(*Arguments(("-c", shell)).attribute())
         return

@@ -39,7 +39,8 @@ def universe(job: Job) -> None:
     text = job.param("universe", "JobUniverse") or "vanilla"
     nature.docker = text.lower() == "docker"
     nature.container = text.lower() == "container"
-    nature.universe = 5 if nature.docker or nature.container else _number(job, text)
+    several = text.lower() == "pipe"  # VS 3.3's name for jobs of several processes
+    nature.universe = 5 if nature.docker or nature.container or several else _number(job, text)
     docker, image = job.param("docker_image", "DockerImage"), job.param("container_image", "ContainerImage")
     if nature.universe in (5, 12):
         if image and (docker or nature.docker):
@@ -71,7 +72,7 @@ def _number(job: Job, text: str, command: str = "universe") -> int:
     number = int(digits[0]) if digits and int(digits[0]) else NUMBERS.get(text.strip().lower(), 0)
     if number in _SUPPORTED:
         return number
-    known = [name for name, value in NUMBERS.items() if value in _SUPPORTED] + ["docker", "container"]
+    known = [name for name, value in NUMBERS.items() if value in _SUPPORTED] + ["docker", "container", "pipe"]
     meant = nearest(text, known)
     what = "is no universe" if not number else "is a universe that is not supported"
     raise job.refuse(

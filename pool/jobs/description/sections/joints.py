@@ -1,0 +1,127 @@
+"""The rules of pipes between processes (VS 4.2), as far as they still are rules: see `check`.
+
+Rule 1 is lifted for writers: several may read what one process writes to a file or to stdout, and each gets all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pool.jobs.description import pipelines
+from pool.jobs.description.diagnostics import nearest
+from pool.jobs.description.job import Job
+from pool.jobs.processes import DESCRIPTOR, Joint, Process
+
+
+def unknown(name: str, names: list[str], what: str) -> tuple[str, str]:
+    meant = nearest(name, names)
+    listed = ", ".join(names)
+    return (
+        f"{what} {name!r} that 'executable' does not name (VS 3.2, rule 1)",
+        f"did you mean {meant}?" if meant else f"the processes are {listed}",
+    )
+
+
+def check(job: Job, joints: list[Joint], made: list[Process]) -> None:
+    by_name = {process.name.lower(): process for process in made}
+    names = [process.name for process in made]
+    for index, joint in enumerate(joints):
+        for name in (joint.writer, joint.reader):
+            if name.lower() not in by_name:
+                raise job.refuse("pipe", *unknown(name, names, f"'pipe' has {str(joint)!r}, with a process"))
+        joints[index] = replace(
+            joint, writer=by_name[joint.writer.lower()].name, reader=by_name[joint.reader.lower()].name
+        )
+        _check_ends(job, joints[index])
+    for joint in joints:
+        _check_standard(job, joint, by_name)
+    _check_unique(job, joints)
+
+
+def _check_ends(job: Job, joint: Joint) -> None:
+    if joint.writer == joint.reader:
+        raise job.refuse(
+            "pipe",
+            f"{str(joint)!r} pipes {joint.writer} to itself, which no pipe can (VS 4.2, rule 2; G4)",
+            "name the program twice: executable = a=PROGRAM b=PROGRAM",
+        )
+    for file in (joint.writer_file, joint.reader_file):
+        number = file.removeprefix(DESCRIPTOR) if file.startswith(DESCRIPTOR) else "3"
+        if not number.isdigit() or not 3 <= int(number) < 256:
+            raise job.refuse(
+                "pipe", f"{file!r} is no end of a pipe", f"expected {DESCRIPTOR}3 to {DESCRIPTOR}255, or -"
+            )
+
+
+def _check_standard(job: Job, joint: Joint, by_name: dict[str, Process]) -> None:
+    """Rule 3, and the same for files: what is a pipe cannot be a file as well."""
+    writer, reader = by_name[joint.writer.lower()], by_name[joint.reader.lower()]
+    for process, file, end, own in (
+        (writer, joint.writer_file, "stdout", "output"),
+        (reader, joint.reader_file, "stdin", "input"),
+    ):
+        given = getattr(process, end)
+        if not file and given:
+            raise job.refuse(
+                f"{process.name}.{own}",
+                f"the {end} of {process.name} is a pipe ({joint}) and also the file {given!r} (VS 4.2, rule 3)",
+                f"leave {process.name}.{own} out",
+                other="pipe",
+            )
+        if not file:
+            continue
+        path = job.full_path(file, process.iwd)
+        for other in ("stdin", "stdout", "stderr"):
+            if getattr(process, other) and job.full_path(getattr(process, other), process.iwd) == path:
+                raise job.refuse(
+                    "pipe",
+                    f"{file!r} of {process.name} is mapped to a pipe ({joint}) and also its {other} (VS 4.2, rule 3)",
+                )
+
+
+def _check_unique(job: Job, joints: list[Joint]) -> None:
+    """Rule 1 as far as it is still one: a file is read from one pipe, and not also written to another."""
+    seen: set[Joint] = set()
+    read: dict[tuple[str, str], Joint] = {}
+    for joint in joints:
+        if joint in seen:
+            raise job.refuse("pipe", f"the pipe {str(joint)!r} is given twice (VS 4.2, rule 1; G4)")
+        seen.add(joint)
+        key = (joint.reader, joint.reader_file)
+        if key in read:
+            what = repr(joint.reader_file) if joint.reader_file else "stdin"
+            raise job.refuse(
+                "pipe",
+                f"{what} of {joint.reader} is read from two pipes, {str(read[key])!r} and {str(joint)!r}"
+                " (VS 4.2, rule 1; G4)",
+                "several may read what one writes, but not the other way round",
+            )
+        read[key] = joint
+    for joint in joints:
+        if joint.writer_file and (joint.writer, joint.writer_file) in read:
+            raise job.refuse(
+                "pipe",
+                f"{joint.writer_file!r} of {joint.writer} is an end that it writes and one that it reads"
+                " (VS 4.2, rule 1; G4)",
+            )
+
+
+def tee(made: list[Process], joints: list[Joint], path: str) -> None:
+    """Plain ends with several readers: a tee(1), found at `path`, gives each of them all of it."""
+    groups: dict[tuple[str, str], list[Joint]] = {}
+    for joint in joints:
+        if not joint.writer_file or joint.writer_file.startswith(DESCRIPTOR):
+            groups.setdefault((joint.writer, joint.writer_file), []).append(joint)
+    for (writer, file), group in groups.items():
+        if len(group) < 2:
+            continue
+        name = pipelines.name_for(f"{writer}_tee", {process.name for process in made})
+        ends = ["", *(f"{DESCRIPTOR}{number}" for number in range(3, 2 + len(group)))]
+        index = next(i for i, process in enumerate(made) if process.name == writer)
+        iwd = made[index].iwd
+        made.insert(
+            index + 1 if index + 1 < len(made) else index, Process(name, path, ("-p", *ends[1:]), iwd, carried=False)
+        )
+        joints[:] = [joint for joint in joints if joint not in group]
+        joints.append(Joint(writer, name, file))
+        joints += [replace(joint, writer=name, writer_file=end) for joint, end in zip(group, ends, strict=True)]

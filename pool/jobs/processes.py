@@ -1,0 +1,172 @@
+"""A job of several processes as its ad has it: `Processes`, `Pipes`, `ProcessEnvironments`, `OnProcessFailure`.
+
+Plain data, to and from the ad's expressions. What a description file may say is in `pool.jobs.description`, what a
+keeper is told in `pool.starter.spec`. The paper's structure of it is VS 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pool.classad import ClassAd
+from pool.errors import PoolError
+from pool.jobs.arguments import join_words, split_words
+from pool.jobs.environment import environment_of
+
+MOST_PROCESSES, MOST_PIPES = 64, 256
+#: A pipe's end that is a descriptor the process is born with begins so.
+DESCRIPTOR = "/dev/fd/"
+#: What becomes of the job when one of its processes fails.
+ON_FAILURE = ("end", "wait", "ignore")
+#: Bytes that a pipe with a file at an end may hold on disk, unless `pipe_buffer` says otherwise.
+BUFFER = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of a job.
+
+    Attributes:
+        name: unique in the job; its commands in the description begin with it.
+        cmd: its program; `carried` when that goes along where files are carried.
+        iwd: absolute initial directory; stdin, stdout, stderr are meant against it, '' is /dev/null.
+        append_stdout, append_stderr: the file is not emptied. errors_to_stdout: stderr goes where stdout goes.
+        codes_ok: exit codes that are no failure; None for all.
+        inputs: further files carried into its directory.
+    """
+
+    name: str
+    cmd: str
+    arguments: tuple[str, ...] = ()
+    iwd: str = "/"
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    append_stdout: bool = False
+    append_stderr: bool = False
+    errors_to_stdout: bool = False
+    codes_ok: tuple[int, ...] | None = None
+    carried: bool = True
+    inputs: tuple[str, ...] = ()
+    environment: str = ""
+
+    def variables(self) -> dict[str, str]:
+        """Its own variables, beside the job's."""
+        return environment_of({"Environment": self.environment})
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A pipe by the names of its processes; a file is '' for stdout or stdin, /dev/fd/N for a descriptor."""
+
+    writer: str
+    reader: str
+    writer_file: str = ""
+    reader_file: str = ""
+
+    def __str__(self) -> str:
+        if not self.writer_file and not self.reader_file:
+            return f"{self.writer} | {self.reader}"
+        return f"{self.writer} > {self.writer_file or '-'} {self.reader_file or '-'} > {self.reader}"
+
+
+_TEXTS = (("In", "stdin"), ("Out", "stdout"), ("Err", "stderr"))
+_TRUTHS = (("AppendOut", "append_stdout"), ("AppendErr", "append_stderr"), ("ErrToOut", "errors_to_stdout"))
+
+
+def attributes_of(processes: Sequence[Process], joints: Sequence[Joint]) -> dict[str, Any]:
+    """The ad's attributes in wire form."""
+    ads = []
+    for process in processes:
+        ad: dict[str, Any] = {"Name": process.name, "Cmd": process.cmd, "Iwd": process.iwd}
+        if process.arguments:
+            ad["Arguments"] = join_words(process.arguments)
+        ad |= {name: getattr(process, field) for name, field in (*_TEXTS, *_TRUTHS) if getattr(process, field)}
+        if process.codes_ok is not None:
+            ad["ExitCodesOK"] = ",".join(map(str, process.codes_ok))
+        if not process.carried:
+            ad["TransferExecutable"] = False
+        if process.inputs:
+            ad["TransferInput"] = ",".join(process.inputs)
+        ads.append(ClassAd(ad))
+    pipes = [
+        ClassAd({"From": joint.writer, "FromFile": joint.writer_file, "To": joint.reader, "ToFile": joint.reader_file})
+        for joint in joints
+    ]
+    made = ClassAd({"Processes": ads, "Pipes": pipes})
+    if any(process.environment for process in processes):
+        made["ProcessEnvironments"] = [process.environment for process in processes]
+    return dict(made.to_wire())
+
+
+def is_several(ad: ClassAd) -> bool:
+    """Whether the ad describes a job of several processes."""
+    return ad.get("Processes") is not None
+
+
+def processes_of(ad: ClassAd) -> tuple[Process, ...]:
+    """The processes of a job's ad; none for a job of one process.
+
+    Raises:
+        PoolError: the attribute is not what `attributes_of` makes.
+    """
+    environments = ad.value("ProcessEnvironments", ())
+    return tuple(
+        _process(one, environments[index] if index < len(environments) else "")
+        for index, one in enumerate(_records(ad, "Processes"))
+    )
+
+
+def joints_of(ad: ClassAd) -> tuple[Joint, ...]:
+    """The pipes of a job's ad.
+
+    Raises:
+        PoolError: as `processes_of`.
+    """
+    return tuple(
+        Joint(_text(one, "From"), _text(one, "To"), _text(one, "FromFile"), _text(one, "ToFile"))
+        for one in _records(ad, "Pipes")
+    )
+
+
+def _records(ad: ClassAd, name: str) -> Sequence[ClassAd]:
+    if ad.get(name) is None:
+        return ()
+    value = ad.value(name, None)
+    if not isinstance(value, (tuple, list)) or not all(isinstance(one, ClassAd) for one in value):
+        raise PoolError(f"the job's attribute {name} is not a list of ads", hint="submit it from a description file")
+    return value
+
+
+def _process(ad: ClassAd, environment: object) -> Process:
+    codes = ad.value("ExitCodesOK", None)
+    fields: dict[str, Any] = {field: _text(ad, name) for name, field in _TEXTS}
+    fields |= {field: ad.value(name, False) is True for name, field in _TRUTHS}
+    return Process(
+        name=_text(ad, "Name"),
+        cmd=_text(ad, "Cmd"),
+        arguments=tuple(split_words(_text(ad, "Arguments"))),
+        iwd=_text(ad, "Iwd") or "/",
+        codes_ok=None if codes is None else tuple(int(code) for code in str(codes).split(",") if code.isdigit()),
+        carried=ad.value("TransferExecutable", True) is not False,
+        inputs=tuple(one for one in _text(ad, "TransferInput").split(",") if one),
+        environment=environment if isinstance(environment, str) else "",
+        **fields,
+    )
+
+
+def _text(ad: ClassAd, name: str) -> str:
+    value = ad.value(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def names_of(wire: Mapping[str, Any]) -> list[str]:
+    """The names of the processes of an ad in wire form; none for a job of one process, or an ad that is broken."""
+    if "Processes" not in wire:
+        return []
+    try:
+        return [process.name for process in processes_of(ClassAd.from_wire({"Processes": wire["Processes"]}))]
+    except PoolError:
+        return []
