@@ -159,8 +159,9 @@ def _check(description: Description, name: str, as_json: bool) -> int:
     """VS 6.3.2's check: a summary in which a person sees at once what was not understood as meant."""
     if as_json:
         say_json(
-            {"cluster": number, "jobs": draft.count, **_facts(draft)} | ({"pipes": drawn} if (drawn := _drawn(draft)) else {})
+            {"cluster": number, "jobs": draft.count, **_facts(draft), **({"pipes": drawn} if drawn else {})}
             for number, draft in enumerate(description.clusters, 1)
+            for drawn in [_drawn(draft)]
         )
         warn(description)
         return 0
@@ -246,9 +247,10 @@ def _facts(draft: ClusterDraft) -> dict[str, str]:
             for name, value in delta.items():
                 varied.setdefault(name.lower(), [folded.get(name.lower())] * (proc > 0)).append(value)
     facts = _command_lines(draft)
+    of_several = bool(facts)
     for label, attribute, dull in _SUMMARY:
         key = attribute.lower()
-        if facts and label in ("executable", "arguments"):
+        if of_several and label in ("executable", "arguments"):
             continue
         first: Any = varied[key][0] if key in varied else folded.get(key)
         if first is None:

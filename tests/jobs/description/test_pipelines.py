@@ -1,4 +1,4 @@
-"""Jobs of several processes in the description language: the papers' grammar and the shell's (VS 3.2, 4.2, 8; G1, G4)."""
+"""Jobs of several processes in a description: the papers' grammar and the shell's (VS 3.2, 4.2, 8; G1, G4)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from pool.jobs.description import Description
 from pool.jobs.processes import Joint, Process, joints_of, processes_of
 from tests.jobs.description.support import attributes, read, refusal
 
-FILES = {
-    name: "x" for name in ("foo", "bar", "baz", "special/x", "one/x", "/bin/cat", "/usr/bin/tee", "/bin/two words")
-}
+FILES = dict.fromkeys(("foo", "bar", "baz", "special/x", "one/x", "/bin/cat", "/usr/bin/tee", "/bin/two words"), "x")
 ENVIRON = {"PATH": "/usr/bin:/bin", "USER": "alice"}
 
 VS_FIRST = """
@@ -148,8 +146,9 @@ def test_what_is_the_whole_jobs() -> None:
 
 
 def test_own_environment_and_exit_codes() -> None:
-    text = "executable = foo | bar\nbar.environment = A='b c'\nfoo.exit_codes_ok = 1, 0\non_process_failure = wait\nqueue\n"
-    ad = attributes(text.replace("A='b c'", "\"A='b c'\""), files=FILES)
+    text = "executable = foo | bar\nbar.environment = \"A='b c'\"\nfoo.exit_codes_ok = 1, 0\n"
+    text += "on_process_failure = wait\nqueue\n"
+    ad = attributes(text, files=FILES)
     foo, bar = processes_of(ClassAd.from_wire(ad))
     assert bar.variables() == {"A": "b c"}
     assert foo.codes_ok == (0, 1)
