@@ -18,26 +18,11 @@ from typing import Any
 
 import msgpack
 
+from pool.identity import become
 from pool.shadow.access import Access, operation_of
 
 SOCKET = 3
 LARGEST = 16 * 1024 * 1024
-
-
-def become(uid: int, gid: int, groups: list[int]) -> None:
-    """Turn into the user, irrevocably. Raises RuntimeError where that did not hold."""
-    if os.geteuid() == 0 and uid != 0:
-        os.setgroups(groups)
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
-    if set(os.getresuid()) != {uid}:
-        raise RuntimeError(f"this process runs as {os.getresuid()}, not as {uid}")
-    if uid != 0:
-        try:
-            os.setresuid(0, 0, 0)
-        except PermissionError:
-            return
-        raise RuntimeError("root could be regained")
 
 
 def _receive(size: int) -> bytes:

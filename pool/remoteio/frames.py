@@ -1,0 +1,267 @@
+"""What travels between a job's file system on the execute machine and its home: frames, as bytes (TS 5, EV 2.2).
+
+    u32 size of the whole frame, u16 operation, u16 errno (0 in a request), u64 unique, then the body
+
+Little-endian. An answer echoes the request's operation and `unique`; answers come in any order. Whoever carries frames
+between the two need not look into them. Packs and unpacks only; what an operation does is in `work`. The execute
+side of this is written in C (pool/checkpoint/remote_*.c): change both together.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+VERSION = 1
+#: Bytes of the largest frame.
+LARGEST = 2 * 1024 * 1024
+#: The offset of a WRITE that means the end of the file.
+APPEND = 2**64 - 1
+#: A time that is left as it is, and one that is now.
+OMIT, NOW = -1, -2
+
+_HEADER = struct.Struct("<IHHQ")
+HEADER = _HEADER.size
+_U32 = struct.Struct("<I")
+_ATTR = struct.Struct("<QQQQqqqIIIIQ")
+#: Bytes of an attr.
+ATTR = _ATTR.size
+
+
+class Op(IntEnum):
+    """What is asked for."""
+
+    HELLO = 1
+    STAT = 2
+    READLINK = 3
+    LIST = 4
+    OPEN = 5
+    REOPEN = 6
+    READ = 7
+    WRITE = 8
+    SYNC = 9
+    CLOSE = 10
+    TRUNCATE = 11
+    MKDIR = 12
+    RMDIR = 13
+    UNLINK = 14
+    RENAME = 15
+    LINK = 16
+    SYMLINK = 17
+    CHMOD = 18
+    CHOWN = 19
+    UTIMES = 20
+    STATFS = 21
+    LOCK = 22
+    ACCESS = 23
+    XATTR = 24
+    MARK = 25
+    COMMIT = 26
+    ROLLBACK = 27
+
+
+class Malformed(ValueError):
+    """Bytes that are no frame of this version."""
+
+
+class Attr(NamedTuple):
+    """What a file is. Sizes in bytes, blocks of 512, times in nanoseconds."""
+
+    dev: int
+    ino: int
+    size: int
+    blocks: int
+    atime: int
+    mtime: int
+    ctime: int
+    mode: int
+    nlink: int
+    uid: int
+    gid: int
+    rdev: int
+
+
+class Frame(NamedTuple):
+    """One frame, its body not looked into."""
+
+    op: int
+    error: int
+    unique: int
+    body: bytes
+
+
+# Shapes of bodies, one letter a field: 1, 4, 8 an unsigned number of so many bytes, q a signed one of eight, s a string
+# of bytes, a an Attr; what stands in brackets comes as often as the u32 before it says.
+REQUESTS: dict[Op, str] = {
+    Op.HELLO: "4ss",
+    Op.STAT: "s",
+    Op.READLINK: "s",
+    Op.LIST: "s8",
+    Op.OPEN: "8s444",
+    Op.REOPEN: "8s444881",
+    Op.READ: "884",
+    Op.WRITE: "88s",
+    Op.SYNC: "81",
+    Op.CLOSE: "8",
+    Op.TRUNCATE: "s88",
+    Op.MKDIR: "s4",
+    Op.RMDIR: "s",
+    Op.UNLINK: "s",
+    Op.RENAME: "ss4",
+    Op.LINK: "ss",
+    Op.SYMLINK: "ss",
+    Op.CHMOD: "s4",
+    Op.CHOWN: "s44",
+    Op.UTIMES: "sqq",
+    Op.STATFS: "s",
+    Op.LOCK: "881188",
+    Op.ACCESS: "s4",
+    Op.XATTR: "ss",
+    Op.MARK: "8",
+    Op.COMMIT: "8",
+    Op.ROLLBACK: "8",
+}
+ANSWERS: dict[Op, str] = {
+    Op.HELLO: "48(s1)44",
+    Op.STAT: "a",
+    Op.READLINK: "s",
+    Op.LIST: "8(sa)",
+    Op.OPEN: "as",
+    Op.REOPEN: "a",
+    Op.READ: "s",
+    Op.WRITE: "4a",
+    Op.SYNC: "",
+    Op.CLOSE: "",
+    Op.TRUNCATE: "a",
+    Op.MKDIR: "a",
+    Op.RMDIR: "",
+    Op.UNLINK: "",
+    Op.RENAME: "",
+    Op.LINK: "a",
+    Op.SYMLINK: "a",
+    Op.CHMOD: "a",
+    Op.CHOWN: "a",
+    Op.UTIMES: "a",
+    Op.STATFS: "8888844",
+    Op.LOCK: "",
+    Op.ACCESS: "",
+    Op.XATTR: "s",
+    Op.MARK: "",
+    Op.COMMIT: "",
+    Op.ROLLBACK: "",
+}
+#: The answer to a LOCK that only looks: kind, start, length, process.
+LOCKED = "1884"
+_NUMBERS = {"1": struct.Struct("<B"), "4": _U32, "8": struct.Struct("<Q"), "q": struct.Struct("<q")}
+
+
+def pack(op: int, unique: int, body: bytes = b"", error: int = 0) -> bytes:
+    """A whole frame."""
+    return _HEADER.pack(HEADER + len(body), op, error, unique) + body
+
+
+def header(data: bytes | bytearray | memoryview, at: int = 0) -> tuple[int, int, int, int]:
+    """(size of the whole frame, op, errno, unique) of a frame that begins there.
+
+    Raises:
+        Malformed: no frame is of that size.
+    """
+    found: tuple[int, int, int, int] = _HEADER.unpack_from(data, at)
+    if not HEADER <= found[0] <= LARGEST:
+        raise Malformed(f"a frame of {found[0]} bytes")
+    return found
+
+
+def request(op: Op, unique: int, *values: Any) -> bytes:
+    """A request as a whole frame."""
+    return pack(op, unique, fields(REQUESTS[op], values))
+
+
+def answer(op: Op, unique: int, *values: Any) -> bytes:
+    """The answer to it."""
+    shape = LOCKED if op is Op.LOCK and values else ANSWERS[op]
+    return pack(op, unique, fields(shape, values))
+
+
+def refusal(op: int, unique: int, error: int) -> bytes:
+    """The answer that it failed."""
+    return pack(op, unique, error=error)
+
+
+def fields(shape: str, values: Sequence[Any]) -> bytes:
+    """Values as the body of this shape."""
+    out: list[bytes] = []
+    _put(shape, values, out)
+    return b"".join(out)
+
+
+def _put(shape: str, values: Sequence[Any], out: list[bytes]) -> None:
+    at = place = 0
+    while at < len(shape):
+        kind, value = shape[at], values[place]
+        if kind == "s":
+            out.append(_U32.pack(len(value)))
+            out.append(value)
+        elif kind == "a":
+            out.append(_ATTR.pack(*value))
+        elif kind == "(":
+            end = shape.index(")", at)
+            out.append(_U32.pack(len(value)))
+            for item in value:
+                _put(shape[at + 1 : end], item, out)
+            at = end
+        else:
+            out.append(_NUMBERS[kind].pack(value))
+        at += 1
+        place += 1
+
+
+def values_of(shape: str, body: bytes) -> list[Any]:
+    """The values in a body of this shape.
+
+    Raises:
+        Malformed: it is not of this shape.
+    """
+    found: list[Any] = []
+    try:
+        end = _take(shape, body, 0, found)
+    except (struct.error, IndexError) as error:
+        raise Malformed("a body that is cut off") from error
+    if end != len(body):
+        raise Malformed("a body that is too long")
+    return found
+
+
+def _take(shape: str, body: bytes, at: int, found: list[Any]) -> int:
+    place = 0
+    while place < len(shape):
+        kind = shape[place]
+        if kind == "s":
+            (size,) = _U32.unpack_from(body, at)
+            at += 4
+            if at + size > len(body):
+                raise IndexError
+            found.append(body[at : at + size])
+            at += size
+        elif kind == "a":
+            found.append(Attr._make(_ATTR.unpack_from(body, at)))
+            at += ATTR
+        elif kind == "(":
+            last = shape.index(")", place)
+            (count,) = _U32.unpack_from(body, at)
+            at += 4
+            items: list[list[Any]] = []
+            for _ in range(count):
+                item: list[Any] = []
+                at = _take(shape[place + 1 : last], body, at, item)
+                items.append(item)
+            found.append(items)
+            place = last
+        else:
+            number = _NUMBERS[kind]
+            found.append(number.unpack_from(body, at)[0])
+            at += number.size
+        place += 1
+    return at

@@ -1,0 +1,203 @@
+"""The home of one user's jobs: a process that became the user, and answers their jobs' file systems (B5, EV 2.2).
+
+    python -m pool.remoteio.home UID GID GROUP...        with a SOCK_SEQPACKET socket on descriptor 3
+
+It gives up root for good before it looks at the first message. One for each user, however many jobs: a job takes a
+handful of threads while it asks, and a slow disk of one holds up no other. It ends when the socket does; what it had
+in hand its journals know (`journal`), and another one goes on.
+
+Messages are JSON, {"id", "do", ...} and {"id", ...} back:
+
+    open     job, run, back_to, trees, named, hidden, limit, nonce + descriptors of its journal and its connection: a
+             start of the job, or its connection again; a new run is put back first, to mark `back_to` if that is not
+             null. Answers what the job is shown, and `probes` (see `direct`) where there is a nonce
+    probed   probes: they have been looked for
+    commit   job, mark: what is older is not needed any more
+    leave    job: the start is over, and may be put back
+    finish   job + its journal: it is over for good
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pool.identity import become
+from pool.remoteio import direct, frames
+from pool.remoteio.journal import Journal, Unreachable
+from pool.remoteio.places import Places
+from pool.remoteio.session import Session
+from pool.remoteio.trees import shown, trees_of
+from pool.remoteio.undo import rollback
+from pool.remoteio.work import Work
+
+SOCKET = 3
+#: Bytes of a message.
+LONGEST = 256 * 1024
+
+
+class Job:
+    """One job that is here.
+
+    Args:
+        journal: descriptor of its journal's directory; ours from here on.
+    """
+
+    def __init__(self, message: dict[str, Any], journal: int, incarnation: int) -> None:
+        self.name = str(message["job"])
+        self.run = int(message["run"])
+        top = [entry.name for entry in os.scandir("/") if entry.is_dir()]
+        trees = shown(trees_of(str(message["trees"])), top, message["named"])
+        self._incarnation = incarnation
+        self._directory = journal
+        self.work = Work(Places(trees, message["hidden"]))
+        self.journal = self.work.journal = Journal(
+            journal, self.name, self.work.places, int(message["limit"]), self.work.is_open
+        )
+        self.session = Session(self.work, self._hello)
+
+    def begin(self, back_to: int | None) -> list[str]:
+        """A new run puts everything back as it is to be, a run that is known is left alone."""
+        if self.journal.run == self.run:
+            return []
+        problems = rollback(self.journal, back_to) if back_to is not None else []
+        self.journal.begin_run(self.run)
+        return problems
+
+    def _hello(self) -> tuple[Any, ...]:
+        trees = [(os.fsencode(tree.path), tree.readonly) for tree in self.work.places.trees]
+        return (frames.VERSION, self._incarnation, trees, os.getuid(), os.getgid())
+
+    def close(self) -> None:
+        """Nothing is done for it any more."""
+        self.session.close()
+        self.work.close_all()
+        self.work.places.close()
+        self.journal.close()
+        os.close(self._directory)
+
+    def facts(self) -> dict[str, Any]:
+        """What the schedd is told of it."""
+        return {
+            "trees": [[tree.path, tree.readonly] for tree in self.work.places.trees],
+            "uid": os.getuid(),
+            "gid": os.getgid(),
+            "why": self.journal.why,
+        }
+
+
+class Home:
+    """All jobs of one user.
+
+    Args:
+        send: tells the node something.
+    """
+
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        self._send = send
+        self._jobs: dict[str, Job] = {}
+        self._busy: dict[str, threading.Lock] = {}
+        with open("/proc/self/stat", "rb") as handle:
+            started = int(handle.read().rpartition(b")")[2].split()[19])
+        self._incarnation = started << 22 | os.getpid()
+
+    def take(self, message: dict[str, Any], fds: list[int]) -> None:
+        """Do what a message asks for, in a thread of its own: undoing may take long."""
+        lock = self._busy.setdefault(str(message["job"]), threading.Lock())
+        threading.Thread(target=self._answer, args=(message, fds, lock), daemon=True).start()
+
+    def _answer(self, message: dict[str, Any], fds: list[int], lock: threading.Lock) -> None:
+        answer: dict[str, Any] = {"id": message["id"]}
+        with lock:
+            try:
+                answer |= getattr(self, f"_do_{message['do']}")(message, fds) or {}
+            except Unreachable as error:
+                answer |= {"unreachable": str(error)}
+            except OSError as error:
+                answer |= {"errno": error.errno or 5, "path": str(error.filename or "")}
+            except Exception as error:
+                answer |= {"error": f"{type(error).__name__}: {error}"}
+            finally:
+                for fd in fds:
+                    os.close(fd)
+        self._send(answer)
+
+    def _do_open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        name, run = str(message["job"]), int(message["run"])
+        job = self._jobs.get(name)
+        problems: list[str] = []
+        if job is None or job.run != run:
+            if job is not None:
+                del self._jobs[name]
+                job.close()
+            job = Job(message, os.dup(fds[0]), self._incarnation)
+            try:
+                problems = job.begin(message["back_to"])
+            except BaseException:
+                job.close()
+                raise
+            self._jobs[name] = job
+        job.session.connect(socket.socket(fileno=fds.pop()))
+        probes = direct.lay(job.work.places, message["named"], message["nonce"]) if message["nonce"] else []
+        return {**job.facts(), "problems": problems, "probes": probes}
+
+    def _do_probed(self, message: dict[str, Any], fds: list[int]) -> None:
+        direct.take_away(message["probes"])
+
+    def _do_commit(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        job = self._jobs.get(str(message["job"]))
+        if job is None:
+            return {"missing": True}
+        job.journal.commit(int(message["mark"]))
+        return {"why": job.journal.why}
+
+    def _do_leave(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        job = self._jobs.pop(str(message["job"]), None)
+        if job is not None:
+            job.close()
+        return {"why": job.journal.why if job is not None else ""}
+
+    def _do_finish(self, message: dict[str, Any], fds: list[int]) -> None:
+        job = self._jobs.pop(str(message["job"]), None)
+        if job is not None:
+            job.close()
+        places = Places(trees_of("/"))
+        journal = Journal(fds[0], str(message["job"]), places, 0, lambda _: False)
+        journal.finish()
+        places.close()
+
+
+def main() -> None:
+    """Serve until the socket ends."""
+    uid, gid, *groups = (int(word) for word in sys.argv[1:])
+    become(uid, gid, groups)
+    os.chdir("/")
+    os.umask(0)
+    control = socket.socket(fileno=SOCKET)
+    sending = threading.Lock()
+
+    def send(message: dict[str, Any]) -> None:
+        try:
+            with sending:
+                control.send(json.dumps(message).encode())
+        except OSError:
+            return  # the node has gone, and so do we
+
+    home = Home(send)
+    while True:
+        try:
+            data, fds, _, _ = socket.recv_fds(control, LONGEST, 4)
+        except ConnectionResetError:
+            return
+        if not data:
+            return
+        home.take(json.loads(data), fds)
+
+
+if __name__ == "__main__":
+    main()

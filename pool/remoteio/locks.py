@@ -1,0 +1,67 @@
+"""Locks on home's files for a job: open-file-description locks, so that jobs and programs of home exclude each other.
+
+One that has to be waited for holds no thread up: `take` raises `Waits`, and whoever asked tries again when `wake`
+was called, or a while later, since a program of home does not tell when it lets go.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import threading
+
+_FLOCK = struct.Struct("@hhqqi4x")
+_KINDS = (fcntl.F_UNLCK, fcntl.F_RDLCK, fcntl.F_WRLCK)
+_GETLK, _SETLK = 36, 37  # F_OFD_GETLK, F_OFD_SETLK
+WAIT, WHOLE, TEST = 1, 2, 4
+
+
+class Waits(Exception):
+    """Somebody else has it."""
+
+
+class Locks:
+    """Those of one job."""
+
+    def __init__(self) -> None:
+        self.freed = threading.Event()
+
+    def wake(self) -> None:
+        """Something was let go of: those who wait may try again."""
+        self.freed.set()
+
+    def take(self, fd: int, start: int, length: int, kind: int, how: int) -> tuple[int, int, int, int] | None:
+        """Take, change or let go of a lock.
+
+        Args:
+            how: `WAIT`, `WHOLE` (a lock of flock, which those of fcntl do not meet), `TEST` (only look).
+
+        Returns:
+            With TEST what is in the way: kind (0 for nothing), start, length, process (0 unknown).
+
+        Raises:
+            Waits: it is not free, and is to be waited for.
+            OSError: EAGAIN where it is not to be.
+        """
+        if kind >= len(_KINDS):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        wanted = _FLOCK.pack(_KINDS[kind], os.SEEK_SET, start, length if length < 2**63 else 0, 0)
+        if how & TEST:
+            found, _, start, length, process = _FLOCK.unpack(fcntl.fcntl(fd, _GETLK, wanted))
+            return (0, 0, 0, 0) if found == fcntl.F_UNLCK else (_KINDS.index(found), start, length, max(process, 0))
+        try:
+            if how & WHOLE:
+                fcntl.flock(fd, (fcntl.LOCK_UN, fcntl.LOCK_SH, fcntl.LOCK_EX)[kind] | fcntl.LOCK_NB)
+            else:
+                fcntl.fcntl(fd, _SETLK, wanted)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            if how & WAIT:
+                raise Waits from None
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+        if kind == 0:
+            self.wake()
+        return None

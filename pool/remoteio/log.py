@@ -1,0 +1,132 @@
+"""The files of an undo journal: numbered segments of records, each with the bytes it saved.
+
+    N.log    records since mark N: u32 size, u32 CRC-32, msgpack; one that was cut short by a crash ends the reading
+    N.data   what was overwritten; records say where
+    state    {"run", "first", "why"}, replaced by renaming
+
+Written without waiting for the disk: what a killed process has written is there, and a power cut takes from the job's
+own files as much. All names are beneath one directory descriptor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from typing import Any
+
+import msgpack
+
+_HEAD = struct.Struct("<II")
+_COPY = 1024 * 1024
+
+
+class Segment:
+    """The records since one mark."""
+
+    def __init__(self, directory: int, number: int) -> None:
+        self.number = number
+        self._directory = directory
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._log = os.open(f"{number}.log", flags | os.O_APPEND, 0o600, dir_fd=directory)
+        self._data = os.open(f"{number}.data", flags, 0o600, dir_fd=directory)
+        self.size = os.fstat(self._data).st_size
+
+    def add(self, record: list[Any]) -> None:
+        """Write a record down. Raises OSError."""
+        body = msgpack.packb(record)
+        frame = _HEAD.pack(len(body), zlib.crc32(body)) + body
+        size = os.fstat(self._log).st_size
+        written = os.write(self._log, frame)
+        if written != len(frame):
+            os.ftruncate(self._log, size)
+            raise OSError(28, os.strerror(28))
+
+    def save(self, source: int, start: int, end: int) -> list[tuple[int, int, int]]:
+        """Keep bytes of a file: (start there, bytes, where they are in the data). Raises OSError."""
+        at = begin = self.size
+        place = start
+        while place < end:
+            piece = os.pread(source, min(_COPY, end - place), place)
+            if not piece:
+                break  # it was shortened by somebody else meanwhile
+            view = memoryview(piece)
+            while view:
+                count = os.pwrite(self._data, view, at)
+                at += count
+                view = view[count:]
+            place += len(piece)
+        self.size = at
+        return [(start, at - begin, begin)] if at > begin else []
+
+    def put_back(self, target: int, offset: int, length: int, at: int) -> None:
+        """Write kept bytes where they were. Raises OSError."""
+        while length:
+            piece = os.pread(self._data, min(_COPY, length), at)
+            if not piece:
+                raise OSError(5, "saved bytes are missing")
+            os.pwrite(target, piece, offset)
+            offset, length, at = offset + len(piece), length - len(piece), at + len(piece)
+
+    def records(self) -> list[list[Any]]:
+        """All records that are whole, in order; what a crash has cut short is cut off for good."""
+        found = []
+        good = 0
+        with open(os.dup(self._log), "rb") as handle:
+            handle.seek(0)
+            while len(head := handle.read(_HEAD.size)) == _HEAD.size:
+                size, checksum = _HEAD.unpack(head)
+                body = handle.read(size)
+                if len(body) != size or zlib.crc32(body) != checksum:
+                    break
+                found.append(msgpack.unpackb(body))
+                good += _HEAD.size + size
+        if os.fstat(self._log).st_size > good:
+            os.ftruncate(self._log, good)
+        return found
+
+    def empty(self) -> None:
+        """Begin again."""
+        os.ftruncate(self._log, 0)
+        self.empty_data()
+
+    def empty_data(self) -> None:
+        """Give back what was saved."""
+        os.ftruncate(self._data, 0)
+        self.size = 0
+
+    def close(self) -> None:
+        os.close(self._log)
+        os.close(self._data)
+
+    def remove(self) -> None:
+        """Close it, and nothing of it is left."""
+        self.close()
+        for name in (f"{self.number}.log", f"{self.number}.data"):
+            os.unlink(name, dir_fd=self._directory)
+
+
+def segments(directory: int) -> list[Segment]:
+    """Those that are there, oldest first."""
+    names = (name.partition(".") for name in os.listdir(directory))
+    return [Segment(directory, number) for number in sorted(int(n) for n, _, kind in names if kind == "log")]
+
+
+def read_state(directory: int) -> dict[str, Any]:
+    """The state; empty where there is none yet."""
+    try:
+        fd = os.open("state", os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return {}
+    with open(fd, "rb") as handle:
+        found: dict[str, Any] = json.loads(handle.read())
+    return found
+
+
+def write_state(directory: int, state: dict[str, Any]) -> None:
+    """Replace the state."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with open(os.open("state.new", flags, 0o600, dir_fd=directory), "wb") as handle:
+        handle.write(json.dumps(state).encode())
+    os.rename("state.new", "state", src_dir_fd=directory, dst_dir_fd=directory)

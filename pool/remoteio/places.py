@@ -1,0 +1,137 @@
+"""What a path of a job means at home: found by the kernel below a tree, without links, in one step.
+
+So nothing can race it. The job's own kernel follows symbolic links, with READLINK; here none is followed. A path that
+meets one nevertheless has changed since the job's kernel looked: ESTALE, at which it looks again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from pool.remoteio import kernel
+from pool.remoteio.trees import Tree
+
+#: Names that undo information is kept under; a job does not see them.
+UNDO = b".poolnode-undo."
+#: Begins the name of a file that shows two machines that they see the same tree, while it is looked for.
+PROBE = b".poolnode-probe."
+#: File systems in which a name is not a file: processes, the kernel's own settings.
+_NOT_FILES = {
+    *(0x9FA0, 0x62656572, 0x64626720, 0x73636673, 0x27E0EB, 0x63677270, 0x74726163, 0x6165676C),
+    *(0xCAFE4A11, 0x42494E4D, 0xDE5E81E4, 0x62656570, 0x6E736673),
+}
+_BENEATH = kernel.BENEATH | kernel.NO_SYMLINKS | kernel.NO_MAGICLINKS
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Place(NamedTuple):
+    """A name in a directory; the name is '.' for a tree itself."""
+
+    directory: int
+    name: bytes
+    readonly: bool
+
+
+class Places:
+    """The trees of one job.
+
+    Args:
+        trees: what it is shown.
+        hidden: absolute paths (of the node's own state) that it is not.
+    """
+
+    def __init__(self, trees: Iterable[Tree], hidden: Iterable[str] = ()) -> None:
+        self.trees = tuple(trees)
+        self._open: list[tuple[bytes, int, bool]] = []
+        self._hidden = tuple(os.fsencode(os.path.realpath(path)) for path in hidden)
+        self._devices: dict[int, bool] = {}
+        for tree in sorted(self.trees, key=lambda tree: -len(tree.path)):
+            try:
+                root = os.fsencode(tree.path).rstrip(b"/")
+                self._open.append((root, os.open(tree.path, _DIRECTORY), tree.readonly))
+            except OSError:
+                continue  # what is not there, or may not be entered, is missing for the job as for its owner
+
+    def close(self) -> None:
+        """Let go of the trees."""
+        while self._open:
+            os.close(self._open.pop()[1])
+
+    def within(self, path: bytes) -> bool:
+        """Whether a path lies in a tree at all."""
+        return any(path == tree or path.startswith(tree + b"/") for tree, _, _ in self._open)
+
+    @contextmanager
+    def at(self, path: bytes, *, write: bool = False, own: bool = False) -> Iterator[Place]:
+        """The directory that holds a path, open, and the name in it.
+
+        Args:
+            write: it is going to be changed.
+            own: for undoing, which may use the names that are kept from the job.
+
+        Raises:
+            OSError: it is not shown (EACCES), read-only (EROFS), or whatever the owner would meet.
+        """
+        parts = path.split(b"/")
+        if parts[0] or b"\0" in path or any(part in (b"", b".", b"..") for part in parts[1:]):
+            raise _problem(errno.EINVAL)
+        if len(path) >= 4096:
+            raise _problem(errno.ENAMETOOLONG)
+        if not own and any(part.startswith(UNDO) for part in parts):
+            raise _problem(errno.ENOENT)
+        if any(path == one or path.startswith(one + b"/") for one in self._hidden):
+            raise _problem(errno.EACCES)
+        for tree, root, readonly in self._open:
+            if path == tree:
+                inner, name = b".", b"."
+            elif path.startswith(tree + b"/"):
+                inner, _, name = path[len(tree) + 1 :].rpartition(b"/")
+            else:
+                continue
+            if write and readonly:
+                raise _problem(errno.EROFS)
+            if write and name == b".":
+                raise _problem(errno.EBUSY)
+            directory = _parent(root, inner or b".")
+            try:
+                self._check(directory)
+                yield Place(directory, name, readonly)
+            finally:
+                os.close(directory)
+            return
+        raise _problem(errno.EACCES)
+
+    def _check(self, directory: int) -> None:
+        device = os.fstat(directory).st_dev
+        files = self._devices.get(device)
+        if files is None:
+            files = self._devices[device] = _kind(directory) not in _NOT_FILES
+        if not files:
+            raise _problem(errno.EACCES)
+
+
+def _parent(root: int, inner: bytes) -> int:
+    try:
+        return kernel.openat2(root, inner, _DIRECTORY, _BENEATH)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EXDEV):
+            raise _problem(errno.ESTALE) from None
+        raise
+
+
+def _kind(directory: int) -> int:
+    """The magic number of a file system."""
+    buffer = (ctypes.c_long * 32)()
+    if _libc.fstatfs(directory, buffer) < 0:
+        return 0
+    return buffer[0] & 0xFFFFFFFF
+
+
+def _problem(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

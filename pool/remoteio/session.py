@@ -1,0 +1,345 @@
+"""One job's requests at home: read from its connection, done by a few threads, answered as they are ready.
+
+Requests about one handle keep their order, reads among themselves excepted; others do not wait for each other, so that
+a slow disk or a lock that is waited for holds up nobody else. A mark waits for all before it, and all after it for
+the mark.
+
+The connection may be lost, and another come: requests that were not answered are sent again with the same numbers.
+What is being done is done once; what was done is remembered, and answered again. What a home that was killed had done
+its journal knows.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from pool.remoteio import frames
+from pool.remoteio.frames import Malformed, Op
+from pool.remoteio.locks import TEST, Waits
+from pool.remoteio.work import Work, methods
+
+#: Requests of one job that are done at a time.
+THREADS = 8
+#: Answers that are remembered.
+REMEMBERED = 4096
+#: Seconds after which a lock that is waited for is tried again though nobody said that it is free.
+AGAIN = 0.05
+#: Requests that change nothing: they may be done twice.
+_HARMLESS = {Op.STAT, Op.READLINK, Op.LIST, Op.READ, Op.STATFS, Op.ACCESS, Op.XATTR, Op.SYNC, Op.LOCK}
+_BY_HANDLE = {Op.OPEN: 0, Op.REOPEN: 0, Op.READ: 0, Op.WRITE: 0, Op.SYNC: 0, Op.CLOSE: 0, Op.TRUNCATE: 1, Op.LOCK: 0}
+_BUFFER = 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Request:
+    op: Op
+    unique: int
+    values: list[Any]
+    handle: int = 0
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The requests about one handle."""
+
+    reading: int = 0
+    changing: bool = False
+    waiting: deque[_Request] = field(default_factory=deque)
+
+
+class Session:
+    """The requests of one job.
+
+    Args:
+        work: what does them.
+        hello: the values of the answer to HELLO.
+    """
+
+    def __init__(self, work: Work, hello: Callable[[], tuple[Any, ...]]) -> None:
+        self._work = work
+        self._hello = hello
+        self._methods = methods(work)
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._ready: SimpleQueue[_Request | None] = SimpleQueue()
+        self._threads = 0
+        self._free = 0  # threads with nothing to do
+        self._behind = 0  # requests that no thread was there for
+        self._running: set[int] = set()
+        self._answers: OrderedDict[int, bytes] = OrderedDict()
+        self._lanes: dict[int, _Lane] = {}
+        self._held: deque[_Request] = deque()
+        self._barrier: _Request | None = None
+        self._locking: list[_Request] = []
+        self._watching = False
+        self._connection: socket.socket | None = None
+        self._sending = threading.Lock()
+        self._closed = False
+
+    def connect(self, connection: socket.socket) -> None:
+        """Take requests from this connection from now on, and from no other."""
+        with self._lock:
+            before, self._connection = self._connection, connection
+        if before is not None:
+            _shut(before)
+        threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+
+    def close(self) -> None:
+        """End the connection, and wait until nothing is being done any more."""
+        with self._idle:
+            self._closed = True
+            connection, self._connection = self._connection, None
+            self._held.clear()
+            self._locking.clear()
+            for lane in self._lanes.values():
+                lane.waiting.clear()
+            for _ in range(self._threads):
+                self._ready.put(None)
+        if connection is not None:
+            _shut(connection)
+        self._work.locks.wake()
+        with self._idle:
+            self._idle.wait_for(lambda: not self._running or self._threads == 0)
+
+    # -- taking requests ---------------------------------------------------------------------------------
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            self._frames(connection)
+        except (Malformed, ValueError, OSError):
+            pass
+        finally:
+            with self._lock:
+                if self._connection is connection:
+                    self._connection = None
+            _shut(connection)
+            connection.close()
+
+    def _frames(self, connection: socket.socket) -> None:
+        buffer = bytearray()
+        piece = bytearray(_BUFFER)
+        view = memoryview(piece)
+        greeted = False
+        while count := connection.recv_into(view):
+            buffer += view[:count]
+            start = 0
+            while len(buffer) - start >= frames.HEADER:
+                size, number, _, unique = frames.header(buffer, start)
+                if len(buffer) - start < size:
+                    break
+                op = Op(number)
+                body = bytes(buffer[start + frames.HEADER : start + size])
+                values = frames.values_of(frames.REQUESTS[op], body)
+                start += size
+                if op is Op.HELLO:
+                    greeted = True
+                    self._say(frames.answer(op, unique, *self._hello()), connection)
+                elif greeted:
+                    self._take(_Request(op, unique, values))
+                else:
+                    raise Malformed("no HELLO")
+            if start:
+                del buffer[:start]
+
+    def _take(self, request: _Request) -> None:
+        if request.op in (Op.COMMIT, Op.ROLLBACK):  # these are the schedd's to say
+            self._say(frames.refusal(request.op, request.unique, errno.EPERM))
+            return
+        place = _BY_HANDLE.get(request.op)
+        if place is not None:
+            request.handle = request.values[place]
+        with self._lock:
+            if self._closed or request.unique in self._running:
+                return
+            known = self._answers.get(request.unique)
+            if known is None:
+                self._running.add(request.unique)
+                self._enter(request)
+        if known is not None:
+            self._say(known)
+        elif request.op is Op.LOCK and request.values[2] == 0 and not request.values[3] & TEST:
+            self._give_up_waiting(request)
+
+    def _enter(self, request: _Request) -> None:
+        if self._barrier is not None:
+            self._held.append(request)
+        elif request.op is Op.MARK:
+            self._barrier = request
+            self._maybe_mark()
+        elif request.handle:
+            lane = self._lanes.setdefault(request.handle, _Lane())
+            lane.waiting.append(request)
+            self._advance(request.handle, lane)
+        else:
+            self._start(request)
+
+    def _advance(self, handle: int, lane: _Lane) -> None:
+        while lane.waiting and not lane.changing:
+            reads = lane.waiting[0].op is Op.READ
+            if not reads and lane.reading:
+                return
+            lane.changing, lane.reading = not reads, lane.reading + reads
+            self._start(lane.waiting.popleft())
+        if not lane.waiting and not lane.changing and not lane.reading:
+            self._lanes.pop(handle, None)
+
+    def _start(self, request: _Request) -> None:
+        self._ready.put(request)
+        if self._free:
+            self._free -= 1
+        elif self._threads < THREADS:
+            self._threads += 1
+            threading.Thread(target=self._serve, daemon=True).start()
+        else:
+            self._behind += 1
+
+    # -- doing them --------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while (request := self._ready.get()) is not None:
+            self._do(request)
+            with self._lock:
+                if self._behind:
+                    self._behind -= 1
+                else:
+                    self._free += 1
+        with self._idle:
+            self._threads -= 1
+            self._idle.notify_all()
+
+    def _do(self, request: _Request) -> None:
+        op, unique = request.op, request.unique
+        try:
+            if op is Op.MARK:
+                assert self._work.journal is not None
+                self._work.journal.mark(request.values[0])
+                done = frames.answer(op, unique)
+            else:
+                done = frames.answer(op, unique, *self._methods[op](unique, *request.values))
+        except Waits:
+            self._wait(request)
+            return
+        except OSError as error:
+            done = frames.refusal(op, unique, error.errno or errno.EIO)
+        except ValueError:
+            done = frames.refusal(op, unique, errno.EINVAL)
+        except Exception:
+            done = frames.refusal(op, unique, errno.EIO)
+            self._finished(request, done)
+            raise
+        self._finished(request, done)
+
+    def _finished(self, request: _Request, done: bytes) -> None:
+        with self._idle:
+            self._running.discard(request.unique)
+            if request.op not in _HARMLESS:
+                self._answers[request.unique] = done if len(done) < 1024 else _without_data(request.op, done)
+                if len(self._answers) > REMEMBERED:
+                    self._answers.popitem(last=False)
+            if not self._closed:
+                if request is self._barrier:
+                    self._barrier = None
+                    held, self._held = self._held, deque()
+                    for one in held:
+                        self._enter(one)
+                else:
+                    lane = self._lanes.get(request.handle) if request.handle else None
+                    if lane is not None:
+                        if request.op is Op.READ:
+                            lane.reading -= 1
+                        else:
+                            lane.changing = False
+                        self._advance(request.handle, lane)
+                    self._maybe_mark()
+            self._idle.notify_all()
+        self._say(done)
+
+    def _maybe_mark(self) -> None:
+        """Do the mark that is waited for, when all before it is done; a lock that is waited for is not before it."""
+        waiting = len(self._held) + len(self._locking) + 1
+        if self._barrier is not None and len(self._running) == waiting:
+            self._start(self._barrier)
+
+    # -- locks that are waited for -----------------------------------------------------------------------
+
+    def _wait(self, request: _Request) -> None:
+        with self._lock:
+            if self._closed:
+                self._running.discard(request.unique)
+                self._idle.notify_all()
+                return
+            self._locking.append(request)
+            lane = self._lanes.get(request.handle)
+            if lane is not None:  # whoever waits for a lock may be read and written beside it
+                lane.changing = False
+                self._advance(request.handle, lane)
+            self._maybe_mark()
+            if not self._watching:
+                self._watching = True
+                threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        freed = self._work.locks.freed
+        while True:
+            freed.wait(AGAIN)
+            freed.clear()
+            with self._lock:
+                if not self._locking or self._closed:
+                    self._watching = False
+                    return
+                again, self._locking = self._locking, []
+                for request in again:
+                    if self._barrier is not None:
+                        self._locking.append(request)
+                        continue
+                    lane = self._lanes.setdefault(request.handle, _Lane())
+                    lane.waiting.appendleft(request)
+                    self._advance(request.handle, lane)
+
+    def _give_up_waiting(self, request: _Request) -> None:
+        """Whoever lets go of a lock that it waits for does not want it any more."""
+        handle, owner, _, _, start, length = request.values
+        with self._lock:
+            given_up = [
+                one for one in self._locking if [*one.values[:2], *one.values[4:]] == [handle, owner, start, length]
+            ]
+            self._locking = [one for one in self._locking if one not in given_up]
+            for one in given_up:
+                self._running.discard(one.unique)
+        for one in given_up:
+            self._say(frames.refusal(one.op, one.unique, errno.EINTR))
+
+    # -- answering ---------------------------------------------------------------------------------------
+
+    def _say(self, data: bytes, connection: socket.socket | None = None) -> None:
+        """Send an answer, if there is anybody; it is asked for again when there is not."""
+        to = connection if connection is not None else self._connection
+        if to is None:
+            return
+        try:
+            with self._sending:
+                to.sendall(data)
+        except OSError:
+            _shut(to)
+
+
+def _without_data(op: Op, done: bytes) -> bytes:
+    """An answer to be remembered: an OPEN's without the content that came with it."""
+    if op is not Op.OPEN:
+        return done
+    _, _, _, unique = frames.header(done)
+    return frames.answer(op, unique, *frames.values_of("as", done[frames.HEADER :])[:1], b"")
+
+
+def _shut(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return

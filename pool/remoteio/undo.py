@@ -1,0 +1,216 @@
+"""Undoing what a job has changed since a mark: backwards through its journal (see `journal`).
+
+Each record is undone only where the file it speaks of still is that file, by device and inode; what somebody else has
+changed meanwhile stays as it is, and is named. Cut short anywhere, it is done again from where it was: how far it came
+is noted, and a record that was undone twice is as if it had been once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as modes
+from typing import Any
+
+from pool.remoteio import kernel
+from pool.remoteio.journal import Identity, Journal, Unreachable
+from pool.remoteio.log import Segment
+
+
+def rollback(journal: Journal, number: int) -> list[str]:
+    """Put everything back as it was at a mark; a line for each thing that could not be.
+
+    Raises:
+        Unreachable: what was changed since then is not known any more.
+        OSError: the journal cannot be written.
+    """
+    with journal.lock:
+        if journal.why:
+            raise Unreachable(journal.why)
+        if number < journal.first or not any(segment.number == number for segment in journal.segments):
+            raise Unreachable("a later checkpoint has taken its place")
+        undoing = _Undoing(journal)
+        held: list[Any] = []
+        while True:
+            segment = journal.current
+            records = segment.records()
+            undoing.segment(segment, records)
+            if segment.number == number:
+                held = next((record[3] for record in records if record[0] == "H"), [])
+                break
+            journal.segments.pop().remove()
+        segment.empty()
+        segment.add(["H", 1, 0, held])
+        journal.reread()
+        return undoing.problems
+
+
+class _Undoing:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.problems: list[str] = []
+        self._file: tuple[bytes, Identity, int] | None = None
+
+    def segment(self, segment: Segment, records: list[list[Any]]) -> None:
+        """Undo one segment's records, the last first."""
+        cancelled = {record[3] for record in records if record[0] == "-"}
+        made = {record[3]: (record[4], record[5]) for record in records if record[0] == "C"}
+        done = min((record[3] for record in records if record[0] == "!"), default=len(records))
+        for index in range(done - 1, -1, -1):
+            record = records[index]
+            kind, sequence = record[0], record[1]
+            undo = getattr(self, f"_undo_{kind}", None) if kind.isalpha() else None
+            if undo is None or sequence in cancelled:
+                continue
+            try:
+                undo(segment, record, made.get(sequence))
+            except OSError as error:
+                self._problem(record[3], error.strerror or str(error))
+            segment.add(["!", sequence, 0, index])
+        self._let_go()
+
+    def _problem(self, path: bytes, why: str) -> None:
+        self.problems.append(f"{os.fsdecode(path)}: {why[:1].lower()}{why[1:]}")
+
+    # -- names -------------------------------------------------------------------------------------------
+
+    def _identity(self, path: bytes) -> Identity | None:
+        try:
+            with self._journal.places.at(path, own=True) as place:
+                status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
+                return status.st_dev, status.st_ino
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return None
+            raise
+
+    def _rename(self, old: bytes, new: bytes, flags: int = kernel.NOREPLACE) -> None:
+        places = self._journal.places
+        with places.at(old, own=True) as at_old, places.at(new, own=True) as at_new:
+            kernel.renameat2(at_old.directory, at_old.name, at_new.directory, at_new.name, flags)
+
+    def _undo_c(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        with self._journal.places.at(record[3], own=True) as place:
+            try:
+                status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
+            except FileNotFoundError:
+                return
+            ours = (status.st_dev, status.st_ino) == made if made is not None else status.st_size == 0
+            if ours and not modes.S_ISDIR(status.st_mode):
+                os.unlink(place.name, dir_fd=place.directory)
+
+    def _undo_y(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        if made is not None and self._identity(record[3]) == made:
+            with self._journal.places.at(record[3], own=True) as place:
+                os.unlink(place.name, dir_fd=place.directory)
+
+    _undo_k = _undo_y
+
+    def _undo_d(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        if made is not None and self._identity(record[3]) == made:
+            with self._journal.places.at(record[3], own=True) as place:
+                os.rmdir(place.name, dir_fd=place.directory)
+
+    def _undo_r(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        path, mode, uid, gid, accessed, modified = record[3:9]
+        with self._journal.places.at(path, own=True) as place:
+            try:
+                os.mkdir(place.name, 0o700, dir_fd=place.directory)
+            except FileExistsError:
+                return
+            status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
+            if (status.st_uid, status.st_gid) != (uid, gid):
+                os.chown(place.name, uid, gid, dir_fd=place.directory, follow_symlinks=False)
+            os.chmod(place.name, mode, dir_fd=place.directory)
+            kernel.utimensat(place.directory, place.name, accessed, modified)
+
+    def _undo_u(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        path, number, hidden, dev, ino = record[3:8]
+        if not number or self._identity(path) == (dev, ino):
+            return
+        self._rename(hidden, path)
+
+    def _undo_v(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        _, old, new = record[3:6]
+        if self._identity(new) is not None:
+            self._rename(new, old)
+
+    def _undo_m(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        old, new, flags, number, hidden = record[3:8]
+        ours, theirs = (record[8], record[9]), (record[10], record[11])
+        at_old, at_new = self._identity(old), self._identity(new)
+        if at_new == ours and at_old == theirs and (number or flags & kernel.EXCHANGE):
+            self._rename(old, new, kernel.EXCHANGE)
+            return
+        if at_new == ours and at_old is None:
+            self._rename(new, old)
+        elif at_old != ours and not number:
+            self._problem(new, "is another file now")
+        if number and self._identity(hidden) == theirs:
+            self._rename(hidden, new)
+
+    # -- rights and times --------------------------------------------------------------------------------
+
+    def _undo_p(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        if self._same(record):
+            with self._journal.places.at(record[3], own=True) as place:
+                os.chmod(place.name, record[6], dir_fd=place.directory)
+
+    def _undo_o(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        if self._same(record):
+            with self._journal.places.at(record[3], own=True) as place:
+                os.chown(place.name, record[6], record[7], dir_fd=place.directory, follow_symlinks=False)
+                if not modes.S_ISLNK(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False).st_mode):
+                    os.chmod(place.name, record[8], dir_fd=place.directory)
+
+    def _undo_t(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        if self._same(record):
+            with self._journal.places.at(record[3], own=True) as place:
+                kernel.utimensat(place.directory, place.name, record[6], record[7])
+
+    def _same(self, record: list[Any]) -> bool:
+        if self._identity(record[3]) == (record[4], record[5]):
+            return True
+        self._problem(record[3], "is another file now")
+        return False
+
+    # -- content -----------------------------------------------------------------------------------------
+
+    def _undo_l(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        fd = self._open(record)
+        if fd is not None:
+            os.ftruncate(fd, record[6])
+            os.utime(fd, ns=(record[7], record[8]))
+
+    def _undo_x(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        fd = self._open(record)
+        if fd is not None:
+            segment.put_back(fd, *record[6:9])
+
+    def _open(self, record: list[Any]) -> int | None:
+        """The file of a record, for writing; None, named, where it is another now."""
+        path, identity = record[3], (record[4], record[5])
+        if self._file is not None and self._file[:2] == (path, identity):
+            return self._file[2]
+        self._let_go()
+        before = None
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except PermissionError:
+            before = modes.S_IMODE(os.lstat(path).st_mode)
+            os.chmod(path, before | modes.S_IWUSR)
+            fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        if before is not None:
+            os.fchmod(fd, before)
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) != identity:
+            os.close(fd)
+            self._problem(path, "is another file now")
+            return None
+        self._file = (path, identity, fd)
+        return fd
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            os.close(self._file[2])
+            self._file = None

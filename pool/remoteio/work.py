@@ -1,0 +1,398 @@
+"""What home does for a job, a method for each operation of `frames.Op`, with this process's rights: its owner's.
+
+Errors are OSError with the kernel's number, and become the job's own. What changes something goes through the journal.
+Called from several threads; who asks sees to it that two requests about one handle that are not both reads come one
+after the other.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as modes
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pool.remoteio import kernel
+from pool.remoteio.frames import APPEND, Attr, Op
+from pool.remoteio.journal import Identity, Journal
+from pool.remoteio.locks import Locks
+from pool.remoteio.places import PROBE, UNDO, Place, Places
+
+#: Entries of a directory in one answer.
+LISTED = 1000
+#: Bytes of one READ at most.
+MOST = 1024 * 1024
+#: Listings that are kept to be gone on with.
+LISTINGS = 64
+
+
+@dataclass(slots=True)
+class Open:
+    """An open file of the job."""
+
+    fd: int
+    identity: Identity
+    writes: bool
+
+
+class Work:
+    """The files of one job.
+
+    Args:
+        journal: made when the places are known, before the first request.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.journal: Journal | None = None
+        self.files: dict[int, Open] = {}
+        self.locks = Locks()
+        self._lock = threading.Lock()
+        self._listings: dict[int, list[bytes]] = {}
+        self._cookie = 0
+
+    def is_open(self, identity: Identity) -> bool:
+        """Whether the job has this file open."""
+        return any(file.identity == identity for file in list(self.files.values()))
+
+    def close_all(self) -> None:
+        """Let go of every open file."""
+        with self._lock:
+            files, self.files = self.files, {}
+        for file in files.values():
+            os.close(file.fd)
+        self.locks.wake()
+
+    # -- looking -----------------------------------------------------------------------------------------
+
+    def stat(self, unique: int, path: bytes) -> tuple[Any, ...]:
+        with self.places.at(path) as place:
+            return (attr(_stat(place)),)
+
+    def readlink(self, unique: int, path: bytes) -> tuple[Any, ...]:
+        with self.places.at(path) as place:
+            return (os.readlink(place.name, dir_fd=place.directory),)
+
+    def list(self, unique: int, path: bytes, cookie: int) -> tuple[Any, ...]:
+        with self.places.at(path) as place:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(place.name, flags, dir_fd=place.directory)
+        try:
+            with self._lock:
+                names = self._listings.pop(cookie, None) if cookie else None
+            if names is None:
+                if cookie:
+                    raise _problem(errno.ESTALE)
+                # With the descriptor itself Python would lose names that are not UTF-8.
+                names = [os.fsencode(name) for name in os.listdir(fd)]
+                names = [name for name in names if not name.startswith((UNDO, PROBE))]
+            found = []
+            for name in names[:LISTED]:
+                try:
+                    found.append((name, attr(os.stat(name, dir_fd=fd, follow_symlinks=False))))
+                except FileNotFoundError:
+                    continue
+        finally:
+            os.close(fd)
+        if len(names) <= LISTED:
+            return (0, found)
+        with self._lock:
+            self._cookie += 1
+            self._listings[self._cookie] = names[LISTED:]
+            while len(self._listings) > LISTINGS:
+                del self._listings[next(iter(self._listings))]
+            return (self._cookie, found)
+
+    def statfs(self, unique: int, path: bytes) -> tuple[Any, ...]:
+        with self.places.at(path) as place:
+            fd = os.open(place.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
+        try:
+            found = os.statvfs(fd)
+        finally:
+            os.close(fd)
+        return (found.f_blocks, found.f_bfree, found.f_bavail, found.f_files, found.f_ffree, found.f_frsize, 255)
+
+    def access(self, unique: int, path: bytes, mask: int) -> tuple[Any, ...]:
+        with self.places.at(path) as place:
+            if place.readonly and mask & os.W_OK:
+                raise _problem(errno.EROFS)
+            # AT_SYMLINK_NOFOLLOW: it is a link's own rights that are asked for; effective and real ids are the same.
+            if not os.access(place.name, mask, dir_fd=place.directory, follow_symlinks=False):
+                _stat(place)
+                read_only = mask & os.W_OK and os.fstatvfs(place.directory).f_flag & os.ST_RDONLY
+                raise _problem(errno.EROFS if read_only else errno.EACCES)
+        return ()
+
+    def xattr(self, unique: int, path: bytes, name: bytes) -> tuple[Any, ...]:
+        with self.places.at(path) as place:
+            where = f"/proc/self/fd/{place.directory}/".encode() + place.name
+            if name:
+                return (os.getxattr(where, name, follow_symlinks=False),)
+            return (b"".join(os.fsencode(one) + b"\0" for one in os.listxattr(where, follow_symlinks=False)),)
+
+    # -- open files --------------------------------------------------------------------------------------
+
+    def open(self, unique: int, handle: int, path: bytes, flags: int, mode: int, want: int) -> tuple[Any, ...]:
+        if handle in self.files:
+            raise _problem(errno.EBADF)
+        wish = flags & os.O_ACCMODE
+        writes = wish != os.O_RDONLY
+        fd = self._opened(unique, path, wish, mode, flags)
+        try:
+            status = os.fstat(fd)
+            if not modes.S_ISREG(status.st_mode):
+                raise _problem(errno.EISDIR if modes.S_ISDIR(status.st_mode) else errno.EACCES)
+            if flags & os.O_TRUNC and writes and status.st_size:
+                self._kept().before_truncate(fd, 0)
+                os.ftruncate(fd, 0)
+                status = os.fstat(fd)
+            data = b""
+            if wish != os.O_WRONLY and 0 < status.st_size <= min(want, MOST):
+                data = os.pread(fd, status.st_size, 0)
+            self._keep(handle, fd, status, writes)
+        except BaseException:
+            os.close(fd)
+            raise
+        return (attr(status), data)
+
+    def _opened(self, unique: int, path: bytes, wish: int, mode: int, flags: int) -> int:
+        plain = wish | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with self.places.at(path) as place:
+            if place.readonly and (wish != os.O_RDONLY or flags & os.O_TRUNC):
+                raise _problem(errno.EROFS)
+            if not flags & os.O_CREAT:
+                return _existing(place, plain)
+
+            def make() -> int:
+                return os.open(place.name, plain | os.O_CREAT | os.O_EXCL, mode & 0o7777, dir_fd=place.directory)
+
+            while True:
+                if not flags & os.O_EXCL:
+                    try:
+                        return _existing(place, plain)
+                    except FileNotFoundError:
+                        pass
+                try:
+                    if place.readonly:
+                        raise _problem(errno.EROFS)
+                    return self._kept().create(unique, path, make)
+                except FileExistsError:
+                    if flags & os.O_EXCL:
+                        raise
+
+    def reopen(
+        self, unique: int, handle: int, path: bytes, flags: int, mode: int, want: int, dev: int, ino: int, unlinked: int
+    ) -> tuple[Any, ...]:
+        known = self.files.get(handle)
+        if known is not None and known.identity == (dev, ino):
+            return (attr(os.fstat(known.fd)),)
+        wish = flags & os.O_ACCMODE
+        plain = wish | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        where = self._kept().find_away((dev, ino)) if unlinked else path
+        if where is None:
+            raise _problem(errno.ESTALE)
+        with self.places.at(where, own=bool(unlinked), write=wish != os.O_RDONLY) as place:
+            fd = _existing(place, plain)
+        try:
+            status = os.fstat(fd)
+            if (status.st_dev, status.st_ino) != (dev, ino):
+                raise _problem(errno.ESTALE)
+            self._keep(handle, fd, status, wish != os.O_RDONLY)
+        except BaseException:
+            os.close(fd)
+            raise
+        return (attr(status),)
+
+    def read(self, unique: int, handle: int, offset: int, size: int) -> tuple[Any, ...]:
+        return (os.pread(self._file(handle).fd, min(size, MOST), offset),)
+
+    def write(self, unique: int, handle: int, offset: int, data: bytes) -> tuple[Any, ...]:
+        file = self._file(handle)
+        if offset == APPEND:
+            if not self._kept().appending(unique, file.fd, data):
+                _all(lambda rest: os.pwritev(file.fd, [rest], 0, os.RWF_APPEND), data)
+        else:
+            self._kept().before_write(file.fd, offset, len(data))
+            written = 0
+
+            def at_its_place(rest: memoryview) -> int:
+                nonlocal written
+                count = os.pwrite(file.fd, rest, offset + written)
+                written += count
+                return count
+
+            _all(at_its_place, data)
+        return (len(data), attr(os.fstat(file.fd)))
+
+    def sync(self, unique: int, handle: int, datasync: int) -> tuple[Any, ...]:
+        (os.fdatasync if datasync else os.fsync)(self._file(handle).fd)
+        return ()
+
+    def close(self, unique: int, handle: int) -> tuple[Any, ...]:
+        with self._lock:
+            file = self.files.pop(handle, None)
+        if file is None:
+            raise _problem(errno.EBADF)
+        os.close(file.fd)
+        self.locks.wake()
+        return ()
+
+    def truncate(self, unique: int, path: bytes, handle: int, size: int) -> tuple[Any, ...]:
+        if handle:
+            file = self._file(handle)
+            self._kept().before_truncate(file.fd, size)
+            os.ftruncate(file.fd, size)
+            return (attr(os.fstat(file.fd)),)
+        with self.places.at(path, write=True) as place:
+            fd = _existing(place, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not modes.S_ISREG(os.fstat(fd).st_mode):
+                raise _problem(errno.EINVAL)
+            self._kept().before_truncate(fd, size)
+            os.ftruncate(fd, size)
+            return (attr(os.fstat(fd)),)
+        finally:
+            os.close(fd)
+
+    def lock(
+        self, unique: int, handle: int, owner: int, kind: int, wait: int, start: int, length: int
+    ) -> tuple[Any, ...]:
+        return self.locks.take(self._file(handle).fd, start, length, kind, wait) or ()
+
+    # -- names -------------------------------------------------------------------------------------------
+
+    def mkdir(self, unique: int, path: bytes, mode: int) -> tuple[Any, ...]:
+        with self.places.at(path, write=True) as place:
+            self._kept().make(
+                "d", unique, path, place, lambda: os.mkdir(place.name, mode & 0o7777, dir_fd=place.directory)
+            )
+            return (attr(_stat(place)),)
+
+    def rmdir(self, unique: int, path: bytes) -> tuple[Any, ...]:
+        with self.places.at(path, write=True) as place:
+            self._kept().rmdir(unique, path, place)
+        return ()
+
+    def unlink(self, unique: int, path: bytes) -> tuple[Any, ...]:
+        with self.places.at(path, write=True) as place:
+            self._kept().unlink(unique, path, place)
+        return ()
+
+    def rename(self, unique: int, old: bytes, new: bytes, flags: int) -> tuple[Any, ...]:
+        if flags & ~(kernel.NOREPLACE | kernel.EXCHANGE):
+            raise _problem(errno.EINVAL)
+        with self.places.at(old, write=True) as at_old, self.places.at(new, write=True) as at_new:
+            self._kept().rename(unique, old, at_old, new, at_new, flags)
+        return ()
+
+    def link(self, unique: int, old: bytes, new: bytes) -> tuple[Any, ...]:
+        with self.places.at(old) as at_old, self.places.at(new, write=True) as at_new:
+
+            def act() -> None:
+                os.link(
+                    at_old.name,
+                    at_new.name,
+                    src_dir_fd=at_old.directory,
+                    dst_dir_fd=at_new.directory,
+                    follow_symlinks=False,
+                )
+
+            self._kept().make("k", unique, new, at_new, act)
+            return (attr(_stat(at_new)),)
+
+    def symlink(self, unique: int, target: bytes, path: bytes) -> tuple[Any, ...]:
+        with self.places.at(path, write=True) as place:
+            self._kept().make("y", unique, path, place, lambda: os.symlink(target, place.name, dir_fd=place.directory))
+            return (attr(_stat(place)),)
+
+    # -- rights and times --------------------------------------------------------------------------------
+
+    def chmod(self, unique: int, path: bytes, mode: int) -> tuple[Any, ...]:
+        with self.places.at(path, write=True) as place:
+            if modes.S_ISLNK(_stat(place).st_mode):
+                raise _problem(errno.EOPNOTSUPP)
+            self._kept().before_setting("p", path, place)
+            os.chmod(place.name, mode & 0o7777, dir_fd=place.directory)
+            return (attr(_stat(place)),)
+
+    def chown(self, unique: int, path: bytes, uid: int, gid: int) -> tuple[Any, ...]:
+        with self.places.at(path, write=True) as place:
+            self._kept().before_setting("o", path, place)
+            ids = (-1 if one == 0xFFFFFFFF else one for one in (uid, gid))
+            os.chown(place.name, *ids, dir_fd=place.directory, follow_symlinks=False)
+            return (attr(_stat(place)),)
+
+    def utimes(self, unique: int, path: bytes, accessed: int, modified: int) -> tuple[Any, ...]:
+        with self.places.at(path, write=True) as place:
+            self._kept().before_setting("t", path, place)
+            kernel.utimensat(place.directory, place.name, accessed, modified)
+            return (attr(_stat(place)),)
+
+    # -- small things ------------------------------------------------------------------------------------
+
+    def _kept(self) -> Journal:
+        assert self.journal is not None
+        return self.journal
+
+    def _file(self, handle: int) -> Open:
+        file = self.files.get(handle)
+        if file is None:
+            raise _problem(errno.EBADF)
+        return file
+
+    def _keep(self, handle: int, fd: int, status: os.stat_result, writes: bool) -> None:
+        with self._lock:
+            before = self.files.pop(handle, None)
+            self.files[handle] = Open(fd, (status.st_dev, status.st_ino), writes)
+        if before is not None:
+            os.close(before.fd)
+
+
+def attr(status: os.stat_result) -> Attr:
+    """What is told of a file."""
+    return Attr(
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_blocks,
+        status.st_atime_ns,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_mode,
+        status.st_nlink,
+        status.st_uid,
+        status.st_gid,
+        status.st_rdev,
+    )
+
+
+def methods(work: Work) -> dict[Op, Callable[..., tuple[Any, ...]]]:
+    """The operations by their numbers; those about the connection and the marks are the session's."""
+    return {op: getattr(work, op.name.lower()) for op in Op if hasattr(work, op.name.lower())}
+
+
+def _existing(place: Place, flags: int) -> int:
+    """Open what is there, if it is a regular file or a directory: nothing waits for a pipe, nothing wakes a device."""
+    kind = _stat(place).st_mode
+    if modes.S_ISLNK(kind):
+        raise _problem(errno.ESTALE)
+    if not modes.S_ISREG(kind) and not modes.S_ISDIR(kind):
+        raise _problem(errno.EACCES)
+    return os.open(place.name, flags, dir_fd=place.directory)
+
+
+def _stat(place: Place) -> os.stat_result:
+    return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
+
+
+def _all(write: Callable[[memoryview], int], data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[write(view) :]
+
+
+def _problem(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

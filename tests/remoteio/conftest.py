@@ -1,0 +1,28 @@
+"""Fixtures: a tree of files, and what works on it as home does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.remoteio.support import Desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "journal").mkdir()
+    found = Desk(tmp_path / "tree", tmp_path / "journal")
+    yield found
+    found.close()
+    assert not [fd for fd in os.listdir("/proc/self/fd") if _leads_below(fd, tmp_path)]
+
+
+def _leads_below(fd: str, directory: Path) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}").startswith(str(directory))
+    except OSError:
+        return False

@@ -1,0 +1,124 @@
+"""Whatever a job does, undone: the tree is as it was at the mark, also when home was killed anywhere in between."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pool.remoteio.frames import APPEND
+from pool.remoteio.journal import Unreachable
+from pool.remoteio.undo import rollback
+from tests.remoteio.support import Desk, picture
+
+CREATE, RDWR = os.O_CREAT, os.O_RDWR
+NAMES = ["a", "b", "d", "d/a", "d/b", "d/e", "d/e/a"]
+NAME = st.sampled_from(NAMES)
+BYTES = st.binary(min_size=1, max_size=40)
+STEP = st.one_of(
+    st.tuples(st.just("write"), NAME, st.integers(0, 60), BYTES),
+    st.tuples(st.just("append"), NAME, st.just(0), BYTES),
+    st.tuples(st.just("rewrite"), NAME, st.just(0), BYTES),
+    st.tuples(st.just("truncate"), NAME, st.integers(0, 60)),
+    st.tuples(st.just("create"), NAME),
+    st.tuples(st.sampled_from(["mkdir", "rmdir", "unlink", "chmod", "utimes"]), NAME),
+    st.tuples(st.sampled_from(["rename", "exchange", "link", "symlink"]), NAME, NAME),
+)
+
+
+def take(desk: Desk, step: tuple[Any, ...]) -> None:
+    """One call of a job; what the kernel refuses is refused."""
+    what, name, *rest = step
+    try:
+        if what in ("write", "append", "rewrite", "create"):
+            flags = RDWR | CREATE | (os.O_TRUNC if what == "rewrite" else 0) | (os.O_EXCL if what == "create" else 0)
+            desk.do("open", 1, name, flags, 0o644, 0)
+            try:
+                if rest:
+                    desk.do("write", 1, APPEND if what == "append" else rest[0], rest[1])
+            finally:
+                desk.do("close", 1)
+        elif what == "truncate":
+            desk.do("truncate", name, 0, rest[0])
+        elif what == "mkdir":
+            desk.do("mkdir", name, 0o755)
+        elif what == "chmod":
+            desk.do("chmod", name, 0o700)
+        elif what == "utimes":
+            desk.do("utimes", name, 10**18, 10**18)
+        elif what == "exchange":
+            desk.do("rename", name, rest[0], 2)
+        elif what == "rename":
+            desk.do("rename", name, rest[0], 0)
+        elif what == "symlink":
+            desk.do("symlink", b"to/" + name.encode(), rest[0])
+        else:
+            desk.do(what, name, *rest)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.EBADF):
+            raise
+
+
+@given(st.lists(STEP, max_size=12), st.lists(STEP, max_size=12), st.lists(STEP, max_size=12), st.booleans())
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_was_done_after_a_mark_is_undone(
+    first: list[Any], second: list[Any], third: list[Any], killed: bool
+) -> None:
+    with TemporaryDirectory() as directory:
+        tree, journal = Path(directory, "tree"), Path(directory, "journal")
+        (tree / "d").mkdir(parents=True)
+        journal.mkdir()
+        (tree / "a").write_bytes(b"old content of a, which is longer than most that is written")
+        (tree / "d/b").write_bytes(b"b" * 30)
+        os.link(tree / "a", tree / "d/a")
+        pictures = [picture(tree)]
+        desk = Desk(tree, journal)
+        for number, steps in enumerate((first, second, third), 1):
+            for step in steps:
+                take(desk, step)
+                if killed:
+                    desk.again()
+            pictures.append(seen(tree))
+            desk.journal.mark(number)
+        for number in (2, 1, 0):
+            assert rollback(desk.journal, number) == []
+            assert seen(tree) == pictures[number]
+            if number == 0:
+                assert picture(tree) == pictures[0]  # with nothing hidden left
+        desk.journal.finish()
+        desk.close()
+        assert os.listdir(journal) == []
+
+
+@given(st.lists(STEP, max_size=20), st.lists(STEP, max_size=20))
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_what_was_committed_stays_and_nothing_hidden_is_left(first: list[Any], second: list[Any]) -> None:
+    with TemporaryDirectory() as directory:
+        tree, journal = Path(directory, "tree"), Path(directory, "journal")
+        tree.mkdir()
+        journal.mkdir()
+        desk = Desk(tree, journal)
+        for step in first:
+            take(desk, step)
+        desk.journal.mark(1)
+        desk.journal.commit(1)
+        marked = picture(tree)
+        assert marked == seen(tree)
+        for step in second:
+            take(desk, step)
+        with pytest.raises(Unreachable):
+            rollback(desk.journal, 0)
+        assert rollback(desk.journal, 1) == []
+        assert picture(tree) == marked
+        desk.close()
+
+
+def seen(tree: Path) -> dict[str, Any]:
+    """What the job sees: without hidden names."""
+    return {name: what for name, what in picture(tree).items() if ".poolnode-undo." not in name}
