@@ -1,8 +1,9 @@
 """Machines for a program to move between, and the way of a program through twenty of them.
 
 Each is a nursery in namespaces of its own: another host name, another mount of the libraries (so that their files have
-other device numbers, as on another disk), another copy of the job's directory. Every start makes process, mount and
-IPC namespaces on top of that. All are of one kernel and one processor: what differs between those is not tried here.
+other device numbers, as on another disk), the job's directory under another path, copied there. Every start makes
+process, mount and IPC namespaces on top of that. All are of one kernel and one processor: what differs between those is
+not tried here.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ import contextlib
 import os
 import random
 import shutil
+import site
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
+from pool.starter.spec import SEEN
 from tests.starter.support import family, opened, soon, spec, until
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -60,9 +65,16 @@ async def machines(place: Path, keeper: Path, *, count: int = 3) -> AsyncIterato
             native = home / "nursery"
             native.write_text(NURSERY.format(name=name, empty=home / "empty", keeper=keeper))
             native.chmod(0o755)
-            keepers = await stack.enter_async_context(opened(home, native))
-            made.append(Machine(name, keepers, place / "scratch"))
+            keepers = await stack.enter_async_context(opened(home, native, show=installed()))
+            made.append(Machine(name, keepers, home / f"scratch{number}"))
         yield made
+
+
+def installed() -> list[str]:
+    """Where the Python of the tests and its packages lie, when not among the system's own directories."""
+    packages = (path for path in (*site.getsitepackages(), *sys.path) if "site-packages" in path)
+    paths = {sys.prefix, sys.base_prefix, *packages}
+    return sorted(path for path in paths if Path(path).is_dir() and not path.startswith("/usr"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +82,11 @@ class Work:
     """A program and what it needs.
 
     Attributes:
-        argv: the command; what lies in its directory it names relatively, since that has another path everywhere.
+        argv: the command, run in its directory.
         files: of `programs/`, copied into its directory, or made there by `prepare`.
         empty: files made there, with nothing in them.
         commands: run in the directory before all (compilers).
-        isolation: 'full', or 'shared' for what is not of the system.
         shared: its directory is the same one on every machine, as on a file server: files keep their inode numbers.
-        refuses: how a refusal begins that passes: the checkpoint is asked for again. '' for none.
     """
 
     argv: tuple[str, ...]
@@ -84,14 +94,13 @@ class Work:
     empty: tuple[str, ...] = ()
     commands: tuple[Sequence[str], ...] = ()
     env: dict[str, str] = field(default_factory=dict)
-    isolation: str = "full"
     shared: bool = False
-    refuses: str = ""
 
     def spec(self, scratch: Path) -> KeeperSpec:
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", **self.env}
-        # Who watches it comes first.
-        return spec(scratch, *self.argv, env=env, isolation=self.isolation, nice=10)
+        out, err = f"{SEEN}/out", f"{SEEN}/err"
+        # Nice, since whoever watches it comes first.
+        return spec(scratch, *self.argv, env=env, fixed=True, cwd=SEEN, stdout=out, stderr=err, nice=10)
 
     def prepare(self, scratch: Path) -> None:
         scratch.mkdir()
@@ -122,23 +131,8 @@ def lines(scratch: Path) -> int:
 
 def carry(source: Path, target: Path) -> None:
     """All files of a directory copied, as to another machine, and the first ones gone."""
-    old = source.with_name(source.name + ".old")
-    source.rename(old)
-    shutil.copytree(old, target, symlinks=True)
-    shutil.rmtree(old)
-
-
-@dataclass(slots=True)
-class Journey:
-    """What became of a program on its way.
-
-    Attributes:
-        at: its progress at each move.
-        refused: what stood in the way for a while.
-    """
-
-    at: list[int] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    shutil.copytree(source, target, symlinks=True)
+    shutil.rmtree(source)
 
 
 async def undisturbed(machine: Machine, work: Work) -> dict[str, bytes]:
@@ -157,31 +151,20 @@ async def reaches(keeper: NativeKeeper, scratch: Path, aim: int, progress: Calla
         await asyncio.sleep(0.002)
 
 
-async def _leave(keeper: NativeKeeper, image: Path, work: Work, journey: Journey) -> None:
-    """Its last checkpoint on this machine."""
-    for _ in range(400):
-        report = await soon(keeper.checkpoint(image, stop=True), PATIENCE)
-        if not report.refused:
-            break
-        assert work.refuses, report.refused
-        assert all(work.refuses in line for line in report.refused), report.refused
-        journey.refused.extend(report.refused)
-        await asyncio.sleep(0.002)
-    else:
-        raise AssertionError(report.refused)
-    await soon(keeper.ended)
-    await keeper.forget()
-
-
-async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work, journey: Journey) -> NativeKeeper:
+async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work) -> NativeKeeper:
     """The program on the other machine."""
     images = Path(MEMORY if os.access(MEMORY, os.W_OK) else here.scratch.parent)
-    image = images / f"poolnode-{os.getpid()}-{id(journey)}"
+    image = images / f"poolnode-{os.getpid()}-{here.scratch.parent.name}"
     try:
-        await _leave(keeper, image, work, journey)
-        if not work.shared:
-            await asyncio.to_thread(carry, here.scratch, there.scratch)
-        return await soon(there.keepers.start(work.spec(there.scratch), image=image), PATIENCE)  # type: ignore[no-any-return]
+        report = await soon(keeper.checkpoint(image, stop=True), PATIENCE)
+        assert not report.refused
+        await soon(keeper.ended)
+        await keeper.forget()
+        await asyncio.to_thread(here.scratch.rename if work.shared else partial(carry, here.scratch), there.scratch)
+        started: NativeKeeper = await soon(
+            there.keepers.start(work.spec(there.scratch), image=image), PATIENCE
+        )
+        return started
     finally:
         shutil.rmtree(image, ignore_errors=True)
 
@@ -197,11 +180,11 @@ async def _finish(keeper: NativeKeeper, here: Machine) -> dict[str, bytes]:
 
 async def travel(
     around: Sequence[Machine], work: Work, seed: int, *, progress: Callable[[Path], int] = lines
-) -> Journey:
+) -> None:
     """Runs the program to its end, moved MOVES times at moments that `seed` draws: some as it begins, the others where
     its progress has come to some part of what is left. It leaves what it leaves undisturbed.
     """
-    chance, journey = random.Random(seed), Journey()
+    chance = random.Random(seed)
     expected = await undisturbed(around[0], work)
     whole = progress_of(expected, around[0], progress)
     here = around[0]
@@ -213,30 +196,27 @@ async def travel(
             ahead = max(0, whole * 7 // 10 - now) / (MOVES - number)  # the rest in case others keep this machine busy
             await reaches(keeper, here.scratch, now + round(chance.uniform(0, 2 * ahead)), progress)
         await asyncio.sleep(chance.uniform(0, 0.01))
-        journey.at.append(progress(here.scratch))
         there = around[(number + 1) % len(around)]
-        keeper, here = await _move(keeper, here, there, work, journey), there
+        keeper, here = await _move(keeper, here, there, work), there
     assert await _finish(keeper, here) == expected
-    return journey
 
 
-async def wait_in(around: Sequence[Machine], work: Work, calls: Container[int], release: str = "") -> Journey:
+async def wait_in(around: Sequence[Machine], work: Work, calls: Container[int], release: str = "") -> None:
     """Moves the program MOVES times, each time when a thread of it is inside one of these system calls; then, with the
     file `release` made, if any, it ends as it does when that file is there from the beginning.
     """
-    journey, here = Journey(), around[0]
+    here = around[0]
     expected = await undisturbed(here, replace(work, empty=(release,) if release else ()))
     await asyncio.to_thread(work.prepare, here.scratch)
     keeper = await soon(here.keepers.start(work.spec(here.scratch)))
     for number in range(MOVES):
         await until(lambda keeper=keeper: bool(inside(keeper, calls)), PATIENCE)  # type: ignore[misc]
         there = around[(number + 1) % len(around)]
-        keeper, here = await _move(keeper, here, there, work, journey), there
+        keeper, here = await _move(keeper, here, there, work), there
     if release:
         await until(lambda: inside(keeper, calls), PATIENCE)
         (here.scratch / release).touch()
     assert await _finish(keeper, here) == expected
-    return journey
 
 
 def inside(keeper: NativeKeeper, calls: Container[int]) -> bool:
