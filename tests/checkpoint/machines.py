@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -17,12 +18,13 @@ import site
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Container, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from pool.starter.checkpointing import CheckpointFailed
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 from pool.starter.spec import SEEN
 from tests.starter.support import family, opened, soon, spec, until
@@ -84,14 +86,12 @@ class Work:
     Attributes:
         argv: the command, run in its directory.
         files: of `programs/`, copied into its directory, or made there by `prepare`.
-        empty: files made there, with nothing in them.
         commands: run in the directory before all (compilers).
         shared: its directory is the same one on every machine, as on a file server: files keep their inode numbers.
     """
 
     argv: tuple[str, ...]
     files: tuple[str, ...] = ()
-    empty: tuple[str, ...] = ()
     commands: tuple[Sequence[str], ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     shared: bool = False
@@ -106,8 +106,6 @@ class Work:
         scratch.mkdir()
         for name in self.files:
             (shutil.copytree if (PROGRAMS / name).is_dir() else shutil.copy)(PROGRAMS / name, scratch / name)
-        for name in self.empty:
-            (scratch / name).touch()
         for command in self.commands:
             subprocess.run(command, cwd=scratch, check=True, capture_output=True)
 
@@ -143,11 +141,17 @@ async def undisturbed(machine: Machine, work: Work) -> dict[str, bytes]:
     return left
 
 
-async def reaches(keeper: NativeKeeper, scratch: Path, aim: int, progress: Callable[[Path], int]) -> None:
+def _end(keeper: NativeKeeper, here: Machine) -> str:
+    """How a program ended that was not to end yet."""
+    end, left = keeper.ended.result(), contents(here.scratch)
+    return f"ended: {end.cause} {end.code} {end.signal}; {left['out'][-200:]!r} {left['err'][-500:]!r}"
+
+
+async def reaches(keeper: NativeKeeper, here: Machine, aim: int, progress: Callable[[Path], int]) -> None:
     deadline = asyncio.get_running_loop().time() + PATIENCE
-    while progress(scratch) < aim:
-        assert not keeper.ended.done(), (keeper.ended.result(), (scratch / "err").read_text())
-        assert asyncio.get_running_loop().time() < deadline, f"it came to {progress(scratch)} of {aim}"
+    while progress(here.scratch) < aim:
+        assert not keeper.ended.done(), _end(keeper, here)
+        assert asyncio.get_running_loop().time() < deadline, f"it came to {progress(here.scratch)} of {aim}"
         await asyncio.sleep(0.002)
 
 
@@ -156,7 +160,11 @@ async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work)
     images = Path(MEMORY if os.access(MEMORY, os.W_OK) else here.scratch.parent)
     image = images / f"poolnode-{os.getpid()}-{here.scratch.parent.name}"
     try:
-        report = await soon(keeper.checkpoint(image, stop=True), PATIENCE)
+        try:
+            report = await soon(keeper.checkpoint(image, stop=True), PATIENCE)
+        except CheckpointFailed:
+            assert not keeper.ended.done(), _end(keeper, here)
+            raise
         assert not report.refused
         await soon(keeper.ended)
         await keeper.forget()
@@ -194,29 +202,34 @@ async def travel(
         if number >= EARLY:
             now = progress(here.scratch)
             ahead = max(0, whole * 7 // 10 - now) / (MOVES - number)  # the rest in case others keep this machine busy
-            await reaches(keeper, here.scratch, now + round(chance.uniform(0, 2 * ahead)), progress)
+            await reaches(keeper, here, now + round(chance.uniform(0, 2 * ahead)), progress)
         await asyncio.sleep(chance.uniform(0, 0.01))
         there = around[(number + 1) % len(around)]
         keeper, here = await _move(keeper, here, there, work), there
     assert await _finish(keeper, here) == expected
 
 
-async def wait_in(around: Sequence[Machine], work: Work, calls: Container[int], release: str = "") -> None:
-    """Moves the program MOVES times, each time when a thread of it is inside one of these system calls; then, with the
-    file `release` made, if any, it ends as it does when that file is there from the beginning.
+async def waiting(
+    around: Sequence[Machine], work: Work, calls: Container[int], release: Callable[[NativeKeeper, Path], object]
+) -> None:
+    """Moves the program MOVES times, each time when a thread of it is inside one of these system calls. Then it is
+    released, and ends as it does when it was not moved.
     """
-    here = around[0]
-    expected = await undisturbed(here, replace(work, empty=(release,) if release else ()))
-    await asyncio.to_thread(work.prepare, here.scratch)
-    keeper = await soon(here.keepers.start(work.spec(here.scratch)))
-    for number in range(MOVES):
-        await until(lambda keeper=keeper: bool(inside(keeper, calls)), PATIENCE)  # type: ignore[misc]
-        there = around[(number + 1) % len(around)]
-        keeper, here = await _move(keeper, here, there, work), there
-    if release:
-        await until(lambda: inside(keeper, calls), PATIENCE)
-        (here.scratch / release).touch()
-    assert await _finish(keeper, here) == expected
+
+    async def ends(moves: int) -> dict[str, bytes]:
+        here = around[0]
+        await asyncio.to_thread(work.prepare, here.scratch)
+        keeper = await soon(here.keepers.start(work.spec(here.scratch)))
+        for there in itertools.islice(itertools.cycle((*around[1:], around[0])), moves):
+            await until(partial(inside, keeper, calls), PATIENCE)
+            keeper, here = await _move(keeper, here, there, work), there
+        await until(partial(inside, keeper, calls), PATIENCE)
+        release(keeper, here.scratch)
+        left = await _finish(keeper, here)
+        shutil.rmtree(here.scratch)
+        return left
+
+    assert await ends(MOVES) == await ends(0)
 
 
 def inside(keeper: NativeKeeper, calls: Container[int]) -> bool:

@@ -4,6 +4,7 @@ leaves undisturbed, byte for byte (C1, C3).
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from pool.checkpoint.build import compiler
-from tests.checkpoint.machines import Machine, Work, machines, needs, travel, wait_in
+from pool.starter.keeper import NativeKeeper
+from tests.checkpoint.machines import Machine, Work, machines, needs, travel, waiting
+from tests.starter.support import family
 
 PYTHON = "/usr/bin/python3"
 #: Numbers of x86-64.
@@ -101,11 +104,22 @@ async def test_a_compile(around: list[Machine]) -> None:
     await travel(around, Work(("make", "-s", "-j2", "-C", "project"), ("project",)), 13, progress=objects)
 
 
-@pytest.mark.parametrize(
-    ("kind", "calls"),
-    [("sleep", {SLEEP, GO_ON}), ("until", {SLEEP, GO_ON}), ("read", {READ}), ("futex", {FUTEX})],
-)
-async def test_a_wait_in_the_kernel(around: list[Machine], kind: str, calls: set[int]) -> None:
+@pytest.mark.parametrize("kind", ["sleep", "until"])
+async def test_a_long_sleep(around: list[Machine], kind: str) -> None:
+    def wake(keeper: NativeKeeper, scratch: Path) -> None:
+        family(keeper.pid)[1].send_signal(signal.SIGUSR1)
+
+    await waiting(around, waits(kind), {SLEEP, GO_ON}, wake)
+
+
+async def test_a_read_of_a_pipe(around: list[Machine]) -> None:
+    await waiting(around, waits("read"), {READ}, lambda _, scratch: (scratch / "go").touch())
+
+
+async def test_a_wait_for_a_futex(around: list[Machine]) -> None:
+    await waiting(around, waits("futex"), {FUTEX}, lambda _, scratch: (scratch / "go").touch())
+
+
+def waits(kind: str) -> Work:
     compiling = (*compiler().split(), "-O1", "-pthread", "-o", "waits", "waits.c")
-    work = Work(("./waits", kind), ("waits.c",), commands=(compiling,))
-    await wait_in(around, work, calls, release="" if SLEEP in calls else "go")
+    return Work(("./waits", kind), ("waits.c",), commands=(compiling,))

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 
 chance = np.random.default_rng(7)
-a = chance.standard_normal((300, 300))
-for step in range(100):
+a = chance.standard_normal((240, 240))
+for step in range(60):
     q, r = np.linalg.qr(a)
     a = q @ r.T / 20 + chance.standard_normal(a.shape)
     x = np.linalg.solve(a, r[0])

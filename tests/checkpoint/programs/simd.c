@@ -11,7 +11,7 @@
 #include <sys/time.h>
 #include <time.h>
 
-#define STEPS 200
+#define STEPS 300
 
 typedef double wide __attribute__((vector_size(32)));
 typedef long whole __attribute__((vector_size(32)));
@@ -57,7 +57,7 @@ static void *compute(void *argument)
 {
     long me = (long)argument;
     for (int step = 0; step < STEPS; step++) {
-        sums[me] += turn(sums[me] / 65536 + (double)me, 250000);
+        sums[me] += turn(sums[me] / 65536 + (double)me, 300000);
         if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD) {
             printf("%d %.17g %.17g %.17g %.17g\n", step, sums[0], sums[1], sums[2], sums[3]);
             fflush(stdout);

@@ -1,11 +1,10 @@
-/* One wait of its kind, and what came of it: `sleep` until two and a half seconds of its own clock have gone, told of a
- * sleep that was cut short; `read` from a pipe into which another process writes when it is told to; `futex`, a thread that
- * waits for another.
+/* One wait of its kind, and what came of it: `sleep` and `until`, an hour that a signal cuts short, with what was left of it;
+ * `read` from a pipe into which another process writes when it is told to; `futex`, a thread that waits for another.
  *
  * Whoever waits for a file named `go` looks for it every few milliseconds; the one that waits in the kernel does not move. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -29,15 +28,17 @@ static void await_go(void)
         usleep(2000);
 }
 
+static void on_signal(int signal) { (void)signal; }
+
 static int by_sleep(int relative)
 {
     double begun = now();
-    struct timespec whole = {2, 500000000}, until = {(time_t)(begun + 2.5), 0};
-    until.tv_nsec = (long)((begun + 2.5 - (double)until.tv_sec) * 1e9);
-    int done = relative ? clock_nanosleep(CLOCK_MONOTONIC, 0, &whole, &whole)
+    struct timespec rest = {3600, 0}, until = {(time_t)begun + 3600, 0};
+    signal(SIGUSR1, on_signal);
+    int done = relative ? clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest)
                         : clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-    double took = now() - begun;
-    printf("%d %d %d\n", done, took >= 2.499, took < 20);
+    double took = now() - begun, left = relative ? (double)rest.tv_sec + (double)rest.tv_nsec / 1e9 : 3600 - took;
+    printf("%s %d\n", strerror(done), took > 0 && took < 120 && took + left > 3590 && took + left < 3601);
     return 0;
 }
 
