@@ -39,7 +39,7 @@ static int check_machine(const struct image *image, struct failure *f)
     if (!missing)
         return 0;
     snprintf(text, sizeof text, "this machine's processor lacks what the one before had: %s", missing);
-    return unfit(f, "checkpoint", text);
+    return unfit(f, "machine", text); /* no fault of the checkpoint's: another machine may take it */
 }
 
 static int load(struct restoring *r, int directory, struct failure *f)

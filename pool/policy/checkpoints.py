@@ -107,21 +107,22 @@ class Attempt:
     generation: int
 
 
-def go_on_from(generations: Iterable[int], failed: Iterable[Attempt]) -> int | None:
+def go_on_from(generations: Iterable[int], failed: Iterable[Attempt], home: str = "") -> int | None:
     """The checkpoint a job's next start goes on from: the newest that has not failed; None for its beginning.
 
-    A checkpoint is given up when it has failed on two machines, or as often as it may on one: a machine of its own
-    trouble does not cost the job its work.
+    A checkpoint is given up when it has failed on two machines. One machine alone, which has a trouble of its own,
+    does not cost the job its work: it is shunned instead. Only `home`, the submit machine, is not; it may be the only
+    one there is, so that failing there as often as it may counts for two.
     """
     tries = list(failed)
     for generation in sorted(generations, reverse=True):
         machines = [attempt.machine for attempt in tries if attempt.generation == generation]
-        if len(set(machines)) < 2 and len(machines) < MOST_FAILURES:
+        if len(set(machines)) < 2 and machines.count(home) < MOST_FAILURES:
             return generation
     return None
 
 
-def shunned(failed: Iterable[Attempt]) -> tuple[str, ...]:
-    """The machines a job is not sent to again: those where going on failed thrice."""
-    machines = [attempt.machine for attempt in failed]
+def shunned(failed: Iterable[Attempt], home: str = "") -> tuple[str, ...]:
+    """The machines a job is not sent to again: those where going on failed thrice, but for `home`."""
+    machines = [attempt.machine for attempt in failed if attempt.machine != home]
     return tuple(sorted({machine for machine in machines if machines.count(machine) >= MOST_FAILURES}))

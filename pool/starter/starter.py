@@ -34,6 +34,8 @@ from pool.wire import RemoteError
 
 #: Names in a scratch directory that are the starter's own and never go home.
 STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
+#: What a keeper says could not be restored when it is not the image but the machine (pool/checkpoint/restore.c).
+UNFIT = "machine"
 #: The name of a stored executable: the SHA-256 of its content.
 DIGEST = re.compile(r"[0-9a-f]{64}")
 #: What is done to the keeper.
@@ -104,11 +106,17 @@ class Place:
 
 
 class StartRefused(PoolError):
-    """The job could not be started on this machine. `where` is input, start or account."""
+    """The job could not be started on this machine.
 
-    def __init__(self, message: str, *, where: str, hint: str = "", retry: bool = False) -> None:
+    Attributes:
+        where: input, checkpoint, start, machine or account.
+        unfit: no fault of the checkpoint's: this machine can never put it back.
+    """
+
+    def __init__(self, message: str, *, where: str, hint: str = "", retry: bool = False, unfit: bool = False) -> None:
         super().__init__(message, hint=hint, retry=retry)
         self.where = where
+        self.unfit = unfit
 
 
 class Starter:
@@ -203,7 +211,8 @@ class Starter:
         except StartFailed as error:
             self._not_started()
             where = "start" if self._image is None else "checkpoint"
-            raise StartRefused(error.message, where=where, hint=error.hint, retry=error.retry) from error
+            unfit = self._image is not None and error.path == UNFIT
+            raise StartRefused(error.message, where=where, hint=error.hint, retry=error.retry, unfit=unfit) from error
         except OSError as error:
             self._not_started()
             raise StartRefused(
@@ -394,7 +403,10 @@ class Starter:
             if not self.resumed.own and self.resumed.has_files != (start.mode is Mode.TRANSFER):
                 raise ImageError("it was made where the job's files are reached in another way")
             if self.resumed.has_files and not self._keepers.abilities.full:
-                raise ImageError("this machine cannot show the job its files where they were")
+                text = "this machine cannot show the job its files where they were"
+                raise StartRefused(text, where="checkpoint", retry=True, unfit=True)
+            if not self._keepers.abilities.checkpoint and not self.resumed.own:
+                raise StartRefused("this machine cannot resume jobs", where="checkpoint", retry=True, unfit=True)
         except (ImageError, RemoteError) as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pool.starter.checkpointing import CheckpointFailed, CheckpointReport
-from pool.starter.spec import Abilities, EndReport, KeeperSpec, Usage
+from pool.starter.spec import Abilities, EndReport, KeeperSpec, StartFailed, Usage
 
 #: The files of an image.
 META, PAGES = "meta", "pages"
@@ -56,6 +56,7 @@ class Behaviour:
     Attributes:
         saving: seconds that a checkpoint of it takes; None where it cannot be had.
         refused: what of it cannot be saved, a line each.
+        broken: it cannot be put back.
     """
 
     seconds: float = 10.0
@@ -65,6 +66,7 @@ class Behaviour:
     dying: float = 0.0
     saving: float | None = None
     refused: tuple[str, ...] = ()
+    broken: bool = False
 
 
 class FakeKeeper:
@@ -229,7 +231,10 @@ class FakeKeepers:
         return list(self.machine.keepers.values())
 
     async def start(self, spec: KeeperSpec, *, image: Path | None = None) -> FakeKeeper:
-        keeper = FakeKeeper(self.machine, spec, self.machine.behave(spec), image)
+        behaviour = self.machine.behave(spec)
+        if image is not None and behaviour.broken:
+            raise StartFailed(f"cannot start {spec.id}: restore checkpoint: broken", call="restore", path="checkpoint")
+        keeper = FakeKeeper(self.machine, spec, behaviour, image)
         self.machine.keepers[spec.id] = keeper
         self.machine.witness.started(
             self.machine.job_of(spec), self.machine.name, asyncio.get_running_loop().time()

@@ -163,5 +163,25 @@ async def test_it_comes_straight_from_the_machine_before(pool3: Nodes, home: Pat
     await support.until(lambda: not _chunks(pool3), "the images to go with the job")
 
 
+async def test_a_damaged_checkpoint_gives_way_to_the_one_before(pool3: Nodes, home: Path) -> None:
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home)
+        await reaches(cluster, b"\n20\n")
+        assert (await cluster.checkpoint()).done == 1
+        before = set(_chunks(pool3))
+        assert (await cluster.checkpoint()).done == 1
+        for path in set(_chunks(pool3)) - before:
+            path.write_bytes(b"damaged")
+        (home / "input.txt").write_text("bye\n")
+        await cluster.vacate(fast=True)
+        (result,) = await cluster.wait(support.PATIENCE)
+    assert (result.state, result.exit_code) == ("completed", 0), result
+    whole((home / "out").read_text())
+    log = (home / "log").read_text()
+    assert re.search(r"it could not go on from checkpoint 2: .*it goes on from checkpoint 1", log), log
+
+
 def _chunks(nodes: Nodes) -> list[Path]:
-    return [path for name in ("one", "two") for path in nodes.state(name).glob("images/chunks/*/*")]
+    """All chunks on all disks."""
+    stores = [nodes.state("head") / "spool" / "checkpoints", *(nodes.state(name) / "images" for name in ("one", "two"))]
+    return [path for store in stores for path in store.glob("chunks/*/*")]

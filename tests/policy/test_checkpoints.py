@@ -85,7 +85,8 @@ def test_a_restore_that_fails_never_eats_the_work() -> None:
     bad = [Attempt("a", 4)]
     assert go_on_from([3, 4], bad) == 4
     assert go_on_from([3, 4], [*bad, Attempt("b", 4)]) == 3
-    assert go_on_from([3, 4], [Attempt("a", 4)] * 3) == 3
+    assert go_on_from([3, 4], [Attempt("a", 4)] * 3) == 4
+    assert go_on_from([3, 4], [Attempt("a", 4)] * 3, "a") == 3
     assert go_on_from([3], [Attempt("a", 3), Attempt("b", 3)]) is None
     assert go_on_from([5], [Attempt("a", 3), Attempt("b", 3)]) == 5
 
@@ -94,3 +95,4 @@ def test_a_machine_where_it_failed_thrice_is_shunned() -> None:
     tries = [Attempt("a", 4), Attempt("a", 4), Attempt("b", 4)]
     assert shunned(tries) == ()
     assert shunned([*tries, Attempt("a", 3)]) == ("a",)
+    assert shunned([*tries, Attempt("a", 3)], "a") == ()

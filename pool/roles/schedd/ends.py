@@ -6,11 +6,14 @@ Functions over a job and a report; nothing is written or sent here. Which claims
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
+from pool.policy.checkpoints import Attempt, shunned
 from pool.policy.exits import Decision, Verdict, after_exit
 from pool.policy.queue import RUNNING, Job
 from pool.roles.schedd.ledger import Step
@@ -23,9 +26,24 @@ BEGAN = "JobCurrentStartExecutingDate"
 MOST_FAILED_STARTS = 5
 #: So many starts that could not go on from a checkpoint are remembered.
 MOST_TRIES = 50
+#: The job's own note of them: [machine, generation] each.
+TRIES = "_tries"
 
 
-def end_steps(job: Job, slot: str, report: dict[str, Any], now: float) -> list[Step]:
+@dataclass(frozen=True, slots=True)
+class After:
+    """What a start that failed is weighed by.
+
+    Attributes:
+        following: the checkpoint that the next start goes on from when these tries have failed.
+        home: the name of the schedd's node.
+    """
+
+    following: Callable[[list[Attempt]], int | None] = lambda tries: None
+    home: str = ""
+
+
+def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: After) -> list[Step]:
     """The steps that follow from the end of a run.
 
     Args:
@@ -49,7 +67,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float) -> list[S
     elif cause in ("exit", "signal"):
         steps += by_itself(job, changes, report, now)
     elif cause == "start":
-        steps.append(failed_start(job, slot, changes, report))
+        steps.append(failed_start(job, slot, changes, report, after))
     else:
         why = str(report.get("why") or cause)
         changes |= {"VacateReason": why, "LastVacateTime": int(now)}
@@ -118,13 +136,45 @@ def as_wished(job: Job, wish: dict[str, Any], changes: dict[str, Any], report: d
     return Step(job, Happening.EVICT, {**changes, "VacateReason": why}, EventKind.EVICTED, data)
 
 
-def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any]) -> Step:
+def failed_restore(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After) -> Step:
+    """It could not go on from a checkpoint there. A machine that fails often is left alone, unless it is the schedd's
+    own: where that is the only one the job would wait for ever."""
+    machine, generation = slot.rpartition("@")[2], int(report.get("checkpoint") or 0)
+    tries = [(str(name), int(number)) for name, number in job.note(TRIES, ()) or ()]
+    before = shunned((Attempt(*one) for one in tries), after.home)
+    if report.get("unfit"):
+        avoided = {machine} - {after.home}
+    else:
+        tries = [*tries, (machine, generation)][-MOST_TRIES:]
+        changes[TRIES] = [list(one) for one in tries]
+        avoided = set(shunned((Attempt(*one) for one in tries), after.home)) - set(before)
+    why = f"it could not go on from checkpoint {generation}: {report.get('error')}"
+    following = after.following([Attempt(*one) for one in tries])
+    if following is None:
+        why += "; it begins anew"
+    elif following != generation:
+        why += f"; it goes on from checkpoint {following}"
+    for name in sorted(avoided):
+        changes["Requirements"] = without_machine(changes.get("Requirements", job.get("Requirements")), name)
+        why += f"; it is not sent to {name} again"
+    return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": slot})
+
+
+def without_machine(requirements: Any, machine: str) -> list[str]:
+    """Requirements (in wire form) that hold on every machine but one besides."""
+    name = machine.replace("\\", "\\\\").replace('"', '\\"')
+    other = f'TARGET.Machine =!= "{name}"'
+    if requirements is None or requirements is True:
+        return [other]
+    text = requirements[0] if isinstance(requirements, list) else str(requirements).lower()
+    return [text if other in text else f"({text}) && {other}"]
+
+
+def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After) -> Step:
     """A machine could not start it: another will, unless it is the job's own fault."""
     where, why = str(report.get("where", "start")), str(report.get("error", "it could not be started"))
     if where == "checkpoint":
-        tries = [*(job.note("_tries", ()) or ()), [slot.rpartition("@")[2], report.get("checkpoint")]][-MOST_TRIES:]
-        changes["_tries"] = tries
-        return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": slot})
+        return failed_restore(job, slot, changes, report, after)
     failed = int(job.note("_failed_starts", 0)) + 1
     changes["_failed_starts"] = failed
     if where == "input":

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from pool.images import ImageError, ImageStore, Manifest, receive_image, send_image
+from pool.jobs.activation import Mode
 from pool.jobs.events import EventKind
 from pool.outside import Outside
 from pool.policy.checkpoints import Attempt, go_on_from
 from pool.policy.queue import Job
 from pool.roles.schedd.claims import Claim
+from pool.roles.schedd.ends import TRIES
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.shadow.shadow import NotThisRun
 from pool.wire import Stream
-
-#: The job's own note of starts that could not go on from a checkpoint: [machine, generation] each.
-TRIES = "_tries"
 
 
 class Images:
@@ -31,6 +30,7 @@ class Images:
     Args:
         store: None keeps none; jobs then begin at their beginning.
         claims: by their ids; what a claim's job sends counts for that job.
+        home: the name of the schedd's node.
     """
 
     def __init__(
@@ -40,22 +40,37 @@ class Images:
         claims: Mapping[str, Claim],
         outside: Outside,
         log: logging.Logger,
+        home: str,
     ) -> None:
         self._store = store
         self._ledger = ledger
         self._claims = claims
         self._outside = outside
         self._log = log
+        self._home = home
         self._nearer: dict[str, tuple[int, str, str]] = {}
         for line in store.damaged if store is not None else ():
             log.error("a checkpoint is damaged", extra={"what": line})
 
-    def newest(self, job: Job) -> int | None:
-        """The checkpoint that a job's next start goes on from; None for its beginning."""
-        if self._store is None or not job.get("NumCkpts", 0):
+    def newest(
+        self, job: Job, mode: Callable[[], Mode] | None = None, tries: list[Attempt] | None = None
+    ) -> int | None:
+        """The checkpoint that a job's next start goes on from; None for its beginning.
+
+        Args:
+            mode: how that start gets at the job's files; one that was made where it was otherwise is passed over.
+            tries: that failed so far; by default those noted with the job.
+        """
+        store, name = self._store, _name(job)
+        if store is None or not job.get("NumCkpts", 0):
             return None
-        tries = [Attempt(str(machine), int(number)) for machine, number in job.note(TRIES, ()) or ()]
-        return go_on_from(self._store.generations(_name(job)), tries)
+        if tries is None:
+            tries = [Attempt(str(machine), int(number)) for machine, number in job.note(TRIES, ()) or ()]
+        generations = store.generations(name)
+        if mode is not None and generations:
+            wanted = mode()
+            generations = [number for number in generations if _fits(store.manifest(name, number), wanted)]
+        return go_on_from(generations, tries, self._home)
 
     async def take(self, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint: {claim, run}; see `pool.images.carrying`."""
@@ -119,6 +134,12 @@ class Images:
         if claim is None or claim.run != int(params.get("run", -1)):
             return None
         return claim.job
+
+
+def _fits(manifest: Manifest, mode: Mode) -> bool:
+    facts = dict(manifest.facts)
+    where = "own" if facts.get("kind") == "self" else facts.get("files", "home")
+    return (where == "own") is (mode is Mode.TRANSFER)
 
 
 def _name(job: Job) -> str:

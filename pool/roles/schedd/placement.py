@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from pool.classad import symmetric_match
 from pool.errors import PoolError
 from pool.images import ImageStore
-from pool.jobs.activation import Activation, CannotStart, activation
+from pool.jobs.activation import Activation, CannotStart, activation, mode_for
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import Happening
@@ -34,7 +34,7 @@ from pool.policy.checkpoints import Wish, wish_of
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
-from pool.roles.schedd.ends import BEGAN, as_wished, end_steps, hold_step, started, usage_changes
+from pool.roles.schedd.ends import BEGAN, After, as_wished, end_steps, hold_step, started, usage_changes
 from pool.roles.schedd.images import Images
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.matches import Matches
@@ -100,7 +100,7 @@ class Placement:
         self.log = log
         self.name = name
         self.executables = executables
-        self.images = Images(checkpoints, ledger, self.claims, outside, log)
+        self.images = Images(checkpoints, ledger, self.claims, outside, log, name)
         self.spawn = spawn
         self._changed = changed
         self._finished = finished
@@ -177,7 +177,7 @@ class Placement:
     def _start_of(self, claim: Claim, job: Job, run: int) -> Activation:
         """What a job is started with; worked out once for the jobs of a cluster that do not differ."""
         digest = self.executables.digest_of(job)
-        checkpoint = self.images.newest(job)
+        checkpoint = self.images.newest(job, lambda: mode_for(job.ad(), claim.ad))
         known = claim.template
         alike = known is not None and checkpoint is None and not job.delta and known.job[0] == job.cluster.id
         if known is not None and alike and (known.digest == digest or not known.carries_executable):
@@ -397,7 +397,8 @@ class Placement:
         self.moving.left(job)
         if report.get("cause") == "start" or report.get("released"):
             self.drop(claim)
-        return end_steps(job, claim.slot, report, self.outside.wall())
+        after = After(lambda tries: self.images.newest(job, tries=tries), self.name)
+        return end_steps(job, claim.slot, report, self.outside.wall(), after)
 
     # -- stopping ----------------------------------------------------------------------------------------
 

@@ -175,6 +175,8 @@ class Running:
             where = getattr(error, "where", "input" if isinstance(error, RemoteError) else "start")
             retry = getattr(error, "retry", True) and where != "input"
             report = {"cause": "start", "where": where, "error": str(error), "retry": retry}
+            if getattr(error, "unfit", False):
+                report["unfit"] = True
             await self._report(report | {"checkpoint": self.start.checkpoint})
             return
         self.startd.peers.forget(self.name)
