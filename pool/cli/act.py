@@ -33,6 +33,14 @@ def rm(
             "--force", help="Also forget a job whose machine cannot be reached. It may still run there."
         ),
     ] = False,
+    save: Annotated[
+        bool,
+        typer.Option(
+            "--checkpoint",
+            help="Save running jobs once more, and keep the last checkpoint of each, "
+            "for a job with start_from_checkpoint = JOB.",
+        ),
+    ] = False,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -44,10 +52,22 @@ def rm(
       poolnode rm 12.3 13.0      two jobs
       poolnode rm alice          all of alice's
       poolnode rm -c 'JobStatus == 5 && HoldReasonCode == 13'
+      poolnode rm --checkpoint 12.3
       poolnode rm --all
     """
+    if save and force:
+        raise UsageProblem("rm: --checkpoint and --force", hint="a job that is forgotten cannot be saved; give one")
     return _act(
-        "remove", "removed", jobs, constraint, everything, as_json, address, reason=reason, force=force
+        "remove",
+        "removed",
+        jobs,
+        constraint,
+        everything,
+        as_json,
+        address,
+        reason=reason,
+        force=force,
+        checkpoint=save,
     )
 
 
@@ -193,6 +213,7 @@ def _act(
     reason: str = "",
     value: int | None = None,
     force: bool = False,
+    checkpoint: bool = False,
 ) -> int:
     chosen = select(jobs or [])
     name = "rm" if action == "remove" else action
@@ -205,7 +226,12 @@ def _act(
 
     async def question(pool: Pool) -> Acted:
         return await pool.act(
-            action, **_choice(chosen, constraint, everything), reason=reason, value=value, force=force
+            action,
+            **_choice(chosen, constraint, everything),
+            reason=reason,
+            value=value,
+            force=force,
+            checkpoint=checkpoint,
         )
 
     acted = ask(address, question)

@@ -44,9 +44,9 @@ class _Chosen(ABC):
                 except ValueError:
                     continue  # of a kind that only a newer schedd knows
 
-    async def remove(self, reason: str = "", *, force: bool = False) -> Acted:
-        """Takes the jobs out of the queue; running ones are stopped first."""
-        return await self.pool.act("remove", ids=self._ids, reason=reason, force=force)
+    async def remove(self, reason: str = "", *, force: bool = False, checkpoint: bool = False) -> Acted:
+        """Takes the jobs out of the queue; running ones are stopped first, and saved if their checkpoint is kept."""
+        return await self.pool.act("remove", ids=self._ids, reason=reason, force=force, checkpoint=checkpoint)
 
     async def hold(self, reason: str = "") -> Acted:
         """Keeps the jobs in the queue without running them."""

@@ -331,8 +331,12 @@ class Pool:
         reason: str = "",
         value: int | None = None,
         force: bool = False,
+        checkpoint: bool = False,
     ) -> Acted:
         """remove, hold, release, vacate or prio, on the jobs chosen.
+
+        Args:
+            checkpoint: keep the last checkpoint of what is removed, for `start_from_checkpoint`.
 
         Raises:
             PoolError: no choice was made, or all of it was refused by the schedd.
@@ -346,6 +350,8 @@ class Pool:
             params["constraint"] = constraint
         if everything:
             params["all"] = True
+        if checkpoint:
+            params["checkpoint"] = True
         answer = await self.call("schedd.act", params, timeout=120.0)
         done = answer.get("done") or 0
         refused = [(id_text(item["id"]), str(item["why"])) for item in answer.get("refused") or ()]

@@ -126,6 +126,26 @@ class ImageStore:
         with self.begin(job) as draft:
             return draft.commit(draft.take_in(directory), created, facts=tuple(sorted(facts.items())))
 
+    def copy(self, job: str, generation: int, to: str, created: float, **facts: Any) -> Manifest:
+        """Give a checkpoint, with those that it needs, to another job too; its bytes are there once.
+
+        Args:
+            created, facts: of the copy; what the checkpoint says of itself stays where it is not said anew.
+
+        Raises:
+            ImageGone: there is no such checkpoint.
+            ImageError: the disk fails.
+        """
+        whole = self.manifest(job, generation)
+        for number in sorted({*whole.needs, generation} - set(self.generations(to))):
+            one = self.manifest(job, number)
+            with self.begin(to) as draft:
+                if draft.missing(one):
+                    raise ImageGone(f"chunks of checkpoint {number} of job {job} are missing")
+                said = tuple(sorted((dict(one.facts) | facts).items()))
+                draft.commit(one.parts, created, generation=number, needs=one.needs, facts=said)
+        return self.manifest(to, generation)
+
     def _put(self, draft: Draft, digest: bytes, packed: bytes) -> None:
         with self._lock:
             draft.pinned.add(digest)

@@ -54,6 +54,7 @@ class Activation:
         network: false takes all network but its own loopback from it (want_job_networking).
         on_failure_too: bring outputs home also when the job is evicted (ON_EXIT_OR_EVICT).
         checkpoint_code: the code with which the job ends when it has written a checkpoint and wants to go on.
+        checkpoint_signal: what asks the job to write a checkpoint.
         checkpoint_files: names in the scratch directory that are its checkpoint; None for the outputs.
         checkpoint: the stored checkpoint that this start goes on from.
         checkpoint_from: address and ticket of the machine that made it, where that may have it yet.
@@ -84,6 +85,7 @@ class Activation:
     network: bool = True
     checkpoint_code: int | None = None
     checkpoint_files: tuple[str, ...] | None = None
+    checkpoint_signal: int | None = None
     checkpoint: int | None = None
     checkpoint_from: tuple[str, str] | None = None
 
@@ -219,6 +221,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         core_limit=int(job.value("CoreSize", -1)) if job.get("CoreSize") is not None else None,
         nice=10 if is_nice(job.value("AcctGroup", ""), job.value("NiceUser", False)) else 0,
         checkpoint_code=code if type(code := job.value("SuccessCheckpointExitCode")) is int else None,
+        checkpoint_signal=_signal(job.value("CheckpointSig")) if job.get("CheckpointSig") is not None else None,
         checkpoint_files=_list(kept) if (kept := _text(job, "TransferCheckpoint")) else None,
         checkpoint=checkpoint,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",

@@ -30,6 +30,14 @@ class Wish(StrEnum):
     REQUIRED = "required"  # a job that cannot be saved is held instead of run
 
 
+class Saves(StrEnum):
+    """Whether whoever stops a job cares for a last checkpoint."""
+
+    NEVER = "never"  # it is removed
+    WORTH = "worth"  # where it has done enough since the last one
+    ALWAYS = "always"  # it is removed, and its checkpoint is to be kept
+
+
 class Cause(StrEnum):
     """What a checkpoint is made for."""
 

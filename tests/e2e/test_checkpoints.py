@@ -143,3 +143,48 @@ async def says(cluster: Any, text: bytes) -> None:
 def _log(home: Path) -> str:
     path = home / "log"
     return path.read_text() if path.exists() else ""
+
+
+#: Counts without end, and writes its state and ends with 85 only when it is asked to.
+ASKED = """
+n=$(cat state 2>/dev/null || echo 0)
+trap 'echo $n > state; exit 85' USR2
+[ "$n" = 0 ] || { echo went on from $n > result; exit 0; }
+while :; do n=$((n+1)); echo $n; sleep 0.02; done
+"""
+
+
+async def test_a_job_is_asked_to_write_its_checkpoint(pool3: Nodes, home: Path) -> None:
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(
+            pool,
+            home,
+            ASKED,
+            checkpoint_signal="SIGUSR2",
+            transfer_checkpoint_files="state",
+            transfer_output_files="result",
+        )
+        await says(cluster, b"3\n")
+        acted = await cluster.checkpoint()
+        assert (acted.done, acted.refused) == (1, ())
+        (result,) = await cluster.wait()
+        assert result.state == "completed", result
+        (ad,) = await cluster.ads()
+    assert int((home / "result").read_text().split()[-1]) >= 3
+    assert (ad.value("NumCkpts"), ad.value("NumJobStarts")) == (1, 1)
+
+
+async def test_a_job_is_asked_at_its_interval(pool3: Nodes, home: Path) -> None:
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(
+            pool,
+            home,
+            ASKED,
+            checkpoint_signal="SIGUSR2",
+            checkpoint_interval="1",
+            transfer_checkpoint_files="state",
+            transfer_output_files="result",
+        )
+        (result,) = await cluster.wait()
+        assert result.state == "completed", result
+    assert int((home / "result").read_text().split()[-1]) >= 3

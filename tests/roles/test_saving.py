@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pool.errors import PoolError
 from pool.policy import slots
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
@@ -189,3 +190,68 @@ def test_a_periodic_checkpoint_does_not_kill_a_job_that_was_just_asked_to_leave(
         await it.pool.until(lambda: bool(it.pool.witness.ends), within=3 * MINUTE)
 
     play(story, behave=replace(SAVABLE, stubborn=True), ad={"JobCheckpoint": "off"}, CHECKPOINT_FIRST="30 min")
+
+
+# --- rm --checkpoint
+
+
+def test_a_removed_jobs_checkpoint_is_kept_and_another_job_begins_with_it() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        await it.pool.act("head", "alice", action="remove", ids=[[1]], checkpoint=True)
+        await it.pool.until(lambda: not it.pool.queued("head"), within=MINUTE)
+        (ad,) = await it.pool.ended("head")
+        assert (ad["JobStatus"], ad["CheckpointKept"], ad["NumCkpts"]) == (3, "1.0", 1)
+        await it.pool.submit("head", ad={"StartFromCheckpoint": "1.0"})
+        await it.pool.until(lambda: not it.pool.queued("head"), within=2 * HOUR)
+        assert 2 * HOUR <= it.seconds_run() < 2 * HOUR + 10.0
+        images = it.pool.role("head", "schedd").placement.images
+        await asyncio.sleep(10.0)
+        assert images._store.jobs() == ["kept-1.0"]
+        await asyncio.sleep(3 * HOUR)
+        assert images._store.jobs() == []
+
+    play(story, KEPT_CHECKPOINTS="3 h")
+
+
+def test_an_idle_jobs_checkpoint_is_kept_too() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        it.load(3.0)
+        await it.left()
+        await it.pool.act("head", "alice", action="remove", ids=[[1]], checkpoint=True)
+        it.load(0.0)
+        await it.pool.submit("head", ad={"StartFromCheckpoint": "1.0"})
+        await it.pool.until(lambda: not it.pool.queued("head"), within=2 * HOUR)
+        assert 2 * HOUR <= it.seconds_run() < 2 * HOUR + 10.0
+
+    play(story, **WANTED_BACK)
+
+
+def test_a_job_that_is_removed_without_more_is_not_saved_for_nothing() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        await it.pool.act("head", "alice", action="remove", ids=[[1]])
+        await it.pool.until(lambda: not it.pool.queued("head"), within=1.0)
+        (ad,) = await it.pool.ended("head")
+        assert not ad.get("NumCkpts")
+        assert "CheckpointKept" not in ad
+
+    play(story, behave=replace(SAVABLE, saving=MINUTE))
+
+
+def test_nobody_begins_with_what_is_not_his_or_not_there() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        await it.pool.act("head", "alice", action="remove", ids=[[1]], checkpoint=True)
+        await it.pool.until(lambda: not it.pool.queued("head"), within=MINUTE)
+        for owner, origin, why in (
+            ("bob", "1.0", "job 1.0 was not one of bob's"),
+            ("alice", "7.0", "no checkpoint of such a job is kept here"),
+            ("alice", "../../etc", "no checkpoint of such a job is kept here"),
+        ):
+            with pytest.raises(PoolError, match=why):
+                await it.pool.submit("head", owner=owner, ad={"StartFromCheckpoint": origin})
+        assert not it.pool.queued("head")
+
+    play(story)

@@ -134,12 +134,14 @@ SIMPLE: tuple[Command, ...] = (
     Command("jobset", "JobSetName", Kind.BARE),
     Command("rootdir", "RootDir", _S),
     Command("urgent", "Urgent", _B),
+    Command("start_from_checkpoint", "StartFromCheckpoint", Kind.BARE),
 )
 
 _SPECIAL_NAMES = """
     accounting_group accounting_group_user allow_arguments_v1 allow_environment_v1 arc_application
     arc_data_staging arc_resources arc_rte argument arguments arguments2 batch_extra_submit_args batch_project
-    batch_queue batch_runtime checkpoint checkpoint_interval concurrency_limits concurrency_limits_expr container_image
+    batch_queue batch_runtime checkpoint checkpoint_interval checkpoint_signal concurrency_limits
+    concurrency_limits_expr container_image
     container_service_names cron_prep_time cron_window deferral_prep_time deferral_time deferral_window
     delegate_job_gsi_credentials_lifetime disk_usage docker_image env environment environment2 error
     executable get_env getenv gpus_maximum_capability gpus_minimum_capability gpus_minimum_memory

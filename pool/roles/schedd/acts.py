@@ -43,7 +43,7 @@ class Acts:
         """Do something to the jobs chosen.
 
         Args:
-            params: {action, ids | constraint | owner | all, reason, value, force}.
+            params: {action, ids | constraint | owner | all, reason, value, force, checkpoint}.
             only_owner: whose jobs may be touched; None for an administrator.
 
         Returns:
@@ -64,6 +64,9 @@ class Acts:
             if only_owner is not None and job.cluster.owner != only_owner:
                 refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
                 continue
+            if action == "remove" and params.get("checkpoint") and job.status not in ACTIVE:
+                kept = await self._placement.images.keep(job)
+                job.update({"CheckpointKept": kept or None})
             why_not = self._do(action, job, params, reason or f"by {only_owner or 'an administrator'}", steps, stops)
             if why_not:
                 refused.append({"id": list(job.id), "why": why_not})
@@ -139,7 +142,8 @@ class Acts:
             steps.append(Step(job, Happening.LEAVE))
         elif action == "remove":
             if active:
-                stops.append((job, {"what": "remove", "why": reason, "graceful": not params.get("force")}))
+                wish = {"what": "remove", "why": reason, "graceful": not params.get("force")}
+                stops.append((job, wish | ({"checkpoint": True} if params.get("checkpoint") else {})))
             else:
                 steps.append(Step(job, Happening.REMOVE, {"RemoveReason": reason}, EventKind.ABORTED, {"why": reason}))
         elif action == "hold":

@@ -126,7 +126,8 @@ def as_wished(job: Job, wish: dict[str, Any], changes: dict[str, Any], report: d
     """The job was stopped because its user (or an expression of its) asked for it."""
     what, why = wish["what"], str(wish.get("why", ""))
     if what == "remove":
-        return Step(job, Happening.REMOVE, {**changes, "RemoveReason": why}, EventKind.ABORTED, {"why": why})
+        kept = {"CheckpointKept": report["kept"]} if report.get("kept") else {}
+        return Step(job, Happening.REMOVE, {**changes, **kept, "RemoveReason": why}, EventKind.ABORTED, {"why": why})
     if what == "hold":
         return hold_step(job, why, int(wish.get("code", Hold.USER_REQUEST)), changes, int(wish.get("subcode", 0)))
     data = {"why": why, **usage_data(report)}

@@ -2,16 +2,22 @@
 
 A checkpoint that came in whole is committed in the store first and noted with the job then; one that is in the store
 and not noted is as good. What a start goes on from is decided by `pool.policy.checkpoints`.
+
+The last checkpoint of a job that is removed with `rm --checkpoint` is kept under a name of its own for KEPT_CHECKPOINTS,
+for jobs to begin with that say `start_from_checkpoint`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest, receive_image, send_image
+from pool.images.quietly import quietly
 from pool.jobs.activation import Mode
 from pool.jobs.events import EventKind
 from pool.outside import Outside
@@ -22,6 +28,11 @@ from pool.roles.schedd.ends import TRIES
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.shadow.shadow import NotThisRun
 from pool.wire import Stream
+
+#: What the names of kept checkpoints begin with.
+KEPT = "kept-"
+#: The id of a job.
+ID = re.compile(r"\d+\.\d+")
 
 
 class Images:
@@ -48,6 +59,8 @@ class Images:
         self._outside = outside
         self._log = log
         self._home = home
+        #: Jobs that have a checkpoint before they are in the queue.
+        self._coming: set[str] = set()
         self._nearer: dict[str, tuple[int, str, str]] = {}
         for line in store.damaged if store is not None else ():
             log.error("a checkpoint is damaged", extra={"what": line})
@@ -114,11 +127,57 @@ class Images:
         if self._store is not None:
             await asyncio.to_thread(self._store.drop, _name(job))
 
-    async def tidy(self, queued: Container[str]) -> None:
-        """Drop what belongs to no job of the queue."""
+    async def keep(self, job: Job) -> str:
+        """Keep the last good checkpoint of a job that is to be removed; its name, empty where there is none."""
+        generation = self.newest(job)
+        if self._store is None or generation is None:
+            return ""
+        name, owner = _name(job), job.cluster.owner
+        try:
+            await quietly(self._store.copy, name, generation, KEPT + name, self._outside.wall(), owner=owner)
+        except ImageError as error:
+            self._log.error("a checkpoint could not be kept", extra={"job": name, "why": str(error)})
+            return ""
+        return name
+
+    async def begin_with(self, origin: Any, owner: str, cluster: int, count: int) -> None:
+        """Give the kept checkpoint of a removed job to the jobs of a cluster that is about to be queued.
+
+        Args:
+            origin: the id of the removed job.
+
+        Raises:
+            PoolError: there is none, or it is another user's.
+        """
+        name = str(origin)
+        kept = self._store.generations(KEPT + name) if self._store is not None and ID.fullmatch(name) else ()
+        if self._store is None or not kept:
+            raise PoolError(
+                f"start_from_checkpoint = {name[:80]}: no checkpoint of such a job is kept here",
+                hint="`poolnode rm --checkpoint JOB` keeps the last one of a job",
+            )
+        facts = dict(self._store.manifest(KEPT + name, kept[-1]).facts)
+        if facts.get("owner") != owner:
+            raise PoolError(f"start_from_checkpoint = {name}: job {name} was not one of {owner}'s")
+        for proc in range(count):
+            self._coming.add(f"{cluster}.{proc}")
+            to = f"{cluster}.{proc}"
+            await quietly(self._store.copy, KEPT + name, kept[-1], to, self._outside.wall())
+
+    def queued(self, cluster: int, count: int) -> None:
+        """Jobs that were about to be queued are, or never will be."""
+        self._coming.difference_update(f"{cluster}.{proc}" for proc in range(count))
+
+    async def tidy(self, queued: Container[str], kept_for: float) -> None:
+        """Drop what belongs to no job of the queue, and kept checkpoints that are older than so many seconds."""
         store = self._store
         for name in store.jobs() if store is not None else ():
-            if store is not None and name not in queued:
+            assert store is not None
+            if name.startswith(KEPT):
+                old = self._outside.wall() - store.manifest(name).created > kept_for
+            else:
+                old = name not in queued and name not in self._coming
+            if old:
                 await asyncio.to_thread(store.drop, name)
 
     def _of(self, params: dict[str, Any]) -> tuple[ImageStore, Job]:

@@ -30,7 +30,7 @@ from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import Happening
 from pool.outside import Outside
-from pool.policy.checkpoints import Wish, wish_of
+from pool.policy.checkpoints import Saves, Wish, wish_of
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
@@ -359,6 +359,8 @@ class Placement:
         if job is None or claim.run != run or job.id != job_id:
             # Told before, and the answer was lost: so was the successor in it.
             return {"next": self.order(claim, whole=True) if job else None, "keep": claim.id in self.claims}
+        if (job.note("_wish") or {}).get("checkpoint"):
+            report["kept"] = await self.images.keep(job)
         cpu = self.outside.cpu()
         steps = self._end_steps(claim, job, report)
         released = claim.job is None and claim.id not in self.claims
@@ -411,7 +413,9 @@ class Placement:
         try:
             link = await self.links.to(claim.startd)
             await link.call(
-                "startd.deactivate", {"claim": claim.id, "run": claim.run, "graceful": graceful}, timeout=30.0
+                "startd.deactivate",
+                {"claim": claim.id, "run": claim.run, "graceful": graceful, "save": _saves(wish)},
+                timeout=30.0,
             )
         except RemoteError as error:
             self.log.warning("a job was not to be stopped", extra={"job": job.id, "why": str(error)})
@@ -476,3 +480,10 @@ class Placement:
         if claim.idle_timer is not None:
             claim.idle_timer.cancel()
             claim.idle_timer = None
+
+
+def _saves(wish: dict[str, Any]) -> str:
+    """Whether a last checkpoint is made of a job that is stopped: see `Saves`."""
+    if wish.get("checkpoint"):
+        return Saves.ALWAYS
+    return Saves.NEVER if wish["what"] == "remove" else Saves.WORTH

@@ -216,7 +216,15 @@ class Schedd(Role):
         return await asyncio.shield(queued)
 
     async def _queued(self, intake: Intake, owner: str, number: int) -> dict[str, Any]:
-        cluster = await self.ledger.submit(number, owner, intake)
+        origin, images = intake.ad.get("StartFromCheckpoint"), self.placement.images
+        try:
+            if origin is not None:
+                await images.begin_with(origin, owner, number, intake.count)
+                intake.ad["NumCkpts"] = 1
+            cluster = await self.ledger.submit(number, owner, intake)
+        finally:
+            if origin is not None:
+                images.queued(number, intake.count)
         self.acts.added(cluster, intake.names)
         self.executables.keep_soon(cluster)
         if len(intake.held) < intake.count:
@@ -421,7 +429,9 @@ class Schedd(Role):
 
     def _tidy(self) -> None:
         self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
-        self.spawn(self.placement.images.tidy({f"{job.id[0]}.{job.id[1]}" for job in self.queue.jobs()}), "checkpoints")
+        kept_for = self.settings.number("KEPT_CHECKPOINTS")
+        queued = {f"{job.id[0]}.{job.id[1]}" for job in self.queue.jobs()}
+        self.spawn(self.placement.images.tidy(queued, kept_for), "checkpoints")
 
     async def _forget_old(self) -> None:
         while True:

@@ -20,6 +20,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
 from pool.policy import carve
+from pool.policy.checkpoints import Saves
 from pool.policy.slots import CLAIMED_IDLE, TABLE, SlotEvent
 from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
@@ -231,13 +232,15 @@ class Startd(Role):
         claim.verified = (self.machine, claim.shared, rest)
         return True
 
-    @method(Right.SUBMIT, takes={"claim": str, "run": int | None})
+    @method(Right.SUBMIT, takes={"claim": str, "run": int | None, "save": str | None})
     async def deactivate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Stop the job of a claim, softly or at once: {claim, run, graceful}. Its end is reported as ever."""
+        """Stop the job of a claim, softly or at once: {claim, run, graceful, save}. Its end is reported as ever."""
         _, claim = self._claimed(call, params)
         running: Running | None = claim.running
         if running is not None and running.start.run == int(params.get("run", running.start.run)):
-            await running.stop(bool(params.get("graceful", True)), ASKED)
+            save = params.get("save")
+            saves = Saves(save) if save in set(Saves) else Saves.WORTH
+            await running.stop(bool(params.get("graceful", True)), ASKED, saves)
         return {}
 
     @method(Right.SUBMIT, takes={"claim": str, "run": int})

@@ -16,6 +16,7 @@ from pool.images import ImageStore, Manifest
 from pool.jobs.activation import Activation, Mode
 from pool.jobs.lastlines import start_of
 from pool.jobs.reasons import Evict, Reason
+from pool.policy.checkpoints import Saves
 from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd.saving import Saving
@@ -257,12 +258,12 @@ class Running:
             pass
         return True
 
-    async def stop(self, graceful: bool, why: Reason) -> None:
+    async def stop(self, graceful: bool, why: Reason, saves: Saves = Saves.WORTH) -> None:
         """Have the job end, softly or at once; its end is reported as an eviction."""
         if self.ended:
             return  # by itself, and its end is on the way
         self.why = self.why or why
-        await self.saving.leave(graceful)
+        await self.saving.leave(graceful, saves)
 
     async def abandon(self) -> None:
         """Nobody wants to hear of this job any more: kill it and leave nothing behind."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pool.errors import PoolError
 from pool.images import Manifest
 from pool.jobs.activation import Mode
-from pool.policy.checkpoints import Rhythm, Wish, before_leaving, rhythm_of, wish_of
+from pool.policy.checkpoints import Rhythm, Saves, Wish, before_leaving, rhythm_of, wish_of
 from pool.policy.starter import EXAMINED, Action, Event
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.spec import EndReport
@@ -46,6 +46,8 @@ class Saving:
         self._refused: tuple[str, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
         self._leaving: asyncio.Task[Any] | None = None
+        #: Done when the checkpoint that the job was asked to write is at home.
+        self._own_kept: asyncio.Future[None] | None = None
 
     def report(self) -> dict[str, Any]:
         """What an end says of checkpoints."""
@@ -67,7 +69,19 @@ class Saving:
                 used = together(used, end)
         finally:
             self._cancel_alarm()
+            self._own_is_kept("the job has ended")
         return used
+
+    def _own_is_kept(self, error: str | None) -> None:
+        """The checkpoint that the job was asked to write is at home, or will not be."""
+        waits, self._own_kept = self._own_kept, None
+        if waits is None or waits.done():
+            return
+        if error is None:
+            waits.set_result(None)
+        else:
+            waits.set_exception(PoolError(f"job {self._running.name} was not checkpointed: {error}"))
+            waits.exception()  # heard of, whether anybody waits or not
 
     async def _goes_on(self, end: EndReport) -> bool:
         """No process of the job is left: whether it was started again, because it had written a checkpoint."""
@@ -83,6 +97,7 @@ class Saving:
         await starter.happen(Event.SAVED_ITSELF)
         self.error = await self._keep_own()
         self.saved = self.error is None
+        self._own_is_kept(self.error)
         actions = await starter.happen(Event.SUCCESS if self.saved else Event.FAILURE)
         if Action.SPAWN not in actions:
             return False
@@ -142,7 +157,11 @@ class Saving:
     def can(self) -> bool:
         """Whether the job can be saved, as far as is known."""
         running = self._running
-        wanted = not running.forgot and self._wish in (Wish.AUTO, Wish.REQUIRED)
+        if running.forgot:
+            return False
+        if self._wish is Wish.SELF:
+            return running.start.checkpoint_signal is not None
+        wanted = self._wish in (Wish.AUTO, Wish.REQUIRED)
         return wanted and not self._refused and running.starter is not None and running.starter.can_dump
 
     def plan(self) -> None:
@@ -198,7 +217,9 @@ class Saving:
             return await self._beside()
 
     async def _beside(self) -> CheckpointReport:
-        """Save the job, which is in the state for it, beside its run."""
+        """Save the job, which is in the state for it, beside its run; or ask it to do that itself."""
+        if self._wish is Wish.SELF:
+            return await self._ask_to_save()
         try:
             report, manifest = await self._dump(stop=False)
             await self._carry(manifest)
@@ -207,6 +228,21 @@ class Saving:
             raise
         await self._running.happen(Event.CKPT_DONE)
         return report
+
+    async def _ask_to_save(self) -> CheckpointReport:
+        """Send the job the signal at which it writes a checkpoint; where it ends with that, wait until it is kept."""
+        running = self._running
+        starter = running.starter
+        assert starter is not None
+        assert starter.keeper is not None
+        assert running.start.checkpoint_signal is not None
+        loop = asyncio.get_running_loop()
+        began, self._own_kept = loop.time(), loop.create_future()
+        await starter.keeper.signal(running.start.checkpoint_signal)
+        await running.happen(Event.CKPT_DONE)
+        if running.start.checkpoint_code is not None:
+            await self._own_kept
+        return CheckpointReport(0, loop.time() - began, 0.0)
 
     async def _dump(self, *, stop: bool) -> tuple[CheckpointReport, Manifest]:
         running = self._running
@@ -239,12 +275,12 @@ class Saving:
 
     # -- leaving -----------------------------------------------------------------------------------------
 
-    async def leave(self, graceful: bool) -> None:
+    async def leave(self, graceful: bool, saves: Saves) -> None:
         """The job has to leave: save it for the last time where that is wanted and possible, else ask or kill it."""
         running = self._running
         startd = running.startd
         ran = startd.outside.wall() - (self.last or running.began)
-        worth = startd.settings.number("CHECKPOINT_WORTH")
+        worth = startd.settings.number("CHECKPOINT_WORTH") if saves is Saves.WORTH else 0.0
         self._cancel_alarm()
         if not graceful:
             await running.happen(Event.DIE)
@@ -252,7 +288,7 @@ class Saving:
         # The owner's KILL comes first, where it is as shipped.
         most = startd.settings.number("MAX_VACATE") + 2 * startd.settings.number("EVALUATE_INTERVAL")
         self._timer = asyncio.get_running_loop().call_later(most, self._patience_is_over)
-        allowed = startd.owner.wants_checkpoint(running.slot)
+        allowed = saves is not Saves.NEVER and startd.owner.wants_checkpoint(running.slot)
         if before_leaving(self._wish, allowed, self.can, ran, worth):
             await running.happen(Event.CKPT_AND_VACATE)
         else:

@@ -151,7 +151,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         _attributes("TransformOnEvict TransformBody_*"),
         _commands("on_evict_checks TransformOnEvict"),
     ),
-    Section(policy.signals, _attributes("KillSig RemoveKillSig HoldKillSig KillSigTimeout")),
+    Section(policy.signals, _attributes("KillSig RemoveKillSig HoldKillSig KillSigTimeout CheckpointSig")),
     Section(universe.container_services, _attributes("ContainerServiceNames")),
     Section(
         resources.requests,

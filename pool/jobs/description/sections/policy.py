@@ -216,6 +216,7 @@ def signals(job: Job) -> None:
         ("kill_sig", "KillSig", "" if job.nature.universe == 5 else "SIGTERM"),
         ("remove_kill_sig", "RemoveKillSig", ""),
         ("hold_kill_sig", "HoldKillSig", ""),
+        ("checkpoint_signal", "CheckpointSig", ""),
     ):
         text = job.param(command, attribute)
         name = _signal(job, command, attribute, text) if text else default
