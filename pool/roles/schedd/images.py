@@ -3,7 +3,7 @@
 A checkpoint that came in whole is committed in the store first and noted with the job then; one that is in the store
 and not noted is as good. What a start goes on from is decided by `pool.policy.checkpoints`.
 
-The last checkpoint of a job that is removed with `rm --checkpoint` is kept under a name of its own for KEPT_CHECKPOINTS,
+The last checkpoint of a job that is removed with `rm --checkpoint` is kept under a name of its own for a while,
 for jobs to begin with that say `start_from_checkpoint`.
 """
 
