@@ -154,6 +154,7 @@ _STARTD = (
     ),
     _flag("ENFORCE_MEMORY", "false", "kill jobs that use more memory than their slot has"),
     _count("CHECKPOINT_QUOTA", "0", "MB", "what checkpoints may take on this disk; 0 for no bound but its own"),
+    _number("CHECKPOINT_BANDWIDTH", "0", "MB/s", "what checkpoints may send from this node together; 0 for no bound"),
     _duration("CHECKPOINT_FIRST", "30 min", "time of running until a first checkpoint; 0 for none (EV 2.7)", least=0.0),
     _duration("CHECKPOINT_MOST", "2 h", "longest time between two; it doubles from the first (EV 2.7)"),
     _duration("CHECKPOINT_WORTH", "10 s", "work below which a leaving job is not saved", least=0.0),

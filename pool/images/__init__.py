@@ -12,6 +12,7 @@ from pool.images.assembling import Assembly
 from pool.images.carrying import ask_chunks, fetch_image, receive_image, send_chunks, send_image
 from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
 from pool.images.manifest import Manifest, Part
+from pool.images.pacing import Share
 from pool.images.store import Draft, ImageStore
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Manifest",
     "NoRoom",
     "Part",
+    "Share",
     "ask_chunks",
     "fetch_image",
     "receive_image",

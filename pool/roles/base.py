@@ -68,6 +68,11 @@ def quota_of(settings: Settings) -> int:
     return int(settings.number("CHECKPOINT_QUOTA")) * 2**20
 
 
+def bandwidth_of(settings: Settings) -> float:
+    """Bytes a second that checkpoints may send from this node; 0 for no bound."""
+    return settings.number("CHECKPOINT_BANDWIDTH") * 1e6
+
+
 class Role(Service):
     """A role of a node."""
 

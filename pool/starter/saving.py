@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.images import Draft, ImageError, ImageStore, Manifest, send_image
+from pool.images.carrying import Pace
 from pool.jobs.activation import Activation
 from pool.starter import freezing, staging
 
@@ -68,10 +69,10 @@ def put_back(image: Path, manifest: Manifest, scratch: Path, owner: tuple[int, i
         raise ImageError(f"cannot put a checkpoint in place: {error.strerror or error}", retry=True) from error
 
 
-async def send_home(store: ImageStore, manifest: Manifest, stream: Any) -> int:
+async def send_home(store: ImageStore, manifest: Manifest, stream: Any, pace: Pace | None = None) -> int:
     """Carry a checkpoint home; returns the bytes that travelled once it is on disk there."""
     async with stream:
-        return await send_image(store, manifest, stream)
+        return await send_image(store, manifest, stream, pace)
 
 
 def is_own(manifest: Manifest) -> bool:

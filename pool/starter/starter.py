@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest
+from pool.images.carrying import Pace
 from pool.images.quietly import quietly
 from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
@@ -293,15 +294,18 @@ class Starter:
                 await asyncio.to_thread(shutil.rmtree, directory, True)
         return report, kept
 
-    async def carry(self, manifest: Manifest) -> int:
+    async def carry(self, manifest: Manifest, pace: Pace | None = None) -> int:
         """Carry a checkpoint home and drop it here; may be called again where home could not be reached.
+
+        Args:
+            pace: awaited with the bytes about to be sent.
 
         Raises:
             WireError: home cannot be reached, or refused.
         """
         assert self.place.images is not None
         images = self.place.images()
-        sent = await saving.send_home(images, manifest, await self._home.keep_image(self.activation))
+        sent = await saving.send_home(images, manifest, await self._home.keep_image(self.activation), pace)
         self._home.kept_image(self.activation, images, manifest)
         await asyncio.to_thread(images.drop, self.activation.name)
         return sent

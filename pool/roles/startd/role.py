@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from pool.classad import ClassAd, requirements_accept
 from pool.errors import PoolError
-from pool.images import ImageStore
+from pool.images import ImageStore, Share
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
@@ -24,7 +24,7 @@ from pool.policy.checkpoints import Saves
 from pool.policy.slots import CLAIMED_IDLE, TABLE, SlotEvent
 from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
-from pool.roles.base import Role, quota_of
+from pool.roles.base import Role, bandwidth_of, quota_of
 from pool.roles.startd.ads import SlotAds
 from pool.roles.startd.claiming import Claiming
 from pool.roles.startd.draining import Draining
@@ -92,6 +92,7 @@ class Startd(Role):
         self.preempting = Preempting(self)
         self.urgent = Urgent(self)
         self.peers = Peers(self)
+        self.share = Share(bandwidth_of(self.settings))
         self.draining = Draining(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
         self.owner = OwnerWatch(self)
@@ -137,6 +138,7 @@ class Startd(Role):
 
     def reload(self, settings: Any) -> None:
         super().reload(settings)
+        self.share.rate = bandwidth_of(settings)
         self.owner.reload()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")

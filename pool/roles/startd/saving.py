@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
 from pool.images import Manifest
+from pool.images.carrying import Pace
 from pool.jobs.activation import Mode
 from pool.policy.checkpoints import Rhythm, Saves, Wish, before_leaving, rhythm_of, wish_of
 from pool.policy.starter import EXAMINED, Action, Event
@@ -46,6 +47,8 @@ class Saving:
         self._refused: tuple[str, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
         self._leaving: asyncio.Task[Any] | None = None
+        #: When a checkpoint of a job that leaves has to be home, by the loop's time.
+        self._leaves_by: float | None = None
         #: Done when the checkpoint that the job was asked to write is at home.
         self._own_kept: asyncio.Future[None] | None = None
 
@@ -265,13 +268,23 @@ class Saving:
             link = running.claim.link
             if link is not None and not link.closed.done():
                 try:
-                    starter.sent += await starter.carry(manifest)
+                    starter.sent += await starter.carry(manifest, self._pace(manifest))
                     self.last = running.startd.outside.wall()
                     return
                 except TROUBLE:
                     pass
             if not await running.another_chance(reconnected):
                 raise PoolError("the submit side could not be reached", retry=True)
+
+    def _pace(self, manifest: Manifest) -> Pace:
+        """The node's share of the network for this checkpoint; more of it when the job has to leave soon."""
+        share, loop = self._running.startd.share, asyncio.get_running_loop()
+
+        async def take(size: int) -> None:
+            left = self._leaves_by - loop.time() if self._leaves_by is not None else None
+            await share.take(size, manifest.size / max(left, 1.0) if left is not None else 0.0)
+
+        return take
 
     # -- leaving -----------------------------------------------------------------------------------------
 
@@ -287,7 +300,9 @@ class Saving:
             return
         # The owner's KILL comes first, where it is as shipped.
         most = startd.settings.number("MAX_VACATE") + 2 * startd.settings.number("EVALUATE_INTERVAL")
-        self._timer = asyncio.get_running_loop().call_later(most, self._patience_is_over)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(most, self._patience_is_over)
+        self._leaves_by = loop.time() + most / 2  # the rest is for what comes before and after it is sent
         allowed = saves is not Saves.NEVER and startd.owner.wants_checkpoint(running.slot)
         if before_leaving(self._wish, allowed, self.can, ran, worth):
             await running.happen(Event.CKPT_AND_VACATE)
