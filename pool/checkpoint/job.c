@@ -77,18 +77,32 @@ static int place_ends(const struct job *job, uint32_t member, bool piped[2], str
     return 0;
 }
 
+static bool another_writes(const struct job *job, uint32_t member, const char *path)
+{
+    for (uint32_t i = 0; i < job->count && *path; i++)
+        if (i != member && (strcmp(job->members[i].out, path) == 0 || strcmp(job->members[i].errors, path) == 0))
+            return true;
+    return false;
+}
+
+/* What several write to is emptied by each before any of them runs (await_others), and then added to by all. */
+static int how_to_open(const struct job *job, uint32_t member, const char *path, bool append)
+{
+    return O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | (another_writes(job, member, path) ? O_APPEND : 0);
+}
+
 static int open_three(const struct job *job, uint32_t member, struct failure *f)
 {
     const struct member *m = &job->members[member];
-    uint32_t append = m->head->flags | (job->start->flags & FLAG_APPEND ? MEMBER_APPEND_OUT | MEMBER_APPEND_ERRORS : 0);
-    int out = O_WRONLY | O_CREAT | (append & MEMBER_APPEND_OUT ? O_APPEND : O_TRUNC);
-    int errors = O_WRONLY | O_CREAT | (append & MEMBER_APPEND_ERRORS ? O_APPEND : O_TRUNC);
+    uint32_t flags = m->head->flags | (job->start->flags & FLAG_APPEND ? MEMBER_APPEND_OUT | MEMBER_APPEND_ERRORS : 0);
+    int out = how_to_open(job, member, m->out, flags & MEMBER_APPEND_OUT);
+    int errors = how_to_open(job, member, m->errors, flags & MEMBER_APPEND_ERRORS);
     bool piped[2] = {false, false};
     if (place_ends(job, member, piped, f))
         return -1;
     if ((!piped[0] && open_as(0, m->in, O_RDONLY, f)) || (!piped[1] && open_as(1, m->out, out, f)))
         return -1;
-    if (!piped[1] && *m->errors && strcmp(m->out, m->errors) == 0) /* one file for both: one offset for both */
+    if (flags & MEMBER_ERRORS_TO_OUT || (!piped[1] && *m->errors && strcmp(m->out, m->errors) == 0)) /* one offset for both */
         return dup2(1, 2) < 0 ? fail(f, "open stderr", m->errors) : 0;
     return open_as(2, m->errors, errors, f);
 }

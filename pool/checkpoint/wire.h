@@ -84,7 +84,7 @@ enum flag {
 /* What becomes of a job when one of its processes fails: it ends at once; it ends so when all have ended; nothing. */
 enum on_failure { FAILURE_ENDS, FAILURE_WAITS, FAILURE_IGNORED };
 
-enum member_flag { MEMBER_APPEND_OUT = 1, MEMBER_APPEND_ERRORS = 2 };
+enum member_flag { MEMBER_APPEND_OUT = 1, MEMBER_APPEND_ERRORS = 2, MEMBER_ERRORS_TO_OUT = 4 /* stderr is where stdout is */ };
 enum member_state { MEMBER_OVER = 1, MEMBER_WITH_JOB = 2 /* was killed with the job */, MEMBER_FAILED = 4 };
 
 #define UNLIMITED UINT64_MAX

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 
 from pool.cli import formats, tables
 from pool.client.results import Result
+from pool.jobs.processes import end_in_words
 
 MOST = 100  # rows shown unaskedly
 
 TITLES = ("ID", "STATE", "EXIT", "WALL", "CPU", "WHERE", "OUTPUT")
+PROCESS_TITLES = ("ID", "PROCESS", "END", "WALL", "CPU", "MEMORY")
+PROCESS_RIGHT = (True, False, False, True, True, True)
+FEW = 10  # jobs of several processes whose processes are shown too
 RIGHT = (True, False, True, True, True, False, False)
 
 
@@ -32,6 +36,23 @@ def row(result: Result, here: str) -> list[str]:
         result.host or formats.NOTHING,
         formats.one_line(shown),
     ]
+
+
+def processes(results: Sequence[Result], width: int | None) -> list[str]:
+    """A table of the processes of jobs of several (VS 6.3.3)."""
+    rows = [
+        [
+            result.job,
+            str(end["name"]),
+            formats.one_line(end_in_words(end)),
+            formats.short_duration(end["wall"]),
+            formats.short_duration(end["user_cpu"] + end["system_cpu"]),
+            f"{end['max_rss'] / 1024:.1f} MB",
+        ]
+        for result in results
+        for end in result.processes
+    ]
+    return ["", *tables.layout(PROCESS_TITLES, rows, right=PROCESS_RIGHT, width=width)] if rows else []
 
 
 def exit_of(result: Result) -> str:
@@ -59,6 +80,8 @@ def ending(
     lines = []
     if shown:
         lines += tables.layout(TITLES, [row(result, here) for result in shown], right=RIGHT, width=width)
+        if sum(bool(result.processes) for result in shown) <= FEW:
+            lines += processes(shown, width)
         if len(shown) < len(results):
             left = len(results) - len(shown)
             lines.append(f"... and {left:,} more (--all lists each)")

@@ -14,7 +14,7 @@ from typing import Any
 NEEDS = (
     "ClusterId", "ProcId", "JobStatus", "ExitCode", "ExitBySignal", "ExitSignal", "RemoteWallClockTime",
     "RemoteUserCpu", "RemoteSysCpu", "LastRemoteHost", "RemoteHost", "Out", "Iwd", "HoldReason",
-    "RemoveReason", "JobSuccessExitCode",
+    "RemoveReason", "JobSuccessExitCode", "ExitReason", "ProcessEnds",
 )  # fmt: skip
 
 STATES = {
@@ -33,8 +33,9 @@ class Result:
         signal: the signal that ended it, None if none did.
         wall: seconds it ran, over all its runs. cpu: processor seconds, user and system.
         host: the slot it last ran on. output: the path of its standard output, None when it was thrown away.
-        reason: why it is held or was removed; empty otherwise.
+        reason: why it is held or was removed, or which of its processes failed; empty otherwise.
         success: the exit code that counts as success.
+        processes: how each process of a job of several ended, as `pool.jobs.processes.ENDS` lists it.
     """
 
     cluster: int
@@ -48,6 +49,7 @@ class Result:
     output: str | None
     reason: str
     success: int = 0
+    processes: tuple[dict[str, Any], ...] = ()
 
     @property
     def job(self) -> str:
@@ -84,9 +86,22 @@ def read_result(ad: Mapping[str, Any]) -> Result:
         cpu=_real(ad.get("RemoteUserCpu")) + _real(ad.get("RemoteSysCpu")),
         host=_text(ad.get("LastRemoteHost")) or _text(ad.get("RemoteHost")),
         output=output,
-        reason=_text(ad.get({"held": "HoldReason", "removed": "RemoveReason"}.get(state, ""))) or "",
+        reason=_text(ad.get(_REASONS.get(state, ""))) or "",
         success=_integer(ad.get("JobSuccessExitCode")) or 0,
+        processes=_processes(ad),
     )
+
+
+_REASONS = {"held": "HoldReason", "removed": "RemoveReason", "completed": "ExitReason"}
+
+
+def _processes(ad: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    if not ad.get("ProcessEnds"):
+        return ()
+    from pool.classad import ClassAd
+    from pool.jobs.processes import ends_of
+
+    return tuple(ends_of(ClassAd.from_wire({"ProcessEnds": ad["ProcessEnds"]})))
 
 
 def _integer(value: Any) -> int | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os.path
 import signal
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any
@@ -21,9 +21,13 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
+from pool.jobs.layout import Layout
 from pool.jobs.nice import is_nice
+from pool.jobs.processes import BUFFER, ON_FAILURE, Joint, Process, joints_of, processes_of
 
 NOTHING = "/dev/null"
+#: Names in a scratch directory that are the starter's own and never go home.
+STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
 
 
 class Mode(StrEnum):
@@ -58,6 +62,10 @@ class Activation:
         checkpoint_files: names in the scratch directory that are its checkpoint; None for the outputs.
         checkpoint: the stored checkpoint that this start goes on from.
         checkpoint_from: address and ticket of the machine that made it, where that may have it yet.
+        processes, pipes: of a job of several processes; executable and argv are then its first's, stdin is none, and
+            stdout and stderr are the last's, to be followed.
+        on_process_failure: what becomes of it when one of them fails.
+        pipe_buffer: bytes that a pipe with a file at an end may hold on disk.
     """
 
     job: tuple[int, int]
@@ -88,6 +96,10 @@ class Activation:
     checkpoint_signal: int | None = None
     checkpoint: int | None = None
     checkpoint_from: tuple[str, str] | None = None
+    processes: tuple[Process, ...] = ()
+    pipes: tuple[Joint, ...] = ()
+    on_process_failure: str = "end"
+    pipe_buffer: int = BUFFER
 
     @property
     def name(self) -> str:
@@ -102,10 +114,10 @@ class Activation:
         """All of it, or only what is not as in a start that the other side has."""
         values = VALUES(self)
         if since is None:
-            return dict(zip(FIELDS, values, strict=True))
+            return _plainly(dict(zip(FIELDS, values, strict=True)))
         before = VALUES(since)
         last = len(FIELDS) if values[2:] != before[2:] else 2  # mostly they differ in job and run alone
-        return {FIELDS[i]: values[i] for i in range(last) if values[i] != before[i]}
+        return _plainly({FIELDS[i]: values[i] for i in range(last) if values[i] != before[i]})
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any], since: Activation | None = None) -> Activation:
@@ -118,6 +130,10 @@ class Activation:
         for name in ("argv", "inputs", "outputs", "checkpoint_files", "checkpoint_from"):
             if values.get(name) is not None:
                 values[name] = tuple(values[name])
+        if "processes" in values:
+            values["processes"] = tuple(_process(one) for one in values["processes"])
+        if "pipes" in values:
+            values["pipes"] = tuple(Joint(**one) for one in values["pipes"])
         if since is not None and values.keys() <= {"job", "run"}:
             return since.for_job(values.get("job", since.job), values.get("run", since.run))
         if since is not None:
@@ -131,6 +147,8 @@ class Activation:
         that are not hidden: a machine of somebody else's must not leave a `.profile` in its user's directory.
         """
         first = name.partition("/")[0]
+        if self.processes and self.layout.home_of(name) is not None:
+            return self.outputs is None or os.path.basename(name) in self.outputs
         if self.outputs is None:
             return "/" not in name and not hidden(name)
         for asked in self.outputs:
@@ -143,9 +161,26 @@ class Activation:
                 return True
         return False
 
+    @property
+    def layout(self) -> Layout:
+        """Where the files of a job of several processes lie while they are carried."""
+        return Layout(self.iwd, self.processes, (STDOUT, STDERR))
+
     def for_job(self, job: tuple[int, int], run: int) -> Activation:
         """The same start for another job of the cluster that differs in nothing else."""
         return Activation(job, run, *VALUES(self)[2:])
+
+
+def _plainly(wire: dict[str, Any]) -> dict[str, Any]:
+    for name in ("processes", "pipes"):
+        if wire.get(name):
+            wire[name] = [asdict(one) for one in wire[name]]
+    return wire
+
+
+def _process(wire: dict[str, Any]) -> Process:
+    tuples = {name: tuple(value) for name, value in wire.items() if isinstance(value, (list, tuple))}
+    return Process(**{**wire, **tuples})
 
 
 #: Job and run come first.
@@ -192,11 +227,14 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     try:
         arguments = arguments_of(_plain(job, "Arguments", "Args"))
         env = environment_of(_plain(job, "Environment", "Env", "EnvDelim"))
+        processes, pipes = processes_of(job), joints_of(job)
+        for process in processes:
+            process.variables()
     except PoolError as error:
         raise CannotStart(error.message, hint=error.hint) from error
     iwd = _text(job, "Iwd") or "/"
     transfer = mode is Mode.TRANSFER
-    carries = transfer and job.value("TransferExecutable", True) is not False
+    carries = transfer and not processes and job.value("TransferExecutable", True) is not False
     outputs = _text(job, "TransferOutput")
     has_outputs = job.get("TransferOutput") is not None
     return Activation(
@@ -210,7 +248,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         argv=(executable, *arguments),
         env=env,
         iwd=iwd,
-        stdin=_path(job, "In"),
+        stdin=NOTHING if processes else _path(job, "In"),
         stdout=_path(job, "Out"),
         stderr=_path(job, "Err"),
         inputs=_list(_text(job, "TransferInput")) if transfer else (),
@@ -226,6 +264,10 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         checkpoint=checkpoint,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
         network=job.value("WantJobNetworking", True) is not False,
+        processes=processes,
+        pipes=pipes,
+        on_process_failure=wish if (wish := _text(job, "OnProcessFailure").lower()) in ON_FAILURE else "end",
+        pipe_buffer=int(_number(job, "PipeBuffer", BUFFER)),
     )
 
 

@@ -11,13 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
-
-class Ad(Protocol):
-    """The part of a job's ad that is read here."""
-
-    def value(self, name: str, default: Any = None) -> Any: ...
+from pool.jobs.processes import Ad, end_in_words, ends_of
 
 
 class Notification(IntEnum):
@@ -59,11 +55,12 @@ def _went_wrong(ad: Ad) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """One process of a job and what it used on the execute machine, in seconds."""
+    """One process of a job and what it used on the execute machine, in seconds; `end`: how it ended, where not well."""
 
     name: str
     user: float
     system: float
+    end: str = ""
 
 
 def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinfo | None = None) -> str:
@@ -74,10 +71,12 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
         zone: for the dates; None is this machine's zone.
     """
     if processes is None:
-        name = str(ad.value("Cmd", "")).rsplit("/", 1)[-1]
-        processes = [ProcessUse(name, _real(ad, "RemoteUserCpu"), _real(ad, "RemoteSysCpu"))]
+        processes = _processes(ad)
     lines = [f"Your poolnode job {_int(ad, 'ClusterId')}.{_int(ad, 'ProcId')}", ""]
-    lines += [f"  {number:<3} {process.name}" for number, process in enumerate(processes)]
+    width = max(len(process.name) for process in processes)
+    lines += [
+        f"  {number:<3} {process.name:<{width}}  {process.end}".rstrip() for number, process in enumerate(processes)
+    ]
     lines += ["", *_cause(ad), ""]
     submitted, ended = _real(ad, "QDate"), _real(ad, "CompletionDate") or _real(ad, "EnteredCurrentStatus")
     lines.append(f"Submitted at:      {date(submitted, zone)}")
@@ -159,9 +158,28 @@ def _cause(ad: Ad) -> list[str]:
         core = ", and left a core file" if ad.value("JobCoreDumped", False) is True else ""
         failed = ad.value("FailedProcess", None)
         which = f"process {failed} " if isinstance(failed, int) else ""
+        said = ad.value("ExitReason", None)
+        if isinstance(said, str) and not which:
+            return [f"was ended: {said}"]
         return [f"{which}died because of signal {_int(ad, 'ExitSignal')}{core}."]
     code = _int(ad, "ExitCode")
     return ["exited normal." if code == 0 else f"exited with status {code}."]
+
+
+def _processes(ad: Ad) -> list[ProcessUse]:
+    ends = ends_of(ad)
+    if not ends:
+        name = str(ad.value("Cmd", "")).rsplit("/", 1)[-1]
+        return [ProcessUse(name, _real(ad, "RemoteUserCpu"), _real(ad, "RemoteSysCpu"))]
+    return [
+        ProcessUse(
+            str(end["name"]),
+            float(end["user_cpu"]),
+            float(end["system_cpu"]),
+            "" if end.get("code") == 0 else end_in_words(end),
+        )
+        for end in ends
+    ]
 
 
 def _table(processes: Sequence[ProcessUse]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
@@ -72,6 +72,23 @@ class Joint:
         return f"{self.writer} > {self.writer_file or '-'} {self.reader_file or '-'} > {self.reader}"
 
 
+#: What is known of the end of each process, in events and reports: the key, and the name in the ad's `ProcessEnds`.
+#: Times in seconds, `wall` from the job's start, `max_rss` in KiB; code and signal are None where there is none.
+ENDS = (
+    ("name", "Name"),
+    ("code", "ExitCode"),
+    ("signal", "ExitSignal"),
+    ("core", "CoreDumped"),
+    ("with_job", "EndedWithJob"),
+    ("failed", "Failed"),
+    ("user_cpu", "RemoteUserCpu"),
+    ("system_cpu", "RemoteSysCpu"),
+    ("wall", "WallClockTime"),
+    ("max_rss", "ResidentSetSize"),
+)
+
+_FLAGS = ("core", "with_job", "failed")
+
 _TEXTS = (("In", "stdin"), ("Out", "stdout"), ("Err", "stderr"))
 _TRUTHS = (("AppendOut", "append_stdout"), ("AppendErr", "append_stderr"), ("ErrToOut", "errors_to_stdout"))
 
@@ -99,6 +116,40 @@ def attributes_of(processes: Sequence[Process], joints: Sequence[Joint]) -> dict
     if any(process.environment for process in processes):
         made["ProcessEnvironments"] = [process.environment for process in processes]
     return dict(made.to_wire())
+
+
+def ends_attributes(ends: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The ad's attributes, in wire form, for the ends of all: `ProcessEnds`, and `FailedProcess` by number."""
+    rows = [
+        ClassAd({name: end[key] for key, name in ENDS if end.get(key) is not None and end[key] is not False})
+        for end in ends
+    ]
+    failed = next((number for number, end in enumerate(ends) if end.get("failed")), None)
+    return {**ClassAd({"ProcessEnds": rows}).to_wire(), "FailedProcess": failed}
+
+
+class Ad(Protocol):
+    """The part of an ad that is read here."""
+
+    def value(self, name: str, default: Any = None) -> Any: ...
+
+
+def ends_of(ad: Ad) -> list[dict[str, Any]]:
+    """The ends of the processes of a job, as events have them; empty where none are known."""
+    value = ad.value("ProcessEnds", None)
+    if not isinstance(value, (tuple, list)):
+        return []
+    plain = {key: None if key in ("code", "signal") else False if key in _FLAGS else 0 for key, _ in ENDS}
+    return [{**plain, **{key: one.value(name) for key, name in ENDS if one.get(name) is not None}} for one in value]
+
+
+def end_in_words(end: Mapping[str, Any]) -> str:
+    """How a process ended: `exited with 3`, `signal 11, core file`, `killed with the job`."""
+    if end.get("with_job"):
+        return "killed with the job"
+    if end.get("signal") is not None:
+        return f"signal {end['signal']}{', core file' if end.get('core') else ''}"
+    return "did not end" if end.get("code") is None else f"exited with {end['code']}"
 
 
 def is_several(ad: ClassAd) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import date, span
+from pool.jobs.processes import end_in_words
 
 Data = Mapping[str, Any]
 
@@ -86,6 +87,7 @@ def _terminated(data: Data) -> Iterator[str]:
     yield from _bytes(data, "Run")
     yield from _bytes(total, "Total")
     yield from _resources(data)
+    yield from _ends(data)
 
 
 def _image_size(data: Data) -> Iterator[str]:
@@ -160,6 +162,14 @@ def _file_transfer(data: Data) -> Iterator[str]:
         yield f"\tSeconds spent in queue: {_int(data['queued'])}"
     if data.get("host"):
         yield f"\tTransferring to host: {_address(data['host'])}"
+
+
+def _ends(data: Data) -> Iterator[str]:
+    """The processes of a job of several. Readers pass over lines behind those they know."""
+    for number, end in enumerate(data.get("ends") or ()):
+        yield f"\tProcess {number} {_line(end.get('name'))}: {end_in_words(end)}, {_cpu(end, 'user_cpu', 'system_cpu')}"
+    if data.get("ends") and data.get("why"):
+        yield f"\t{_line(data['why'])}"
 
 
 def _account(data: Data, zone: tzinfo | None) -> Iterator[str]:

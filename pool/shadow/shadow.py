@@ -10,6 +10,7 @@ finished at the next start.
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import logging
 import os
@@ -22,7 +23,7 @@ from pool.jobs.activation import NOTHING, Activation
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import Job
 from pool.shadow.executables import Executables
-from pool.shadow.files import FilesOf, FileWriter, UserFiles
+from pool.shadow.files import FileProblem, FilesOf, FileWriter, UserFiles
 from pool.wire import Stream
 
 CHUNK = 256 * 1024
@@ -72,6 +73,8 @@ class Shadow:
             await self._send_executable(start, files, stream)
         for path in self._inputs(start):
             await self._send(path, files, stream)
+        if start.processes:
+            await self._send_processes(start, files, stream)
         await stream.send(["done"])
         await stream.finish()
 
@@ -140,12 +143,7 @@ class Shadow:
 
     def _running(self, params: dict[str, Any]) -> tuple[Activation, UserFiles]:
         claim: ClaimedJob | None = self._claims.claims.get(str(params.get("claim")))
-        if (
-            claim is None
-            or claim.job is None
-            or claim.start is None
-            or claim.run != int(params.get("run", -1))
-        ):
+        if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
             raise NotThisRun("this start of the job is not the present one any more")
         return claim.start, self._files(claim.owner)
 
@@ -161,6 +159,26 @@ class Shadow:
             while chunk := handle.read(CHUNK):
                 await stream.send(chunk)
 
+    async def _send_processes(self, start: Activation, files: UserFiles, stream: Stream) -> None:
+        """What the processes of a job of several have of their own; see `pool.jobs.layout`."""
+        layout = start.layout
+        for name in layout.directories():
+            await stream.send(["dir", name, 0o755])
+        for carried in layout.inputs():
+            await self._send(carried.home, files, stream, under=carried.under, called=carried.name)
+        for one in layout.streams.values():
+            if not one.append:
+                continue
+            try:
+                await files.stat(one.home)
+            except FileProblem as problem:
+                if problem.errno == errno.ENOENT:
+                    continue
+                raise
+            await self._send(
+                one.home, files, stream, under=posixpath.dirname(one.name), called=posixpath.basename(one.name)
+            )
+
     def _inputs(self, start: Activation) -> list[str]:
         paths = [self._full(start, path) for path in start.inputs]
         if start.stdin != NOTHING:
@@ -172,12 +190,19 @@ class Shadow:
         return path if path.startswith("/") else posixpath.join(start.iwd, path)
 
     async def _send(
-        self, path: str, files: UserFiles, stream: Stream, *, mode: int | None = None, under: str = ""
+        self,
+        path: str,
+        files: UserFiles,
+        stream: Stream,
+        *,
+        mode: int | None = None,
+        under: str = "",
+        called: str = "",
     ) -> None:
         contents_only = path.endswith("/")
         path = path.rstrip("/") or "/"
         status = await files.stat(path)
-        name = posixpath.join(under, posixpath.basename(path))
+        name = posixpath.join(under, called or posixpath.basename(path))
         if status.is_dir:
             inner = under if contents_only else name
             if not contents_only:
@@ -198,11 +223,20 @@ class Shadow:
             raise PoolError(f"{path} became shorter while it was sent", retry=True)
 
     def _target(self, start: Activation, item: list[Any]) -> tuple[str, int, int]:
+        if item[0] == "stream":
+            return self._stream_home(start, str(item[1])), 0o644, int(item[2])
         if item[0] == "stdout":
             return self._full(start, start.stdout), 0o644, int(item[1])
         if item[0] == "stderr":
             return self._full(start, start.stderr), 0o644, int(item[1])
         return self._at_home(start, str(item[1])), int(item[2]), int(item[3])
+
+    @staticmethod
+    def _stream_home(start: Activation, name: str) -> str:
+        for one in start.layout.streams.values():
+            if one.name == name:
+                return one.home
+        raise PoolError(f"refused an output that no process of the job has: {name!r}")
 
     def _at_home(self, start: Activation, name: str) -> str:
         """Where an output belongs: its own new place, or in that of the nearest directory that has one."""
@@ -210,6 +244,8 @@ class Shadow:
             raise PoolError(f"refused to write outside the job's directory: {name!r}")
         if not start.may_bring(name):
             raise PoolError(f"refused an output that the job was not asked for: {name!r}")
+        if start.processes and (place := start.layout.home_of(name)) is not None:
+            return place
         rest = ""
         above = name
         while above:

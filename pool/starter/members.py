@@ -15,7 +15,7 @@ MEMBERS_MOST, PIPES_MOST = 64, 256
 _MEMBER = struct.Struct("=IIII32s")
 _PIPE = struct.Struct("=iiQQ")
 _END = struct.Struct("=iiII4Q")
-_APPEND_OUT, _APPEND_ERRORS = 1, 2
+_APPEND_OUT, _APPEND_ERRORS, _ERRORS_TO_OUT = 1, 2, 4
 _OVER, _WITH_JOB, _FAILED = 1, 2, 4
 _FIXED = 6
 
@@ -36,6 +36,7 @@ def pack_heads(members: Sequence[Member], pipes: Sequence[Pipe]) -> bytes:
     records = []
     for member in members:
         flags = (_APPEND_OUT if member.append_stdout else 0) | (_APPEND_ERRORS if member.append_stderr else 0)
+        flags |= _ERRORS_TO_OUT if member.stderr_to_stdout else 0
         fails = sum(1 << code for code in member.fails if 0 <= code < 256).to_bytes(32, "little")
         records.append(_MEMBER.pack(len(member.argv), len(member.env), flags, 0, fails))
     for pipe in pipes:
@@ -86,6 +87,7 @@ def unpack_members(data: bytes, at: int, count: int, strings: list[str]) -> tupl
                 program=program,
                 append_stdout=bool(flags & _APPEND_OUT),
                 append_stderr=bool(flags & _APPEND_ERRORS),
+                stderr_to_stdout=bool(flags & _ERRORS_TO_OUT),
                 fails=frozenset(code for code in range(256) if bits >> code & 1),
             )
         )

@@ -73,7 +73,8 @@ class Member:
 
     Attributes:
         name: what the job's description calls it; unique in the job.
-        append_stdout, append_stderr: do not empty that file.
+        append_stdout, append_stderr: do not empty that file. stderr_to_stdout: its stderr is where its stdout is, a
+            pipe or a file. A file that several members write to is added to by all.
         fails: exit codes that are a failure of this process; a signal always is, but for SIGPIPE of one that
             writes to a pipe of the job.
     """
@@ -88,6 +89,7 @@ class Member:
     program: str = ""
     append_stdout: bool = False
     append_stderr: bool = False
+    stderr_to_stdout: bool = False
     fails: frozenset[int] = frozenset()
 
 

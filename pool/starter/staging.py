@@ -5,6 +5,7 @@ The items on a staging stream are, in both directions, lists with a kind first a
     ["file", name, mode, size]   followed by its bytes in chunks
     ["dir", name, mode]          a directory to make
     ["stdout", size], ["stderr", size]   followed by bytes; outward only
+    ["stream", name, size]       the same of a job of several processes; see pool.jobs.layout
     ["done"]                     nothing more follows
 
 Names are relative to the scratch directory. What would leave it is refused here whatever the other side says, and
@@ -22,7 +23,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from pool.errors import PoolError
-from pool.jobs.activation import hidden
+from pool.jobs.activation import STDERR, STDOUT, hidden
+from pool.jobs.layout import Layout
 
 CHUNK = 256 * 1024
 
@@ -169,6 +171,35 @@ def outputs(
         return found
     except OSError as error:
         raise StagingError(f"cannot read the job's output {error.filename}: {error.strerror}") from error
+
+
+def outputs_of_several(
+    scratch: Path, before: dict[str, tuple[int, int]], asked: tuple[str, ...] | None, layout: Layout
+) -> list[Output]:
+    """What goes home of a job of several processes: also from the directories that some of them have of their own.
+
+    What was asked for is looked for in the scratch directory first.
+
+    Raises:
+        StagingError: as `outputs`.
+    """
+    folders = [folder for folder in layout.folders.values() if folder]
+    found = []
+    wanted = asked
+    top = os.path.realpath(scratch)
+    for folder in folders:
+        inside_top = os.path.realpath(scratch / folder).startswith(f"{top}/")
+        if not inside_top or not (scratch / folder).is_dir():
+            continue
+        for name, mark in sorted(top_level(scratch / folder).items()):
+            place = f"{folder}/{name}"
+            if asked is None and before.get(place) != mark and not hidden(name):
+                found.append(Output(scratch / place, place))
+            elif wanted is not None and name in wanted and not (scratch / name).exists():
+                found.append(Output(scratch / place, place))
+                wanted = tuple(other for other in wanted if other != name)
+    own = {STDOUT, STDERR}
+    return [output for output in outputs(scratch, before, wanted) if output.name not in own] + found
 
 
 def _tree(path: Path, name: str) -> Iterator[Output]:

@@ -25,16 +25,14 @@ from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest
 from pool.images.carrying import Pace
 from pool.images.quietly import quietly
-from pool.jobs.activation import NOTHING, Activation, Mode
+from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
-from pool.starter import devices, freezing, resuming, saving, scratch, staging
+from pool.starter import devices, freezing, resuming, saving, scratch, several, staging
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.spec import SEEN, EndReport, KeeperSpec, StartFailed
 from pool.wire import RemoteError
 
-#: Names in a scratch directory that are the starter's own and never go home.
-STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
 #: What a keeper says could not be restored when it is not the image but the machine (pool/checkpoint/restore.c).
 UNFIT = "machine"
 #: The name of a stored executable: the SHA-256 of its content.
@@ -42,7 +40,7 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 #: What is done to the keeper.
 ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
 #: How an end by itself is told from one that was forced on the job.
-BY_ITSELF = ("exit", "signal")
+BY_ITSELF = ("exit", "signal", "misuse")
 #: JOB_SYSTEM_CALLS as a keeper knows it. Not for who shares the node's user and files: see pool/checkpoint/filter.c.
 FILTERS = {"filtered": "plain", "namespaces": "nested", "all": ""}
 
@@ -394,6 +392,10 @@ class Starter:
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
         self._before = staging.top_level(self.scratch)
+        for folder in activation.layout.folders.values() if activation.processes else ():
+            if folder:
+                inside = staging.top_level(self.scratch / folder)
+                self._before |= {f"{folder}/{name}": mark for name, mark in inside.items()}
 
     async def _fetch_checkpoint(self) -> None:
         """Bring the checkpoint that this start goes on from here, and see that it can be put back here."""
@@ -482,6 +484,9 @@ class Starter:
             cpus=place.cpus,
             filter=FILTERS[place.system_calls] if transfer or account.switch else "",
             network=place.network if activation.network else "none",
+            members=several.members_of(activation, env, own if transfer else None),
+            pipes=several.pipes_of(activation),
+            on_failure=several.on_failure_of(activation),
             claim=claim,
         )
 
@@ -494,6 +499,11 @@ class Starter:
 
     async def _stage_out(self) -> None:
         activation = self.activation
+        if activation.processes:
+            carried = staging.outputs_of_several(self.scratch, self._before, activation.outputs, activation.layout)
+            async with await self._home.store(activation) as stream:
+                await self._send_outputs(stream, carried)
+            return
         program = os.path.basename(activation.executable)
         own = {STDOUT, STDERR, program, *self._before_stage()}
         found = [
@@ -505,16 +515,12 @@ class Starter:
             await self._send_outputs(stream, found)
 
     async def _send_outputs(self, stream: Any, found: list[staging.Output]) -> None:
-        activation = self.activation
         own = self.account.uid if self.account.switch else None
         total = 0
-        for kind, name, path in (
-            ("stdout", STDOUT, activation.stdout),
-            ("stderr", STDERR, activation.stderr),
-        ):
+        for head, name in self._standard_files():
             local = self.scratch / name
-            if path != NOTHING and (status := _status(local)) is not None:
-                total += await staging.send_file(stream, [kind, status.st_size], local, status.st_size, own)
+            if (status := _status(local)) is not None:
+                total += await staging.send_file(stream, [*head, status.st_size], local, status.st_size, own)
         for output in found:
             status = output.path.lstat()
             mode = status.st_mode & 0o777
@@ -530,6 +536,14 @@ class Starter:
                 self.sent = total
                 return
         raise staging.StagingError("the submit side did not confirm the outputs", retry=True)
+
+    def _standard_files(self) -> list[tuple[list[Any], str]]:
+        """What the job wrote to stdout and stderr: how each is announced, and where it lies."""
+        activation = self.activation
+        if activation.processes:
+            return [(["stream", one.name], one.name) for one in activation.layout.streams.values()]
+        kinds = (("stdout", STDOUT, activation.stdout), ("stderr", STDERR, activation.stderr))
+        return [([kind], name) for kind, name, path in kinds if path != NOTHING]
 
     def _before_stage(self) -> set[str]:
         return {os.path.basename(self.activation.stdin)} if self.activation.stdin != NOTHING else set()

@@ -7,7 +7,9 @@ import dataclasses
 import msgpack
 import pytest
 
-from pool.jobs.activation import FIELDS, Activation, Mode
+from pool.classad import ClassAd
+from pool.jobs.activation import FIELDS, NOTHING, Activation, Mode, activation
+from pool.jobs.processes import Joint, Process, attributes_of
 
 FIRST = Activation(
     job=(3, 0),
@@ -47,3 +49,28 @@ def test_only_what_differs_is_told(changes: dict[str, object], told: set[str]) -
 
 def test_the_same_for_another_job_of_the_cluster() -> None:
     assert FIRST.for_job((3, 7), 2) == dataclasses.replace(FIRST, job=(3, 7), run=2)
+
+
+SEVERAL = (
+    Process("foo", "/bin/foo", ("a b",), "/home/a", stdin="in", codes_ok=(0, 1), environment="A=1"),
+    Process("bar", "/bin/bar", iwd="/home/b", stdout="out"),
+)
+PIPES = (Joint("foo", "bar"), Joint("foo", "bar", "fort.1", "fort.2"))
+
+
+def test_a_job_of_several_processes_travels_whole() -> None:
+    ad = {"ClusterId": 3, "ProcId": 0, "Owner": "ann", "Cmd": "/bin/foo", "Iwd": "/home/a", "FileSystemDomain": "here"}
+    more = {"OnProcessFailure": "wait", "PipeBuffer": 70000}
+    job = ClassAd.from_wire({**ad, **attributes_of(SEVERAL, PIPES), **more})
+    one = activation(job, ClassAd({"FileSystemDomain": "elsewhere"}), 1, "digest")
+    assert (one.processes, one.pipes, one.on_process_failure, one.pipe_buffer) == (SEVERAL, PIPES, "wait", 70000)
+    assert (one.carries_executable, one.digest, one.stdin) == (False, None, NOTHING)
+    following = one.for_job((3, 7), 2)
+    for start in (
+        following,
+        dataclasses.replace(one, pipes=PIPES[:1]),
+        dataclasses.replace(one, processes=SEVERAL[:1]),
+    ):
+        assert travelled(start, one)[0] == start
+        assert travelled(start, None)[0] == start
+    assert travelled(following, one)[1] == {"job", "run"}

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from pool.classad import ClassAd
 from pool.jobs.notice import ProcessUse, account, leverage, notice, should_notify, span
+from pool.jobs.processes import ends_attributes
 
 
 class Ad:
@@ -171,3 +173,25 @@ def test_its_content_as_data() -> None:
     assert (made["total_local_user_cpu"], made["total_local_system_cpu"]) == (32.0, 105.0)
     assert account({"JobStatus": 3, "QDate": 1000}, 900.0)["real"] == 0.0, "a clock set back"
     assert account({"JobStatus": 3}, 900.0)["leverage"] is None
+
+
+ENDS = [
+    {"name": "phnx", "code": None, "signal": 9, "with_job": True, "user_cpu": 1.0, "system_cpu": 0.5, "max_rss": 7},
+    {"name": "geom", "code": None, "signal": 11, "core": True, "failed": True, "user_cpu": 2.0, "system_cpu": 0.0},
+    {"name": "snomux", "code": 0, "signal": None, "user_cpu": 3.0, "system_cpu": 0.0},
+]
+
+
+def test_a_job_of_several_processes_says_which_one_failed() -> None:
+    ends = ClassAd.from_wire(ends_attributes(ENDS)).value("ProcessEnds")
+    ad = Ad(**{**PAPER.values, "ProcessEnds": ends, "FailedProcess": 1, "ExitBySignal": True, "ExitSignal": 11})
+    text = notice(ad, zone=UTC)
+    assert "  0   phnx    killed with the job\n  1   geom    signal 11, core file\n  2   snomux\n" in text
+    assert "process 1 died because of signal 11" in text
+    assert "\n0              0 00:00:01          0 00:00:00         0 00:00:02\n" in text
+
+
+def test_what_was_misused_is_said() -> None:
+    said = "process geom: lseek on fort.11 (pipe to snomux): read it from its beginning"
+    ad = Ad(**{**PAPER.values, "ExitBySignal": True, "ExitSignal": 9, "ExitReason": said})
+    assert f"was ended: {said}" in notice(ad, zone=UTC)

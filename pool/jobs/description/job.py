@@ -48,6 +48,7 @@ class Job:
         unchecked: the description itself switches file checks off.
         written: commands and macros (lower case) that the present queue statement has.
         several: the job has several processes (VS 3.2), whose programs and arguments `sections.processes` writes.
+        last_files: what the commands `input`, `output` and `error` of such a job say: the first's, the last's.
         asked: the command whose text is being expanded, for what is said about its macros.
     """
 
@@ -74,6 +75,7 @@ class Job:
     unchecked: bool = False
     written: frozenset[str] = frozenset()
     several: bool = False
+    last_files: Mapping[str, str] = field(default_factory=dict)
     _templates: dict[str, Template] = field(default_factory=dict)
 
     # -- what the description says -------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.jobs.events import EventKind
+from pool.jobs.processes import ends_attributes
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.checkpoints import Attempt, shunned
@@ -64,7 +65,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
     if wish:
         changes["_wish"] = None
         steps.append(as_wished(job, wish, changes, report))
-    elif cause in ("exit", "signal"):
+    elif cause in ("exit", "signal", "misuse"):
         steps += by_itself(job, changes, report, now)
     elif cause == "start":
         steps.append(failed_start(job, slot, changes, report, after))
@@ -93,6 +94,11 @@ def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: fl
     }
     data = {"signal": report.get("signal"), "code": report.get("code"), "core": bool(report.get("core"))}
     data |= usage_data(report)
+    if report.get("ends"):
+        changes |= ends_attributes(report["ends"])
+        data["ends"] = report["ends"]
+    if report.get("said"):
+        changes["ExitReason"] = data["why"] = str(report["said"])
     if report.get("checkpoint_error"):
         error = report["checkpoint_error"]
         return [hold_step(job, f"its checkpoint could not be kept: {error}", Hold.CHECKPOINT_FAILED, changes)]

@@ -24,6 +24,7 @@ from pool.roles.startd.slots import Claim, Slot
 from pool.starter import devices
 from pool.starter.accounts import NoAccount, account_for
 from pool.starter.keeper import Keeper
+from pool.starter.several import ends_of
 from pool.starter.spec import EndReport
 from pool.starter.staging import StagingError, open_regular
 from pool.starter.starter import Account, Place, Starter, StartRefused
@@ -369,13 +370,17 @@ class Running:
             "max_rss": end.max_rss,
             "started": end.started,
         }
+        if end.members:
+            report["ends"] = ends_of(end)
+        if end.members or end.cause == "misuse":
+            report["said"] = end.error
         if self.starter is not None and (self.starter.received or self.starter.sent):
             report |= {"received": self.starter.received, "sent": self.starter.sent}
         if not self._told_start:
             report["started_event"] = True  # known to the schedd only if it answered to "started"
         if end.cause == "start":
             report |= {"where": "start", "error": end.error, "retry": False}
-        elif self.why and end.cause in ("exit", "signal"):
+        elif self.why and end.cause in ("exit", "signal", "misuse"):
             # It ended while it was being stopped: an eviction, whatever it answered the signal with.
             report["cause"] = "vacated"
         report |= self.saving.report()

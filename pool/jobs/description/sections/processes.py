@@ -33,6 +33,8 @@ from pool.jobs.processes import (
     attributes_of,
 )
 
+#: What lies there every machine has; programs of the submitter's own PATH are carried like any other.
+_SYSTEM = frozenset(f"{top}{name}" for top in ("", "/usr", "/usr/local") for name in ("/bin", "/sbin"))
 #: The least of a pipe's buffer: what the kernel's own pipes hold.
 _LEAST_BUFFER = 65536
 
@@ -73,7 +75,9 @@ def processes(job: Job) -> None:
         raise job.refuse("executable", f"a job has at most {MOST_PROCESSES} processes and {MOST_PIPES} pipes")
     for name, value in attributes_of(made, draft.line.joints).items():
         job.set(name, value)
-    first = made[0]
+    first, last = made[0], made[-1]
+    ends = (("input", first.stdin, first), ("output", last.stdout, last), ("error", last.stderr, last))
+    job.last_files = {command: job.full_path(path, process.iwd) for command, path, process in ends if path}
     job.set("Cmd", first.cmd)
     job.set("Arguments", join_words(first.arguments))
     if not first.carried:
@@ -163,14 +167,14 @@ def _process(job: Job, draft: _Draft, stage: Stage) -> Process:
 
 
 def _program(job: Job, program: str) -> tuple[str, bool]:
-    """Where a program is, and whether it goes along: not one found as a shell finds it: all machines have it."""
+    """Where a program is, here or as a shell finds it, and whether it goes along: the system's own do not."""
     path = job.full_path(program, job.folder)
     carried = (job.param("transfer_executable", "TransferExecutable") or "t")[0] not in "fF"
     if "/" in program or job.files.kind(path) != "missing":
         return path, carried
     for folder in job.environ.get("PATH", "").split(":"):
         if folder.startswith("/") and job.files.kind(f"{folder}/{program}") == "file":
-            return f"{folder.rstrip('/')}/{program}", False
+            return f"{folder.rstrip('/')}/{program}", carried and folder.rstrip("/") not in _SYSTEM
     return path, carried
 
 

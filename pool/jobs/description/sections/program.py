@@ -276,7 +276,7 @@ def _standard_file(job: Job, command: str, attribute: str, other: str) -> None:
     stream = job.boolean(f"stream_{command}", f"Stream{attribute}")
     if stream is None:
         stream = job.is_true(f"Stream{attribute}")
-    name = job.param(command, other)
+    name = job.last_files.get(command) if job.several else job.param(command, other)
     if name or job.lookup(attribute) is None:
         if not name or name == NULL:
             name, transfer, stream = NULL, False, False

@@ -1,0 +1,98 @@
+"""From the processes of a start to the members and pipes that a keeper is told of (VS 3.6.1).
+
+Plain data. Where the files of a job lie that are carried is `pool.jobs.layout`'s.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping
+from typing import Any
+
+from pool.jobs.activation import NOTHING, Activation
+from pool.jobs.layout import Layout
+from pool.jobs.processes import Process
+from pool.starter.spec import EndReport, Member, OnFailure, Pipe
+
+
+def members_of(activation: Activation, env: Mapping[str, str], own: str | None) -> tuple[Member, ...]:
+    """The processes as a keeper starts them.
+
+    Args:
+        env: the job's whole environment; each process's own variables come on top.
+        own: the scratch directory as the job sees it, where files are carried; None where they are opened at home.
+    """
+    layout = activation.layout
+    return tuple(_member(process, layout, env, own) for process in activation.processes)
+
+
+def pipes_of(activation: Activation) -> tuple[Pipe, ...]:
+    """The pipes between them, by number; one to a process that is not there is refused with the start."""
+    places = {process.name: index for index, process in enumerate(activation.processes)}
+    none = len(places)
+    return tuple(
+        Pipe(
+            places.get(joint.writer, none),
+            places.get(joint.reader, none),
+            joint.writer_file,
+            joint.reader_file,
+            buffer=activation.pipe_buffer,
+        )
+        for joint in activation.pipes
+    )
+
+
+def on_failure_of(activation: Activation) -> OnFailure:
+    """What becomes of the job when a process of it fails."""
+    return OnFailure(activation.on_process_failure)
+
+
+def ends_of(end: EndReport) -> list[dict[str, Any]]:
+    """How each process ended, for home: see `pool.jobs.processes.ENDS`."""
+    return [
+        {
+            "name": one.name,
+            "code": one.code,
+            "signal": one.signal,
+            "core": one.core,
+            "with_job": one.with_job,
+            "failed": one.failed,
+            "user_cpu": one.user_cpu,
+            "system_cpu": one.system_cpu,
+            "wall": one.wall,
+            "max_rss": one.max_rss,
+        }
+        for one in end.members
+    ]
+
+
+def _member(process: Process, layout: Layout, env: Mapping[str, str], own: str | None) -> Member:
+    program = layout.program(process) if own is not None else None
+    path = os.path.join(own or "", program) if program is not None else os.path.join(process.iwd, process.cmd)
+    stdout, stderr = (_output(process, layout, file, own) for file in (process.stdout, process.stderr))
+    return Member(
+        name=process.name,
+        argv=(path, *process.arguments),
+        env={**env, **process.variables()},
+        cwd=process.iwd if own is None else os.path.join(own, layout.folder(process)).rstrip("/"),
+        stdin=_input(process, layout, own),
+        stdout=stdout,
+        stderr=stderr,
+        append_stdout=process.append_stdout,
+        append_stderr=process.append_stderr,
+        stderr_to_stdout=process.errors_to_stdout,
+        fails=frozenset(range(256)) - frozenset(process.codes_ok) if process.codes_ok is not None else frozenset(),
+    )
+
+
+def _input(process: Process, layout: Layout, own: str | None) -> str:
+    name = layout.stdin(process)
+    if name is None:
+        return NOTHING
+    return os.path.join(process.iwd, process.stdin) if own is None else os.path.join(own, name)
+
+
+def _output(process: Process, layout: Layout, path: str, own: str | None) -> str:
+    if not path:
+        return NOTHING
+    return os.path.join(process.iwd, path) if own is None else os.path.join(own, layout.output(process, path))

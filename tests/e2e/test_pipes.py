@@ -1,0 +1,205 @@
+"""Jobs of several processes from the description to the notice, on real nodes (G1, G6, G7, G9)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pool.client import Pool
+from pool.starter.native import NativeKeepers
+from tests.e2e import support
+from tests.e2e.support import HEAD, Nodes, client, one_line, poolnode, program, slots, token, until
+
+#: Of three unmodified programs; it takes about three seconds.
+SLOW = """
+import time
+for i in range(60):
+    print(*range(i * 997, i * 997 + 997), sep="\\n", flush=True)
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture(scope="module")
+def pool3() -> Iterator[Nodes]:
+    """A head, two machines that share its files, and one that files are carried to."""
+
+    async def start(nodes: Nodes) -> None:
+        head = nodes.start("head", HEAD).ready()
+        for name in ("one", "two"):
+            nodes.start(name, "startd", join=await token(head, "startd"), CHECKPOINT_WORTH="0").ready()
+        far = await token(head, "startd")
+        nodes.start("far", "startd", join=far, CHECKPOINT_WORTH="0", FILESYSTEM_DOMAIN="far").ready()
+        async with client(head) as pool:
+            await slots(pool, 3)
+
+    with support.nodes() as nodes:
+        asyncio.run(start(nodes))
+        yield nodes
+        for node in nodes.all:
+            assert "Traceback" not in node.text, node.text
+
+
+@pytest.fixture
+async def able(tmp_path: Path) -> bool:
+    """Whether this machine allows what checkpoints need."""
+    keepers = NativeKeepers(tmp_path / "keepers")
+    await keepers.open()
+    await keepers.close(kill=True)
+    return bool(keepers.abilities.checkpoint)
+
+
+@pytest.fixture
+def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
+    return pool3.directory(request.node.name.removeprefix("test_")[:60])
+
+
+async def submit(pool: Pool, home: Path, text: str) -> object:
+    return await pool.submit(text, iwd=str(home))
+
+
+async def test_a_shells_pipeline_and_all_that_is_told_of_it(pool3: Nodes, home: Path) -> None:
+    text = """
+    executable = seq 1 20000 | grep 7 | tee >(gzip > all.gz) | wc -l > count
+    log = log
+    notification = always
+    queue
+    """
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        (result,) = await cluster.wait(support.PATIENCE)
+        assert result.ok, result
+        assert [(end["name"], end["code"]) for end in result.processes] == [
+            ("seq", 0),
+            ("grep", 0),
+            ("gzip", 0),
+            ("tee", 0),
+            ("wc", 0),
+        ]
+        assert (home / "count").read_text().strip() == str(sum("7" in str(n) for n in range(20001)))
+        (ad,) = await cluster.ads()
+        assert ad.value("FailedProcess", None) is None
+        address = pool3.all[0].address
+        kept = json.loads(poolnode("history", "--json", str(cluster.cluster), "--address", address).stdout)
+        assert "ProcessEnds" in json.dumps(kept)
+    await until(lambda: "Process 4 wc: exited with 0" in (home / "log").read_text(), "the log to say how each ended")
+
+
+async def test_directories_of_their_own_where_files_are_carried(pool3: Nodes, home: Path) -> None:
+    for name in ("one", "two"):
+        (home / name).mkdir()
+    (home / "one/inp").write_text("input\n")
+    (home / "one/fort.1").write_text("table\n")
+    (home / "two/res").write_text("before\n")
+    foo = program(home, "echo foo $A; cat; cat fort.1; echo side > side; echo foo >&2", "foo")
+    bar = program(home, "cat; echo side > side; mkdir d; echo bar >&2; exit 3", "bar")
+    text = f"""
+    executable = {foo} {bar}
+    pipe = foo | bar
+    foo.initialdir = one
+    foo.input = inp
+    foo.transfer_input_files = fort.1
+    foo.environment = "A=hello"
+    bar.initialdir = two
+    bar.output = res
+    bar.append_output = true
+    error = {home}/err
+    should_transfer_files = YES
+    requirements = FileSystemDomain == "far"
+    queue
+    """
+    async with client(pool3.all[0]) as pool:
+        (result,) = await (await pool.submit(text, iwd=str(home))).wait(support.PATIENCE)
+    assert (result.state, result.exit_code) == ("completed", 3), result
+    assert result.output == f"{home}/two/res"
+    assert (home / "two/res").read_text() == "before\nfoo hello\ninput\ntable\n"
+    assert sorted((home / "err").read_text().split()) == ["bar", "foo"]
+    assert (home / "one/side").exists()
+    assert (home / "two/side").exists()
+    assert not (home / "side").exists()
+    assert not (home / ".poolnode").exists()
+
+
+@pytest.mark.parametrize("where", ["shared", "far"])
+async def test_one_that_fails_ends_the_job_and_is_named(pool3: Nodes, home: Path, where: str) -> None:
+    crash = program(home, "kill -SEGV $$", "crash")
+    carried = 'should_transfer_files = YES\nrequirements = FileSystemDomain == "far"\n' if where == "far" else ""
+    text = f"executable = sleep 60 | '{crash}' | cat > out\nlog = log\nnotification = error\n{carried}queue\n"
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        (result,) = await cluster.wait(support.PATIENCE)
+        assert (result.state, result.signal) == ("completed", 11), result
+        assert result.reason == "process crash was killed by signal 11; the others were ended with it"
+        assert [end["failed"] for end in result.processes] == [False, True, False]
+        assert result.processes[0]["with_job"]
+        (ad,) = await cluster.ads()
+        assert ad.value("FailedProcess") == 1
+    await until(lambda: "process 1 died because of signal 11" in (home / "log").read_text(), "the notice's cause")
+
+
+async def test_what_cannot_be_started_is_named(pool3: Nodes, home: Path) -> None:
+    (home / "broken").write_text("#!/no/such/interpreter\n")
+    (home / "broken").chmod(0o755)
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit("executable = seq 3 | ./broken > out\nqueue\n", iwd=str(home))
+        result = await support.asked(lambda: _held(cluster), "the job to be held")
+        assert "process broken: exec" in result.reason
+        assert "its interpreter is missing: /no/such/interpreter" in result.reason
+        await cluster.remove()
+
+
+async def _held(cluster: object) -> object:
+    (result,) = await cluster.results()  # type: ignore[attr-defined]
+    return result if result.state == "held" else None
+
+
+@pytest.mark.parametrize("where", ["shared", "far"])
+async def test_a_pipeline_is_moved_and_its_output_is_byte_exact(
+    pool3: Nodes, home: Path, able: bool, where: str
+) -> None:
+    source = home / "source.py"
+    source.write_text(SLOW)
+    carried = (
+        "should_transfer_files = YES\ntransfer_input_files = source.py\npython3.transfer_executable = false\n"
+        if where == "far"
+        else ""
+    )
+    carried += 'requirements = FileSystemDomain == "far"\n' if where == "far" else ""
+    text = f"""
+    executable = /usr/bin/python3 source.py | grep --line-buffered -v 13 | awk '{{s+=$1; print NR,$1,s; fflush()}}' >out
+    {carried}
+    log = log
+    queue
+    """
+    wanted = []
+    total = 0
+    for number in (n for n in range(60 * 997) if "13" not in str(n)):
+        total += number
+        wanted.append(f"{len(wanted) + 1} {number} {total}\n")
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        for move in range(1, 4):
+            await until(lambda move=move: _starts(home) >= move, "the pipeline to run")  # type: ignore[misc]
+            await asyncio.sleep(0.2)
+            await cluster.vacate()
+        (result,) = await cluster.wait(support.PATIENCE)
+        (ad,) = await cluster.ads()
+    assert result.ok, result
+    assert (home / "out").read_text() == "".join(wanted)
+    if able:
+        assert ad.value("NumCkpts") >= 2
+
+
+def _starts(home: Path) -> int:
+    log = home / "log"
+    return log.read_text().count("Job executing on host") if log.exists() else 0
+
+
+def test_the_check_draws_it(home: Path) -> None:
+    (home / "job.sub").write_text("executable = seq 9 | tee >(cat > a) | wc > b\nqueue\n")
+    done = poolnode("submit", "--check", str(home / "job.sub"), cwd=home)
+    assert done.returncode == 0, one_line(done)
+    assert "seq --> tee +--[/dev/fd/3 > -]--> cat --> a" in done.stdout
