@@ -260,6 +260,10 @@ def _facts(draft: ClusterDraft) -> dict[str, str]:
         if text in dull and several < 2:
             continue
         facts[label] = f"{text}   ... {several:,} different" if several > 1 else text
+    if not of_several:
+        from pool.cli.saving import checkpoints
+
+        facts["checkpoints"] = checkpoints(folded)
     state = folded.get("jobstatus")
     if state == 5:
         facts["state"] = "held at submission"

@@ -93,6 +93,8 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
     remote = sum(process.user + process.system for process in processes)
     lines += ["", f"Leveraging Factor:  {leverage(remote, user + system)}"]
     lines.append(f"Virtual Image Size: {_int(ad, 'ImageSize')} Kilobytes")
+    if isinstance(trouble := ad.value("CheckpointTrouble", None), str):
+        lines.append(f"It could not be checkpointed: {trouble}")
     return "\n".join(lines) + "\n"
 
 

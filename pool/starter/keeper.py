@@ -73,6 +73,13 @@ class Keeper(Protocol):
     async def usage(self) -> Usage:
         """What it has used so far."""
 
+    async def examine(self) -> tuple[str, ...]:
+        """What of it could not be saved, a line each; it is not stopped for it.
+
+        Raises:
+            CheckpointFailed: it could not be looked at.
+        """
+
     async def checkpoint(
         self, directory: Path, /, *, stop: bool = False, taken: bytes | None = None, loose: bool = False
     ) -> CheckpointReport:

@@ -87,6 +87,7 @@ class FakeKeeper:
         self._timer = loop.call_later(self._left, self._end, "exit", behaviour.code, None)
         self._lease = loop.call_later(spec.lease_seconds, self._kill, "lease")
         self.suspended = False
+        self.refused = behaviour.refused
 
     async def suspend(self) -> None:
         if self._since is None or self.ended.done():
@@ -123,13 +124,17 @@ class FakeKeeper:
     async def usage(self) -> Usage:
         return Usage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
 
+    async def examine(self) -> tuple[str, ...]:
+        """What of it could not be saved."""
+        return self.refused
+
     async def checkpoint(
         self, directory: Path, *, stop: bool = False, taken: bytes | None = None, loose: bool = False
     ) -> CheckpointReport:
         """What there is of a program that does not exist: how much it has left to do."""
         behaviour, loop = self._behaviour, asyncio.get_running_loop()
-        if behaviour.refused:
-            return CheckpointReport(0, 0.0, 0.0, behaviour.refused)
+        if self.refused:
+            return CheckpointReport(0, 0.0, 0.0, self.refused)
         if behaviour.saving is None:
             raise CheckpointFailed(f"cannot checkpoint {self.id}: this machine does not allow it")
         began = loop.time()

@@ -101,3 +101,32 @@ def test_a_description_from_standard_input(
     monkeypatch.setattr("sys.stdin", io.StringIO(SWEEP))
     assert main.status(["submit", "--check", "-"]) == 0
     assert "standard input: understood, 3 jobs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "nothing in its file speaks against it; what it opens is looked at when it runs"),
+        ("checkpoint = off\n", "off: what it has done is lost with its machine"),
+        ("checkpoint_exit_code = 85\n", "its own"),
+        ("request_gpus = 1\n", "cannot be made: what it keeps on a GPU cannot be saved: it runs"),
+        ("checkpoint = required\nrequest_gpus = 1\n", "cannot be made: what it keeps on a GPU cannot be saved: it"),
+    ],
+)
+def test_a_check_says_whether_the_job_can_be_saved(
+    more: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("#!/usr/bin/env sh\nsleep 10\n")
+    script.chmod(0o755)
+    assert main.status(["submit", "--check", description(f"executable = {script}\n{more}queue\n")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["checkpoints"]]
+    assert line.split(maxsplit=1)[1].startswith(said)
+
+
+def test_a_check_names_what_is_wrong_with_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "old"
+    program.write_bytes(b"\x7fELF\x01\x01" + bytes(100))
+    program.chmod(0o755)
+    assert main.status(["submit", "--check", description(f"executable = {program}\nqueue\n")]) == 0
+    assert "cannot be made: it is a 32-bit program: it runs, and" in capsys.readouterr().out

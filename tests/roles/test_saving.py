@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from pool.classad import ClassAd
 from pool.errors import PoolError
+from pool.jobs.notice import notice
 from pool.policy import slots
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
-from tests.roles.support import QUICK
+from tests.roles.support import QUICK, asking
 
 HOUR, MINUTE, LOOK = 3600.0, 60.0, 6.0
 #: A job of two hours whose checkpoint takes a second.
@@ -255,3 +257,56 @@ def test_nobody_begins_with_what_is_not_his_or_not_there() -> None:
         assert not it.pool.queued("head")
 
     play(story)
+
+
+# --- before work is lost
+
+SOCKET = "descriptor 5 of process 2 is a TCP connection to 192.0.2.7:5432"
+
+
+def test_what_cannot_be_saved_is_told_soon_after_the_start() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(12.0)
+        assert (it.job.status, it.job.get("CheckpointTrouble")) == (2, SOCKET)
+        async with asking(it.pool, "alice") as pool:
+            text = str(await pool.why("1.0"))
+        assert f"it cannot be checkpointed, and begins anew if it loses its machine: {SOCKET}" in text
+        assert it.slot.claim.running.saving.resumable is False
+        ad = await it.ad()
+        assert f"It could not be checkpointed: {SOCKET}" in notice(ClassAd.from_wire(ad))
+
+    play(story, behave=replace(SAVABLE, refused=(SOCKET,)))
+
+
+def test_it_is_told_again_when_it_is_so_no_more() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(12.0)
+        (keeper,) = it.pool.nodes["m1"].machine.keepers.values()
+        keeper.refused = ()
+        await asyncio.sleep(31 * MINUTE)
+        assert (it.job.get("NumCkpts"), it.job.get("CheckpointTrouble")) == (1, None)
+
+    play(story, behave=replace(SAVABLE, refused=(SOCKET,)), CHECKPOINT_FIRST="30 min")
+
+
+def test_a_start_elsewhere_takes_back_what_was_said_of_the_one_before() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(12.0)
+        it.pool.nodes["m1"].machine.behave = lambda spec: SAVABLE
+        await it.pool.act("head", "alice", action="vacate", ids=[[1]])
+        await it.pool.until(lambda: len(it.pool.witness.starts) == 2, within=MINUTE)
+        assert it.job.get("CheckpointTrouble") == SOCKET
+        await asyncio.sleep(12.0)
+        assert it.job.get("CheckpointTrouble") is None
+
+    play(story, behave=replace(SAVABLE, refused=(SOCKET,)))
+
+
+def test_whoever_requires_checkpoints_is_held_before_work_is_lost() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(15.0)
+        assert (it.job.status, it.job.get("HoldReasonCode")) == (5, 36)
+        assert it.job.get("HoldReason") == f"it cannot be checkpointed: {SOCKET}"
+        assert it.seconds_run() < 20.0
+
+    play(story, behave=replace(SAVABLE, refused=(SOCKET,)), ad={"JobCheckpoint": "required"})

@@ -137,6 +137,17 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class Unsavable:
+    """It runs, and what it has done is lost with its machine.
+
+    Attributes:
+        why: what of it cannot be saved: `descriptor 5 of process 2 is a TCP connection to 192.0.2.7:5432`.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unreachable:
     """Its machine cannot be reached; until the claim's lease has ended it may run there, so nowhere else."""
 
@@ -407,6 +418,7 @@ Finding = (
     | Ended
     | Running
     | Unreachable
+    | Unsavable
     | Claiming
     | FailedStarts
     | Rejected

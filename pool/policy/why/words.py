@@ -38,6 +38,7 @@ from pool.policy.why.findings import (
     Turn,
     Unmet,
     Unreachable,
+    Unsavable,
     Unusable,
 )
 from pool.policy.why.standing import Standing, standing
@@ -137,6 +138,8 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
     running = _first(findings, Running)
     if running is not None and running.wish:
         made.append(f"it was told to stop, and will then be {running.wish}")
+    if running is not None and (unsavable := _first(findings, Unsavable)) is not None:
+        made.append(f"it cannot be checkpointed, and begins anew if it loses its machine: {unsavable.why}")
     if running is not None and running.because:
         made.append(f"it stands still because {running.because}; it goes on there when that is over, or has to leave")
     if (failed := _first(findings, FailedStarts)) is not None:

@@ -323,8 +323,19 @@ class Placement:
         await self.ledger.commit(step)
 
     async def _unresumable(self, job: Job, why: list[str]) -> None:
-        """The job cannot be saved: said by name, before work is lost; one that requires it is held (C7)."""
+        """The job cannot be saved: said by name, before work is lost; one that requires it is held (C7).
+
+        Args:
+            why: a line each; none where it can be saved again.
+        """
         text = "; ".join(why)
+        if not why:
+            if job.get("CheckpointTrouble") is not None:
+                notice = {"text": "This job can be checkpointed now"}
+                await self.ledger.commit(Step(job, None, {"CheckpointTrouble": None}, EventKind.NOTICE, notice))
+            return
+        if job.get("CheckpointTrouble") == text:
+            return
         if wish_of(job.ad()) is Wish.REQUIRED:
             reason = f"it cannot be checkpointed: {text}"
             await self.stop(job, {"what": "hold", "why": reason, "code": int(Hold.CHECKPOINT_FAILED)}, False)

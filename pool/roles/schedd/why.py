@@ -26,6 +26,7 @@ from pool.policy.why.findings import (
     Rejected,
     Running,
     Unreachable,
+    Unsavable,
     to_wire,
 )
 from pool.roles.schedd.claims import Claim
@@ -97,6 +98,8 @@ class Why:
             found.append(_end(job.wire()))
         elif job.status in ACTIVE:
             found.append(self._running(job))
+            if trouble := job.get("CheckpointTrouble"):
+                found.append(Unsavable(str(trouble)))
         elif job.status == IDLE:
             matches, owner = self._placement.matches, job.cluster.owner
             if matches.on_the_way(owner) > ahead:

@@ -95,6 +95,7 @@ class OwnerWatch:
         facts["UidDomain"] = startd.settings.text("UID_DOMAIN")
         facts["HasFileTransfer"] = True
         facts["HasSelfCheckpointTransfers"] = True
+        facts["HasCheckpoint"] = startd.keepers.abilities.checkpoint
         facts["CondorVersion"] = LANGUAGE
         return facts
 

@@ -2,7 +2,8 @@
 
 Two kinds. A job that ends with its agreed code has written one itself: its files go home, and it is started again. Any
 other is saved by its keeper while it runs, periodically, on demand, and for the last time before it leaves its machine;
-where that cannot be done the reason is told once, by name, and the job runs on (C7).
+where that cannot be done the reason is told by name, and the job runs on (C7). What a job has opened is looked at soon
+after its start, so that this is known before work is lost; what has changed by the next time is told again.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ class Saving:
         self._made = 0
         #: Wall time of the last checkpoint of this start that came home.
         self.last: float | None = None
-        self._refused: tuple[str, ...] = ()
+        #: What was found the last time that cannot be saved; None before it was looked at.
+        self._refused: tuple[str, ...] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._examination: asyncio.TimerHandle | None = None
         self._leaving: asyncio.Task[Any] | None = None
         #: When a checkpoint of a job that leaves has to be home, by the loop's time.
         self._leaves_by: float | None = None
@@ -72,6 +75,8 @@ class Saving:
                 used = together(used, end)
         finally:
             self._cancel_alarm()
+            if self._examination is not None:
+                self._examination.cancel()
             self._own_is_kept("the job has ended")
         return used
 
@@ -117,6 +122,7 @@ class Saving:
         for action in actions:
             if action is Action.SUPERVISE:
                 self.plan()
+                self._plan_examination()
             elif action is Action.DUMP_LAST:
                 self._leaving = self._running.startd.spawn(self._save_and_leave(), "last checkpoint")
 
@@ -165,7 +171,12 @@ class Saving:
         if self._wish is Wish.SELF:
             return running.start.checkpoint_signal is not None
         wanted = self._wish in (Wish.AUTO, Wish.REQUIRED)
-        return wanted and not self._refused and running.starter is not None and running.starter.can_dump
+        return wanted and running.starter is not None and running.starter.can_dump
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it can be saved, and nothing was found the last time that speaks against it."""
+        return self.can and not self._refused
 
     def plan(self) -> None:
         """Set the time of the next periodic checkpoint."""
@@ -177,6 +188,13 @@ class Saving:
         interval = rhythm_of(self._running.claim.ad, pool).interval(self._made)
         if interval is not None:
             self._timer = asyncio.get_running_loop().call_later(interval, self._due)
+
+    def _plan_examination(self) -> None:
+        if self._examination is None and self.can:
+            startd = self._running.startd
+            self._examination = asyncio.get_running_loop().call_later(
+                startd.settings.number("CHECKPOINT_EXAMINE"), lambda: startd.spawn(self._examine(), "examine")
+            )
 
     def _cancel_alarm(self) -> None:
         if self._timer is not None:
@@ -211,7 +229,7 @@ class Saving:
         """
         running = self._running
         if not self.can:
-            why = "; ".join(self._refused) or "it does not want to be, or its machine does not allow it"
+            why = "it does not want to be, or its machine does not allow it"
             raise PoolError(f"job {running.name} cannot be checkpointed: {why}")
         assert running.starter is not None
         async with self._one:
@@ -253,9 +271,8 @@ class Saving:
         assert starter is not None
         running.startd.peers.make_room()
         report, manifest = await starter.dump(running.startd.outside.wall(), stop=stop)
+        await self._found(report.refused)
         if manifest is None:
-            self._refused = report.refused
-            await running.tell_now("unresumable", {"why": list(report.refused)})
             raise PoolError(f"job {running.name} cannot be checkpointed: {'; '.join(report.refused)}")
         return report, manifest
 
@@ -285,6 +302,27 @@ class Saving:
             await share.take(size, manifest.size / max(left, 1.0) if left is not None else 0.0)
 
         return take
+
+    async def _examine(self) -> None:
+        """Look at what the job has opened, soon after its start."""
+        running = self._running
+        keeper = running.starter.keeper if running.starter is not None else None
+        if keeper is None or running.ended or running.why is not None or not self.can:
+            return
+        try:
+            await self._found(await keeper.examine())
+        except PoolError as error:
+            running.startd.log.info("a job could not be examined", extra={"job": running.name, "why": str(error)})
+
+    async def _found(self, refused: tuple[str, ...]) -> None:
+        """What speaks against a checkpoint now: told where it is not what was told before."""
+        # The schedd knows what an earlier start came to.
+        known = self._refused is not None or self._running.claim.ad_wire.get("CheckpointTrouble") is None
+        told = refused == (self._refused or ()) and known
+        self._refused = refused
+        if not told:
+            await self._running.tell_now("unresumable", {"why": list(refused)})
+            self._running.startd.ads.touch(self._running.slot)
 
     # -- leaving -----------------------------------------------------------------------------------------
 

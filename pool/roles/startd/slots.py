@@ -222,7 +222,7 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
             wire["JobId"] = running.name
             wire["JobStart"] = int(running.began)
             wire["LastPeriodicCheckpoint"] = int(running.saving.last or running.began)
-            wire["JobCanCheckpoint"] = running.saving.can
+            wire["JobCanCheckpoint"] = running.saving.resumable
             if running.suspended:
                 wire["TotalJobSuspendTime"] = int(running.suspended)
     if slot.guest is not None and slot.guest.claim is not None:

@@ -54,6 +54,8 @@ def requirements(job: Job) -> None:
         clauses.append(_DEFERRAL)
     if job.is_true("WantFTOnCheckpoint") and "hasselfcheckpointtransfers" not in spoken:
         clauses.append("TARGET.HasSelfCheckpointTransfers")
+    if job.text_of("JobCheckpoint") == "required" and "hascheckpoint" not in spoken:
+        clauses.append("TARGET.HasCheckpoint")
     if version := job.text_of("CUDAVersion"):
         clauses.append(_cuda(job, version))
     if job.is_true("OCUWanted"):

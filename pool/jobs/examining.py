@@ -1,0 +1,85 @@
+"""What can be said of a program before it runs: why a checkpoint of it could not be made (C7).
+
+From the bytes of its file alone, nothing is read or run here. What a program opens is seen when it runs, by the keeper;
+what it was built for and from is seen now. An interpreter's script is its interpreter's, and `interpreter_of` names it.
+"""
+
+from __future__ import annotations
+
+import stat
+import struct
+from collections.abc import Iterator
+
+#: The processors that the keeper knows, by their number in an ELF file.
+PROCESSORS = {62: "x86-64"}
+#: Bytes at the beginning of a script in which its interpreter is named.
+FIRST_LINE = 256
+#: Beginnings of libraries' names, and what of a program that uses them cannot be saved.
+_OUTSIDE = {
+    "libcuda.so": "what it keeps on a GPU",
+    "libcudart.so": "what it keeps on a GPU",
+    "libamdhip64.so": "what it keeps on a GPU",
+    "libOpenCL.so": "what it keeps on a GPU",
+    "libze_loader.so": "what it keeps on a GPU",
+    "libibverbs.so": "its connections over InfiniBand",
+    "libpsm2.so": "its connections over Omni-Path",
+    "libmpi.so": "its connections to processes on other machines",
+}
+_LOAD, _DYNAMIC = 1, 2
+_NEEDED, _STRTAB = 1, 5
+
+
+def program_trouble(data: bytes, mode: int) -> list[str]:
+    """Why a program could not be saved, a line each; empty where nothing speaks against it.
+
+    Args:
+        data: its file.
+        mode: the permission bits of the file.
+    """
+    found: list[str] = []
+    if mode & (stat.S_ISUID | stat.S_ISGID):
+        found.append("it is set to run as another user, which a job may not")
+    if data[:4] != b"\x7fELF" or len(data) < 64:
+        return found
+    if data[4] != 2:
+        return [*found, "it is a 32-bit program"]
+    processor = struct.unpack_from("<H", data, 18)[0] if data[5] == 1 else None
+    if processor not in PROCESSORS:
+        return [*found, f"it is a program for another processor than {', '.join(PROCESSORS.values())}"]
+    for library in libraries(data):
+        for beginning, what in _OUTSIDE.items():
+            if library.startswith(beginning):
+                found.append(f"{what} cannot be saved (it uses {library})")
+    return list(dict.fromkeys(found))
+
+
+def interpreter_of(data: bytes) -> list[str]:
+    """The words of a script's first line: the interpreter and what it is given; empty for what is no script."""
+    if data[:2] != b"#!":
+        return []
+    return data[2:FIRST_LINE].partition(b"\n")[0].decode(errors="surrogateescape").split()
+
+
+def libraries(data: bytes) -> list[str]:
+    """The libraries that a 64-bit program names (DT_NEEDED); none for one that is linked statically, or damaged."""
+    try:
+        return list(_libraries(data))
+    except (struct.error, IndexError, ValueError):
+        return []
+
+
+def _libraries(data: bytes) -> Iterator[str]:
+    offset, size, count = struct.unpack_from("<Q", data, 32)[0], *struct.unpack_from("<HH", data, 54)
+    segments = [struct.unpack_from("<IIQQQQ", data, offset + number * size) for number in range(count)]
+    entries: list[tuple[int, int]] = []
+    for kind, _, at, _, _, length in segments:
+        if kind == _DYNAMIC:
+            entries += struct.iter_unpack("<qQ", data[at : at + length - length % 16])
+    tables = [value for tag, value in entries if tag == _STRTAB]
+    for kind, _, at, address, _, length in segments:
+        if tables and kind == _LOAD and address <= tables[0] < address + length:
+            strings = at + tables[0] - address
+            for tag, value in entries:
+                if tag == _NEEDED:
+                    end = data.index(b"\0", strings + value) if value < length else strings + value
+                    yield data[strings + value : end].decode(errors="replace")
