@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,7 +13,10 @@
 
 static struct outcome *outcome; /* in memory that the dumper shares */
 static pid_t dumper;
+static struct trail trail = {.hand = -1};
+static int handed = -1; /* where the dumper hands it over */
 static uint64_t asked;
+static bool examines;
 
 bool checkpoint_running(void) { return dumper > 0; }
 
@@ -35,6 +39,16 @@ static void tell(const struct outcome *o, uint64_t number, uint32_t cell)
     report_send(&r, text);
 }
 
+static void trail_end(uint64_t id)
+{
+    trail_take(&trail, handed, id);
+    if (handed >= 0)
+        close(handed);
+    handed = -1;
+}
+
+void checkpoint_forget(void) { trail_end(0); }
+
 void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell)
 {
     struct outcome now = {.done = 3};
@@ -52,13 +66,22 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     memset(outcome, 0, sizeof *outcome);
     outcome->done = 3;
     outcome->failure = (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed"};
+    int ends[2] = {-1, -1};
+    if (!(how & CHECKPOINT_EXAMINE) && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        ends[0] = ends[1] = -1; /* then the next image is a whole one */
+    trail.hand = ends[1];
     dumper = fork();
     if (dumper == 0) {
-        dump_job(directory, how, job, outcome);
+        dump_job(directory, how, job, &trail, outcome);
         _exit(0);
     }
+    if (ends[1] >= 0)
+        close(ends[1]);
+    handed = ends[0];
+    examines = how & CHECKPOINT_EXAMINE;
     if (dumper < 0) {
         dumper = 0;
+        checkpoint_forget();
         fail(&now.failure, "fork", "a process that dumps");
         tell(&now, number, cell);
     }
@@ -70,6 +93,8 @@ bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell)
     if (!dumper || pid != dumper)
         return false;
     dumper = 0;
+    if (!examines)
+        trail_end(outcome->id);
     tell(outcome, number, cell);
     return true;
 }

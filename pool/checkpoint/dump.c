@@ -118,10 +118,15 @@ static void give_way(void)
     syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, 3 << 13 /* idle */);
 }
 
-static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o, uint64_t begun)
+static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o)
 {
+    if (track_before(d, stop, o))
+        return -1;
+    d->held_since = boot_us();
     if (family_stop(d))
         return -1;
+    track_held(d);
+    earlier_open(d, directory);
     clocks(d);
     machine(d);
     if (describe_all(d) || members_save(d))
@@ -140,12 +145,17 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     if (copied) {
         family_go(d);
         give_way();
-        o->standstill_us = boot_us() - begun;
+        o->standstill_us += boot_us() - d->held_since;
+        d->held_since = 0;
     } else if (stop) {
         give_way();
     }
-    if (write_all_memory(d) || finish(d, directory))
+    if (write_all_memory(d))
         return -1;
+    earlier_close(d, directory);
+    if (finish(d, directory))
+        return -1;
+    o->id = stop ? 0 : d->image.machine.id;
     return 0;
 }
 
@@ -153,16 +163,17 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     uint64_t begun = boot_us();
     d->pages = openat(directory, "pages", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int done = d->pages < 0 ? fail(&d->failure, "create", "pages") : dump_held(d, directory, stop, o, begun);
+    int done = d->pages < 0 ? fail(&d->failure, "create", "pages") : dump_held(d, directory, stop, o);
     bool ends = stop && done == 0;
     if (!ends) {
         family_go(d);
         family_drop(d);
     }
-    if (!o->standstill_us)
-        o->standstill_us = boot_us() - begun;
+    if (d->held_since)
+        o->standstill_us += boot_us() - d->held_since;
+    track_hand(d);
     o->took_us = boot_us() - begun;
-    o->bytes = d->pages_size;
+    o->bytes = d->pages_size + d->taken_over;
     o->processes = d->image.processes.count;
     o->failure = d->failure;
     copy_text(o->reasons, sizeof o->reasons, d->reasons);
@@ -189,10 +200,11 @@ static void examine_all(struct dump *d, struct outcome *o)
     o->done = d->reason_count ? 2 : 1;
 }
 
-void dump_job(int directory, uint64_t how, const struct job *job, struct outcome *o)
+void dump_job(int directory, uint64_t how, const struct job *job, const struct trail *trail, struct outcome *o)
 {
     static struct dump d;
     image_init(&d.image);
+    d.trail = trail;
     d.samples.size = sizeof(struct sample);
     d.job = job;
     d.loose = how & CHECKPOINT_LOOSE;

@@ -22,6 +22,33 @@ struct sample { /* where an open file was met first */
     int fd;
 };
 
+struct stretch {
+    uint64_t start, end;
+};
+struct ranges { /* one after the other */
+    struct stretch *all;
+    size_t count, room;
+};
+struct tracked { /* a process whose writes are noted, as the keeper knows it */
+    pid_t pid;
+    uint64_t born;
+    int fd;
+};
+struct trail { /* since an image: what the keeper keeps for the next one */
+    uint64_t id; /* of the image */
+    struct tracked *all;
+    size_t count;
+    int hand;    /* the dumper's end of a pair, by which it hands over the new list */
+};
+struct watched { /* the same while an image is made */
+    pid_t pid;
+    int fd;
+    uint64_t born;
+    bool fresh, sound; /* not watched before; what follows is right */
+    struct ranges written, clean;
+};
+
+struct outcome;
 struct dump {
     struct image image;
     struct subject *subjects;
@@ -33,6 +60,11 @@ struct dump {
     uint64_t pages_size;
     bool open;            /* more may be put into the last chunk */
     uint32_t moved;       /* chunks before it are in `pages` */
+    const struct trail *trail;
+    size_t watched_count;
+    struct watched *watched;
+    uint64_t taken_over;  /* bytes of the image before */
+    uint64_t held_since;  /* 0: the job runs */
     const struct job *job;
     struct failure failure;
     bool loose;           /* nothing need be on the disk */
@@ -45,6 +77,7 @@ struct stat_line {
     int parent, group, session, threads, nice;
     char state;
     uint32_t exit_code;
+    uint64_t born;
     uint64_t start_code, end_code, start_stack, start_data, end_data, start_brk, arg_start, arg_end, env_start, env_end;
 };
 bool stat_read(pid_t pid, struct stat_line *s);
@@ -52,6 +85,7 @@ bool proc_text(pid_t pid, const char *name, char *text, size_t size);
 uint64_t proc_field(pid_t pid, const char *name, const char *field, int base);
 int family_stop(struct dump *d);      /* holds every thread of every process */
 int family_list(struct dump *d);      /* without holding: for `examine` */
+void family_forget(struct dump *d);   /* those found, when nobody is held */
 int family_state(struct dump *d, struct subject *s); /* what is known of process and threads but memory and files */
 void family_go(struct dump *d);
 uint64_t find_call(pid_t pid);         /* a system call instruction in it; 0: none */
@@ -69,6 +103,22 @@ int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const 
 void pages_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end); /* written by: */
 int pages_write(struct dump *d, pid_t from); /* all that was planned */
 size_t pages_take(pid_t pid, int mem, uint64_t at, void *to, size_t size);
+
+/* track.c */
+int track_before(struct dump *d, bool stop, struct outcome *o);
+void track_held(struct dump *d);
+const struct watched *track_of(struct dump *d, pid_t pid);
+uint64_t track_clean(const struct watched *w, uint64_t at, uint64_t end, uint64_t *next);
+const struct stretch *ranges_from(const struct ranges *r, uint64_t at);
+void track_hand(struct dump *d);
+void trail_take(struct trail *trail, int from, uint64_t id);
+
+/* earlier.c */
+void earlier_open(struct dump *d, int directory);
+void earlier_begin(struct dump *d, const struct subject *s);
+void earlier_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end);
+void earlier_finish(struct dump *d, uint32_t owner);
+void earlier_close(struct dump *d, int directory);
 
 /* crew.c: work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
 typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f);
@@ -109,15 +159,16 @@ int members_load(struct job *job, const struct image *image);
 struct outcome { /* shared with the keeper */
     uint32_t done; /* 1: dumped, 2: refused, 3: failed */
     uint32_t processes;
-    uint64_t bytes, standstill_us, took_us;
+    uint64_t bytes, standstill_us, took_us, id; /* id: of an image since which writes are noted, or 0 */
     struct failure failure;
     char reasons[TEXT];
 };
-void dump_job(int directory, uint64_t how, const struct job *job, struct outcome *o); /* how: enum checkpoint */
+void dump_job(int directory, uint64_t how, const struct job *job, const struct trail *trail, struct outcome *o); /* how: enum checkpoint */
 
 /* checkpoint.c */
 bool checkpoint_running(void);
 bool checkpoint_made(void); /* the last one */
+void checkpoint_forget(void); /* another job comes */
 void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell);
 bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell);
 

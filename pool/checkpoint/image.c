@@ -181,14 +181,14 @@ static bool row_or_none(const struct table *table, uint32_t index) { return inde
 
 static bool range_fits(uint64_t start, uint64_t end) { return start < end && start >= PAGE && end <= 1ull << 47 && !((start | end) & (PAGE - 1)); }
 
-static const char *check_memory(const struct image *image, uint64_t pages)
+static const char *check_memory(const struct image *image, const uint64_t pages[SOURCES])
 {
     for EACH(image, areas, area, a)
         if (!row_of(&image->processes, a->owner) || !range_fits(a->start, a->end) || !row_or_none(&image->files, a->file) ||
             a->kind > AREA_VVAR || ((a->kind == AREA_FILE || a->kind == AREA_SHARED) && a->file == NOBODY))
             return "a memory area";
     for EACH(image, chunks, chunk, c)
-        if (!c->size || c->size > CHUNK || c->size > pages || c->place > pages - c->size)
+        if (!c->size || c->size > CHUNK || c->source >= SOURCES || c->size > pages[c->source] || c->place > pages[c->source] - c->size)
             return "a piece of memory";
     const struct chunk *chunks = image->chunks.rows;
     uint32_t last = 0;
@@ -232,7 +232,7 @@ static const char *check_rest(const struct image *image)
     return NULL;
 }
 
-static const char *check(const struct image *image, uint64_t pages)
+static const char *check(const struct image *image, const uint64_t pages[SOURCES])
 {
     if (!text_fits(image, image->machine.scratch))
         return "the scratch directory";
@@ -276,10 +276,10 @@ static int refuse(const char **wrong, const char *what)
     return -1;
 }
 
-static char *read_all(int directory, uint64_t *size)
+static char *read_all(int directory, const char *name, uint64_t *size)
 {
     struct stat st;
-    int fd = openat(directory, "meta", O_RDONLY | O_CLOEXEC);
+    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
     char *raw = NULL;
     *size = 0;
     if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size < META_MOST && (raw = malloc((size_t)st.st_size + 1))) {
@@ -292,13 +292,13 @@ static char *read_all(int directory, uint64_t *size)
     return raw;
 }
 
-int image_read(struct image *image, int directory, uint64_t pages, const char **wrong)
+int image_read(struct image *image, int directory, const char *name, const uint64_t pages[SOURCES], const char **wrong)
 {
     struct table *all[TABLE_COUNT];
     uint64_t size;
     image_init(image);
     tables_of(image, all);
-    char *raw = image->raw = read_all(directory, &size);
+    char *raw = image->raw = read_all(directory, name, &size);
     struct header h;
     if (!raw || size < sizeof h)
         return refuse(wrong, raw ? "it is cut off" : "it is not there");

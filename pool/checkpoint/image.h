@@ -1,7 +1,8 @@
 /* A checkpoint as it lies on disk, and in memory while it is made or put back.
  *
  * Two files in a directory: `meta`, tables of fixed-size rows, each checked before anything is done with it, and `pages`,
- * the contents of memory: chunks that are read and summed whole, each of one or more extents. Rows name each other by their
+ * the contents of memory: chunks that are read and summed whole, each of one or more extents; an image may take over
+ * chunks of earlier ones, whose `pages` then lie beside it as `pages.1` and so on. Rows name each other by their
  * index, texts and larger values by their place in `bytes`. All numbers are of the processor that made it; another one
  * refuses it by `arch`. */
 #ifndef POOL_IMAGE_H
@@ -19,6 +20,7 @@
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
+#define SOURCES 8u /* files of pages at most */
 
 struct span { /* in `bytes`; a text has its NUL within */
     uint32_t at, size;
@@ -30,6 +32,8 @@ struct machine {
     int64_t monotonic_ns, boot_ns, wall_ns; /* as the job's clocks stood */
     uint64_t vdso_sum;
     uint32_t xstate, vdso_size;
+    uint64_t id, stored; /* of this image; bytes of all its files of pages */
+    uint32_t sources, unused; /* how many those are */
     struct span scratch; /* the job's scratch directory where it ran */
 };
 
@@ -46,7 +50,7 @@ struct process {
     struct layout layout;
     uint64_t limits[16][2];
     uint64_t timers[3][4]; /* setitimer: interval s, us, value s, us */
-    uint64_t exe_size, exe_sum;
+    uint64_t exe_size, exe_sum, born; /* born: in clock ticks, by which a process is known again */
 };
 
 struct thread {
@@ -68,8 +72,9 @@ struct area {
 };
 enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16 };
 
-struct chunk { /* of `pages` */
+struct chunk { /* of `pages`, or where `source` is not 0 of `pages.SOURCE` */
     uint64_t place, size, sum;
+    uint32_t source, unused;
 };
 
 /* Of a process's memory, or of a file's contents where `file` is not NOBODY. Those of one chunk follow each other. */
@@ -172,7 +177,7 @@ struct span image_text(struct image *image, const char *text);
 const char *image_string(const struct image *image, struct span span); /* "" when there is none */
 const void *image_bytes(const struct image *image, struct span span);
 int image_write(const struct image *image, int directory, bool sync);
-int image_read(struct image *image, int directory, uint64_t pages_size, const char **wrong);
+int image_read(struct image *image, int directory, const char *name, const uint64_t pages[SOURCES], const char **wrong);
 uint64_t checksum(const void *data, size_t size);
 
 #endif

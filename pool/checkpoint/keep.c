@@ -168,6 +168,7 @@ static void next(void)
 {
     struct failure f;
     void *message;
+    checkpoint_forget();
     size_t size = again_wait(&me.job, me.cell, &message);
     free(me.job.kept);
     memset(&me.job, 0, sizeof me.job);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "engine.h"
+#include "scan.h"
 
 #define ADVICE_WHOLE (1u << 31) /* while dumping only: the file is gone, all of the area is saved */
 
@@ -168,15 +169,6 @@ static int put_whole(struct dump *d, const struct subject *s, const struct sourc
     return 0;
 }
 
-enum { IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32 };
-struct region {
-    uint64_t start, end, categories;
-};
-struct scan { /* struct pm_scan_arg of Linux 6.7 */
-    uint64_t size, flags, start, end, walk_end, vector, vector_size, max_pages, inverted, mask, any, wanted;
-};
-#define SCAN _IOWR('f', 16, struct scan)
-
 static bool saved(const struct area *a, uint64_t categories)
 {
     return categories & IS_SWAPPED || (categories & IS_PRESENT && !(categories & IS_ZERO) && !(a->kind == AREA_FILE && categories & IS_FILE));
@@ -194,7 +186,7 @@ static int scan_area(struct dump *d, const struct subject *s, const struct sourc
             return q.start == a->start ? 1 : fail(&d->failure, "scan", "memory of the job");
         for (int i = 0; i < n; i++)
             if (saved(a, found[i].categories))
-                pages_plan(d, s->row, found[i].start, found[i].end);
+                earlier_plan(d, s->row, found[i].start, found[i].end);
         if (q.walk_end <= q.start)
             break;
         q.start = q.walk_end;
@@ -216,13 +208,13 @@ static int walk_area(struct dump *d, const struct subject *s, const struct sourc
             if (saved(a, categories) && !begun)
                 begun = at;
             if (!saved(a, categories) && begun) {
-                pages_plan(d, s->row, begun, at);
+                earlier_plan(d, s->row, begun, at);
                 begun = 0;
             }
         }
     }
     if (begun)
-        pages_plan(d, s->row, begun, at);
+        earlier_plan(d, s->row, begun, at);
     return 0;
 }
 
@@ -310,6 +302,7 @@ int memory_left_out(struct dump *d, struct subject *s)
     struct line *lines;
     size_t count = areas_of(s->copy.tid, &lines);
     struct source source = {.pid = s->pid, .mem = open_of(s->pid, "mem"), .pagemap = open_of(s->pid, "pagemap"), .buffer = malloc(CHUNK)};
+    earlier_begin(d, s);
     int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
@@ -322,6 +315,7 @@ int memory_left_out(struct dump *d, struct subject *s)
     }
     if (!done)
         done = pages_write(d, s->pid);
+    earlier_finish(d, s->row);
     free(lines);
     close(source.mem);
     close(source.pagemap);
@@ -336,6 +330,7 @@ int memory_write(struct dump *d, struct subject *s, pid_t from)
     if (!source.buffer || source.mem < 0 || source.pagemap < 0)
         done = fail(&d->failure, "open", "memory of the job");
     read_advice(d, s, from);
+    earlier_begin(d, s);
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.owner != s->row || !is_private(&a) || a.advice & ADVICE_TAKEN)
@@ -350,6 +345,7 @@ int memory_write(struct dump *d, struct subject *s, pid_t from)
     }
     if (!done)
         done = pages_write(d, from);
+    earlier_finish(d, s->row);
     for EACH(&d->image, areas, area, a)
         a->advice &= ~(a->owner == s->row ? ADVICE_WHOLE | ADVICE_TAKEN : 0);
     close(source.mem);

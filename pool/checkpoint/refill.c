@@ -13,7 +13,7 @@ const char *chunk_read(struct restoring *r, uint32_t chunk, char *buffer)
 {
     const struct chunk *c = (struct chunk *)r->image->chunks.rows + chunk;
     for (uint64_t got = 0; got < c->size;) {
-        ssize_t n = pread(r->pages, buffer + got, c->size - got, (off_t)(c->place + got));
+        ssize_t n = pread(r->pages[c->source], buffer + got, c->size - got, (off_t)(c->place + got));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {

@@ -44,12 +44,20 @@ static int check_machine(const struct image *image, struct failure *f)
 
 static int load(struct restoring *r, int directory, struct failure *f)
 {
-    struct stat st;
+    uint64_t sizes[SOURCES] = {0};
     const char *wrong = NULL;
-    r->pages = openat(directory, "pages", O_RDONLY | O_CLOEXEC);
-    if (r->pages < 0 || fstat(r->pages, &st) < 0)
-        return fail(f, "read", "pages of the checkpoint");
-    if (image_read(r->image, directory, (uint64_t)st.st_size, &wrong) < 0)
+    for (unsigned i = 0; i < SOURCES; i++) {
+        struct stat st;
+        char name[32] = "pages";
+        if (i)
+            snprintf(name, sizeof name, "pages.%u", i);
+        r->pages[i] = openat(directory, name, O_RDONLY | O_CLOEXEC);
+        if (r->pages[i] >= 0 && fstat(r->pages[i], &st) == 0)
+            sizes[i] = (uint64_t)st.st_size;
+        else if (!i)
+            return fail(f, "read", "pages of the checkpoint");
+    }
+    if (image_read(r->image, directory, "meta", sizes, &wrong) < 0)
         return unfit(f, "checkpoint", wrong);
     return check_machine(r->image, f) || areas_filled(r, f) ? -1 : 0;
 }
@@ -115,7 +123,8 @@ static int prepare(struct restoring *r, struct failure *f)
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
-    r->pages = lift(r->pages, r->base);
+    for (unsigned i = 0; i < SOURCES; i++)
+        r->pages[i] = lift(r->pages[i], r->base);
     r->end = lift(r->end, r->base);
     r->helper = unused(r->image, getpid() + 1);
     return 0;
@@ -201,7 +210,7 @@ static void tell(int fd, const struct failure *f)
 int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f)
 {
     static struct image image;
-    struct restoring r = {.image = &image, .job = job, .pages = -1};
+    struct restoring r = {.image = &image, .job = job};
     int ends[2];
     if (load(&r, directory, f))
         return -1;
@@ -222,7 +231,9 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
     close(ends[1]);
     if (pid < 0)
         close(ends[0]);
-    close(r.pages);
+    for (unsigned i = 0; i < SOURCES; i++)
+        if (r.pages[i] >= 0)
+            close(r.pages[i]);
     free(r.filled);
     image_free(&image);
     *restorer = pid;

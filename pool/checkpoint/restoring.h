@@ -14,7 +14,8 @@ struct cradle { /* shared with the job's processes while they are keeper's code 
 struct restoring {
     struct image *image;
     const struct job *job;
-    int base, pages, end; /* pages: descriptor; end: of the pipe that tells the keeper */
+    int base, end;       /* end: of the pipe that tells the keeper */
+    int pages[SOURCES];  /* descriptors, or -1 */
     uint64_t *filled; /* for each area: bytes of it that the image holds */
     int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
     struct cradle *cradle;

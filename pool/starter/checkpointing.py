@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 DONE, REFUSED = 1, 2
 STOP, EXAMINE, LOOSE = 1, 2, 4
+#: The contents of memory; those of images before it are named with a number behind (pool/checkpoint/image.h).
+PAGES, SOURCES = "pages", 8
 #: What follows the name of an image that is not whole yet.
 ASIDE = ".aside"
 
@@ -70,11 +72,13 @@ async def checkpoint(
     stop: bool,
     taken: bytes | None = None,
     loose: bool = False,
+    parent: Path | None = None,
 ) -> CheckpointReport:
     """Write an image of a job to `directory`, which must not exist. With `stop` it ends with it: nothing of the job
     happens after the image. With `taken` the keeper also lists the scratch directory of a job that goes on, and copies
     what is not as it is said there (pool/checkpoint/scratch.c). With `loose` the image is not synchronised: it is on
-    its way to where it is kept.
+    its way to where it is kept. With `parent`, the image that was made of this keeper's job just before, what has not
+    changed since is taken over from it, if the kernel can tell; both directories stay whole, whichever goes first.
 
     Raises:
         CheckpointFailed: there is no image.
@@ -86,6 +90,8 @@ async def checkpoint(
         aside.mkdir(mode=0o700)
         if taken is not None:
             (aside / "taken").write_bytes(taken)
+        if parent is not None:
+            _lay_beside(parent, aside)
         how = (STOP if stop else 0) | (LOOSE if loose else 0)
         with _opened(aside) as fd:
             report = _report_of(keeper, await _ask(keepers, keeper, how, (fd,)))
@@ -101,6 +107,19 @@ async def checkpoint(
         ) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _lay_beside(parent: Path, aside: Path) -> None:
+    """What pool/checkpoint/earlier.c looks for: links to the image before. Without links, on another file system, the
+    image will be a whole one."""
+    found = [parent / PAGES, *(parent / f"{PAGES}.{n}" for n in range(1, SOURCES))]
+    try:
+        for number, path in enumerate(path for path in found if path.exists()):
+            if number + 1 < SOURCES:
+                os.link(path, aside / f"{PAGES}.{number + 1}")
+        os.link(parent / "meta", aside / "parent")
+    except OSError:
+        return
 
 
 def _must_be_new(keeper: NativeKeeper, directory: Path) -> None:

@@ -111,18 +111,25 @@ class NativeKeeper:
         return await examine(self._keepers, self)
 
     async def checkpoint(
-        self, directory: Path, *, stop: bool = False, taken: bytes | None = None, loose: bool = False
+        self,
+        directory: Path,
+        *,
+        stop: bool = False,
+        taken: bytes | None = None,
+        loose: bool = False,
+        parent: Path | None = None,
     ) -> CheckpointReport:
         """Write an image of it to a directory that must not exist; with `stop` it is killed with the last of it.
 
         Args:
             taken: its scratch directory belongs to the image, and this of it is known already (`freezing`).
             loose: it need not be on the disk when this returns.
+            parent: the image made just before, of which what has not changed is taken over where the kernel can tell.
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.
         """
-        return await checkpoint(self._keepers, self, directory, stop=stop, taken=taken, loose=loose)
+        return await checkpoint(self._keepers, self, directory, stop=stop, taken=taken, loose=loose, parent=parent)
 
     async def forget(self) -> None:
         """The end was taken note of: drop the report.

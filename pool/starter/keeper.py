@@ -81,13 +81,21 @@ class Keeper(Protocol):
         """
 
     async def checkpoint(
-        self, directory: Path, /, *, stop: bool = False, taken: bytes | None = None, loose: bool = False
+        self,
+        directory: Path,
+        /,
+        *,
+        stop: bool = False,
+        taken: bytes | None = None,
+        loose: bool = False,
+        parent: Path | None = None,
     ) -> CheckpointReport:
         """Write an image of the job to a directory that must not exist; with `stop` it is killed with the last of it.
 
         Args:
             taken: its scratch directory belongs to the image, and this of it is known already (`freezing`).
             loose: it need not be on the disk when this returns.
+            parent: the image made just before, of which what has not changed is taken over where the kernel can tell.
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.

@@ -129,7 +129,13 @@ class FakeKeeper:
         return self.refused
 
     async def checkpoint(
-        self, directory: Path, *, stop: bool = False, taken: bytes | None = None, loose: bool = False
+        self,
+        directory: Path,
+        *,
+        stop: bool = False,
+        taken: bytes | None = None,
+        loose: bool = False,
+        parent: Path | None = None,
     ) -> CheckpointReport:
         """What there is of a program that does not exist: how much it has left to do."""
         behaviour, loop = self._behaviour, asyncio.get_running_loop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -18,11 +19,14 @@ from tests.starter.support import until
 
 QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": False}
 
-#: Fills memory with numbers that no file system can leave out, says so, and waits.
+#: Fills memory with numbers that no file system can leave out, says so, and waits; writes to every tenth page when it is
+#: told.
 PROGRAM = """
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+static void nothing(int signal) { (void)signal; }
 int main(int argc, char **argv)
 {
     size_t size = (size_t)atol(argv[argc - 1]) << 20;
@@ -30,10 +34,14 @@ int main(int argc, char **argv)
     char *memory = malloc(size);
     for (size_t at = 0; at < size; at += 8)
         *(unsigned long *)(memory + at) = value = value * 6364136223846793005ul + 1;
-    puts("ready");
-    fflush(stdout);
-    for (;;)
+    signal(SIGUSR1, nothing);
+    for (;;) {
+        puts("ready");
+        fflush(stdout);
         pause();
+        for (size_t at = 0; at < size; at += 40960)
+            memory[at]++;
+    }
 }
 """
 
@@ -45,8 +53,8 @@ def _place() -> Path:
     return Path(tempfile.mkdtemp(dir=shm if free > 4 << 30 else None))
 
 
-def _ready(out: Path) -> bool:
-    return out.exists() and bool(out.read_text())
+def _ready(out: Path, times: int = 1) -> bool:
+    return out.exists() and out.read_text().count("ready") >= times
 
 
 def _compiled(place: Path) -> Path:
@@ -56,8 +64,8 @@ def _compiled(place: Path) -> Path:
     return program
 
 
-async def _ours(place: Path, program: Path, megabytes: int) -> tuple[float, float, float]:
-    """(standstill, dump, restore) in seconds."""
+async def _ours(place: Path, program: Path, megabytes: int) -> tuple[float, float, float, float]:
+    """(standstill, dump, dump with a tenth of the pages written since, restore of that) in seconds."""
     keepers = NativeKeepers(place / f"keepers{megabytes}")
     await keepers.open()
     try:
@@ -75,15 +83,21 @@ async def _ours(place: Path, program: Path, megabytes: int) -> tuple[float, floa
         keeper = await keepers.start(spec)
         await until(lambda: _ready(out), 60)
         report = await keeper.checkpoint(image)
+        await keeper.signal(signal.SIGUSR1)
+        await until(lambda: _ready(out, 2), 60)
+        again = image.with_name(image.name + "again")
+        increment = await keeper.checkpoint(again, parent=image)
         await keeper.kill()
         await keeper.ended
         await keeper.forget()
         began = time.perf_counter()
-        keeper = await keepers.start(spec, image=image)
-        return report.standstill, report.seconds, time.perf_counter() - began
+        keeper = await keepers.start(spec, image=again)
+        restore = time.perf_counter() - began
+        return max(report.standstill, increment.standstill), report.seconds, increment.seconds, restore
     finally:
         await keepers.close(kill=True)
         shutil.rmtree(place / f"image{megabytes}", ignore_errors=True)
+        shutil.rmtree(place / f"image{megabytes}again", ignore_errors=True)
 
 
 def _criu(place: Path, program: Path, megabytes: int) -> tuple[float, float] | None:
@@ -129,7 +143,7 @@ async def checkpoint(effort: Effort) -> list[Row]:
         program = _compiled(place)
         for megabytes in (100, effort.of(1000, least=100)):
             await _ours(place, program, megabytes)  # memory the machine has never touched costs more the first time
-            still, dump, restore = await _ours(place, program, megabytes)
+            still, dump, increment, restore = await _ours(place, program, megabytes)
             criu = await asyncio.to_thread(_criu, place, program, megabytes)
             peer = "CRIU (root)" if criu else ""
             dumped, restored = criu or (None, None)
@@ -152,6 +166,7 @@ async def checkpoint(effort: Effort) -> list[Row]:
                     peer=peer,
                     peer_value=gigabytes / dumped if dumped else None,
                 ),
+                Row(f"dump, 10 % dirty, {what}", increment * 1000, "ms", Goal("at most", 100 * gigabytes)),
                 Row(
                     f"restore, {what}",
                     restore * 1000,

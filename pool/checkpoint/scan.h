@@ -1,0 +1,18 @@
+/* PAGEMAP_SCAN of Linux 6.7, which headers of before it do not have. */
+#ifndef POOL_SCAN_H
+#define POOL_SCAN_H
+
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+enum { IS_WATCHED = 1, IS_WRITTEN = 2, IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32 };
+enum { SCAN_PROTECT = 1 }; /* what is found is protected against writing in the same step */
+struct region {
+    uint64_t start, end, categories;
+};
+struct scan { /* struct pm_scan_arg */
+    uint64_t size, flags, start, end, walk_end, vector, vector_size, max_pages, inverted, mask, any, wanted;
+};
+#define SCAN _IOWR('f', 16, struct scan)
+
+#endif

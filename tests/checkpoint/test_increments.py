@@ -1,0 +1,96 @@
+"""Images that take over from the one before what has not changed since: each puts back the same job as a whole one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pool.starter.keeper import NativeKeepers, StartFailed
+from tests.checkpoint.conftest import Compile
+from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
+from tests.starter.support import soon, spec, until
+
+
+def own(image: Path) -> int:
+    return (image / "pages").stat().st_size
+
+
+@pytest.mark.parametrize(("stop", "huge"), [(False, ()), (True, ("huge pages",))])
+async def test_a_chain_of_images(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile, stop: bool, huge: tuple[str, ...]
+) -> None:
+    """Memory written, dropped, moved and mapped anew between images; each image before is gone when it is put back."""
+    program = compiled("dirty", "-O2")
+    wanted = spec(scratch, program, "100000", "stop", *huge)
+    keeper = await soon(keepers.start(wanted))
+    number, previous, sizes = 0, None, []
+    for life in range(2):
+        for _ in range(4):
+            aim = lines(scratch) + 2
+            await until(lambda aim=aim: lines(scratch) >= aim)  # type: ignore[misc]
+            image = tmp_path / f"image{number}"
+            report = await soon(keeper.checkpoint(image, parent=previous), 20)
+            assert report.refused == ()
+            sizes.append(own(image))
+            if previous is not None:
+                shutil.rmtree(previous)
+            previous, number = image, number + 1
+        image = tmp_path / f"last{life}"
+        assert previous is not None
+        if stop:
+            report = await soon(keeper.checkpoint(image, parent=previous, stop=True), 20)
+            sizes.append(own(image))
+            assert report.bytes > 20 << 20
+            shutil.rmtree(previous)
+            previous = image
+        else:
+            await keeper.kill()
+        await soon(keeper.ended)
+        await keeper.forget()
+        assert sorted(os.listdir(previous))[0] == "meta"
+        assert "parent" not in os.listdir(previous)
+        keeper = await soon(keepers.start(wanted, image=previous))
+    (scratch / "stop").touch()
+    assert (await soon(keeper.ended, 20)).code == 0
+    await keeper.forget()
+    assert (scratch / "out").read_text() == undisturbed(scratch, program, str(lines(scratch)))
+    if keepers.abilities.checkpoint and sizes[1] < sizes[0] / 2:  # a kernel that can tell: from 6.7 on
+        assert all(size > 20 << 20 for size in (sizes[0], sizes[len(sizes) // 2]))
+        assert sum(size < 16 << 20 for size in sizes) >= len(sizes) - 2
+
+
+async def test_a_wrong_or_damaged_parent(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
+) -> None:
+    """What is no image of this job just before counts for nothing; what is taken over is checked as all else."""
+    wanted = spec(scratch, compiled("dirty", "-O2"), "100000", "stop")
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) > 1)
+    for number in range(3):
+        await soon(keeper.checkpoint(tmp_path / f"image{number}"), 20)
+    for parent in (tmp_path / "image1", tmp_path / "no such", tmp_path):  # not the last, and none
+        image = tmp_path / f"whole{parent.name}"
+        await soon(keeper.checkpoint(image, parent=parent), 20)
+        assert sorted(os.listdir(image)) == ["meta", "pages"]
+        assert own(image) > 20 << 20
+    await soon(keeper.checkpoint(tmp_path / "first", parent=image), 20)
+    await saved(keepers, keeper, tmp_path / "full", stop=True)
+    chained = tmp_path / "first"
+    if not (chained / "pages.1").exists():
+        return  # this kernel cannot tell what was written
+    for change in (lambda at: at[:-4096], lambda at: at[: len(at) // 2] + b"?" + at[len(at) // 2 + 1 :]):
+        whole = (chained / "pages.1").read_bytes()
+        (chained / "pages.1").unlink()
+        (chained / "pages.1").write_bytes(change(whole))
+        with pytest.raises(StartFailed, match="damaged|a piece of memory"):
+            await soon(keepers.start(wanted, image=chained))
+        (chained / "pages.1").write_bytes(whole)
+    keeper = await soon(keepers.start(wanted, image=chained))
+    before = lines(scratch)
+    await until(lambda: lines(scratch) > before)
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
