@@ -19,8 +19,7 @@ from tests.starter.support import until
 
 QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": False}
 
-#: Fills memory with numbers that no file system can leave out, says so, and waits; writes to every tenth page when it is
-#: told.
+#: Fills memory with numbers that no file system can leave out, says so, and waits; then writes to every tenth page.
 PROGRAM = """
 #include <signal.h>
 #include <stdio.h>

@@ -85,7 +85,7 @@ async def test_a_wrong_or_damaged_parent(
         whole = (chained / "pages.1").read_bytes()
         (chained / "pages.1").unlink()
         (chained / "pages.1").write_bytes(change(whole))
-        with pytest.raises(StartFailed, match="damaged|a piece of memory"):
+        with pytest.raises(StartFailed, match=r"damaged|a piece of memory"):
             await soon(keepers.start(wanted, image=chained))
         (chained / "pages.1").write_bytes(whole)
     keeper = await soon(keepers.start(wanted, image=chained))
