@@ -42,18 +42,17 @@ class Membership:
         instance: drawn at the first start and kept.
         credentials: what the node proves itself with; None for one that is alone.
         collector: the address of the pool's collector as far as joining told it; empty when that is this node.
+        settings: those in force; new certificates and addresses told go by them.
     """
 
-    def __init__(
-        self, state: Path, name: str, roles: tuple[str, ...], settings: Settings, outside: Outside
-    ) -> None:
+    def __init__(self, state: Path, name: str, roles: tuple[str, ...], settings: Settings, outside: Outside) -> None:
         self.instance = _instance(state, outside)
         self.identity: Identity = own_identity(name, roles)
         self.credentials: Credentials | None = None
         self.collector = ""
         self._name = name
         self._roles = roles
-        self._settings = settings
+        self.settings = settings
         self._outside = outside
         self._trust = state / TRUST
         self._authority: Authority | None = None
@@ -126,7 +125,7 @@ class Membership:
             self._authority = Authority.open(self._trust, self._name, self._outside)
         if self._authority is None:
             return None
-        self._authority.life = timedelta(seconds=self._settings.number("CERTIFICATE_LIFE"))
+        self._authority.life = timedelta(seconds=self.settings.number("CERTIFICATE_LIFE"))
         return Gate(self._authority, self.tokens())
 
     def tokens(self) -> TokenStore:
@@ -201,7 +200,7 @@ class Membership:
             raise NotInAPool(
                 "only the node with the pool's authority can do that", hint="ask the node with the collector"
             )
-        self._authority.life = timedelta(seconds=self._settings.number("CERTIFICATE_LIFE"))
+        self._authority.life = timedelta(seconds=self.settings.number("CERTIFICATE_LIFE"))
         return self._authority
 
     def user_of(self, proof: str) -> Identity:
@@ -215,9 +214,7 @@ class Membership:
             NotInAPool: this node does not have the pool's authority.
         """
         if (self._authority is None and self.gate() is None) or self._authority is None:
-            raise NotInAPool(
-                "tokens are made where the pool's authority is", hint="ask the node with the collector"
-            )
+            raise NotInAPool("tokens are made where the pool's authority is", hint="ask the node with the collector")
         roles = [str(role) for role in params.get("roles") or ()]
         asked = params.get("lifetime")
         lifetime = DAY if asked is None else float(asked)
@@ -243,7 +240,7 @@ class Membership:
 
     def public_address(self, bound: str) -> str:
         """The address that others are told, for the one that was bound."""
-        told = self._settings.text("PUBLIC_ADDRESS")
+        told = self.settings.text("PUBLIC_ADDRESS")
         if told:
             return told if "://" in told else f"tcp://{told}"
         host, _, port = bound.removeprefix("tcp://").rpartition(":")

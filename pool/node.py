@@ -276,7 +276,7 @@ class Node:
                 role.reload(self.settings)
             raise
         self.log.setLevel(LEVELS[level.lower()])
-        self.settings = self.given.settings = settings
+        self.settings = self.given.settings = self.membership.settings = settings
         self.log.info("configuration read again", extra={"changed": ",".join(one.name for one in changed) or "nothing"})
         return changed
 

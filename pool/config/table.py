@@ -108,7 +108,6 @@ _NODE = (
         "CERTIFICATE_LIFE",
         "7300 d",
         "how long certificates are good that this node signs for its pool; they are renewed before",
-        live=False,
     ),
     _count(
         "RESTARTS_PER_HOUR",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import time
 
 from pool.errors import PoolError
+from pool.wire.certificates import life_of
 from pool.wire.credentials import Credentials
 from pool.wire.network import RealNetwork
 from tests.e2e.support import HEAD, Nodes, asked, client, one_line, outcome, poolnode, slots, token, until
@@ -63,7 +66,9 @@ async def test_a_revoked_node_is_refused_by_all_and_may_join_again(nodes: Nodes)
 
 async def test_certificates_are_renewed_before_they_end(nodes: Nodes) -> None:
     home = nodes.directory("home")
-    head = nodes.start("head", HEAD, CERTIFICATE_LIFE="4 s").ready()
+    config = home / "pool.conf"
+    config.write_text("CERTIFICATE_LIFE = 4 s\n")
+    head = nodes.start("head", HEAD, config=config).ready()
     run = nodes.start("run", "startd", join=await token(head, "startd")).ready()
     certificate = nodes.state("run") / "trust" / "node.crt"
     first = certificate.read_text()
@@ -71,9 +76,13 @@ async def test_certificates_are_renewed_before_they_end(nodes: Nodes) -> None:
         node.said("this node's certificate was renewed")
     await until(lambda: certificate.read_text() != first, "the certificate to be kept")
     run.said("this node's certificate was renewed", after=len(run.log))
-    # The first has ended by now; a connection that is made anew shows the present one.
+    # The first has ended by now; a connection that is made anew shows the present one, which lives longer than a slow
+    # machine takes to start a node.
+    config.write_text("CERTIFICATE_LIFE = 1 h\n")
+    head.signal(signal.SIGHUP)
+    await until(lambda: life_of(certificate.read_text())[1] > time.time() + 600, "a certificate that lives longer")
     head.crash()
-    head = nodes.start("head", HEAD, CERTIFICATE_LIFE="4 s").ready()
+    head = nodes.start("head", HEAD, config=config).ready()
     async with client(head) as pool:
         await slots(pool, 1)
         result = await outcome(pool, home, executable="/bin/true")
