@@ -27,6 +27,8 @@ RUN = {
     "sweep/sweep.sub",
     "cprogram/cprogram.sub",
     "resume/resume.sub",
+    "grep/grep.sub",
+    "grep/paper.sub",
     "digits/digits.sub",
     "digits/table.sub",
 }
@@ -117,6 +119,34 @@ def test_resume(example: Path) -> None:
     assert (example / "zeta.txt").read_text().strip() in lines_of(promised(example))
     assert (example / "zeta.log").read_text().count("Job was checkpointed.") == 3
     assert not (example / "state.json").exists(), "a checkpoint is the pool's, and goes with the job"
+
+
+@pytest.mark.parametrize("example", ["grep"], indirect=True)
+def test_grep(example: Path) -> None:
+    """As the same programs in a shell."""
+    drawn = subprocess.run(
+        [sys.executable, "-m", "pool.cli.main", "submit", "--check", "grep.sub"],
+        cwd=example,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert "gpl-3.txt --> grep --> tee +--[/dev/fd/3 > -]--> wc --> count" in drawn
+    run(example, "grep.sub")
+    run(example, "paper.sub")
+    found = {}
+    for words, file in (("free|freedom", "hits.gz"), ("license", "license.gz")):
+        plain = ["grep", "-n", "-i", "-w", "-E", words, "gpl-3.txt"]
+        wanted = subprocess.run(plain, cwd=example, capture_output=True, check=True).stdout
+        assert gzip.decompress((example / file).read_bytes()) == wanted
+        found[file] = wanted.decode().splitlines()
+    promises = lines_of(promised(example))
+    assert (example / "count").read_text().strip() == str(len(found["hits.gz"]))
+    assert {str(len(found["hits.gz"])), found["hits.gz"][0]} <= set(promises)
+    assert f"says {len(found['license.gz'])}." in promised(example)
+    assert (example / "grep.log").read_text().count("exited with 0") == 4
 
 
 @pytest.mark.parametrize("example", ["cprogram"], indirect=True)
