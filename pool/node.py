@@ -34,7 +34,8 @@ from pool.mail import send_mail
 from pool.membership import Membership
 from pool.outside import Outside
 from pool.policy.restarts import Restarts
-from pool.roles.base import Role, Surroundings
+from pool.roles.base import Role, Surroundings, quota_of
+from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
 from pool.roles.startd.running import PRIVATE
 from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
@@ -128,6 +129,8 @@ class Node:
         self.links = Links(self._network, self.dispatcher)
         self._closing.push_async_callback(self.links.close)
         self.dispatcher.add("node", NodeService(self))
+        if kept := self.settings.text("CHECKPOINT_DIR"):
+            self.dispatcher.add("images", ImageServer(Path(kept), lambda: quota_of(self.settings)))
         self._unix = f"unix://{self.state / SOCKET}"
         server = await self._network.listen(self._unix, self.dispatcher)
         self._closing.callback((self.state / SOCKET).unlink, missing_ok=True)

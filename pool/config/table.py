@@ -153,6 +153,14 @@ _STARTD = (
     ),
     _flag("ENFORCE_MEMORY", "false", "kill jobs that use more memory than their slot has"),
     _count("CHECKPOINT_QUOTA", "0", "MB", "what checkpoints may take on this disk; 0 for no bound but its own"),
+    _text(
+        "CHECKPOINT_SERVER",
+        "",
+        "where a submit machine keeps checkpoints: a directory, a URL of fsspec's (s3://BUCKET/PATH), or the address "
+        "(tcp://HOST:PORT) of a node with CHECKPOINT_DIR; in its state directory when empty",
+        live=False,
+    ),
+    _text("CHECKPOINT_DIR", "", "a directory of this node for other nodes' checkpoints; none when empty", live=False),
     _number("CHECKPOINT_BANDWIDTH", "0", "MB/s", "what checkpoints may send from this node together; 0 for no bound"),
     _duration("CHECKPOINT_FIRST", "30 min", "time of running until a first checkpoint; 0 for none (EV 2.7)", least=0.0),
     _duration("CHECKPOINT_MOST", "2 h", "longest time between two; it doubles from the first (EV 2.7)"),

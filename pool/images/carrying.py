@@ -135,7 +135,8 @@ async def receive_image(
         await stream.send(["all"])
         await _have(stream, manifest)
         return manifest
-    with store.begin(job) as draft:
+    draft = store.begin(job)
+    try:
         missing = await quietly(draft.missing, manifest)
         await _ask(stream, missing)
         wanted = set(missing)
@@ -154,6 +155,8 @@ async def receive_image(
             needs=manifest.needs,
             facts=manifest.facts,
         )
+    finally:
+        await asyncio.shield(quietly(draft.close))  # not in the loop: a place may be far away
     if kept is not None:
         await kept(taken)
     await _have(stream, taken)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 from pool.errors import PoolError
+
+#: What a full disk says.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class ImageError(PoolError):
@@ -23,9 +27,9 @@ class NoRoom(ImageError):
     """The quota or the disk is used up, and nothing may be dropped for it."""
 
 
-def failed(operation: str, where: Path, error: OSError) -> ImageError:
+def failed(operation: str, where: Path | str, error: OSError) -> ImageError:
     """What the operating system refused, as an error of an image."""
     text = f"cannot {operation} {where}: {(error.strerror or str(error)).lower()}"
-    if error.errno in (28, 122):  # ENOSPC, EDQUOT
+    if error.errno in FULL:
         return NoRoom(text, hint="free some space", retry=True)
     return ImageError(text, retry=True)

@@ -10,6 +10,7 @@ Every method blocks on the disk: callers on an event loop use a thread. Methods 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -20,32 +21,35 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from pool.images.chunks import Chunks, compress, digest_of, expand
-from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom, failed
+from pool.images.errors import FULL, ImageDamaged, ImageError, ImageGone, NoRoom, failed
 from pool.images.manifest import CHUNK, HOLE, Manifest, Part
+from pool.images.places import Folder, Place
 
 #: Generations kept of each job while there is room: one to restore, and one to fall back to.
 KEEP = 2
 #: Bytes of a file, as if it had no holes.
 LARGEST_FILE = 2**39
 _ZEROS = bytes(CHUNK)
-_SUFFIX = ".manifest"
+#: Folders of a place.
+MANIFESTS, INCOMING = "jobs", "incoming"
+_SUFFIX, _DAMAGED = ".manifest", ".damaged"
 
 
 class ImageStore:
-    """The checkpoints in one directory.
+    """The checkpoints in one place.
 
     Args:
-        directory: made where it is missing; nobody else writes there.
+        place: a directory, made where it is missing, or another place; nobody else writes there.
         quota: bytes on disk; None for no bound but the disk's.
         keep: generations of a job that are kept while there is room.
         durable: a checkpoint outlives the machine once it is committed, and not only the node.
     """
 
     def __init__(
-        self, directory: Path, *, quota: int | None = None, keep: int = KEEP, durable: bool = True
+        self, place: Path | Place, *, quota: int | None = None, keep: int = KEEP, durable: bool = True
     ) -> None:
-        self._manifests_in = directory / "jobs"
-        self._incoming = directory / "incoming"
+        self._place = Folder(place) if isinstance(place, Path) else place
+        self._incoming = place / INCOMING if isinstance(place, Path) else None
         self._keep = max(keep, 1)
         self._durable = durable
         self._lock = threading.RLock()
@@ -56,15 +60,15 @@ class ImageStore:
         self.quota = quota or None
         self.damaged: list[str] = []
         try:
-            self._manifests_in.mkdir(parents=True, exist_ok=True, mode=0o700)
-            shutil.rmtree(self._incoming, ignore_errors=True)  # what was being written when the writer died
-            self._incoming.mkdir(mode=0o700)
-            self._chunks = Chunks(directory / "chunks")
+            if self._incoming is not None:
+                shutil.rmtree(self._incoming, ignore_errors=True)  # what was being written when the writer died
+                self._incoming.mkdir(mode=0o700)
+            self._chunks = Chunks(self._place)
             self._read()
+            for digest in [digest for digest in self._chunks if not self._uses[digest]]:
+                self._chunks.drop(digest)
         except OSError as error:
-            raise failed("open", directory, error) from error
-        for digest in [digest for digest in self._chunks if not self._uses[digest]]:
-            self._chunks.drop(digest)
+            raise failed("open", self._place.where, error) from error
 
     # -- what there is -----------------------------------------------------------------------------------
 
@@ -104,6 +108,7 @@ class ImageStore:
     def room(self) -> Path:
         """A name for a directory beside the store that nobody else has: for an image on its way in or out."""
         with self._lock:
+            assert self._incoming is not None  # a store that is not a directory has nobody beside it
             self._rooms += 1
             return self._incoming / str(self._rooms)
 
@@ -153,31 +158,30 @@ class ImageStore:
                 return
             self._make_room(len(packed))
             try:
-                self._chunks.put(digest, packed)
+                self._put_or_make_room(digest, packed)
             except OSError as error:
-                raise failed("keep a checkpoint in", self._manifests_in.parent, error) from error
+                raise failed("keep a checkpoint in", self._place.where, error) from error
+
+    def _put_or_make_room(self, digest: bytes, packed: bytes) -> None:
+        try:
+            self._chunks.put(digest, packed)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            for job in list(self._jobs):
+                self._drop_superseded(job, 1)
+            self._chunks.put(digest, packed)
 
     def _commit(self, draft: Draft, manifest: Manifest) -> Manifest:
         missing = [digest for digest in manifest.digests() if digest not in self._chunks]
         if missing:
             raise ImageError(f"{len(missing)} chunks of the checkpoint of job {manifest.job} are missing", retry=True)
-        folder = self._manifests_in / _folder_of(manifest.job)
-        path = folder / f"{manifest.generation:09d}{_SUFFIX}"
         try:
             if self._durable:
                 self._chunks.sync(manifest.digests())
-            folder.mkdir(exist_ok=True, mode=0o700)
-            aside = path.with_suffix(".part")
-            with aside.open("wb") as handle:
-                handle.write(manifest.pack())
-                handle.flush()
-                if self._durable:
-                    os.fsync(handle.fileno())
-            aside.replace(path)
-            for directory in (folder, self._manifests_in) if self._durable else ():
-                _sync_directory(directory)
+            self._place.write(_name_of(manifest.job, manifest.generation), manifest.pack(), durable=self._durable)
         except OSError as error:
-            raise failed("commit a checkpoint in", folder, error) from error
+            raise failed("commit a checkpoint in", self._place.where, error) from error
         with self._lock:
             self._jobs.setdefault(manifest.job, {})[manifest.generation] = manifest
             self._uses.update(manifest.digests())
@@ -249,8 +253,6 @@ class ImageStore:
         with self._lock:
             for number in [generation] if generation is not None else self.generations(job):
                 self._forget(job, number)
-            if not self._jobs.get(job):
-                shutil.rmtree(self._manifests_in / _folder_of(job), ignore_errors=True)
 
     def _make_room(self, wanted: int) -> None:
         if self.quota is None or self.used + wanted <= self.quota:
@@ -277,7 +279,8 @@ class ImageStore:
         if manifest is None:
             return
         # The manifest goes first: a crash in between leaves chunks that the next opening drops.
-        (self._manifests_in / _folder_of(job) / f"{generation:09d}{_SUFFIX}").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what cannot be removed now is found at the next opening
+            self._place.remove(_name_of(job, generation), last=True)
         for digest in manifest.digests():
             self._uses[digest] -= 1
             self._drop_unused(digest)
@@ -287,29 +290,35 @@ class ImageStore:
     def _drop_unused(self, digest: bytes) -> None:
         if self._uses[digest] <= 0 and not any(digest in draft.pinned for draft in self._drafts):
             del self._uses[digest]
-            self._chunks.drop(digest)
+            with contextlib.suppress(OSError):
+                self._chunks.drop(digest)
+
 
     # -- opening -----------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        for folder in sorted(self._manifests_in.iterdir()):
-            for path in sorted(folder.iterdir()):
-                if path.suffix == ".part":
-                    path.unlink()  # a commit that did not come to its rename
-                if path.suffix != _SUFFIX:
-                    continue
-                try:
-                    manifest = Manifest.unpack(path.read_bytes())
-                    if any(digest not in self._chunks for digest in manifest.digests()):
-                        raise ImageDamaged("chunks of it are missing")
-                    if _folder_of(manifest.job) != folder.name:
-                        raise ImageDamaged("it is another job's")
-                except ImageDamaged as error:
-                    self.damaged.append(f"{path}: {error.message}")
-                    path.rename(path.with_suffix(".damaged"))
-                    continue
-                self._jobs.setdefault(manifest.job, {})[manifest.generation] = manifest
-                self._uses.update(manifest.digests())
+        for name, _ in list(self._place.names(MANIFESTS)):
+            name = f"{MANIFESTS}/{name}"
+            if name.endswith(_SUFFIX):
+                self._read_manifest(name)
+            elif not name.endswith(_DAMAGED):
+                self._place.remove(name)
+
+    def _read_manifest(self, name: str) -> None:
+        data = self._place.read(name)
+        try:
+            manifest = Manifest.unpack(data)
+            if any(digest not in self._chunks for digest in manifest.digests()):
+                raise ImageDamaged("chunks of it are missing")
+            if _name_of(manifest.job, manifest.generation) != name:
+                raise ImageDamaged("it is another one")
+        except ImageDamaged as error:
+            self.damaged.append(f"{self._place.where}/{name}: {error.message}")
+            self._place.write(name.removesuffix(_SUFFIX) + _DAMAGED, data)
+            self._place.remove(name)
+            return
+        self._jobs.setdefault(manifest.job, {})[manifest.generation] = manifest
+        self._uses.update(manifest.digests())
 
 
 class Draft:
@@ -449,15 +458,7 @@ def _files(directory: Path) -> Iterator[Path]:
                 yield path
 
 
-def _folder_of(job: str) -> str:
-    """A job's directory: its id, whatever is in it, as one plain name."""
+def _name_of(job: str, generation: int) -> str:
+    """The name of a manifest: the job's id, whatever is in it, as one plain name of a folder."""
     plain = "".join(char if char.isalnum() or char in "._-@" else f"%{ord(char):02x}" for char in job)
-    return plain.replace("..", "%2e.")
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    return f"{MANIFESTS}/{plain.replace('..', '%2e.')}/{generation:09d}{_SUFFIX}"

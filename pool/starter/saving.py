@@ -86,16 +86,26 @@ def keep_dump(
     created: float,
     frozen: freezing.Frozen | None,
     before: dict[str, tuple[int, int]],
+    run: int,
 ) -> Manifest:
     """Take in what the keeper has written, and the job's files where they belong to it. Blocks on the disk.
 
     Args:
         frozen: what is known of the scratch directory; None for a job whose files are at home.
         before: what it held when the job first began.
+        run: the number of the job's present start.
 
     Raises:
         ImageError
     """
     parts = frozen.gather(draft, directory, before) if frozen is not None else ()
     parts += draft.take_in(directory, without=NOT_OURS)
-    return draft.commit(parts, created, facts=(("files", "own" if frozen is not None else "home"), ("kind", "keeper")))
+    facts = (("files", "own" if frozen is not None else "home"), ("kind", "keeper"), ("run", run))
+    return draft.commit(parts, created, facts=facts)
+
+
+def tentative(store: ImageStore, job: str, run: int) -> Manifest | None:
+    """The checkpoint of a start that an earlier run of this node has taken in, and not sent home."""
+    found = [store.manifest(job, generation) for generation in store.generations(job)]
+    mine = [manifest for manifest in found if dict(manifest.facts).get("run") == run]
+    return mine[-1] if mine else None

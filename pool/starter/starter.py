@@ -287,10 +287,18 @@ class Starter:
                 report = await self.keeper.checkpoint(directory, stop=stop, taken=taken, loose=True)
                 if report.refused:
                     return report, None
-                kept = await quietly(saving.keep_dump, draft, directory, created, frozen, self._before)
+                run, before = self.activation.run, self._before
+                kept = await quietly(saving.keep_dump, draft, directory, created, frozen, before, run)
             finally:
                 await asyncio.to_thread(shutil.rmtree, directory, True)
         return report, kept
+
+    async def tentative(self) -> Manifest | None:
+        """A checkpoint of this start that lies here, since an earlier run of the node did not come to sending it."""
+        if self.place.images is None:
+            return None
+        images = await asyncio.to_thread(self.place.images)
+        return saving.tentative(images, self.activation.name, self.activation.run)
 
     async def carry(self, manifest: Manifest, pace: Pace | None = None) -> int:
         """Carry a checkpoint home and drop it here; may be called again where home could not be reached.

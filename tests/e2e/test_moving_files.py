@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from pool.client import Pool
 from tests.e2e import support
-from tests.e2e.support import HEAD, Nodes, client, slots, token
+from tests.e2e.support import HEAD, Nodes, client, slots, token, until
 from tests.starter.support import PYTHON
 
 #: Counts in memory and in files: one appended to, one written in place, one that has no name any more, one that is
@@ -160,7 +161,7 @@ async def test_it_comes_straight_from_the_machine_before(pool3: Nodes, home: Pat
         line = after.said("a job goes on from a checkpoint", after=said, job=f"{cluster.cluster}.0")
         assert line["nearer"] == line["received"] > 0
     whole((home / "out").read_text())
-    await support.until(lambda: not _chunks(pool3), "the images to go with the job")
+    await until(lambda: not _chunks(pool3), "the images to go with the job")
 
 
 async def test_a_damaged_checkpoint_gives_way_to_the_one_before(pool3: Nodes, home: Path) -> None:
@@ -179,6 +180,34 @@ async def test_a_damaged_checkpoint_gives_way_to_the_one_before(pool3: Nodes, ho
     whole((home / "out").read_text())
     log = (home / "log").read_text()
     assert re.search(r"it could not go on from checkpoint 2: .*it goes on from checkpoint 1", log), log
+
+
+async def test_a_node_that_dies_with_a_tentative_checkpoint_finishes_it(pool3: Nodes, home: Path) -> None:
+    head = pool3.all[0]
+    async with client(head) as pool:
+        cluster = await submit(pool, home)
+        await reaches(cluster, b"\n20\n")
+        (ad,) = await cluster.ads()
+        name = str(ad.value("RemoteHost")).rpartition("@")[2]
+        machine = next(node for node in pool3.all[1:3] if node.state.stem == name)
+        (home / "input.txt").write_text("bye\n")
+        head.signal(signal.SIGSTOP)
+        try:
+            async with client(machine) as there:
+                await there.call("startd.vacate", {})
+                images = machine.state / "images" / "jobs"
+                await until(lambda: list(images.glob("*/*.manifest")), "the checkpoint to be taken in")
+            machine.crash()
+        finally:
+            head.signal(signal.SIGCONT)
+        pool3.all[pool3.all.index(machine)] = pool3.start(
+            name, "startd", FILESYSTEM_DOMAIN=name, CHECKPOINT_WORTH="0"
+        ).ready()
+        pool3.all.pop()
+        (result,) = await cluster.wait(60)
+    assert (result.state, result.exit_code) == ("completed", 0), result
+    whole((home / "out").read_text())
+    assert re.search(r"Job was evicted\.\n\t\(1\) Job was checkpointed\.", (home / "log").read_text())
 
 
 def _chunks(nodes: Nodes) -> list[Path]:

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 
 from pool.classad import parse_expr
 from pool.errors import PoolError
-from pool.images import ImageStore
+from pool.images import ImageError, ImageStore
 from pool.jobs.reasons import Reason
 from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, quota_of
+from pool.roles.images.remote import place_for
 from pool.roles.schedd.accepting import clean
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.intake import TURN, Intake, at_rest
@@ -43,6 +44,8 @@ UNHURRIED = 1.0
 KEEP_UNUSED = 86400.0
 #: The longest a claim stays idle in the hope of another job of its owner, seconds.
 LINGER = 1.0
+#: Seconds between tries to reach a checkpoint server at the start; then the schedd does not start without it.
+SERVER_PATIENCE = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
 #: What expressions of submit files rely on, where the client did not measure it. Sizes in MB and KiB.
 UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
 
@@ -86,7 +89,7 @@ class Schedd(Role):
             self.log,
             name=given.node,
             executables=self.executables,
-            checkpoints=self._checkpoints(),
+            checkpoints=await self._checkpoints(),
             spawn=self.spawn,
             changed=self.submitters.changed,
             finished=self._finished,
@@ -370,9 +373,21 @@ class Schedd(Role):
 
     # -- own ---------------------------------------------------------------------------------------------
 
-    def _checkpoints(self) -> ImageStore | None:
-        state = self.given.state
-        return ImageStore(state / "spool" / "checkpoints", quota=quota_of(self.settings)) if state else None
+    async def _checkpoints(self) -> ImageStore | None:
+        """Where jobs' images are kept. A server that is not there yet is waited for a while."""
+        given, quota, patience = self.given, quota_of(self.settings), list(SERVER_PATIENCE)
+        server = self.settings.text("CHECKPOINT_SERVER")
+        if not server:
+            return ImageStore(given.state / "spool" / "checkpoints", quota=quota) if given.state else None
+        while True:
+            try:
+                place = await asyncio.to_thread(place_for, server, given.node, given.links, asyncio.get_running_loop())
+                return await asyncio.to_thread(ImageStore, place, quota=quota)
+            except ImageError as error:
+                if not patience:
+                    raise
+                self.log.warning("waiting for the checkpoint server", extra={"why": str(error)})
+                await asyncio.sleep(patience.pop(0))
 
     def own_ad(self) -> Wire:
         counts: dict[int, int] = {}

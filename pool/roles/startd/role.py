@@ -103,6 +103,7 @@ class Startd(Role):
         held = [name for name, slot in self.slots.items() if slot.claim is not None]
         for left in scratch.leftovers(self.execute, held):
             scratch.discard(left)
+        self.spawn(self._drop_stale_images(), "images")
         for line in self.keepers.abilities.reduced:
             self.log.warning("reduced", extra={"what": line})
         self.owner.evaluate()
@@ -135,6 +136,16 @@ class Startd(Role):
         if self._images is None:
             self._images = ImageStore(self.execute.parent / "images", quota=quota_of(self.settings), durable=False)
         return self._images
+
+    async def _drop_stale_images(self) -> None:
+        """What an earlier run of the node had not sent home, of jobs that are not here any more."""
+        if not (self.execute.parent / "images").is_dir():
+            return
+        images = await asyncio.to_thread(self.images)
+        here = {slot.claim.running.name for slot in self.claims.values() if slot.claim and slot.claim.running}
+        for job in images.jobs():
+            if job not in here:
+                await asyncio.to_thread(images.drop, job)
 
     def reload(self, settings: Any) -> None:
         super().reload(settings)

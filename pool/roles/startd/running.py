@@ -27,7 +27,7 @@ from pool.starter.keeper import Keeper
 from pool.starter.several import ends_of
 from pool.starter.spec import EndReport
 from pool.starter.staging import StagingError, open_regular
-from pool.starter.starter import Account, Place, Starter, StartRefused
+from pool.starter.starter import BY_ITSELF, Account, Place, Starter, StartRefused
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class Running:
         self.starter: Starter | None = None
         self.ended = False
         self.forgot = False
+        self.was_found = False
         self.why: Reason | None = None
         self._reminded = asyncio.Event()
         self._told_start = False
@@ -132,7 +133,7 @@ class Running:
             iwd="/",
         )
         running = cls(startd, slot, claim, start)
-        running.forgot = True
+        running.forgot = running.was_found = True
         running.began = float(note.get("began") or running.began)
         account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
         home = HomeLink(startd, claim)
@@ -209,6 +210,8 @@ class Running:
             self.startd.peers.forget(self.name)
         while self.forgot and await self.another_chance(self._reminded):
             pass
+        if self.was_found and not self.saving.saved and end.cause not in BY_ITSELF:
+            await self.saving.finish()
         error = await self._outputs_home(end) if self.starter.machine.state in EXAMINED else None
         if self.abandoned:
             await self.starter.done()

@@ -1,0 +1,183 @@
+"""Where an image store puts its bytes: a directory, or whatever fsspec reaches (an object store). Named blobs, no more.
+
+    write(name, data)     whole or not at all; `sync` or `durable` has it there for good
+    names(folder)         every name below a folder, with its size; nothing of writes that did not end
+
+What is an image, what belongs together and what may go is the store's to know (`store.py`). Every method blocks, and
+raises OSError where the place cannot do it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+from pool.errors import PoolError
+
+#: Files that are synchronised at a time.
+SYNCS = 8
+#: What names of files that are being written begin with.
+_ASIDE = "."
+
+
+class Place(Protocol):
+    """Named blobs."""
+
+    #: For people.
+    where: str
+
+    def names(self, folder: str) -> Iterable[tuple[str, int]]: ...
+    def read(self, name: str) -> bytes: ...
+    def write(self, name: str, data: bytes, *, durable: bool = False) -> None: ...
+    def sync(self, names: Iterable[str]) -> None: ...
+    def remove(self, name: str, *, last: bool = False) -> None: ...
+
+
+class Folder:
+    """A directory of this machine; nobody else writes there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.where = str(directory)
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def names(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Every file below a folder; what was being written when the writer died is removed."""
+        top = self._directory / folder
+        for below, _, files in sorted(os.walk(top)):
+            for name in sorted(files):
+                path = Path(below, name)
+                if name.startswith(_ASIDE):
+                    path.unlink(missing_ok=True)
+                else:
+                    yield str(path.relative_to(top)), path.stat().st_size
+
+    def read(self, name: str) -> bytes:
+        return (self._directory / name).read_bytes()
+
+    def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        """Written aside and renamed, so that a name stands for whole content or is not there."""
+        path = self._directory / name
+        aside = path.with_name(f"{_ASIDE}{path.name}")
+        try:
+            try:
+                _write(aside, data, durable)
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _write(aside, data, durable)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+        aside.replace(path)
+        if durable:
+            for above in (path.parent, path.parent.parent):
+                _sync(above)
+
+    def sync(self, names: Iterable[str]) -> None:
+        paths = [self._directory / name for name in names]
+        above = {path.parent for path in paths}
+        # Several at a time: a file system with a journal then writes it once for all of them.
+        with ThreadPoolExecutor(SYNCS, thread_name_prefix="sync") as pool:
+            for group in (paths, above, {path.parent for path in above}):
+                for _ in pool.map(_sync, group):
+                    pass
+
+    def remove(self, name: str, *, last: bool = False) -> None:
+        """Remove a file; with `last` its directory too when nothing else is in it."""
+        path = self._directory / name
+        path.unlink(missing_ok=True)
+        if last:
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+
+
+class Objects:
+    """A part of an object store, by fsspec: `s3://bucket/checkpoints` with its plug-in s3fs, and so on. What was
+    written is whole and durable there, or is not there.
+
+    Raises:
+        PoolError: fsspec, or its plug-in for this kind, is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec
+        except ImportError:
+            hint = "install poolnode[objects]"
+            raise PoolError(f"cannot keep checkpoints in {url}: fsspec is not installed", hint=hint) from None
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise PoolError(f"cannot keep checkpoints in {url}: {error}") from error
+        self.where = url
+
+    def names(self, folder: str) -> Iterator[tuple[str, int]]:
+        top = f"{self._root}/{folder}"
+        self._files.invalidate_cache()
+        found: dict[str, Any] = _plainly(lambda: self._found(top))
+        for path, info in sorted(found.items()):
+            yield path.removeprefix("/").removeprefix(top.removeprefix("/")).removeprefix("/"), int(info["size"] or 0)
+
+    def _found(self, top: str) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = self._files.find(top, detail=True)
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def read(self, name: str) -> bytes:
+        data: bytes = _plainly(lambda: self._files.cat_file(f"{self._root}/{name}"))
+        return data
+
+    def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        _plainly(lambda: self._files.pipe_file(f"{self._root}/{name}", data))
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Nothing is left to do."""
+
+    def remove(self, name: str, *, last: bool = False) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            _plainly(lambda: self._files.rm_file(f"{self._root}/{name}"))
+
+
+def place_at(text: str) -> Place:
+    """The place that a setting names: a path, file:// or another URL of fsspec's.
+
+    Raises:
+        PoolError: it cannot be used from here.
+    """
+    kind, found, rest = text.partition("://")
+    if not found:
+        return Folder(Path(text))
+    return Folder(Path(rest)) if kind == "file" else Objects(text.rstrip("/"))
+
+
+def _plainly(call: Any) -> Any:
+    """What a plug-in raises of its own kind as an OSError."""
+    try:
+        return call()
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
+
+
+def _write(path: Path, data: bytes, durable: bool) -> None:
+    with path.open("wb") as handle:
+        handle.write(data)
+        if durable:
+            handle.flush()
+            os.fsync(handle.fileno())
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

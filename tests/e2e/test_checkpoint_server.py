@@ -1,0 +1,50 @@
+"""Checkpoints that are kept on another node, while the schedd that they are of dies and comes back (C5, A3)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.e2e import support
+from tests.e2e.support import client, slots, token, until
+from tests.e2e.test_moving_files import COUNT, submit, whole
+
+
+async def test_a_node_keeps_the_checkpoints_of_another() -> None:
+    with support.nodes() as nodes:
+        head = nodes.start("head", "collector,negotiator").ready()
+        kept = nodes.directory("kept")
+        sets = {"CHECKPOINT_DIR": str(kept), "START": "false"}
+        keeper = nodes.start("keep", "startd", join=await token(head, "startd"), **sets).ready()
+        address = keeper.said("ready")["address"]
+        sets = {"CHECKPOINT_SERVER": address}
+        submitter = nodes.start("submit", "schedd", join=await token(head, "schedd"), **sets).ready()
+        sets = {"FILESYSTEM_DOMAIN": "one", "CHECKPOINT_WORTH": "0"}
+        nodes.start("one", "startd", join=await token(head, "startd"), **sets).ready()
+        home = nodes.directory("home")
+        (home / "count.py").write_text(COUNT)
+        (home / "input.txt").write_text("hello\n")
+
+        def blobs() -> list[Path]:
+            return [path for path in kept.rglob("*") if path.is_file()]
+
+        async with client(head) as pool:
+            await slots(pool, 2)
+        async with client(submitter) as pool:
+            cluster = await submit(pool, home)
+            await until(lambda: "Job executing" in (home / "log").read_text(), "the job to run")
+            assert (await cluster.checkpoint()).done == 1
+            assert any(path.suffix == ".manifest" for path in blobs())
+            (home / "input.txt").write_text("bye\n")
+        submitter.crash()
+        again = nodes.start("submit", "schedd", CHECKPOINT_SERVER=address).ready()
+        async with client(again) as pool:
+            cluster = pool.cluster(cluster.cluster)
+            await until(lambda: "reconnected" in again.text or "taking up" in again.text, "the schedd to know its jobs")
+            await cluster.vacate(fast=True)
+            (result,) = await cluster.wait(support.PATIENCE)
+            assert (result.state, result.exit_code) == ("completed", 0), result
+        whole((home / "out").read_text())
+        assert (home / "log").read_text().count("Job executing on host") == 2
+        await until(lambda: not blobs(), "the images to go with the job")
+        for node in nodes.all:
+            assert "Traceback" not in node.text, node.text

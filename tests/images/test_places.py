@@ -1,0 +1,197 @@
+"""The places that images are kept in: the same store over a directory, file://, and an object store in memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pool.errors import PoolError
+from pool.images import ImageError, ImageStore, NoRoom
+from pool.images.places import Folder, Objects, Place, place_at
+from tests.conftest import REPOSITORY
+from tests.images.test_store import contents, image
+
+Made = Callable[[], Place]
+
+
+@pytest.fixture(params=["directory", "file://", "memory://"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
+    """Opens the same place each time."""
+    where = {"directory": str(tmp_path / "place"), "file://": f"file://{tmp_path}/place"}
+    text = where.get(request.param, f"memory://{uuid.uuid4().hex}/checkpoints")
+    return lambda: place_at(text)
+
+
+def test_what_was_written_is_there_and_what_was_removed_is_not(made: Made) -> None:
+    place = made()
+    assert list(place.names("chunks")) == []
+    place.write("chunks/ab/cd", b"one")
+    place.write("jobs/1.0/000000001.manifest", b"two", durable=True)
+    place.write("chunks/ab/cd", b"other")
+    place.sync(["chunks/ab/cd"])
+    again = made()
+    assert list(again.names("chunks")) == [("ab/cd", 5)]
+    assert list(again.names("jobs")) == [("1.0/000000001.manifest", 3)]
+    assert again.read("chunks/ab/cd") == b"other"
+    again.remove("chunks/ab/cd")
+    again.remove("chunks/ab/cd")
+    again.remove("jobs/1.0/000000001.manifest", last=True)
+    assert [*again.names("chunks"), *again.names("jobs")] == []
+    with pytest.raises(FileNotFoundError):
+        again.read("chunks/ab/cd")
+
+
+def test_a_store_goes_on_where_it_was(made: Made, tmp_path: Path) -> None:
+    store = ImageStore(made())
+    source = image(tmp_path / "image", 1)
+    kept = store.keep("1.0", source, 1.0)
+    later = store.keep("1.0", image(tmp_path / "later", 2), 2.0)
+    again = ImageStore(made())
+    assert again.generations("1.0") == [1, 2]
+    assert again.used == store.used
+    again.restore(again.manifest("1.0", 1), tmp_path / "back")
+    assert contents(tmp_path / "back").keys() == contents(source).keys()
+    assert again.manifest("1.0", 1) == kept
+    again.drop("1.0", 1)
+    assert ImageStore(made()).generations("1.0") == [2]
+    assert later == again.manifest("1.0")
+    again.drop("1.0")
+    empty = made()
+    assert [*empty.names("chunks"), *empty.names("jobs")] == []
+
+
+def test_what_a_crash_left_is_found(made: Made, tmp_path: Path) -> None:
+    """Chunks without a manifest are dropped: that was tentative. A manifest counts if all of it is there."""
+    store = ImageStore(made())
+    store.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    draft = store.begin("2.0")
+    draft.take_in(image(tmp_path / "other", 2))
+    used = store.used
+    again = ImageStore(made())
+    assert again.jobs() == ["1.0"]
+    assert again.used < used
+    place = made()
+    place.remove(f"chunks/{next(iter(place.names('chunks')))[0]}")
+    third = ImageStore(made())
+    assert third.jobs() == []
+    assert len(third.damaged) == 1
+    assert ImageStore(made()).damaged == []
+
+
+KILLED = """
+import sys, random, os, signal
+from pathlib import Path
+from pool.images import ImageStore
+from pool.images.places import Folder
+
+class Place(Folder):
+    left = int(sys.argv[2])
+    def write(self, name, data, **more):
+        Place.left -= 1
+        if Place.left == 0:
+            aside = self._directory / name
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            aside.with_name("." + aside.name).write_bytes(data[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().write(name, data, **more)
+
+store = ImageStore(Place(Path(sys.argv[1])))
+store.keep("1.0", Path(sys.argv[3]), 2.0)
+"""
+
+
+@pytest.mark.parametrize("writes", [1, 3, 5, 6])
+def test_killed_between_tentative_and_committed(tmp_path: Path, writes: int) -> None:
+    """kill -9 in the middle of a chunk, or of the manifest: the one before stands, and nothing else is left."""
+    first, second = image(tmp_path / "first", 1), image(tmp_path / "second", 2)
+    ImageStore(tmp_path / "store").keep("1.0", first, 1.0)
+    before = sorted(Folder(tmp_path / "store").names("chunks"))
+    arguments = [str(tmp_path / "store"), str(writes), str(second)]
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], cwd=REPOSITORY, check=False)
+    assert done.returncode == -signal.SIGKILL
+    store = ImageStore(tmp_path / "store")
+    assert store.generations("1.0") == [1]
+    assert sorted(Folder(tmp_path / "store").names("chunks")) == before
+    assert not list((tmp_path / "store").rglob(".*"))
+    store.restore(store.manifest("1.0"), tmp_path / "back")
+    assert contents(tmp_path / "back") == contents(first)
+
+
+class Full(Folder):
+    """A disk of so many bytes."""
+
+    room = 10**9
+
+    def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        taken = sum(size for folder in ("chunks", "jobs") for _, size in self.names(folder))
+        if taken + len(data) > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write(name, data, durable=durable)
+
+
+def test_on_a_full_disk_what_is_superseded_goes_and_the_last_good_one_never(tmp_path: Path) -> None:
+    place = Full(tmp_path / "place")
+    store = ImageStore(place)
+    for number in range(2):
+        store.keep("1.0", image(tmp_path / f"image{number}", number), float(number))
+    assert store.generations("1.0") == [1, 2]
+    place.room = store.used + 100_000
+    kept = store.keep("2.0", image(tmp_path / "other", 7), 3.0)
+    assert (store.generations("1.0"), store.generations("2.0")) == ([2], [1])
+    place.room = store.used + 100_000
+    with pytest.raises(NoRoom):
+        store.keep("2.0", image(tmp_path / "more", 8), 4.0)
+    assert (store.generations("1.0"), store.generations("2.0")) == ([2], [1])
+    store.restore(kept, tmp_path / "back")
+
+
+def test_a_store_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
+    class Broken(Objects):
+        def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
+            raise OSError(errno.EIO, "AccessDenied: no")
+
+    store = ImageStore(Broken(f"memory://{uuid.uuid4().hex}"))
+    with pytest.raises(ImageError, match=r"^cannot keep a checkpoint in memory://.*: accessdenied: no$"):
+        store.keep("1.0", image(tmp_path / "image", 1), 1.0)
+
+
+def test_a_kind_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(PoolError, match="cannot keep checkpoints in nosuch://bucket"):
+        place_at("nosuch://bucket/path")
+
+
+def test_errors_of_a_plug_in_are_told_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Objects(f"memory://{uuid.uuid4().hex}")
+
+    class Denied(Exception):
+        pass
+
+    def deny(*_: object) -> bytes:
+        raise Denied("by policy")
+
+    monkeypatch.setattr(place._files, "cat_file", deny)
+    with pytest.raises(OSError, match="Denied: by policy"):
+        place.read("chunks/ab/cd")
+
+
+def test_random_use_of_two_kinds_is_the_same(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    folder, objects = ImageStore(tmp_path / "store"), ImageStore(Objects(f"memory://{uuid.uuid4().hex}"))
+    for turn in range(30):
+        job = f"{chance.randrange(3)}.0"
+        if chance.random() < 0.7:
+            source = image(tmp_path / f"image{turn}", chance.randrange(4), 40_000)
+            assert folder.keep(job, source, turn) == objects.keep(job, source, turn)
+        else:
+            folder.drop(job)
+            objects.drop(job)
+        assert (folder.jobs(), folder.used) == (objects.jobs(), objects.used)
