@@ -208,6 +208,12 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
     d.samples.size = sizeof(struct sample);
     d.job = job;
     d.loose = how & CHECKPOINT_LOOSE;
+    if (mapping_used(job)) {
+        refuse(&d, "it has files that are mapped to pipes");
+        copy_text(o->reasons, sizeof o->reasons, d.reasons);
+        o->done = 2;
+        return;
+    }
     if (how & CHECKPOINT_EXAMINE)
         examine_all(&d, o);
     else

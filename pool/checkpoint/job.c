@@ -238,6 +238,8 @@ static void become(const struct job *job, uint32_t member, pid_t keeper, const i
     }
     if (open_three(job, member, f) || (job->count > 1 && execute(m, true, f)))
         return;
+    if (mapping_enter(job, member, f))
+        return;
     plain_signals();
     await_others(job, gate);
     execute(m, false, f);

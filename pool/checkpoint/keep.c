@@ -264,6 +264,8 @@ static void reap(void)
             k.checkpoint_ends &= checkpoint_made();
             continue;
         }
+        if (mapping_reaped(pid))
+            continue;
         if (pid == k.restorer) {
             k.restorer = status ? -2 : 0;
             continue;
@@ -310,6 +312,7 @@ static void program_runs(void)
     if (got == sizeof f) {
         if (k.restorer == -2 || me.job.count > 1)
             tree_kill();
+        mapping_end();
         f.call[sizeof f.call - 1] = f.text[sizeof f.text - 1] = 0;
         while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
         }
@@ -509,6 +512,16 @@ static bool hushed(struct timespec *left)
     return k.hush_end != 0;
 }
 
+/* What is told first counts: the supervisor is killed with the job. */
+static void hear_of_misuse(void)
+{
+    char line[TEXT];
+    if (!mapping_read(line, sizeof line) || k.killing || k.over)
+        return;
+    copy_text(k.said, sizeof k.said, line);
+    end_because(CAUSE_MISUSE, k.said);
+}
+
 static _Noreturn void loop(void)
 {
     sigset_t open_to_all;
@@ -517,17 +530,21 @@ static _Noreturn void loop(void)
         set_timer();
         struct timespec hush = {0};
         bool quiet = hushed(&hush);
-        struct pollfd fds[3] = {{.fd = SOCKET, .events = POLLIN}, {.fd = me.timer, .events = POLLIN},
-                                {.fd = quiet ? -1 : k.pipe, .events = POLLIN}};
-        int ready = ppoll(fds, 3, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
+        struct pollfd fds[4] = {{.fd = SOCKET, .events = POLLIN}, {.fd = me.timer, .events = POLLIN},
+                                {.fd = quiet ? -1 : k.pipe, .events = POLLIN}, {.fd = mapping_report(), .events = POLLIN}};
+        int ready = ppoll(fds, 4, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
         if (ready > 0 && fds[2].revents)
             program_runs();
         if (ready > 0 && fds[0].revents)
             listen_to_node();
+        if (ready > 0 && fds[3].revents)
+            hear_of_misuse();
         check_time();
         reap();
         if (k.over && k.pipe >= 0)
             program_runs();
+        if (k.over)
+            mapping_end();
         if (!k.over && (k.killing || k.pipe >= 0 || !members_failed(&me.job)))
             continue;
         if (!anybody_left())

@@ -107,6 +107,15 @@ void members_signal(const struct job *job, int signal);
 uint32_t members_report(const struct job *job, void *after); /* bytes written after a whole struct report */
 int end_descriptor(const char *file, int standard); /* of a plain end of a pipe: where it goes; -1: it is mapped */
 
+/* mapping.c: files that processes open and that are ends of pipes */
+bool mapping_used(const struct job *job);
+int mapping_begin(struct job *job, int group, struct failure *f); /* before the members are forked */
+int mapping_enter(const struct job *job, uint32_t member, struct failure *f); /* in one, just before its program */
+int mapping_report(void); /* readable when the supervisor has something to say, or -1 */
+bool mapping_read(char *text, size_t size); /* why the job has to end; false: nothing was said */
+bool mapping_reaped(pid_t pid);
+void mapping_end(void);
+
 /* filter.c */
 void filter_build(void); /* in the nursery, when it is known what is able */
 int filter_try(void);

@@ -104,8 +104,12 @@ static int fork_all(struct job *job, int group, int told, const int gate[2], str
 int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
 {
     int told[2], gate[2] = {-1, -1}, done = 0;
-    if (pipe2(told, O_CLOEXEC) < 0)
+    if (mapping_begin(job, group, f)) /* first of all: its supervisor is to hold nothing of what follows */
+        return -1;
+    if (pipe2(told, O_CLOEXEC) < 0) {
+        mapping_end();
         return fail(f, "pipe", "");
+    }
     if (job->count > 1 && pipe2(gate, O_CLOEXEC) < 0)
         done = fail(f, "pipe", "");
     for (uint32_t i = 0; i < job->pipe_count && !done; i++)
@@ -116,8 +120,10 @@ int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
     for (int end = 0; end < 2 && gate[end] >= 0; end++)
         close(gate[end]);
     close(told[1]);
-    if (done)
+    if (done) {
         close(told[0]);
+        mapping_end();
+    }
     *pipe_end = done ? -1 : told[0];
     return done;
 }

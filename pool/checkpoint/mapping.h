@@ -1,0 +1,156 @@
+/* Names of files mapped to the ends of pipes (VS 4.4, 4.5), for programs that are as they are.
+ *
+ * A process of a job that has such a file runs under a filter of its own (mapping_filter.c) by which the kernel asks the
+ * supervisor, a child of the keeper, about each call that names a file. Where the name leads to a mapped file, by whatever
+ * way (mapping_names.c), the program is given an end of a connection in place of it; everything else goes on as if
+ * nobody had asked.
+ *
+ * What the end is decides everything. A pipe gives less than was asked for; a read that the supervisor would top up costs two
+ * changes of process each; a growing file ends too early. It is a stream socket with SO_RCVLOWAT at its highest: the
+ * kernel itself lets a plain read wait until it is whole or all writers have closed, and nobody stands between the two
+ * programs. The socket's peek offset, which nobody uses, counts down what is read: positions are known without a trap.
+ *
+ * The program gets it at a high number, from `first` on. A filter sees numbers only: by this one the calls on mapped
+ * descriptors are told from those on all others, which cost nothing.
+ *
+ * Where the processes are joined in a circle, or a file has several readers, the bytes pass through the supervisor
+ * (mapping_log.c), which holds on disk what the kernel would not. */
+#ifndef POOL_MAPPING_H
+#define POOL_MAPPING_H
+
+#include <linux/seccomp.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+
+#include "keeper.h"
+
+#define SLOTS 64        /* mapped descriptors of one process at a time */
+#define ENDS_MOST (2 * PIPES_MOST)
+#define RING (1u << 20) /* of a log, in memory */
+
+enum way { READS, WRITES };
+
+struct log;
+
+struct end { /* a mapped file of a member, one way; or an end that a log feeds or reads */
+    uint32_t member;
+    enum way way;
+    bool mapped;  /* by name; else a descriptor that the member is born with */
+    bool pipe;    /* a kernel pipe and no socket: the other end is one's stdin */
+    bool opened;  /* once at least */
+    char last[256];
+    const char *name; /* as the description has it */
+    dev_t device;     /* of its directory */
+    ino_t directory, inode; /* the end's own */
+    int fd;           /* held for whoever opens it, or -1 */
+    struct end *peer; /* without a log: the other end */
+    struct log *log;
+    pid_t holder;     /* who was given it last, and as what */
+    int number;
+};
+
+struct outlet {
+    struct end *end;
+    int fd; /* -1: it has had all, or wants no more */
+    uint64_t sent, seen;
+    uint64_t moved_us;
+};
+
+struct log { /* the bytes of one writer's file between it and its readers */
+    struct end *writer;
+    int fd; /* -1: it has ended */
+    struct outlet *outlets;
+    uint32_t count;
+    char *ring;
+    uint64_t end, kept; /* positions: of all that came; of the first byte in the ring */
+    int spool;
+    uint64_t punched, limit, bound;
+    bool full_disk;
+};
+
+struct question { /* of the kernel: somebody's call */
+    int listener;
+    uint32_t member;
+    pid_t tid, tgid;
+    struct seccomp_notif *notif;
+    struct seccomp_notif_resp *answer;
+    bool answered; /* by a descriptor, or to be left unanswered: the job ends */
+};
+
+struct supervisor {
+    const struct job *job;
+    struct end ends[ENDS_MOST];
+    uint32_t end_count;
+    struct log logs[PIPES_MOST];
+    uint32_t log_count;
+    int first; /* of the high numbers */
+    int listeners[MEMBERS_MOST];
+    bool gone[MEMBERS_MOST];
+    pid_t pids[MEMBERS_MOST];
+    int keeper; /* told of misuse here */
+    int poll;
+    dev_t root_device;
+    ino_t root_inode;
+    int64_t started;
+    bool misused;
+};
+
+extern struct supervisor *over; /* in the supervisor */
+
+/* mapping_filter.c */
+int mapping_filter(int first, struct failure *f); /* in a member: the descriptor at which it is asked */
+
+/* mapping_links.c */
+int links_make(struct job *job, struct supervisor *s, struct failure *f);
+void links_member_gone(struct supervisor *s, uint32_t member);
+const char *partner(const struct end *e, char *text, size_t size); /* "pipe to geom" */
+
+/* mapping_serve.c */
+_Noreturn void mapping_serve(struct supervisor *s, int members);
+void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void accuse(const char *text);
+bool still_asked(const struct question *q);
+void answer_value(struct question *q, int64_t value);
+void answer_error(struct question *q, int err);
+void answer_pass(struct question *q); /* the kernel does it */
+bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_closed);
+bool replace_descriptor(struct question *q, int fd, int number);
+
+/* mapping_names.c */
+bool text_of(const struct question *q, uint64_t address, char *text, size_t size);
+bool bytes_to(const struct question *q, uint64_t address, const void *from, size_t size);
+bool bytes_of(const struct question *q, uint64_t address, void *to, size_t size);
+/* The mapped files that a name leads to; false: none. */
+struct found {
+    struct end *way[2];
+    dev_t device;
+};
+bool find_named(const struct question *q, int directory, const char *path, bool follow, struct found *found);
+
+/* mapping_calls.c */
+void handle(struct question *q);
+
+/* mapping_open.c */
+void open_named(struct question *q, const struct found *found, uint64_t flags);
+void closing(struct question *q, struct end *e, int number);
+
+/* mapping_numbers.c */
+struct end *end_at(pid_t pid, int number);
+bool handle_number(struct question *q, int number); /* false: not a mapped one */
+void describe(const struct question *q, const struct end *e, bool extended, void *into);
+bool position(const struct end *e, uint64_t *at); /* bytes read or written so far; false: unknown */
+int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid); /* a descriptor of somebody's, or -1 */
+int take_from(pid_t pid, int number);             /* a copy of another process's descriptor, or -1 */
+bool displaced_any(void);
+void displaced_look(void);
+
+/* mapping_log.c */
+void log_pump(struct log *l);
+void log_drop(struct log *l); /* nobody reads */
+bool log_full(const struct log *l);
+uint64_t log_held(const struct log *l);
+
+/* mapping_stuck.c */
+int stuck_look(struct supervisor *s); /* milliseconds until the next look; -1: when something happens */
+
+#endif

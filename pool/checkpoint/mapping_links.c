@@ -1,0 +1,237 @@
+/* Who is joined to whom, and how: a mapped file's two ends directly where that can never stop for good, else by a log.
+ *
+ * Pipes that do not close a circle, whatever way each runs, cannot hold each other up: whoever waits, waits for somebody
+ * farther off. There the kernel's buffer is enough and the programs are joined without anything between. In a circle, for
+ * several readers, and for who writes to itself there is a log (mapping_log.c). */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "mapping.h"
+
+static bool is_mapped(const char *file, int standard) { return end_descriptor(file, standard) < 0; }
+
+bool mapping_used(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->pipe_count; i++)
+        if (is_mapped(job->pipes[i].writer_file, 1) || is_mapped(job->pipes[i].reader_file, 0))
+            return true;
+    return false;
+}
+
+/* Whether the processes at the two ends of that pipe are joined without it, too. */
+static bool in_circle(const struct job *job, uint32_t which)
+{
+    bool reached[MEMBERS_MOST] = {false};
+    const struct pipe_head *h = job->pipes[which].head;
+    reached[h->writer] = true;
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t i = 0; i < job->pipe_count; i++) {
+            const struct pipe_head *p = job->pipes[i].head;
+            if (i == which || p->writer < 0 || p->reader < 0 || reached[p->writer] == reached[p->reader])
+                continue;
+            more = reached[p->writer] = reached[p->reader] = true;
+        }
+    }
+    return reached[h->reader];
+}
+
+const char *partner(const struct end *e, char *text, size_t size)
+{
+    const char *name = "";
+    if (e->log && e->way == WRITES && e->log->count > 1) {
+        snprintf(text, size, "pipe to %u processes", e->log->count);
+        return text;
+    }
+    const struct end *other = !e->log ? e->peer : e->way == READS ? e->log->writer : e->log->outlets[0].end;
+    if (other)
+        name = over->job->members[other->member].name;
+    snprintf(text, size, "pipe %s %.200s", e->way == WRITES ? "to" : "from", name);
+    return text;
+}
+
+/* The file as its process finds it when it begins: the directory it lies in, and its last name. */
+static int identify(const struct job *job, struct end *e, struct failure *f)
+{
+    char path[8192];
+    struct stat st;
+    const char *cwd = job->members[e->member].cwd;
+    if (*e->name == '/')
+        snprintf(path, sizeof path, "%.4090s", e->name);
+    else
+        snprintf(path, sizeof path, "%.4000s/%.4000s", *cwd ? cwd : "/", e->name);
+    char *slash = strrchr(path, '/');
+    if (!slash[1] || strlen(slash + 1) >= sizeof e->last) {
+        errno = EINVAL;
+        return fail(f, "map", e->name);
+    }
+    strcpy(e->last, slash + 1);
+    slash[1] = 0;
+    if (stat(path, &st) < 0 || (!S_ISDIR(st.st_mode) && (errno = ENOTDIR)))
+        return fail(f, "map", e->name);
+    e->device = st.st_dev;
+    e->directory = st.st_ino;
+    return 0;
+}
+
+static int rule(struct failure *f, const char *file, const char *why)
+{
+    char text[TEXT];
+    snprintf(text, sizeof text, "%.300s\n%s", file, why);
+    errno = EINVAL;
+    return fail(f, "map", text);
+}
+
+static struct end *add_end(struct supervisor *s, uint32_t member, enum way way, const char *name, struct failure *f)
+{
+    struct end *e = &s->ends[s->end_count++];
+    *e = (struct end){.member = member, .way = way, .name = name, .fd = -1, .mapped = is_mapped(name, way)};
+    return e->mapped && identify(s->job, e, f) ? NULL : e;
+}
+
+static int set(int fd, int option, int value) { return setsockopt(fd, SOL_SOCKET, option, &value, sizeof value); }
+
+/* ends[0] reads, ends[1] writes. A read of the first is whole; what was read is counted down from INT_MAX. */
+static int join(bool pipe, int ends[2], struct failure *f)
+{
+    if (pipe)
+        return pipe2(ends, O_CLOEXEC) < 0 ? fail(f, "pipe", "") : 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || shutdown(ends[0], SHUT_WR) < 0 ||
+        set(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
+        return fail(f, "socketpair", "");
+    set(ends[1], SO_SNDBUF, 1 << 20); /* as much as the machine allows */
+    return 0;
+}
+
+static ino_t inode_of(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+/* To the process: held until it opens it, or for the descriptor that it is born with. */
+static int hand(struct end *e, int fd, struct conduit *c, struct failure *f)
+{
+    e->inode = inode_of(fd);
+    e->pipe = !e->mapped;
+    if (e->mapped) {
+        e->fd = fd;
+        return 0;
+    }
+    c->ends[e->way == WRITES] = fcntl(fd, F_DUPFD_CLOEXEC, 256);
+    close(fd);
+    return c->ends[e->way == WRITES] < 0 ? fail(f, "pipe", e->name) : 0;
+}
+
+static int make_direct(struct supervisor *s, struct conduit *c, struct end *writer, struct failure *f)
+{
+    int ends[2];
+    struct end *reader = add_end(s, (uint32_t)c->head->reader, READS, c->reader_file, f);
+    if (!reader || join(!reader->mapped, ends, f))
+        return -1;
+    writer->peer = reader;
+    reader->peer = writer;
+    if (hand(reader, ends[0], c, f) || hand(writer, ends[1], c, f))
+        return -1;
+    writer->pipe = reader->pipe;
+    return 0;
+}
+
+static int add_outlet(struct supervisor *s, struct log *l, struct conduit *c, struct failure *f)
+{
+    int ends[2];
+    struct end *reader = add_end(s, (uint32_t)c->head->reader, READS, c->reader_file, f);
+    struct outlet *more = realloc(l->outlets, (l->count + 1) * sizeof *more);
+    if (!reader || !more || join(!reader->mapped, ends, f))
+        return -1;
+    l->outlets = more;
+    more[l->count++] = (struct outlet){.end = reader, .fd = ends[1]};
+    reader->log = l;
+    if (c->head->buffer > l->bound)
+        l->bound = c->head->buffer;
+    return hand(reader, ends[0], c, f) || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0 ? -1 : 0;
+}
+
+static int make_log(struct supervisor *s, struct job *job, uint32_t first, struct end *writer, struct failure *f)
+{
+    int ends[2];
+    struct log *l = &s->logs[s->log_count++];
+    *l = (struct log){.writer = writer, .spool = -1, .limit = RING, .ring = malloc(RING)};
+    if (!l->ring || join(!writer->mapped, ends, f))
+        return -1;
+    l->fd = ends[0];
+    writer->log = l;
+    if (hand(writer, ends[1], &job->pipes[first], f) || fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0)
+        return -1;
+    for (uint32_t i = first; i < job->pipe_count; i++)
+        if (job->pipes[i].head->writer == (int32_t)writer->member && strcmp(job->pipes[i].writer_file, writer->name) == 0 &&
+            add_outlet(s, l, &job->pipes[i], f))
+            return -1;
+    if (l->bound < RING)
+        l->bound = RING;
+    return 0;
+}
+
+static bool same_writer(const struct conduit *a, const struct conduit *b)
+{
+    return a->head->writer == b->head->writer && strcmp(a->writer_file, b->writer_file) == 0;
+}
+
+static bool same_reader(const struct conduit *a, const struct conduit *b)
+{
+    return a->head->reader == b->head->reader && strcmp(a->reader_file, b->reader_file) == 0;
+}
+
+static int check(const struct job *job, uint32_t at, struct failure *f)
+{
+    const struct conduit *c = &job->pipes[at];
+    if (c->head->writer < 0 || c->head->reader < 0)
+        return rule(f, c->head->writer < 0 ? c->reader_file : c->writer_file, "a pipe to another machine has no file at its ends");
+    for (uint32_t i = 0; i < at; i++)
+        if (same_reader(c, &job->pipes[i]))
+            return rule(f, *c->reader_file ? c->reader_file : "stdin", "several processes write to it, and no order of what they write is right");
+    return 0;
+}
+
+/* Makes everything that there is between mapped files. What a process is born with is left in the pipe's `ends`. */
+int links_make(struct job *job, struct supervisor *s, struct failure *f)
+{
+    for (uint32_t i = 0; i < job->pipe_count; i++) {
+        struct conduit *c = &job->pipes[i];
+        bool writer_mapped = is_mapped(c->writer_file, 1), fans = false, first = true;
+        if (!writer_mapped && !is_mapped(c->reader_file, 0))
+            continue;
+        if (check(job, i, f))
+            return -1;
+        for (uint32_t j = 0; j < job->pipe_count; j++) {
+            fans |= j != i && same_writer(c, &job->pipes[j]);
+            first &= j >= i || !same_writer(c, &job->pipes[j]);
+        }
+        if (!first)
+            continue;
+        struct end *writer = add_end(s, (uint32_t)c->head->writer, WRITES, c->writer_file, f);
+        if (!writer || (fans || !writer_mapped || in_circle(job, i) ? make_log(s, job, i, writer, f) : make_direct(s, c, writer, f)))
+            return -1;
+    }
+    return 0;
+}
+
+/* Nobody of it is left who could still open one. */
+void links_member_gone(struct supervisor *s, uint32_t member)
+{
+    s->gone[member] = true;
+    for (uint32_t i = 0; i < s->end_count; i++) {
+        struct end *e = &s->ends[i];
+        if (e->member == member && e->fd >= 0) {
+            close(e->fd);
+            e->fd = -1;
+        }
+    }
+}

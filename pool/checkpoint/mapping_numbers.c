@@ -1,0 +1,396 @@
+/* Table 4.1 of the paper, the half of it that takes descriptors: what a call on a mapped one does beside reading and writing,
+ * which nobody is asked about. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/stat.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "mapping.h"
+
+static ino_t inode_at(pid_t pid, int number)
+{
+    char path[64], text[64];
+    unsigned long inode = 0;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
+    ssize_t n = readlink(path, text, sizeof text - 1);
+    text[n < 0 ? 0 : n] = 0;
+    if (sscanf(text, "socket:[%lu]", &inode) != 1 && sscanf(text, "pipe:[%lu]", &inode) != 1)
+        return 0;
+    return inode;
+}
+
+struct end *end_at(pid_t pid, int number)
+{
+    ino_t inode = inode_at(pid, number);
+    for (uint32_t i = 0; inode && i < over->end_count; i++)
+        if (over->ends[i].inode == inode)
+            return &over->ends[i];
+    return NULL;
+}
+
+int take_from(pid_t pid, int number)
+{
+    int of = (int)syscall(SYS_pidfd_open, pid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, number, 0);
+    if (of >= 0)
+        close(of);
+    return fd;
+}
+
+static int in_process(pid_t pid, ino_t inode, int but)
+{
+    char path[64];
+    int found = -1;
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    DIR *all = opendir(path);
+    for (struct dirent *e; all && found < 0 && (e = readdir(all));)
+        if (e->d_name[0] != '.' && atoi(e->d_name) != but && inode_at(pid, atoi(e->d_name)) == inode)
+            found = atoi(e->d_name);
+    if (all)
+        closedir(all);
+    return found;
+}
+
+int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid)
+{
+    int found = -1;
+    DIR *proc = opendir("/proc");
+    for (struct dirent *d; proc && found < 0 && (d = readdir(proc));) {
+        *pid = (pid_t)atoi(d->d_name);
+        if (*pid > 0 && *pid != getpid())
+            found = in_process(*pid, e->inode, *pid == not_pid ? not_number : -1);
+    }
+    if (proc)
+        closedir(proc);
+    return found;
+}
+
+/* A copy of it, wherever it is. */
+static int borrow(const struct end *e)
+{
+    struct end *hint = (struct end *)(uintptr_t)e;
+    pid_t pid = e->holder;
+    int number = e->number;
+    if (e->fd >= 0)
+        return fcntl(e->fd, F_DUPFD_CLOEXEC, 0);
+    if (number < 0 || !pid || inode_at(pid, number) != e->inode)
+        number = holder_of(e, 0, -1, &pid);
+    hint->holder = pid;
+    hint->number = number;
+    return number < 0 ? -1 : take_from(pid, number);
+}
+
+static uint64_t waiting_in(int fd)
+{
+    int n = 0;
+    return ioctl(fd, FIONREAD, &n) < 0 ? 0 : (uint64_t)n;
+}
+
+/* Bytes that were read: the peek offset goes down with each, from INT_MAX to 0, where it stays. */
+static bool read_so_far(const struct end *e, int fd, uint64_t *at)
+{
+    int left = 0;
+    socklen_t size = sizeof left;
+    if (e->pipe || getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &left, &size) < 0 || left == 0)
+        return false;
+    *at = (uint64_t)(INT_MAX - left);
+    return true;
+}
+
+bool position(const struct end *e, uint64_t *at)
+{
+    const struct end *reader = e->way == READS ? e : e->peer;
+    bool known = false;
+    if (e->log && e->way == WRITES) {
+        *at = e->log->end + (e->log->fd < 0 ? 0 : waiting_in(e->log->fd));
+        return true;
+    }
+    int fd = borrow(reader);
+    if (fd < 0)
+        return false;
+    if (e->log) {
+        for (uint32_t i = 0; i < e->log->count; i++)
+            if (e->log->outlets[i].end == e)
+                *at = e->log->outlets[i].sent - waiting_in(fd);
+        known = true;
+    } else if (read_so_far(reader, fd, at)) {
+        *at += e->way == WRITES ? waiting_in(fd) : 0;
+        known = true;
+    }
+    close(fd);
+    return known;
+}
+
+/* How long a file to be read is, once all who write it have closed it. */
+static bool whole_size(const struct end *e, uint64_t *size)
+{
+    int fd = borrow(e);
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    bool ended = fd >= 0 && poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP) && position(e, size);
+    if (ended)
+        *size += waiting_in(fd);
+    if (fd >= 0)
+        close(fd);
+    return ended;
+}
+
+/* A regular file. One that is to be read has the length 0, like those in /proc, until it is known: programs that take a file's
+ * length for granted then read nothing, and none reads a part of it for the whole. */
+void describe(const struct question *q, const struct end *e, bool extended, void *into)
+{
+    uint64_t size = 0;
+    if (e->way == READS ? !whole_size(e, &size) : !position(e, &size))
+        size = 0;
+    (void)q;
+    if (extended) {
+        struct statx *x = into;
+        *x = (struct statx){.stx_mask = STATX_BASIC_STATS, .stx_blksize = 65536, .stx_nlink = 1, .stx_uid = over->job->start->uid,
+                            .stx_gid = over->job->start->gid, .stx_mode = S_IFREG | 0644, .stx_ino = e->inode, .stx_size = size,
+                            .stx_blocks = (size + 511) / 512, .stx_dev_major = major(e->device), .stx_dev_minor = minor(e->device)};
+        x->stx_atime.tv_sec = x->stx_mtime.tv_sec = x->stx_ctime.tv_sec = over->started;
+        return;
+    }
+    struct stat *st = into;
+    *st = (struct stat){.st_dev = e->device, .st_ino = e->inode, .st_mode = S_IFREG | 0644, .st_nlink = 1, .st_uid = over->job->start->uid,
+                        .st_gid = over->job->start->gid, .st_size = (off_t)size, .st_blksize = 65536, .st_blocks = (blkcnt_t)((size + 511) / 512)};
+    st->st_atim.tv_sec = st->st_mtim.tv_sec = st->st_ctim.tv_sec = over->started;
+}
+
+/* Descriptors that stand elsewhere than the pipe does. Many a program seeks back over what it has not used and closes, or ends:
+ * only who reads or writes there does what cannot be done. Meanwhile the number stands for a socket on which both wait. */
+static struct displaced {
+    pid_t pid;
+    int number, kept, other; /* kept: what belongs there; other: the end of the socket that stays here */
+    struct end *end;
+    ino_t inode;
+    uint64_t at;
+    char call[80];
+} displaced[SLOTS];
+static int displaced_count;
+
+bool displaced_any(void) { return displaced_count > 0; }
+
+static void forget(int which)
+{
+    close(displaced[which].kept);
+    close(displaced[which].other);
+    displaced[which] = displaced[--displaced_count];
+}
+
+static bool waits_at(pid_t pid, int number, long *call)
+{
+    char path[64], text[128];
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *all = opendir(path);
+    for (struct dirent *e; all && !found && (e = readdir(all));) {
+        unsigned long first;
+        snprintf(path, sizeof path, "/proc/%d/task/%.20s/syscall", pid, e->d_name);
+        int fd = e->d_name[0] == '.' ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+        if (fd >= 0)
+            close(fd);
+        text[n < 0 ? 0 : n] = 0;
+        found = sscanf(text, "%ld %lx", call, &first) == 2 && (int)first == number &&
+                (*call == SYS_read || *call == SYS_readv || *call == SYS_write || *call == SYS_writev);
+    }
+    if (all)
+        closedir(all);
+    return found;
+}
+
+void displaced_look(void)
+{
+    for (int i = displaced_count - 1; i >= 0; i--) {
+        struct displaced *d = &displaced[i];
+        long call;
+        if (inode_at(d->pid, d->number) != d->inode)
+            forget(i);
+        else if (waits_at(d->pid, d->number, &call))
+            misuse(NULL, d->end, "%s and then %s: a pipe can only be %s from its beginning to its end", d->call,
+                   call == SYS_read || call == SYS_readv ? "read" : "write", d->end->way == READS ? "read" : "written");
+    }
+}
+
+static struct displaced *displaced_at(pid_t pid, int number)
+{
+    ino_t inode = displaced_count ? inode_at(pid, number) : 0;
+    for (int i = 0; i < displaced_count; i++)
+        if (displaced[i].pid == pid && displaced[i].number == number && displaced[i].inode == inode)
+            return &displaced[i];
+    return NULL;
+}
+
+static void displace(struct question *q, struct end *e, int number, int64_t to, const char *call)
+{
+    int ends[2], kept = take_from(q->tgid, number);
+    struct stat st;
+    if (kept < 0 || displaced_count == SLOTS || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
+        return answer_error(q, ENFILE);
+    static const char filling[4096];
+    while (write(ends[0], filling, sizeof filling) > 0) { /* who writes is to wait */
+    }
+    fcntl(ends[0], F_SETFL, 0);
+    fstat(ends[0], &st);
+    displaced[displaced_count] = (struct displaced){.pid = q->tgid, .number = number, .kept = kept, .other = ends[1], .end = e,
+                                                    .inode = st.st_ino, .at = (uint64_t)to};
+    copy_text(displaced[displaced_count].call, sizeof displaced->call, call);
+    if (replace_descriptor(q, ends[0], number))
+        displaced_count++;
+    close(ends[0]);
+    answer_value(q, to);
+}
+
+static void seek(struct question *q, struct end *e, struct displaced *d, int number)
+{
+    int64_t by = (int64_t)q->notif->data.args[1], to;
+    int whence = (int)q->notif->data.args[2];
+    static const char *const from[] = {"SEEK_SET", "SEEK_CUR", "SEEK_END"};
+    uint64_t now, size;
+    char call[80];
+    if (e->pipe || whence > SEEK_END || whence < 0)
+        return answer_error(q, whence > SEEK_END || whence < 0 ? EINVAL : ESPIPE);
+    snprintf(call, sizeof call, "lseek by %lld from %s", (long long)by, from[whence]);
+    if (!position(e, &now))
+        return misuse(q, e, "%s: after 2 GiB, or when the other end is closed, a pipe's position is not known", call);
+    to = by + (whence == SEEK_CUR ? (int64_t)(d ? d->at : now) : 0);
+    if (whence == SEEK_END) {
+        if (e->way == READS && !whole_size(e, &size))
+            return misuse(q, e, "%s: its length is not known while it is still written", call);
+        to = by + (int64_t)(e->way == READS ? size : now);
+    }
+    if (to < 0)
+        return answer_error(q, EINVAL);
+    if (!d && (uint64_t)to != now)
+        return displace(q, e, number, to, call);
+    if (d && (uint64_t)to == now) {
+        replace_descriptor(q, d->kept, number);
+        forget((int)(d - displaced));
+    } else if (d) {
+        d->at = (uint64_t)to;
+    }
+    answer_value(q, to);
+}
+
+static void duplicate(struct question *q, int number, int at_least, bool on_exec_closed)
+{
+    int fd = take_from(q->tgid, number);
+    if (fd < 0)
+        return answer_pass(q);
+    if (!answer_descriptor(q, fd, at_least ? at_least : over->first, on_exec_closed))
+        answer_error(q, EMFILE);
+    close(fd);
+}
+
+static void control(struct question *q, struct end *e, int number)
+{
+    switch ((int)q->notif->data.args[1]) {
+    case F_DUPFD:
+    case F_DUPFD_CLOEXEC:
+        return duplicate(q, number, (int)q->notif->data.args[2], q->notif->data.args[1] == F_DUPFD_CLOEXEC);
+    case F_SETFL: /* that a file does not make wait is no news to a file */
+        return;
+    case F_GETFL:
+        return answer_value(q, e->way == READS ? O_RDONLY : O_WRONLY);
+    case F_SETLK:
+    case F_SETLKW:
+    case F_GETLK:
+    case F_OFD_SETLK:
+    case F_OFD_SETLKW:
+    case F_OFD_GETLK:
+        return misuse(q, e, "fcntl lock: nobody else can have a pipe's file; switch the program's locking off");
+    default:
+        answer_pass(q);
+    }
+}
+
+static void truncated(struct question *q, struct end *e)
+{
+    uint64_t now;
+    if (e->way == READS || !position(e, &now) || q->notif->data.args[1] != now)
+        misuse(q, e, "ftruncate to %llu: what is in a pipe cannot be shortened", (unsigned long long)q->notif->data.args[1]);
+}
+
+static void stat_number(struct question *q, const struct end *e)
+{
+    struct stat st;
+    struct statx stx;
+    long call = q->notif->data.nr;
+    bool extended = call == SYS_statx, done;
+    describe(q, e, extended, extended ? (void *)&stx : (void *)&st);
+    if (extended)
+        done = bytes_to(q, q->notif->data.args[4], &stx, sizeof stx);
+    else
+        done = bytes_to(q, q->notif->data.args[call == SYS_fstat ? 1 : 2], &st, sizeof st);
+    if (!done)
+        answer_error(q, EFAULT);
+}
+
+bool handle_number(struct question *q, int number)
+{
+    struct displaced *d = displaced_at(q->tgid, number);
+    struct end *e = d ? d->end : end_at(q->tgid, number);
+    if (!e)
+        return false;
+    switch (q->notif->data.nr) {
+    case SYS_close:
+        answer_pass(q);
+        if (d)
+            forget((int)(d - displaced));
+        else
+            closing(q, e, number);
+        return true;
+    case SYS_lseek:
+        seek(q, e, d, number);
+        return true;
+    case SYS_fstat:
+    case SYS_newfstatat:
+    case SYS_statx:
+        stat_number(q, e);
+        return true;
+    case SYS_fcntl:
+        control(q, e, number);
+        return true;
+    case SYS_dup:
+        duplicate(q, number, 0, false);
+        return true;
+    case SYS_ftruncate:
+        truncated(q, e);
+        return true;
+    case SYS_mmap:
+        misuse(q, e, "mmap: a pipe has no pages; let the program read");
+        return true;
+    case SYS_flock:
+        misuse(q, e, "flock: nobody else can have a pipe's file; switch the program's locking off");
+        return true;
+    case SYS_fgetxattr:
+        answer_error(q, ENODATA);
+        return true;
+    case SYS_fallocate:
+    case SYS_fsetxattr:
+        answer_error(q, EOPNOTSUPP);
+        return true;
+    case SYS_pread64:
+    case SYS_preadv:
+    case SYS_preadv2:
+        misuse(q, e, "pread: a pipe can only be read from its beginning to its end");
+        return true;
+    case SYS_pwrite64:
+    case SYS_pwritev:
+    case SYS_pwritev2:
+        misuse(q, e, "pwrite: a pipe can only be written from its beginning to its end");
+        return true;
+    default: /* permissions, owners, times, syncing, advice: done, with nothing to do */
+        return true;
+    }
+}

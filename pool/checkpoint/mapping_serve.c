@@ -1,0 +1,234 @@
+/* The supervisor: answers the kernel's questions, pumps the logs, ends the job that does what cannot be done.
+ *
+ * One thread, so that an answer is given on a state that nobody changes meanwhile. It has the job's rights over files. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/fsuid.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine.h"
+#include "mapping.h"
+
+struct supervisor *over;
+
+enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG };
+
+bool still_asked(const struct question *q) { return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &q->notif->id) == 0; }
+
+void answer_value(struct question *q, int64_t value) { q->answer->val = value; }
+
+void answer_error(struct question *q, int err) { q->answer->error = -err; }
+
+void answer_pass(struct question *q) { q->answer->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE; }
+
+static int put_in(struct question *q, int fd, int number, uint32_t how, bool on_exec_closed)
+{
+    struct seccomp_notif_addfd a = {.id = q->notif->id, .flags = how, .srcfd = (uint32_t)fd, .newfd = (uint32_t)(number < 0 ? 0 : number),
+                                    .newfd_flags = on_exec_closed ? O_CLOEXEC : 0};
+    if (number >= 0)
+        a.flags |= SECCOMP_ADDFD_FLAG_SETFD;
+    return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &a);
+}
+
+static bool taken(pid_t pid, int number)
+{
+    char path[64], text[8];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
+    return readlink(path, text, sizeof text) >= 0;
+}
+
+/* The call's value is the number that it gets: a high one, unless a standard one is free and would be got by any file. */
+bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_closed)
+{
+    int number = -1;
+    bool low = !at_least && (!taken(q->tgid, 0) || !taken(q->tgid, 1) || !taken(q->tgid, 2));
+    for (int i = at_least > over->first ? at_least : over->first; i < over->first + SLOTS && number < 0 && !low; i++)
+        if (!taken(q->tgid, i))
+            number = i;
+    int got = put_in(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
+    if (got < 0 && number >= 0) /* its limit is lower than it was */
+        got = put_in(q, fd, -1, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
+    q->answer->val = got;
+    return q->answered = got >= 0;
+}
+
+bool replace_descriptor(struct question *q, int fd, int number) { return put_in(q, fd, number, 0, false) >= 0; }
+
+/* Says to the keeper why the job ends. */
+void accuse(const char *text)
+{
+    if (!over->misused && send(over->keeper, text, strlen(text), MSG_NOSIGNAL) < 0)
+        _exit(1);
+    over->misused = true;
+}
+
+/* The call that asked gets no answer: its process does not go on. */
+void misuse(struct question *q, const struct end *e, const char *format, ...)
+{
+    char text[TEXT], what[400], whom[240];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    const char *name = over->job->members[q ? q->member : e->member].name;
+    if (e)
+        snprintf(text, sizeof text, "process %.100s: %.200s (%s): %s", name, e->name, partner(e, whom, sizeof whom), what);
+    else
+        snprintf(text, sizeof text, "process %.100s: %s", name, what);
+    accuse(text);
+    if (q)
+        q->answered = true;
+}
+
+static void ask(int listener, uint32_t member)
+{
+    static union {
+        struct seccomp_notif notif;
+        char room[512];
+    } in;
+    static union {
+        struct seccomp_notif_resp resp;
+        char room[512];
+    } out;
+    memset(&in, 0, sizeof in);
+    memset(&out, 0, sizeof out);
+    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &in.notif) < 0)
+        return;
+    out.resp.id = in.notif.id;
+    struct question q = {.listener = listener, .member = member, .tid = (pid_t)in.notif.pid, .notif = &in.notif, .answer = &out.resp};
+    q.tgid = (pid_t)proc_field(q.tid, "status", "Tgid", 10);
+    handle(&q);
+    if (!q.answered)
+        ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &out.resp);
+}
+
+static void watch(int fd, enum source source, uint32_t which, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.u64 = (uint64_t)source << 32 | which};
+    epoll_ctl(over->poll, EPOLL_CTL_ADD, fd, &e);
+}
+
+/* A member that is about to run its program sends the descriptor at which it is asked about. */
+static void greet(int members)
+{
+    uint32_t hello[2];
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } extra;
+    struct iovec part = {hello, sizeof hello};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
+    if (recvmsg(members, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof hello || hello[0] >= over->job->count) {
+        epoll_ctl(over->poll, EPOLL_CTL_DEL, members, NULL);
+        return;
+    }
+    struct cmsghdr *held = CMSG_FIRSTHDR(&m);
+    over->pids[hello[0]] = (pid_t)hello[1];
+    if (!held || held->cmsg_type != SCM_RIGHTS)
+        return;
+    memcpy(&over->listeners[hello[0]], CMSG_DATA(held), sizeof(int));
+    watch(over->listeners[hello[0]], FROM_LISTENER, hello[0], EPOLLIN);
+}
+
+static void member_event(uint32_t member, uint32_t events)
+{
+    int listener = over->listeners[member];
+    if (events & EPOLLIN) {
+        ask(listener, member);
+    } else if (events & (EPOLLHUP | EPOLLERR)) {
+        epoll_ctl(over->poll, EPOLL_CTL_DEL, listener, NULL);
+        close(listener);
+        over->listeners[member] = -1;
+        links_member_gone(over, member);
+    }
+}
+
+/* Only what it waits for wakes it: room at a reader's end while there is something for it. */
+static void watch_log(uint32_t which)
+{
+    struct log *l = &over->logs[which];
+    bool in = l->fd >= 0 && !log_full(l);
+    if (l->fd >= 0) {
+        struct epoll_event e = {.events = in ? EPOLLIN : 0, .data.u64 = (uint64_t)FROM_LOG << 32 | which};
+        if (epoll_ctl(over->poll, EPOLL_CTL_MOD, l->fd, &e) < 0 && errno == ENOENT)
+            epoll_ctl(over->poll, EPOLL_CTL_ADD, l->fd, &e);
+    }
+    for (uint32_t i = 0; i < l->count; i++) {
+        struct outlet *o = &l->outlets[i];
+        if (o->fd < 0)
+            continue;
+        struct epoll_event e = {.events = o->sent < l->end ? EPOLLOUT : 0, .data.u64 = (uint64_t)FROM_LOG << 32 | which};
+        if (epoll_ctl(over->poll, EPOLL_CTL_MOD, o->fd, &e) < 0 && errno == ENOENT)
+            epoll_ctl(over->poll, EPOLL_CTL_ADD, o->fd, &e);
+    }
+}
+
+static void pump(uint32_t which)
+{
+    log_pump(&over->logs[which]);
+    watch_log(which);
+}
+
+/* The job's rights over files, and no others; what it takes to look into the job's processes stays. */
+static void rights_of_job(void)
+{
+    const struct start *s = over->job->start;
+    if (s->flags & FLAG_GROUPS && setgroups(s->groups, over->job->groups) < 0)
+        _exit(1);
+    setfsgid(s->gid);
+    setfsuid(s->uid);
+}
+
+_Noreturn void mapping_serve(struct supervisor *s, int members)
+{
+    struct epoll_event events[16];
+    struct stat st;
+    over = s;
+    prctl(PR_SET_NAME, "mapping");
+    rights_of_job();
+    s->poll = epoll_create1(EPOLL_CLOEXEC);
+    s->started = (int64_t)time(NULL);
+    if (stat("/", &st) == 0) {
+        s->root_device = st.st_dev;
+        s->root_inode = st.st_ino;
+    }
+    watch(members, FROM_MEMBERS, 0, EPOLLIN);
+    for (uint32_t i = 0; i < s->log_count; i++)
+        watch_log(i);
+    while (true) {
+        int pause = stuck_look(s);
+        if (displaced_any()) {
+            displaced_look();
+            pause = pause < 0 || pause > 20 ? 20 : pause;
+        }
+        int n = epoll_wait(s->poll, events, sizeof events / sizeof *events, pause);
+        for (int i = 0; i < n; i++) {
+            uint32_t which = (uint32_t)events[i].data.u64;
+            switch ((enum source)(events[i].data.u64 >> 32)) {
+            case FROM_MEMBERS:
+                greet(members);
+                break;
+            case FROM_LISTENER:
+                member_event(which, events[i].events);
+                break;
+            case FROM_LOG:
+                pump(which);
+                break;
+            }
+        }
+        if (n <= 0) /* what was full may have grown */
+            for (uint32_t i = 0; i < s->log_count; i++)
+                pump(i);
+    }
+}
