@@ -27,6 +27,7 @@ RUN = {
     "sweep/sweep.sub",
     "cprogram/cprogram.sub",
     "resume/resume.sub",
+    "survivor/survivor.sub",
     "grep/grep.sub",
     "grep/paper.sub",
     "digits/digits.sub",
@@ -149,6 +150,31 @@ def test_grep(example: Path) -> None:
     assert (example / "grep.log").read_text().count("exited with 0") == 4
 
 
+@pytest.mark.parametrize("example", ["survivor"], indirect=True)
+def test_survivor(example: Path) -> None:
+    run(example, "survivor.sub")
+    alone = (example / "walks.txt").read_text().splitlines()
+    assert alone[-1] in lines_of(promised(example))
+    done = subprocess.run(
+        [sys.executable, "survivor.py", "80", "0.5"],
+        cwd=example,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = (example / "walks.txt").read_text().splitlines()
+    assert (lines[:40], len(lines)) == (alone, 80)
+    log = (example / "walks.log").read_text()
+    assert "Job was suspended." in log
+    assert "005 (" in log
+    picture = xml.dom.minidom.parse(str(example / "walks.svg"))
+    shown = {title.firstChild.data.split(",")[0] for title in picture.getElementsByTagName("title")}
+    assert {"runs", "stands still", "its owner is there"} <= shown
+
+
 @pytest.mark.parametrize("example", ["cprogram"], indirect=True)
 def test_cprogram(example: Path) -> None:
     compiling = next(line for line in lines_of(promised(example)) if line.startswith("gcc "))
@@ -194,7 +220,8 @@ def test_the_whole_set_of_digits_gives_what_the_readme_shows() -> None:
 
 
 def test_bad_arguments_of_the_examples_are_told_in_a_line() -> None:
-    for script, arguments in (("digits/knn.py", ["0"]), ("digits/table.py", []), ("sweep/henon.py", ["1"])):
+    without = ("digits/table.py", "survivor/walks.py", "survivor/timeline.py")
+    for script, arguments in (("digits/knn.py", ["0"]), ("sweep/henon.py", ["1"]), *((name, []) for name in without)):
         done = subprocess.run(
             [sys.executable, EXAMPLES / script, *arguments], capture_output=True, text=True, check=False
         )
