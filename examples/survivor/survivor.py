@@ -19,7 +19,7 @@ import timeline
 
 POOLNODE = [sys.executable, "-m", "pool"]
 DESKS = ("attic", "kitchen", "study")
-#: One machine has one keyboard. So a desk's owner is said to be there by a line of its configuration, which is read again.
+#: One machine has one keyboard. So a line of a desk's configuration, which is read again, says whether its owner is there.
 POLICY = """
 OWNER_IS_THERE = {there}
 START     : !$(OWNER_IS_THERE)

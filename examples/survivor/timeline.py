@@ -67,7 +67,8 @@ def scale(length):
 
 
 def box(x, y, width, height, fill, title):
-    return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{fill}"><title>{title}</title></rect>'
+    place = f'x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}"'
+    return f'<rect {place} fill="{fill}"><title>{title}</title></rect>'
 
 
 def label(x, y, text, anchor="start", size=12):
@@ -111,19 +112,19 @@ def picture(log, owners=""):
     def across(when):
         return LEFT + (WIDTH - LEFT - RIGHT) * min(max((when - first) / length, 0), 1)
 
-    yielded = [f'<rect width="{WIDTH}" height="{height}" fill="white"/>', *legend(26)]
+    parts = [f'<rect width="{WIDTH}" height="{height}" fill="white"/>', *legend(26)]
     for number, machine in enumerate(lanes):
         y = TOP + LANE * number
-        yielded.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="#e3e7eb"/>')
-        yielded += lane_parts(y, machine, stretches, there, saved, across)
+        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" stroke="#e3e7eb"/>')
+        parts += lane_parts(y, machine, stretches, there, saved, across)
     bottom = TOP + LANE * len(lanes)
-    yielded.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}" stroke="#52606d"/>')
+    parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}" stroke="#52606d"/>')
     for second in range(0, int(length) + 1, scale(length)):
         x = across(first + second)
-        yielded.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}" stroke="#52606d"/>')
-        yielded.append(label(x, bottom + 19, f"{second} s", "middle", 11))
-    body = "\n".join(yielded)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" viewBox="0 0 {WIDTH} {height}">\n{body}\n</svg>\n'
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{bottom}" y2="{bottom + 5}" stroke="#52606d"/>')
+        parts.append(label(x, bottom + 19, f"{second} s", "middle", 11))
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" viewBox="0 0 {WIDTH} {height}">'
+    return "\n".join((head, *parts, "</svg>")) + "\n"
 
 
 def main():
