@@ -19,7 +19,7 @@ import timeline
 
 POOLNODE = [sys.executable, "-m", "pool"]
 DESKS = ("attic", "kitchen", "study")
-#: One machine has one keyboard. So a line of a desk's configuration, which is read again, says whether its owner is there.
+#: One machine has one keyboard: a line of a desk's configuration says whether its owner is there, and is read again.
 POLICY = """
 OWNER_IS_THERE = {there}
 START     : !$(OWNER_IS_THERE)
