@@ -73,7 +73,7 @@ static bool no_objects(void)
 bool again_possible(const struct job *job)
 {
     const uint32_t needed = ABLE_PID | ABLE_IPC;
-    return (settings.able & needed) == needed && tmp_is_clean(job) && no_objects() && no_queues();
+    return !job->start->remotes && !job->start->binds && (settings.able & needed) == needed && tmp_is_clean(job) && no_objects() && no_queues();
 }
 
 /* The pair's other end is the node's alone: when it is closed nobody will start a job here any more. */

@@ -134,6 +134,8 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     sockets_join(d);
     if (d->reason_count)
         return 1;
+    if (remote_settle(d->job, d->mark, &d->failure))
+        return -1;
     if (take_shared(d) || (!stop && scratch_save(d, directory)))
         return -1;
     if (d->reason_count)
@@ -208,6 +210,7 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
     d.samples.size = sizeof(struct sample);
     d.job = job;
     d.loose = how & CHECKPOINT_LOOSE;
+    d.mark = how >> MARK_SHIFT;
     if (mapping_used(job)) {
         refuse(&d, "it has files that are mapped to pipes");
         copy_text(o->reasons, sizeof o->reasons, d.reasons);

@@ -67,6 +67,7 @@ struct dump {
     uint64_t held_since;  /* 0: the job runs */
     const struct job *job;
     struct failure failure;
+    uint64_t mark; /* by which home notes the moment; 0: it does not */
     bool loose;           /* nothing need be on the disk */
 };
 

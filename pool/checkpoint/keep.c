@@ -52,6 +52,7 @@ static struct { /* of the job */
     bool checkpoint_ends; /* that one is the job's last */
     int pipe;
     bool started, over, killing, suspended;
+    bool draining; /* it is over, and what it wrote is on its way home */
     uint32_t cause;
     const char *text;
     char said[TEXT]; /* where `text` is made up */
@@ -80,6 +81,8 @@ static pid_t pid_outside(void)
 
 static void kill_all(void)
 {
+    if (k.cause) /* whoever waits for the submit machine could not be killed otherwise */
+        remote_kill();
     /* Without a pid namespace the cgroup's own kill is what no process gets away from. What is killed needs no thawing. */
     if (!(settings.able & ABLE_PID) && group_kill(me.group)) {
         k.killing = true;
@@ -93,7 +96,7 @@ static void kill_all(void)
 
 static void end_because(uint32_t cause, const char *text)
 {
-    if (k.over)
+    if (k.over && !k.draining)
         return;
     if (!k.begun) {
         struct failure f;
@@ -414,6 +417,10 @@ static void obey(const struct control *c, int passed)
     case IMAGE:
         restore(passed);
         break;
+    case REMOTE:
+        if (passed >= 0)
+            remote_stream(passed);
+        break;
     case USAGE:
         send_report(USED, c->sequence);
         break;
@@ -465,7 +472,9 @@ static void check_memory(void)
 static uint64_t earliest(void)
 {
     uint64_t when = k.lease_end < k.grace_end ? k.lease_end : k.grace_end;
-    if (k.killing)
+    if (k.draining)
+        when = k.lease_end;
+    else if (k.killing)
         when = NEVER;
     else if (k.memory_check < when)
         when = k.memory_check;
@@ -522,6 +531,20 @@ static void hear_of_misuse(void)
     end_because(CAUSE_MISUSE, k.said);
 }
 
+/* What the job wrote and home has not answered. It waits as long as the job itself might have. */
+static bool all_at_home(void)
+{
+    if (k.cause || remote_over())
+        return true;
+    k.draining = true;
+    if (boot_us() < k.lease_end)
+        return false;
+    k.cause = CAUSE_LEASE;
+    k.text = "its lease ran out: the submit side was not heard of in time, and may lack what the job wrote last";
+    remote_kill();
+    return true;
+}
+
 static _Noreturn void loop(void)
 {
     sigset_t open_to_all;
@@ -530,15 +553,18 @@ static _Noreturn void loop(void)
         set_timer();
         struct timespec hush = {0};
         bool quiet = hushed(&hush);
-        struct pollfd fds[4] = {{.fd = SOCKET, .events = POLLIN}, {.fd = me.timer, .events = POLLIN},
-                                {.fd = quiet ? -1 : k.pipe, .events = POLLIN}, {.fd = mapping_report(), .events = POLLIN}};
-        int ready = ppoll(fds, 4, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
+        struct pollfd fds[5] = {{.fd = SOCKET, .events = POLLIN}, {.fd = me.timer, .events = POLLIN},
+                                {.fd = quiet ? -1 : k.pipe, .events = POLLIN}, {.fd = mapping_report(), .events = POLLIN},
+                                {.fd = remote_fd(), .events = POLLIN}};
+        int ready = ppoll(fds, 5, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
         if (ready > 0 && fds[2].revents)
             program_runs();
         if (ready > 0 && fds[0].revents)
             listen_to_node();
         if (ready > 0 && fds[3].revents)
             hear_of_misuse();
+        if (ready > 0 && fds[4].revents && !remote_heard())
+            end_because(CAUSE_KILLED, "the server of its remote files died");
         check_time();
         reap();
         if (k.over && k.pipe >= 0)
@@ -547,10 +573,10 @@ static _Noreturn void loop(void)
             mapping_end();
         if (!k.over && (k.killing || k.pipe >= 0 || !members_failed(&me.job)))
             continue;
-        if (!anybody_left())
-            finish();
-        else if (!k.killing)
+        if (anybody_left() && !k.killing)
             kill_all();
+        else if (!anybody_left() && all_at_home())
+            finish();
     }
 }
 
@@ -572,8 +598,16 @@ static void close_above(unsigned from)
             close(fd);
 }
 
+static unsigned close_between(unsigned from, int kept)
+{
+    for (int fd = (int)from; fd < kept; fd++)
+        close(fd);
+    return (unsigned)kept + 1;
+}
+
 _Noreturn void keep(struct job *job, int socket, int cell, int group)
 {
+    unsigned from = ROOT;
     struct failure f;
     memset(&f, 0, sizeof f);
     me.job = *job;
@@ -593,7 +627,11 @@ _Noreturn void keep(struct job *job, int socket, int cell, int group)
     me.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
     if (space_enter(&me.job, &f))
         give_up(&f);
-    close_above(ROOT);
+    for (uint32_t i = 0; i < me.job.start->remotes; i++)
+        from = close_between(from, remote_device(i));
+    close_above(from);
+    if (remote_begin(&me.job, &f))
+        give_up(&f);
     me.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
     again_note();
     begin();

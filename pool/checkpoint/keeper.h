@@ -38,7 +38,7 @@ struct job {
     const struct start *start;
     const uint32_t *groups;
     char *id, *scratch;
-    char **hide, **devices;
+    char **hide, **devices, **remote, **binds; /* binds: by twos */
     struct member *members;
     struct conduit *pipes;
     uint32_t count, pipe_count; /* of members, at least 1; of pipes */
@@ -50,6 +50,7 @@ struct settings { /* of one nursery */
     uint32_t able;
     uint32_t without; /* abilities not to be used, for trying what is left without them */
     pid_t keeper;      /* in a keeper: its own id in the /proc of the node */
+    pid_t spared;      /* in a keeper: its file server, which is none of the job's processes; 0: none */
     char directory[4096]; /* of the cells: no job may look into it */
     char *const *show; /* directories that isolation `full` shows beside the system's */
     size_t shows;
@@ -138,6 +139,19 @@ bool group_limit(int group, const struct start *s); /* true when the kernel watc
 uint64_t group_memory_kills(int group);
 bool group_kill(int group);
 bool group_freeze(int group, bool still);
+
+/* remote_keep.c: remote system calls, seen from the keeper */
+int remote_try(void);
+int remote_take(const struct job *job, struct failure *f);  /* in the host's tree */
+int remote_place(const struct job *job, struct failure *f); /* in the job's */
+int remote_device(uint32_t i); /* in ascending order */
+int remote_begin(const struct job *job, struct failure *f); /* the server */
+void remote_stream(int fd);
+int remote_fd(void); /* to be polled; -1: none */
+bool remote_heard(void); /* false when the server is gone */
+bool remote_over(void);  /* all that the job wrote is at home; asks for it when it is first called */
+void remote_kill(void);
+int remote_settle(const struct job *job, uint64_t mark, struct failure *f); /* in the dumper */
 
 /* again.c */
 void again_note(void);                    /* before a job: how its /tmp is */

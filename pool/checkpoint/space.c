@@ -104,6 +104,7 @@ static int try_hold(void)
     return pid < 0 || ptrace(PTRACE_SEIZE, pid, NULL, NULL) < 0 ? -1 : 0;
 }
 static int try_checkpoint(void) { return first() || in_new_pid(try_hold) ? -1 : 0; }
+static int try_remote(void) { return first() || enter_mount() || remote_try() ? -1 : 0; }
 static int try_setuid(void)
 {
     gid_t none = 65534;
@@ -159,6 +160,8 @@ uint32_t space_open(char *lines, size_t size)
         attempt(ABLE_PROC, try_proc, "own /proc", lines, size);
     if (settings.able & ABLE_PROC)
         attempt(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
+    if (settings.able & ABLE_PROC)
+        attempt(ABLE_FUSE, try_remote, "remote files (/dev/fuse)", lines, size);
     if (own_user && settings.able & ABLE_USER) {
         if (enter_user() < 0)
             _exit(1);
@@ -384,11 +387,15 @@ static int enter_full(const struct job *job, struct failure *f)
         return -1;
     if (*job->scratch && (tree = take(job->scratch, f)) < 0)
         return -1;
+    if (remote_take(job, f))
+        return -1;
     if (setns(ROOT, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0)
         return fail(f, "setns", "the file tree of full isolation");
     if (put_devices(job, devices, f) || own_terminals(f) || tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
         return -1;
     if (tree >= 0 && place_scratch(tree, space_scratch(job), f))
+        return -1;
+    if (remote_place(job, f))
         return -1;
     if (settings.shows)
         close_covers(job);
@@ -436,6 +443,10 @@ int space_enter(const struct job *job, struct failure *f)
 {
     if (job->start->flags & FLAG_NO_NETWORK && loopback_up(f))
         return -1;
+    if (job->start->remotes + job->start->binds && !full(job)) {
+        errno = EOPNOTSUPP;
+        return fail(f, "mount", "remote trees without a file tree of the job's own");
+    }
     if (settings.able & ABLE_MOUNT && (full(job) ? enter_full(job, f) : enter_shared(job, f)))
         return -1;
     if (settings.able & ABLE_PROC && mount_proc() < 0)

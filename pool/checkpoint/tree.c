@@ -88,7 +88,7 @@ static size_t descendants(struct process **all)
     size_t count = read_all(all);
     if (settings.able & ABLE_PROC) {
         for (size_t i = 0; i < count; i++)
-            (*all)[i].ours = (*all)[i].pid != 1;
+            (*all)[i].ours = (*all)[i].pid != 1 && (*all)[i].pid != settings.spared;
     } else {
         mark(*all, count);
     }
@@ -97,7 +97,7 @@ static size_t descendants(struct process **all)
 
 void tree_signal(int signal)
 {
-    if (settings.able & ABLE_PID) {
+    if (settings.able & ABLE_PID && !settings.spared) {
         kill(-1, signal);
         return;
     }
@@ -128,7 +128,7 @@ void tree_signal(int signal)
 /* Without a pid namespace: stop everybody first, so that nobody can fork ahead of the killing. */
 void tree_kill(void)
 {
-    if (!(settings.able & ABLE_PID))
+    if (!(settings.able & ABLE_PID) || settings.spared)
         tree_signal(SIGSTOP);
     tree_signal(SIGKILL);
 }

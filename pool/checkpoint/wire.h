@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 4
+#define VERSION 5
 
 enum verb {
     /* node to nursery */
@@ -33,6 +33,8 @@ enum verb {
     USAGE,
     CHECKPOINT, /* [enum checkpoint] with a descriptor of the directory that the image is written to */
     IMAGE,      /* [none] to a keeper started with FLAG_IMAGE, with a descriptor of the directory that it lies in */
+    REMOTE,     /* [none] to a keeper whose job has remote trees, with a descriptor: a stream to the submit machine's home side,
+                 * the first or the next one */
     RETIRE = 31, /* to a waiting keeper: end */
     /* back to the node: struct report */
     HELLO = 32, /* nursery is ready; code = abilities, text = one line for each thing that failed */
@@ -66,7 +68,8 @@ enum ability {
     ABLE_NETWORK = 512, /* a network namespace for a job that is to have no network */
     ABLE_FILTER = 1024, /* a system-call filter */
     ABLE_COUNT = 2048,  /* a cgroup that limits the number of processes */
-    ABLE_CHECKPOINT = 4096 /* may hold a job's processes, and fork them again under their own numbers */
+    ABLE_CHECKPOINT = 4096, /* may hold a job's processes, and fork them again under their own numbers */
+    ABLE_FUSE = 8192 /* may show a job the submit machine's files (remote_*.c) */
 };
 
 enum flag {
@@ -87,6 +90,8 @@ enum on_failure { FAILURE_ENDS, FAILURE_WAITS, FAILURE_IGNORED };
 enum member_flag { MEMBER_APPEND_OUT = 1, MEMBER_APPEND_ERRORS = 2, MEMBER_ERRORS_TO_OUT = 4 /* stderr is where stdout is */ };
 enum member_state { MEMBER_OVER = 1, MEMBER_WITH_JOB = 2 /* was killed with the job */, MEMBER_FAILED = 4 };
 
+#define MARK_SHIFT 8 /* in CHECKPOINT's value, above its flags: the number by which home notes the moment; 0: it does not */
+
 #define UNLIMITED UINT64_MAX
 #define TOO_BIG 65536
 
@@ -101,8 +106,9 @@ struct head {
 
 /* After it: struct member_head[members], struct pipe_head[pipes], uint32_t groups[groups], then these strings, each ended
  * by a NUL: id, claim, program, cwd, stdin, stdout, stderr, scratch, then `hides` times a directory that the job may not
- * look into, `devices` times a device that a job of `full` sees beside the harmless ones, argc times an argument, envc
- * times NAME=value; for each member name, program, cwd, stdin, stdout, stderr, its arguments, its environment; for each
+ * look into, `devices` times a device that a job of `full` sees beside the harmless ones, `remotes` times a directory of the
+ * submit machine that it sees there, `binds` times a directory of this machine and where it sees it, argc times an argument,
+ * envc times NAME=value; for each member name, program, cwd, stdin, stdout, stderr, its arguments, its environment; for each
  * pipe the file at the writer's end and the one at the reader's.
  *
  * Without members the job is one process, as the fixed strings say; else they are those of its first and argv counts
@@ -113,7 +119,8 @@ struct start {
     uint32_t uid, gid, groups, argc, envc;
     int32_t nice;
     uint32_t flags, soft_signal, hides, devices;
-    uint32_t members, pipes, on_failure, unused; /* on_failure: see enum */
+    uint32_t members, pipes, on_failure;         /* on_failure: see enum */
+    uint16_t remotes, binds;
     uint64_t lease_us, grace_us;                 /* lease 0: none */
     uint64_t memory, cpu, core, fsize, nofile;   /* UNLIMITED: as the node has it */
     uint64_t processes, cpus;                    /* at most so many at a time; its share of the processors, UNLIMITED: none */

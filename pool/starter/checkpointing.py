@@ -27,6 +27,7 @@ DONE, REFUSED = 1, 2
 STOP, EXAMINE, LOOSE = 1, 2, 4
 #: The contents of memory; those of images before it are named with a number behind (pool/checkpoint/image.h).
 PAGES, SOURCES = "pages", 8
+MARK_SHIFT = 8
 #: What follows the name of an image that is not whole yet.
 ASIDE = ".aside"
 
@@ -73,12 +74,14 @@ async def checkpoint(
     taken: bytes | None = None,
     loose: bool = False,
     parent: Path | None = None,
+    mark: int = 0,
 ) -> CheckpointReport:
     """Write an image of a job to `directory`, which must not exist. With `stop` it ends with it: nothing of the job
     happens after the image. With `taken` the keeper also lists the scratch directory of a job that goes on, and copies
     what is not as it is said there (pool/checkpoint/scratch.c). With `loose` the image is not synchronised: it is on
     its way to where it is kept. With `parent`, the image that was made of this keeper's job just before, what has not
     changed since is taken over from it, if the kernel can tell; both directories stay whole, whichever goes first.
+    its way to where it is kept. With `mark` the submit machine notes the moment under that number.
 
     Raises:
         CheckpointFailed: there is no image.
@@ -92,7 +95,7 @@ async def checkpoint(
             (aside / "taken").write_bytes(taken)
         if parent is not None:
             _lay_beside(parent, aside)
-        how = (STOP if stop else 0) | (LOOSE if loose else 0)
+        how = (STOP if stop else 0) | (LOOSE if loose else 0) | mark << MARK_SHIFT
         with _opened(aside) as fd:
             report = _report_of(keeper, await _ask(keepers, keeper, how, (fd,)))
         if not report.refused:

@@ -33,6 +33,7 @@ class NativeKeeper:
         "reused",
         "spec",
         "starting",
+        "stream",
         "unwanted",
         "waits",
     )
@@ -54,6 +55,8 @@ class NativeKeeper:
         self.generation = keepers.generation
         #: Its checkpoint while it is put back from one.
         self.image: Image | None = None
+        #: A copy of the stream that it is to begin with.
+        self.stream: int | None = None
         self._keepers = keepers
 
     def __repr__(self) -> str:
@@ -118,6 +121,7 @@ class NativeKeeper:
         taken: bytes | None = None,
         loose: bool = False,
         parent: Path | None = None,
+        mark: int = 0,
     ) -> CheckpointReport:
         """Write an image of it to a directory that must not exist; with `stop` it is killed with the last of it.
 
@@ -125,11 +129,18 @@ class NativeKeeper:
             taken: its scratch directory belongs to the image, and this of it is known already (`freezing`).
             loose: it need not be on the disk when this returns.
             parent: the image made just before, of which what has not changed is taken over where the kernel can tell.
+            mark: the submit machine notes the moment under this number (pool.remoteio); 0 for not.
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.
         """
-        return await checkpoint(self._keepers, self, directory, stop=stop, taken=taken, loose=loose, parent=parent)
+        return await checkpoint(
+            self._keepers, self, directory, stop=stop, taken=taken, loose=loose, parent=parent, mark=mark
+        )
+
+    def remote(self, fd: int) -> None:
+        """Hand it a stream to home's files in place of the one before; the caller's copy stays the caller's."""
+        self._keepers.hand_stream(self, fd)
 
     async def forget(self) -> None:
         """The end was taken note of: drop the report.

@@ -89,6 +89,7 @@ class Keeper(Protocol):
         taken: bytes | None = None,
         loose: bool = False,
         parent: Path | None = None,
+        mark: int = 0,
     ) -> CheckpointReport:
         """Write an image of the job to a directory that must not exist; with `stop` it is killed with the last of it.
 
@@ -96,10 +97,14 @@ class Keeper(Protocol):
             taken: its scratch directory belongs to the image, and this of it is known already (`freezing`).
             loose: it need not be on the disk when this returns.
             parent: the image made just before, of which what has not changed is taken over where the kernel can tell.
+            mark: the submit machine notes the moment under this number (pool.remoteio); 0 for not.
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.
         """
+
+    def remote(self, fd: int, /) -> None:
+        """Hand it a stream to home's files in place of the one before; the caller's copy stays the caller's."""
 
     async def forget(self) -> None:
         """The end was taken note of: drop the report. Only after `ended`."""
@@ -113,8 +118,11 @@ class Keepers(Protocol):
     async def open(self) -> Sequence[Keeper]:
         """Begin, and find those of an earlier node: running, or ended and not yet forgotten."""
 
-    async def start(self, spec: KeeperSpec, /, *, image: Path | None = None) -> Keeper:
+    async def start(self, spec: KeeperSpec, /, *, image: Path | None = None, remote: int | None = None) -> Keeper:
         """Start a job, from a checkpoint's directory where one is given; returns when its program runs.
+
+        Args:
+            remote: the first stream to the submit machine's files, for a spec with `remote`; see `Keeper.remote`.
 
         Raises:
             StartFailed: it does not, and nothing of it is left.

@@ -29,13 +29,13 @@ from pool.starter.members import (
 )
 from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 4
+MAGIC, VERSION = 0x4B504F4F, 5
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
 
 _HEAD = struct.Struct("=IHHQII")
-_START = struct.Struct("=IHHQII5IiIIII4I9Q")
+_START = struct.Struct("=IHHQII5IiIIII3I2H9Q")
 _CONTROL = struct.Struct("=IHHQIIQQ")
 _REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
 _CELL = struct.Struct("=IIIiQQQII")
@@ -58,6 +58,7 @@ class Verb(IntEnum):
     USAGE = 15
     CHECKPOINT = 16
     IMAGE = 17
+    REMOTE = 18
     RETIRE = 31
     HELLO = 32
     PONG = 33
@@ -85,6 +86,7 @@ class Able(IntFlag):
     FILTER = 1024
     COUNT = 2048
     CHECKPOINT = 4096
+    FUSE = 8192
 
 
 class Flag(IntFlag):
@@ -171,6 +173,8 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         spec.scratch,
         *spec.hidden,
         *spec.devices,
+        *spec.remote,
+        *(path for bind in spec.binds for path in bind),
         *spec.argv,
     ]
     strings += [f"{name}={value}" for name, value in spec.env.items()]
@@ -209,7 +213,8 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         len(spec.members),
         len(spec.pipes),
         ON_FAILURE[spec.on_failure],
-        0,
+        len(spec.remote),
+        len(spec.binds),
         int(spec.lease_seconds * 1e6),
         int(spec.grace * 1e6),
         _limit(spec.memory),
@@ -251,7 +256,8 @@ def unpack_start(data: bytes) -> KeeperSpec:
         nmembers,
         npipes,
         on_failure,
-        _,
+        nremote,
+        nbinds,
         *numbers,
     ) = _START.unpack_from(data)
     if (magic, version, verb) != (MAGIC, VERSION, _START_VERB) or size > len(data):
@@ -259,7 +265,8 @@ def unpack_start(data: bytes) -> KeeperSpec:
     after_heads = _START.size + heads_size(nmembers, npipes)
     groups = struct.unpack_from(f"={ngroups}I", data, after_heads)
     strings = data[after_heads + 4 * ngroups : size].decode("utf-8", "surrogateescape").split("\0")[:-1]
-    one = _STRING_COUNT + nhidden + ndevices + argc + envc
+    seen = nhidden + ndevices + nremote + 2 * nbinds
+    one = _STRING_COUNT + seen + argc + envc
     strings, more = strings[:one], strings[one:]
     members = unpack_members(data, _START.size, nmembers, more)
     pipes = unpack_pipes(data, _START.size + heads_size(nmembers, 0), npipes, more)
@@ -268,7 +275,8 @@ def unpack_start(data: bytes) -> KeeperSpec:
     id, claim, program, cwd, stdin, stdout, stderr, scratch = strings[:_STRING_COUNT]
     hidden = strings[_STRING_COUNT : _STRING_COUNT + nhidden]
     devices = strings[_STRING_COUNT + nhidden : _STRING_COUNT + nhidden + ndevices]
-    rest = strings[_STRING_COUNT + nhidden + ndevices :]
+    places = strings[_STRING_COUNT + nhidden + ndevices : _STRING_COUNT + seen]
+    rest = strings[_STRING_COUNT + seen :]
     lease, grace, *limits = numbers
     memory, cpu, core, fsize, nofile, processes, cpus = (None if value == UNLIMITED else value for value in limits)
     return KeeperSpec(
@@ -288,6 +296,8 @@ def unpack_start(data: bytes) -> KeeperSpec:
         isolation="full" if flags & Flag.FULL else "shared",
         hidden=tuple(hidden),
         devices=tuple(devices),
+        remote=tuple(places[:nremote]),
+        binds=tuple(zip(places[nremote::2], places[nremote + 1 :: 2], strict=True)),
         processes=processes,
         cpus=cpus,
         private_tmp=bool(flags & Flag.PRIVATE_TMP),
@@ -530,6 +540,7 @@ def abilities_of(report: Report) -> Abilities:
         network=bool(able & Able.NETWORK),
         filter=bool(able & Able.FILTER),
         checkpoint=bool(able & Able.CHECKPOINT),
+        fuse=bool(able & Able.FUSE and able & Able.ROOT),
         reduced=lines,
     )
 

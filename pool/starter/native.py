@@ -143,11 +143,12 @@ class NativeKeepers:
             await self.close(kill=False)
             raise
 
-    async def start(self, spec: KeeperSpec, *, image: Path | None = None) -> NativeKeeper:
+    async def start(self, spec: KeeperSpec, *, image: Path | None = None, remote: int | None = None) -> NativeKeeper:
         """Start a job; returns when its program runs. When this is cancelled the job is killed and forgotten.
 
         With `image`, the directory of a checkpoint, it goes on from there: of `spec` then only identity, scratch
-        directory, limits and isolation count.
+        directory, limits and isolation count. `remote` is a stream to the submit machine's files, for a spec with such;
+        the caller's copy stays the caller's.
 
         Raises:
             StartFailed: it does not run, and nothing of it is left.
@@ -181,6 +182,9 @@ class NativeKeepers:
                 await self._start_in(idle, keeper, message)
             else:
                 await self._send_start(message)
+            if remote is not None:
+                keeper.stream = os.dup(remote)
+                self.hand_stream(keeper, keeper.stream)
             if keeper.image is not None:
                 keeper.image.hand(self, keeper)
             await asyncio.shield(keeper.starting)
@@ -195,6 +199,9 @@ class NativeKeepers:
             if keeper.image is not None:
                 keeper.image.close()
                 keeper.image = None
+            if keeper.stream is not None:
+                os.close(keeper.stream)
+                keeper.stream = None
         return keeper
 
     def _open_image(self, spec: KeeperSpec, image: Path) -> Image:
@@ -252,6 +259,22 @@ class NativeKeepers:
                 self._loop.call_later(0.01, self.tell, keeper, verb, value, sequence, fds)
             else:
                 self._strays.watch(keeper)
+
+    def hand_stream(self, keeper: NativeKeeper, fd: int) -> None:
+        """Give a keeper a stream to the submit machine's files, when it can take it."""
+        self._send_stream(keeper, os.dup(fd))
+
+    def _send_stream(self, keeper: NativeKeeper, own: int) -> None:
+        done = keeper.ended.done() or self._closing
+        try:
+            if not done:
+                message = pack_control(Verb.REMOTE, keeper.number, keeper.cell)
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (own,)))]
+                self._control.sendmsg([message], rights, 0, self._directory.socket(keeper.cell))
+        except (BlockingIOError, ConnectionRefusedError, FileNotFoundError):
+            self._loop.call_later(0.01, self._send_stream, keeper, own)
+            return
+        os.close(own)
 
     def kill(self, keeper: NativeKeeper) -> None:
         """Have a keeper kill its job. Where there is no process namespace a job can have stopped it."""
@@ -470,6 +493,8 @@ class NativeKeepers:
         keeper.reused, keeper.generation = 0, self.generation
         message = pack_start(keeper.spec, keeper.number, keeper.cell, image=keeper.image is not None)
         self._spawn(self._send_start(message))
+        if keeper.stream is not None:
+            self.hand_stream(keeper, keeper.stream)
         if keeper.image is not None:
             keeper.image.hand(self, keeper)
 

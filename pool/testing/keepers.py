@@ -136,6 +136,7 @@ class FakeKeeper:
         taken: bytes | None = None,
         loose: bool = False,
         parent: Path | None = None,
+        mark: int = 0,
     ) -> CheckpointReport:
         """What there is of a program that does not exist: how much it has left to do."""
         behaviour, loop = self._behaviour, asyncio.get_running_loop()
@@ -154,6 +155,9 @@ class FakeKeeper:
         if stop:
             self._end("killed", None, int(signal.SIGKILL))
         return CheckpointReport(behaviour.rss, loop.time() - began, 0.01, (), 1)
+
+    def remote(self, fd: int) -> None:
+        """A program that does not exist reads no files."""
 
     async def forget(self) -> None:
         self._machine.keepers.pop(self.id, None)
@@ -241,7 +245,7 @@ class FakeKeepers:
     async def open(self) -> list[FakeKeeper]:
         return list(self.machine.keepers.values())
 
-    async def start(self, spec: KeeperSpec, *, image: Path | None = None) -> FakeKeeper:
+    async def start(self, spec: KeeperSpec, *, image: Path | None = None, remote: int | None = None) -> FakeKeeper:
         behaviour = self.machine.behave(spec)
         if image is not None and behaviour.broken:
             raise StartFailed(f"cannot start {spec.id}: restore checkpoint: broken", call="restore", path="checkpoint")

@@ -1,0 +1,259 @@
+/* Remote system calls, the job's side: what the parts of the file server (remote_*.c) know of each other.
+ *
+ * The server is a process of the keeper's cell. On one side the kernel asks it by FUSE (<linux/fuse.h>), one descriptor
+ * for each tree of the submit machine; on the other it asks the home side (pool/remoteio) by frames over one stream. It
+ * has one thread and waits for nobody: a request of the kernel's becomes a frame, and the frame's answer the kernel's.
+ * What cannot go on yet is parked whole and looked at again. */
+#ifndef POOL_REMOTE_H
+#define POOL_REMOTE_H
+
+#include <linux/fuse.h>
+#include <sys/uio.h>
+
+#include "keeper.h"
+
+enum remote_op {
+    R_HELLO = 1, R_STAT, R_READLINK, R_LIST, R_OPEN, R_REOPEN, R_READ, R_WRITE, R_SYNC, R_CLOSE, R_TRUNCATE, R_MKDIR, R_RMDIR,
+    R_UNLINK, R_RENAME, R_LINK, R_SYMLINK, R_CHMOD, R_CHOWN, R_UTIMES, R_STATFS, R_LOCK, R_ACCESS, R_XATTR, R_MARK,
+};
+
+#define FRAME_HEAD 16
+#define FRAME_MOST (2u << 20)
+#define MOST (1u << 20)      /* bytes of one read or write of the kernel's */
+#define CHUNK (512u << 10)   /* bytes read ahead at a time, on a grid of the file */
+#define SMALL (64u << 10)    /* a file so small comes with the answer to its opening */
+#define AHEAD_MOST (32u << 20) /* bytes under way or waiting for one reader */
+#define GATHER_MOST (64u << 20) /* bytes written that home has not answered; then writers wait */
+#define BELIEVED_NS 1000000000u /* how long what home said of a name or a file is believed */
+#define PATH_ROOM 8192
+
+struct attr {
+    uint64_t dev, ino, size, blocks, rdev;
+    int64_t atime, mtime, ctime; /* ns */
+    uint32_t mode, nlink, uid, gid;
+};
+
+struct reader { /* of an answer's body; bad once something was missing */
+    const uint8_t *at, *end;
+    bool bad;
+};
+
+struct tree { /* one mount */
+    int fd;
+    const char *path;
+    struct node *root;
+};
+
+struct parked { /* a request of the kernel's that waits */
+    struct parked *next;
+    struct tree *tree;
+    size_t size;
+    uint8_t bytes[];
+};
+
+struct node {
+    struct tree *tree;
+    struct name *names;
+    struct node *next; /* in the table of inodes */
+    uint64_t lookups;  /* of the kernel's that it has not forgotten */
+    uint32_t held;     /* by requests, handles, and names of what lies in it */
+    uint32_t handles, writers, writing; /* writing: changes of it that home has not answered */
+    struct attr attr;  /* as home last said */
+    uint64_t believed; /* until then, monotonic ns */
+    uint64_t size;     /* as the kernel believes */
+    uint64_t touched;  /* the newest request that changes it: answers to older ones say nothing new */
+    int error;         /* of writes that were answered before home had them */
+    bool stale;        /* changed at home: the next look at it gives the kernel a new file */
+    struct parked *parked; /* until nothing is under way */
+    int64_t times[2];  /* to be set when nothing is under way */
+    bool times_wait, locked;
+};
+
+struct name { /* of a node in a directory; a node may have several */
+    struct node *parent, *node;
+    struct name *next, *other; /* in the table; of the same node */
+    uint32_t hash;
+    char text[];
+};
+
+struct chunk { /* of a file that is read in order */
+    struct chunk *next;
+    uint64_t at;
+    uint32_t size, got;
+    int error;
+    bool there, unwanted;
+    uint8_t *data;
+};
+
+enum opened { LAZY, OPENING, OPEN, LOST };
+
+struct handle {
+    uint64_t id;
+    struct node *node;
+    struct handle *next, *previous;
+    uint32_t flags;    /* as home is to open it */
+    enum opened state;
+    int error;
+    bool direct, append, writable, comes; /* comes: its data with the answer to its opening */
+    uint8_t *data;     /* of a small file, whole */
+    uint32_t data_size;
+    bool whole;
+    uint64_t expected; /* where a reader in order reads next */
+    uint32_t window;
+    struct chunk *chunks;
+    struct parked *parked;
+    struct listing *listing;
+};
+
+struct request { /* one frame, kept until it is answered */
+    struct request *next, *previous, *chain;
+    uint64_t unique, asked; /* asked: the kernel's number, 0 when nobody waits */
+    void (*done)(struct request *r, int error, struct reader *answer);
+    uint8_t *room, *frame;
+    size_t size, capacity;
+    uint16_t op;
+    bool urgent, interrupted;
+    struct tree *tree;
+    struct node *node, *other;
+    struct handle *handle;
+    struct chunk *chunk;
+    uint64_t a, b;
+    char *name, *name2;
+};
+
+struct ask { /* a request of the kernel's at hand; whoever takes the buffer sets it to NULL */
+    struct tree *tree;
+    const struct fuse_in_header *head;
+    const void *body;
+    size_t size;
+    uint8_t *buffer;
+    struct node *node;
+};
+
+/* Between the keeper and the server. The answer's value is an error number. */
+enum { REMOTE_STREAM = 1, REMOTE_END, REMOTE_SETTLE };
+struct remote_message {
+    uint32_t what, unused;
+    uint64_t value;
+};
+
+struct serving {
+    struct tree trees[64];
+    size_t count;
+    uint32_t uid, gid, home_uid, home_gid; /* the job's here, its owner's at home */
+    bool own_users; /* a user namespace that knows only one */
+    int proc;
+    char job[256];
+};
+extern struct serving serving;
+
+/* remote_link.c: the stream, and what is under way on it */
+struct request *request_new(uint16_t op, struct node *node, void (*done)(struct request *, int, struct reader *));
+void put_number(struct request *r, uint64_t value, size_t bytes);
+void put_bytes(struct request *r, const void *data, size_t size);
+void put_path(struct request *r, const struct node *node, const char *name);
+void request_send(struct request *r);
+void link_open(int fd);
+int link_fd(void);
+bool link_ready(void);
+bool link_wants_out(void);
+void link_readable(void);
+void link_flush(void);
+size_t link_unanswered(void);
+uint64_t link_gathered(void);
+struct request *link_find(uint64_t asked, const struct tree *tree);
+void request_free(struct request *r);
+
+/* remote_frame.c: what is in a frame */
+uint64_t get_number(struct reader *a, size_t bytes);
+const uint8_t *get_string(struct reader *a, uint32_t *size);
+struct attr get_attr(struct reader *a);
+void frame_number(uint8_t *at, uint64_t value, size_t bytes);
+uint64_t now_ns(void);
+void *need(size_t size);
+
+/* remote_node.c */
+struct node *node_root(struct tree *tree);
+struct node *node_of(struct tree *tree, uint64_t id);
+uint64_t node_id(const struct node *node);
+struct node *node_see(struct node *parent, const char *name, const struct attr *a, uint64_t unique);
+bool node_changed(const struct node *node, const struct attr *a, uint64_t unique);
+void node_learn(struct node *node, const struct attr *a, uint64_t unique);
+void node_forget(struct node *node, uint64_t count);
+struct node *node_hold(struct node *node);
+void node_drop(struct node *node);
+struct node *name_find(const struct node *parent, const char *name);
+void name_put(struct node *parent, const char *name, struct node *node);
+void name_drop(struct node *parent, const char *name);
+bool node_path(const struct node *node, const char *name, char *to, size_t size);
+bool node_believed(const struct node *node);
+void node_park(struct node *node, struct ask *q);
+void node_settled(struct node *node); /* one change less under way */
+bool owner_may(const struct node *node, uint32_t mask);
+
+/* remote_fuse.c: the kernel's side */
+void reply(struct tree *tree, uint64_t unique, int error, const void *data, size_t size);
+void reply_parts(struct tree *tree, uint64_t unique, struct iovec *parts, int count); /* parts[0] is for the head */
+void reply_entry(struct tree *tree, uint64_t unique, struct node *node);
+void reply_attr(struct tree *tree, uint64_t unique, struct node *node);
+void fill_entry(struct fuse_entry_out *e, struct node *node);
+void kernel_readable(struct tree *tree);
+void dispatch(struct ask *q);
+void park(struct parked **list, struct ask *q);
+void unpark(struct parked **list);
+void unpark_refuse(struct parked **list, int error);
+uint8_t *take_buffer(struct ask *q);
+
+/* remote_names.c */
+void ask_lookup(struct ask *q);
+void ask_getattr(struct ask *q);
+void ask_readlink(struct ask *q);
+void ask_symlink(struct ask *q);
+void ask_mknod(struct ask *q);
+void ask_mkdir(struct ask *q);
+void ask_unlink(struct ask *q);
+void ask_rename(struct ask *q);
+void ask_link(struct ask *q);
+void ask_statfs(struct ask *q);
+void ask_access(struct ask *q);
+
+/* remote_attr.c */
+void ask_setattr(struct ask *q);
+void times_send(struct node *node);
+
+/* remote_open.c */
+void ask_open(struct ask *q);
+void ask_create(struct ask *q);
+void ask_release(struct ask *q);
+void handle_begin(struct handle *h); /* a lazy one is opened now */
+bool handles_begin(struct node *node); /* all lazy ones; true when some are on their way to home */
+void handles_reopen(void);
+void handles_changed(struct node *node); /* what was read of it counts for nothing */
+struct handle *handle_new(struct node *node, uint32_t flags);
+struct handle *handle_writable(struct node *node);
+void handle_close(struct handle *h); /* frees it when home has closed it */
+
+/* remote_read.c */
+void ask_read(struct ask *q);
+void chunks_drop(struct handle *h);
+
+/* remote_write.c */
+void ask_write(struct ask *q);
+void ask_flush(struct ask *q);
+void ask_fsync(struct ask *q);
+
+/* remote_list.c */
+void ask_opendir(struct ask *q);
+void ask_readdir(struct ask *q);
+void ask_releasedir(struct ask *q);
+void listing_free(struct handle *h);
+
+/* remote_lock.c */
+void ask_lock(struct ask *q);
+void locks_close(struct handle *h, uint64_t owner, bool flock);
+void ask_interrupt(struct ask *q);
+
+/* remote_serve.c */
+_Noreturn void remote_serve(int control, int settle);
+
+#endif

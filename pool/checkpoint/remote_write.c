@@ -1,0 +1,112 @@
+/* Writing: answered as soon as it is under way, told of when it failed, durable when flush or fsync returns.
+ *
+ * The kernel gathers small writes in its cache and sends pages. A write is on its way home when the kernel is told that it is
+ * done; what home says of it later is the answer to the next flush, fsync or write of that file. Whoever closes a file waits
+ * until all of its writes are answered. When too much is under way, writers wait for answers. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "remote.h"
+
+#define WRITE_HEAD (FRAME_HEAD + 20)
+#define APPEND UINT64_MAX
+
+static int errors_of(struct node *node)
+{
+    int error = node->error;
+    node->error = 0;
+    return error;
+}
+
+static void written(struct request *r, int error, struct reader *answer)
+{
+    uint32_t size = (uint32_t)get_number(answer, 4);
+    struct attr a = get_attr(answer);
+    struct fuse_write_out out = {.size = (uint32_t)r->a};
+    if (!error && (answer->bad || size != r->a))
+        error = answer->bad ? EIO : ENOSPC;
+    if (error)
+        r->node->error = error;
+    else
+        node_learn(r->node, &a, r->unique);
+    reply(r->tree, r->asked, error, &out, sizeof out);
+    node_settled(r->node);
+}
+
+void ask_write(struct ask *q)
+{
+    const struct fuse_write_in *in = q->body;
+    struct handle *h = (struct handle *)(uintptr_t)in->fh;
+    struct node *n = h->node;
+    struct fuse_write_out out = {.size = in->size};
+    uint64_t unique = q->head->unique, at = h->append && !(in->write_flags & FUSE_WRITE_CACHE) ? APPEND : in->offset;
+    uint32_t size = in->size;
+    size_t place = sizeof(struct fuse_in_header) + sizeof *in;
+    int error = h->state == LOST ? h->error : n->error;
+    if (error || size > q->size - place) {
+        reply(q->tree, unique, error ? error : EIO, NULL, 0);
+        return;
+    }
+    uint64_t end = (at == APPEND ? n->size : at) + size;
+    struct request *r = request_new(R_WRITE, n, written);
+    free(r->room);
+    r->room = take_buffer(q);
+    r->frame = r->room + place - WRITE_HEAD; /* the data stay where they are */
+    r->size = WRITE_HEAD + size;
+    r->handle = h;
+    r->a = size;
+    frame_number(r->frame + FRAME_HEAD, h->id, 8);
+    frame_number(r->frame + FRAME_HEAD + 8, at, 8);
+    frame_number(r->frame + FRAME_HEAD + 16, size, 4);
+    bool at_once = link_gathered() < GATHER_MOST;
+    r->asked = at_once ? 0 : unique;
+    request_send(r);
+    n->size = end > n->size ? end : n->size;
+    n->touched = r->unique;
+    n->writing++;
+    handles_changed(n);
+    if (at_once)
+        reply(q->tree, unique, 0, &out, sizeof out);
+}
+
+void ask_flush(struct ask *q)
+{
+    const struct fuse_flush_in *in = q->body;
+    struct handle *h = (struct handle *)(uintptr_t)in->fh;
+    if (h->writable && h->node->writing) {
+        node_park(h->node, q);
+        return;
+    }
+    if (h->node->locked)
+        locks_close(h, in->lock_owner, false);
+    reply(q->tree, q->head->unique, h->writable ? errors_of(h->node) : 0, NULL, 0);
+}
+
+static void synced(struct request *r, int error, struct reader *answer)
+{
+    (void)answer;
+    reply(r->tree, r->asked, error, NULL, 0);
+}
+
+void ask_fsync(struct ask *q)
+{
+    const struct fuse_fsync_in *in = q->body;
+    struct handle *h = (struct handle *)(uintptr_t)in->fh;
+    if (h->node->writing) {
+        node_park(h->node, q);
+        return;
+    }
+    int error = h->state == LOST ? h->error : errors_of(h->node);
+    if (error || h->state == LAZY) {
+        reply(q->tree, q->head->unique, error, NULL, 0);
+        return;
+    }
+    struct request *r = request_new(R_SYNC, h->node, synced);
+    r->asked = q->head->unique;
+    put_number(r, h->id, 8);
+    put_number(r, in->fsync_flags & FUSE_FSYNC_FDATASYNC, 1);
+    request_send(r);
+}
