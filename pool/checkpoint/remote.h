@@ -250,7 +250,7 @@ void listing_free(struct handle *h);
 
 /* remote_lock.c */
 void ask_lock(struct ask *q);
-void locks_close(struct handle *h, uint64_t owner, bool flock);
+void locks_close(struct node *node, uint64_t owner);
 void ask_interrupt(struct ask *q);
 
 /* remote_serve.c */

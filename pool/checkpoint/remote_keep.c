@@ -72,8 +72,8 @@ int remote_take(const struct job *job, struct failure *f)
     return 0;
 }
 
-/* A directory to mount on. In the tree of `full` only its first part is made for all jobs to see; what is below is made in
- * an empty file system of this job's. */
+/* A directory to mount on: where the job may make it itself, or else in the tree of `full`. There only its first part is made
+ * for all jobs to see, what is below in an empty file system of this job's; but for directories that are not empty there. */
 static int place_for(const char *path, struct failure *f)
 {
     char top[4096];
@@ -82,15 +82,18 @@ static int place_for(const char *path, struct failure *f)
         errno = ENOTDIR;
         return S_ISDIR(st.st_mode) ? 0 : fail(f, "mount", path);
     }
+    if (make_path(AT_FDCWD, path, true, f) == 0 && stat(path, &st) == 0)
+        return 0;
     copy_text(top, sizeof top, path);
     char *slash = strchr(top + 1, '/');
     if (slash)
         *slash = 0;
+    bool empty = stat(top, &st) < 0 || strcmp(top, "/home") == 0 || strcmp(top, "/root") == 0;
+    if (!slash || !empty)
+        return make_path(ROOT_RW, path, true, f);
     if (make_path(ROOT_RW, top, true, f))
         return -1;
-    if (!slash)
-        return 0;
-    if (strcmp(top, "/tmp") != 0 && strcmp(top, remote.covered) != 0) {
+    if (strcmp(top, remote.covered) != 0) {
         if (mount("tmpfs", top, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k,nr_inodes=256") < 0)
             return fail(f, "mount", top);
         copy_text(remote.covered, sizeof remote.covered, top);
@@ -148,7 +151,8 @@ static _Noreturn void serve(const struct job *job, int control, int settle)
     for (uint32_t i = 0; i < job->start->remotes; i++)
         serving.trees[serving.count++] = (struct tree){.fd = remote.device[i], .path = job->remote[i]};
     for (int place = UP; place < FIRST_FREE; place++)
-        close(place);
+        if (place != control && place != settle)
+            close(place);
     remote_serve(control, settle);
 }
 

@@ -2,11 +2,22 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "remote.h"
 
 enum { WAIT = 1, FLOCK = 2, UNLOCK = 0, READ = 1, WRITE = 2, TEST = 4 };
+
+struct box { /* the locks of one process on one file */
+    uint64_t owner;
+    struct handle *handle;
+    bool own; /* opened for it */
+    struct box *next;
+};
+
+static struct box *boxes;
 
 static void lock_send(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start, uint64_t end, uint64_t asked,
                       void (*done)(struct request *, int, struct reader *))
@@ -42,32 +53,76 @@ static void tested(struct request *r, int error, struct reader *answer)
     reply(r->tree, r->asked, 0, &out, sizeof out);
 }
 
+static struct box *box_find(const struct node *node, uint64_t owner)
+{
+    struct box *b = boxes;
+    while (b && (b->handle->node != node || b->owner != owner))
+        b = b->next;
+    return b;
+}
+
+static bool can(const struct handle *h, uint32_t type)
+{
+    return !type || (h->flags & O_ACCMODE) != (type == READ ? O_WRONLY : O_RDONLY);
+}
+
+/* What a process holds by fcntl it holds by itself, through whichever descriptor; home's locks belong to a handle. So each
+ * process has one of its own for each file that it locks; of a file without a name, one that the job has open. */
+static struct handle *box_of(struct handle *h, uint64_t owner, uint32_t type)
+{
+    struct box *b = box_find(h->node, owner);
+    if (b && !b->own && !can(b->handle, type)) { /* may hold what the one before may not */
+        lock_send(b->handle, owner, UNLOCK, 0, 0, INT64_MAX, 0, done_with);
+        b->handle = h;
+    }
+    if (b)
+        return b->handle;
+    b = need(sizeof *b);
+    bool writes = h->writable || owner_may(h->node, R_OK | W_OK);
+    *b = (struct box){.owner = owner, .own = h->node->names, .next = boxes};
+    boxes = b;
+    h->node->locked = true;
+    if (b->own) {
+        b->handle = handle_new(h->node, writes ? O_RDWR : O_RDONLY);
+        handle_begin(b->handle); /* home takes what comes for one handle in its order */
+    } else {
+        struct handle *best = handle_writable(h->node);
+        b->handle = best && can(best, READ) ? best : h;
+    }
+    return b->handle;
+}
+
 void ask_lock(struct ask *q)
 {
     const struct fuse_lk_in *in = q->body;
     struct handle *h = (struct handle *)(uintptr_t)in->fh;
-    if (h->state == LAZY)
+    bool flock = in->lk_flags & FUSE_LK_FLOCK, test = q->head->opcode == FUSE_GETLK;
+    uint32_t type = in->lk.type == F_UNLCK ? UNLOCK : in->lk.type == F_RDLCK ? READ : WRITE;
+    uint32_t how = (q->head->opcode == FUSE_SETLKW && type ? WAIT : 0) | (flock ? FLOCK : 0) | (test ? TEST : 0);
+    if (flock && h->state == LAZY)
         handle_begin(h);
     if (h->state == LOST) {
         reply(q->tree, q->head->unique, h->error, NULL, 0);
         return;
     }
-    if (h->state == OPENING) {
-        park(&h->parked, q);
-        return;
-    }
-    bool flock = in->lk_flags & FUSE_LK_FLOCK, test = q->head->opcode == FUSE_GETLK;
-    uint32_t type = in->lk.type == F_UNLCK ? UNLOCK : in->lk.type == F_RDLCK ? READ : WRITE;
-    uint32_t how = (q->head->opcode == FUSE_SETLKW && type ? WAIT : 0) | (flock ? FLOCK : 0) | (test ? TEST : 0);
-    h->node->locked |= type != UNLOCK;
-    lock_send(h, in->owner, type, how, in->lk.start, in->lk.end, q->head->unique, test ? tested : done_with);
+    lock_send(flock ? h : box_of(h, in->owner, type), in->owner, type, how, in->lk.start, in->lk.end, q->head->unique, test ? tested : done_with);
 }
 
-/* Whatever that owner holds through this handle. */
-void locks_close(struct handle *h, uint64_t owner, bool flock)
+/* By the first descriptor of a file that a process closes all its locks of it are gone (fcntl(2)). */
+void locks_close(struct node *node, uint64_t owner)
 {
-    if (h->state == OPEN)
-        lock_send(h, owner, UNLOCK, flock ? FLOCK : 0, 0, INT64_MAX, 0, done_with);
+    for (struct box **at = &boxes; *at; at = &(*at)->next) {
+        struct box *b = *at;
+        if (b->handle->node != node || b->owner != owner)
+            continue;
+        *at = b->next;
+        if (b->own)
+            handle_close(b->handle);
+        else
+            lock_send(b->handle, owner, UNLOCK, 0, 0, INT64_MAX, 0, done_with);
+        free(b);
+        return;
+    }
 }
 
 /* Only who waits for a lock is let go by a signal; everything else is as on a disk. Home ends the wait. */

@@ -58,12 +58,18 @@ void handle_close(struct handle *h)
     request_send(r);
 }
 
+/* One that home has open for writing, for reading too where there is one. */
 struct handle *handle_writable(struct node *node)
 {
-    for (struct handle *h = handles; h; h = h->next)
-        if (h->node == node && h->writable && h->state == OPEN)
-            return h;
-    return NULL;
+    struct handle *found = NULL;
+    for (struct handle *h = handles; h; h = h->next) {
+        if (h->node != node || !h->writable || h->state != OPEN)
+            continue;
+        found = h;
+        if ((h->flags & O_ACCMODE) == O_RDWR)
+            break;
+    }
+    return found;
 }
 
 void handles_changed(struct node *node)
@@ -131,7 +137,7 @@ void handle_begin(struct handle *h)
     struct request *r = request_new(R_OPEN, h->node, begun);
     r->handle = h;
     h->state = OPENING;
-    h->comes = h->node->size <= SMALL;
+    h->comes = (h->flags & O_ACCMODE) == O_RDONLY && h->node->size <= SMALL;
     h->node->writing++; /* whoever changes its name waits for this */
     put_open(r, h, h->node, NULL, h->flags, 0);
     request_send(r);
@@ -310,8 +316,6 @@ void ask_release(struct ask *q)
 {
     const struct fuse_release_in *in = q->body;
     struct handle *h = (struct handle *)(uintptr_t)in->fh;
-    if (in->release_flags & FUSE_RELEASE_FLOCK_UNLOCK)
-        locks_close(h, in->lock_owner, true);
     h->node->writers -= h->writable;
     reply(q->tree, q->head->unique, 0, NULL, 0);
     handle_close(h);

@@ -81,7 +81,7 @@ void ask_flush(struct ask *q)
         return;
     }
     if (h->node->locked)
-        locks_close(h, in->lock_owner, false);
+        locks_close(h->node, in->lock_owner);
     reply(q->tree, q->head->unique, h->writable ? errors_of(h->node) : 0, NULL, 0);
 }
 
