@@ -62,6 +62,7 @@ struct node {
     uint64_t believed; /* until then, monotonic ns */
     uint64_t size;     /* as the kernel believes */
     uint64_t touched;  /* the newest request that changes it: answers to older ones say nothing new */
+    struct handle *writer; /* through which the writes go that are under way */
     int error;         /* of writes that were answered before home had them */
     bool stale;        /* changed at home: the next look at it gives the kernel a new file */
     struct parked *parked; /* until nothing is under way */

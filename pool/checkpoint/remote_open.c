@@ -48,6 +48,8 @@ static void closed(struct request *r, int error, struct reader *answer)
 
 void handle_close(struct handle *h)
 {
+    if (h->node->writer == h)
+        h->node->writer = NULL;
     if (h->state == LAZY || h->state == LOST) {
         handle_free(h);
         return;

@@ -42,7 +42,9 @@ void ask_write(struct ask *q)
     struct handle *h = (struct handle *)(uintptr_t)in->fh;
     struct node *n = h->node;
     struct fuse_write_out out = {.size = in->size};
-    uint64_t unique = q->head->unique, at = h->append && !(in->write_flags & FUSE_WRITE_CACHE) ? APPEND : in->offset;
+    /* The end of a file is home's to know, unless the kernel holds back what lies before it. */
+    bool append = h->append && !(in->write_flags & FUSE_WRITE_CACHE) && in->offset <= n->size;
+    uint64_t unique = q->head->unique, at = append ? APPEND : in->offset;
     uint32_t size = in->size;
     size_t place = sizeof(struct fuse_in_header) + sizeof *in;
     int error = h->state == LOST ? h->error : n->error;
@@ -50,6 +52,14 @@ void ask_write(struct ask *q)
         reply(q->tree, unique, error ? error : EIO, NULL, 0);
         return;
     }
+    if (n->writing && n->writer != h) { /* home keeps the order of what comes through one handle only */
+        if (!n->writer) {
+            node_park(n, q);
+            return;
+        }
+        h = n->writer;
+    }
+    n->writer = h;
     uint64_t end = (at == APPEND ? n->size : at) + size;
     struct request *r = request_new(R_WRITE, n, written);
     free(r->room);

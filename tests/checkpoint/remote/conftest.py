@@ -1,0 +1,119 @@
+"""A job that sees a directory of home's under its own name: real keepers, a real home, the real file server between them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
+from pool.starter.spec import EndReport
+from tests.remoteio.support import HomeProcess, JobEnd
+from tests.starter.support import PYTHON, native, opened, soon, spec
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+class Site:
+    """Home's tree, and the machine that runs jobs on it.
+
+    Attributes:
+        tree: at home; the job sees it under the same name.
+        scratch: the job's own directory, /job to it.
+    """
+
+    def __init__(self, keepers: NativeKeepers, top: Path, home: HomeProcess) -> None:
+        self.keepers = keepers
+        self.top = top
+        self.home = home
+        self.tree = top / "tree"
+        self.scratch = top / "scratch"
+        self.journal = top / "journal"
+        for directory in (self.tree, self.scratch, self.journal):
+            directory.mkdir(mode=0o755)
+
+    @property
+    def able(self) -> bool:
+        return self.keepers.abilities.fuse
+
+    def connect(self, **more: Any) -> JobEnd:
+        return self.home.open(self.tree, self.journal, **more)
+
+    def spec(self, *argv: str, **more: Any) -> KeeperSpec:
+        given = {
+            "cwd": str(self.tree),
+            "fixed": True,
+            "isolation": "full",
+            "stdout": "/job/out",
+            "stderr": "/job/err",
+            "remote": tuple(path for path, _ in self.home.answer["trees"]),
+            **more,
+        }
+        return spec(self.scratch, *argv, **given)
+
+    async def start(self, *argv: str, end: JobEnd | None = None, image: Path | None = None, **more: Any) -> NativeKeeper:
+        end = end or self.connect()
+        wanted = self.spec(*argv, **more)
+        try:
+            return await soon(self.keepers.start(wanted, image=image, remote=end.end.fileno()), 15)
+        finally:
+            end.close()
+
+    async def run(self, *argv: str, code: int = 0, **more: Any) -> str:
+        """What the job wrote to its output."""
+        keeper = await self.start(*argv, **more)
+        end: EndReport = await soon(keeper.ended, 30)
+        await keeper.forget()
+        errors = self.error()
+        assert (end.code, errors) == (code, ""), (end, errors)
+        return self.output()
+
+    async def python(self, program: str, *arguments: str, **more: Any) -> str:
+        shutil.copy(PROGRAMS / program, self.scratch)
+        return await self.run(PYTHON, f"/job/{program}", *arguments, **more)
+
+    async def shell(self, script: str, **more: Any) -> str:
+        return await self.run("/bin/sh", "-c", script, **more)
+
+    def output(self) -> str:
+        return (self.scratch / "out").read_text()
+
+    def error(self) -> str:
+        return (self.scratch / "err").read_text()
+
+
+@pytest.fixture(scope="session")
+def keeper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return native(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture
+def top() -> Iterator[Path]:
+    """A short way to it: home shows what lies below /tmp by its first directory."""
+    path = Path(tempfile.mkdtemp(prefix="remote"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+async def site(top: Path, keeper_program: Path) -> AsyncIterator[Site]:
+    async with opened(top, keeper_program) as keepers:
+        home = HomeProcess()
+        yield Site(keepers, top, home)
+        home.close()
+
+
+async def wait_for_output(site: Site, text: str) -> None:
+    for _ in range(1000):
+        if text in site.output():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"no {text!r} in {site.output()!r}; {site.error()!r}")
+
+

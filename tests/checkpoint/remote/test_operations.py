@@ -1,0 +1,89 @@
+"""What a job does to home's files comes out as if they lay on its own disk."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoint.remote.conftest import PROGRAMS, Site, wait_for_output
+from tests.remoteio.support import picture
+from tests.starter.support import PYTHON
+
+COUNT = 400
+
+
+def trees(path: Path) -> dict[str, object]:
+    return {name: what for name, what in picture(path).items() if ".poolnode-undo" not in name}
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_random_operations_as_on_a_plain_directory(site: Site, top: Path, seed: int) -> None:
+    if not site.able:
+        return
+    plain = top / "plain"
+    plain.mkdir()
+    there = await site.python("operations.py", str(site.tree), str(seed), str(COUNT))
+    command = [PYTHON, str(PROGRAMS / "operations.py"), str(plain), str(seed), str(COUNT)]
+    here = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert there.splitlines() == here.splitlines()
+    assert len(here.splitlines()) == COUNT
+    assert trees(site.tree) == trees(plain)
+
+
+async def test_a_job_reads_and_writes_under_its_files_own_names(site: Site) -> None:
+    if not site.able:
+        return
+    (site.tree / "in").write_text("from home\n")
+    (site.tree / "directory").mkdir()
+    await site.shell(f"cat in > directory/copy; cd directory; echo more >> ../in; mv copy {site.tree}/moved; pwd")
+    assert site.output() == f"{site.tree}/directory\n"
+    assert (site.tree / "moved").read_text() == "from home\n"
+    assert (site.tree / "in").read_text() == "from home\nmore\n"
+
+
+async def test_what_is_changed_at_home_is_seen(site: Site) -> None:
+    """The kernel's cache believes itself, so another file has to take the place of the changed one."""
+    if not site.able:
+        return
+    (site.tree / "in").write_text("before")
+    script = "cat in; echo; until [ -e go ]; do sleep 0.05; done; sleep 1.1; cat in; echo; stat -c %s in"
+    keeper = await site.start("/bin/sh", "-c", script)
+    await wait_for_output(site, "before")
+    (site.tree / "in").write_text("after it was changed")
+    (site.tree / "go").touch()
+    await keeper.ended
+    assert site.output().split("\n") == ["before", "after it was changed", "20", ""]
+
+
+async def test_appends_of_job_and_home_both_stay(site: Site) -> None:
+    if not site.able:
+        return
+    (site.tree / "log").write_text("home 1\n")
+    script = "exec 5>>log; echo job 1 >&5; echo ready; until [ -e go ]; do sleep 0.05; done; echo job 2 >&5"
+    keeper = await site.start("/bin/sh", "-c", script)
+    await wait_for_output(site, "ready")
+    with (site.tree / "log").open("a") as file:
+        file.write("home 2\n")
+    (site.tree / "go").touch()
+    await keeper.ended
+    assert (site.tree / "log").read_text() == "home 1\njob 1\nhome 2\njob 2\n"
+
+
+async def test_errors_are_the_owners(site: Site) -> None:
+    if not site.able:
+        return
+    (site.tree / "file").write_text("x")
+    script = "import os,sys\nfor call in sys.argv[1:]:\n try: eval(call); print('done')\n except OSError as e: print(e.strerror)"
+    calls = {
+        "open('none')": "No such file or directory",
+        "open('file/x')": "Not a directory",
+        "os.mkdir('file')": "File exists",
+        "os.rmdir('file')": "Not a directory",
+        "os.mkfifo('pipe')": "Operation not permitted",
+        "os.listxattr('file')": "Operation not supported",
+        "os.readlink('file')": "Invalid argument",
+    }
+    found = await site.run(PYTHON, "-c", script, *calls)
+    assert found.splitlines() == list(calls.values())
