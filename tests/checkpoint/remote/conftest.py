@@ -1,4 +1,4 @@
-"""A job that sees a directory of home's under its own name: real keepers, a real home, the real file server between them."""
+"""A job that sees a directory of home's under its own name: real keepers, a real home, the file server between."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class Site:
         }
         return spec(self.scratch, *argv, **given)
 
-    async def start(self, *argv: str, end: JobEnd | None = None, image: Path | None = None, **more: Any) -> NativeKeeper:
+    async def start(
+        self, *argv: str, end: JobEnd | None = None, image: Path | None = None, **more: Any
+    ) -> NativeKeeper:
         end = end or self.connect()
         wanted = self.spec(*argv, **more)
         try:

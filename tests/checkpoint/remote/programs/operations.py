@@ -142,7 +142,8 @@ class World:
         return before
 
     def do_lock(self):
-        fcntl.lockf(self.descriptor(), self.chance.choice((fcntl.LOCK_SH, fcntl.LOCK_EX, fcntl.LOCK_UN)) | fcntl.LOCK_NB)
+        kind = self.chance.choice((fcntl.LOCK_SH, fcntl.LOCK_EX, fcntl.LOCK_UN))
+        fcntl.lockf(self.descriptor(), kind | fcntl.LOCK_NB)
 
     def do_whole_lock(self):
         fcntl.flock(self.descriptor(), self.chance.choice((fcntl.LOCK_SH, fcntl.LOCK_UN)) | fcntl.LOCK_NB)
