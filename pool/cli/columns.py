@@ -42,7 +42,7 @@ _SIZE = Column(
 _PLATFORM = Column(
     "ARCH_OS", lambda ad: formats.platform(formats.text(ad.get("Requirements"))), ("Requirements",)
 )
-_COMMAND = Column("COMMAND", formats.command, ("Cmd", "Arguments", "Args"))
+_COMMAND = Column("COMMAND", formats.command, ("Cmd", "Arguments", "Args", "Processes"))
 _WHERE = Column("HOST", lambda ad: where(ad), ("RemoteHost", "JobStatus"), wide=True)
 
 JOBS: tuple[Column, ...] = (

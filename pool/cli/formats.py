@@ -127,7 +127,9 @@ def cpu_seconds(ad: WireAd) -> float:
 
 
 def command(ad: WireAd) -> str:
-    """The job's program (its name alone) with its arguments."""
+    """The job's program (its name alone) with its arguments; the names of all processes of a job of several."""
+    if ad.get("Processes"):
+        return one_line(" | ".join(names_of(ad)))
     program = text(ad.get("Cmd")).rpartition("/")[2]
     arguments = ad.get("Args") or ""
     if quoted := ad.get("Arguments"):

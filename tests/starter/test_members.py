@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pool.machine.load import Trees
 from pool.starter.keeper import KeeperSpec, NativeKeepers, StartFailed
 from pool.starter.messages import pack_start, unpack_start
 from pool.starter.spec import Member, OnFailure, Pipe
@@ -27,6 +28,14 @@ def line(scratch: Path, *scripts: str, **more: Any) -> KeeperSpec:
     members.append(sh(f"p{len(members)}", scripts[-1], scratch, stdout=str(scratch / "out")))
     pipes = tuple(Pipe(i, i + 1) for i in range(len(members) - 1))
     return spec(scratch, *members[0].argv, members=tuple(members), pipes=pipes, **more)
+
+
+def cores_in(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if path.name.startswith("core")]
+
+
+def cores_are_files() -> bool:
+    return not Path("/proc/sys/kernel/core_pattern").read_text().startswith(("|", "/"))
 
 
 async def test_a_pipeline_runs_as_in_a_shell(keepers: NativeKeepers, scratch: Path) -> None:
@@ -71,6 +80,19 @@ async def test_the_others_go_on_where_that_is_asked(
     assert (end.code, end.signal) == expected
     assert (scratch / "out").read_text() == "before\n"
     assert [one.with_job for one in end.members] == [False, False]
+
+
+async def test_a_core_file_lies_in_its_own_directory(keepers: NativeKeepers, scratch: Path) -> None:
+    """And the end says that there is one, where the kernel writes core files into the directory at all."""
+    (scratch / "two").mkdir()
+    members = (
+        sh("one", "exec sleep 60", scratch),
+        sh("two", "kill -SEGV $$", scratch, cwd=str(scratch / "two")),
+    )
+    end = await to_end(keepers, spec(scratch, "x", members=members, core=1 << 30))
+    assert bool(cores_in(scratch / "two")) == (cores_are_files() and end.core)
+    assert end.members[1].core == end.core
+    assert not cores_in(scratch)
 
 
 async def test_an_exit_code_is_a_failure_where_the_job_says_so(keepers: NativeKeepers, scratch: Path) -> None:
@@ -189,6 +211,21 @@ def test_a_message_says_all_of_it(tmp_path: Path) -> None:
     assert unpack_start(pack_start(whole, 7, 3)) == whole
     with pytest.raises(StartFailed, match="a process that the job does not have"):
         pack_start(spec(tmp_path, "a", members=members, pipes=(Pipe(0, 2),)), 1, 1)
+
+
+async def test_the_load_of_all_of_them_is_the_jobs(keepers: NativeKeepers, scratch: Path) -> None:
+    """What tells a machine's owner apart (A5, VS 7.4): a pipeline that is busy all over counts below its keeper."""
+    busy = "while :; do :; done"
+    keeper = await soon(keepers.start(line(scratch, busy, busy, busy)))
+    trees = Trees()
+    await until(lambda: trees.count([keeper.pid]).running >= 3)
+    await keeper.suspend()
+    await until(lambda: trees.count([keeper.pid]).running == 0)
+    await keeper.resume()
+    await until(lambda: trees.count([keeper.pid]).running >= 3)
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
 
 
 async def test_a_usage_covers_all(keepers: NativeKeepers, scratch: Path) -> None:
