@@ -26,6 +26,8 @@ STATUS_WORDS = {
     7: "suspended",
 }
 NOTHING = "-"
+#: In the text of `Processes`; within a string the quote would be escaped.
+_PROCESS_NAME = re.compile(r'\bName = "(\w+)"')
 
 
 def duration(seconds: float | None) -> str:
@@ -128,8 +130,8 @@ def cpu_seconds(ad: WireAd) -> float:
 
 def command(ad: WireAd) -> str:
     """The job's program (its name alone) with its arguments; the names of all processes of a job of several."""
-    if ad.get("Processes"):
-        return one_line(" | ".join(names_of(ad)))
+    if isinstance(several := ad.get("Processes"), list) and several:
+        return " | ".join(_PROCESS_NAME.findall(several[0]))
     program = text(ad.get("Cmd")).rpartition("/")[2]
     arguments = ad.get("Args") or ""
     if quoted := ad.get("Arguments"):

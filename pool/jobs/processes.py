@@ -211,13 +211,3 @@ def _process(ad: ClassAd, environment: object) -> Process:
 def _text(ad: ClassAd, name: str) -> str:
     value = ad.value(name, "")
     return value if isinstance(value, str) else ""
-
-
-def names_of(wire: Mapping[str, Any]) -> list[str]:
-    """The names of the processes of an ad in wire form; none for a job of one process, or an ad that is broken."""
-    if "Processes" not in wire:
-        return []
-    try:
-        return [process.name for process in processes_of(ClassAd.from_wire({"Processes": wire["Processes"]}))]
-    except PoolError:
-        return []

@@ -74,6 +74,8 @@ def test_a_command_is_the_programs_name_and_its_arguments_on_one_line() -> None:
     assert formats.command({"Cmd": "/bin/sh", "Args": "don't"}) == "sh don't"
     assert formats.command({"Cmd": "/bin/sh", "Arguments": "don't"}) == "sh don't"
     assert formats.command({}) == "-"
+    several = '{ [ Cmd = "/bin/a"; Name = "a"; Arguments = "Name = \\"x\\"" ],[ Name = "b2" ] }'
+    assert formats.command({"Processes": [several], "Cmd": "/bin/a"}) == "a | b2"
     assert formats.command({"Cmd": "x", "Arguments": "\x1b[31mred"}) == "x  [31mred"
 
 
