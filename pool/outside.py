@@ -24,6 +24,7 @@ class Outside:
             loop, whose own time stands still within one.
         chance: the source of every random choice that is not a secret.
         secret: returns that many random bytes as hexadecimal text, for claim ids and tokens.
+        thread_cpu: the same of the thread that asks alone.
         cpu: processor seconds (user, system) this process has used so far, for leverage accounting (EV 2.8).
     """
 
@@ -32,3 +33,4 @@ class Outside:
     chance: random.Random = field(default_factory=random.Random)
     secret: Callable[[int], str] = secrets.token_hex
     cpu: Callable[[], float] = time.process_time
+    thread_cpu: Callable[[], float] = time.thread_time

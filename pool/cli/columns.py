@@ -61,6 +61,14 @@ HISTORY: tuple[Column, ...] = (
     ),
     _WALL,
     _CPU,
+    Column("CKPTS", lambda ad: formats.text(ad.get("NumCkpts") or 0), ("NumCkpts",), right=True, wide=True),
+    Column(
+        "LOST",
+        lambda ad: formats.duration(formats.number(ad.get("WorkLost"), 0.0)),
+        ("WorkLost",),
+        right=True,
+        wide=True,
+    ),
     _STATUS,
     Column("EXIT", formats.exit_text, ("ExitBySignal", "ExitCode", "ExitSignal"), right=True),
     Column("HOST", lambda ad: formats.text(ad.get("LastRemoteHost")), ("LastRemoteHost",), wide=True),
@@ -139,17 +147,27 @@ def job_totals(ads: Iterable[WireAd]) -> str:
     return f"{jobs}: {', '.join(words)}" if words else jobs
 
 
+#: What of a summary is about work and checkpoints.
+_WORK = ("work", "lost", "checkpoint_seconds", "checkpoint_bytes")
+
+
 def summary_lines(users: Sequence[Mapping[str, Any]], width: int | None = None) -> list[str]:
-    """EV 2.8's summary: completed jobs, local and remote processor time and leverage by user, then the total.
+    """EV 2.8's summary: completed jobs, local and remote processor time and leverage by user, then the total; with work
+    and checkpoints where there is any of them.
 
     Args:
-        users: `{owner, jobs, local_cpu, remote_cpu, leverage}` each, processor times in seconds.
+        users: `{owner, jobs, local_cpu, remote_cpu, leverage, work, lost, checkpoint_seconds, checkpoint_bytes}` each,
+            times in seconds.
     """
     rows = [_summary_row(str(user["owner"]), user) for user in users]
-    total = {key: sum(user.get(key) or 0 for user in users) for key in ("jobs", "local_cpu", "remote_cpu")}
+    keys = ("jobs", "local_cpu", "remote_cpu", *_WORK)
+    total = {key: sum(user.get(key) or 0 for user in users) for key in keys}
     rows.append(_summary_row("TOTAL", total))
     titles = ["Name", "Jobs", "Local Cpu", "Remote Cpu", "Leverage"]
-    return layout(titles, rows, right=[False, True, True, True, True], width=width)
+    if any(total[key] for key in _WORK):
+        titles += ["Work", "Lost", "Saving", "Saved MB"]
+    rows = [row[: len(titles)] for row in rows]
+    return layout(titles, rows, right=[False, *[True] * (len(titles) - 1)], width=width)
 
 
 def leverage(remote: float, local: float) -> float | None:
@@ -166,4 +184,6 @@ def _summary_row(name: str, user: Mapping[str, Any]) -> list[str]:
         formats.duration(local),
         formats.duration(remote),
         NOTHING if ratio is None else f"{ratio:.1f}",
+        *(formats.duration(float(user.get(key) or 0)) for key in ("work", "lost", "checkpoint_seconds")),
+        f"{float(user.get('checkpoint_bytes') or 0) / 1e6:.0f}",
     ]

@@ -173,7 +173,13 @@ def summary(as_json: Json = False, address: Address = None) -> int:
     """What each user got out of the pool: completed jobs, local and remote processor time, leverage.
 
     Leverage is remote processor time for each second that placing the jobs, moving their files and following
-    them took on this machine.
+    them took on this machine, checkpoints included.
+
+    \b
+    Work, Lost   time that programs ran whose outcome came home, and what was
+                 taken away before that and done again
+    Saving       time that checkpoints took until each was at home
+    Saved MB     what travelled for them
 
     \b
     Example:

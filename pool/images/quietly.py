@@ -13,8 +13,9 @@ import ctypes
 import functools
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -39,7 +40,42 @@ def _executor() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, "images", give_way)
 
 
+class Meter:
+    """Processor seconds of what is done quietly within a context, for the accounts of whom it is done for.
+
+    Args:
+        clock: processor seconds of the thread that asks.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.seconds = 0.0
+        self._clock = clock
+
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        """Measure what is done in here."""
+        token = _METER.set(self)
+        try:
+            yield
+        finally:
+            _METER.reset(token)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function and add what it took."""
+        before = self._clock()
+        try:
+            return function()
+        finally:
+            self.seconds += self._clock() - before
+
+
+_METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
 async def quietly(function: Callable[..., T], *args: Any, **more: Any) -> T:
     """Call a function that takes its time, in a thread that gives way."""
     call = functools.partial(function, *args, **more)
+    meter = _METER.get()
+    if meter is not None:
+        call = functools.partial(meter.call, call)
     return await asyncio.get_running_loop().run_in_executor(_executor(), call)

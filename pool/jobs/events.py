@@ -26,6 +26,8 @@ Keys of `data`, each only where it is known:
                               then names the one that failed
     notes, user_notes         SUBMIT: the job description's texts
     direction, phase, host, queued    FILE_TRANSFER: "in" or "out"; "queued", "started" or "finished"; seconds
+    work, lost                seconds of work of all runs, at home or taken away before; see `pool.jobs.costs`
+    checkpoints, checkpoint_seconds, checkpoint_bytes    how many came home, and what they cost
     count                     SUBMIT of a whole cluster: how many processes
     text                      NOTICE
 """

@@ -13,6 +13,7 @@ from datetime import datetime, tzinfo
 from enum import IntEnum
 from typing import Any
 
+from pool.jobs import costs
 from pool.jobs.processes import Ad, end_in_words, ends_of
 
 
@@ -93,6 +94,7 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
     remote = sum(process.user + process.system for process in processes)
     lines += ["", f"Leveraging Factor:  {leverage(remote, user + system)}"]
     lines.append(f"Virtual Image Size: {_int(ad, 'ImageSize')} Kilobytes")
+    lines += costs.lines(ad.value, span)
     if isinstance(trouble := ad.value("CheckpointTrouble", None), str):
         lines.append(f"It could not be checkpointed: {trouble}")
     return "\n".join(lines) + "\n"
@@ -134,6 +136,11 @@ def account(wire: Mapping[str, Any], now: float) -> dict[str, Any]:
         "total_received": _int(ad, "BytesRecvd"),
         "leverage": (user + system) / local if local > 0 else None,
         "image_size": _int(ad, "ImageSize"),
+        "work": _real(ad, "CommittedTime"),
+        "lost": _real(ad, "WorkLost"),
+        "checkpoints": _int(ad, "NumCkpts"),
+        "checkpoint_seconds": _real(ad, "CheckpointSeconds"),
+        "checkpoint_bytes": _int(ad, "CheckpointBytes"),
     }
 
 

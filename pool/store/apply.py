@@ -116,9 +116,20 @@ class Applier:
             (c.cluster, c.proc, c.status, c.time, c.ad),
         )
         self._run(
-            "INSERT INTO usage SELECT owner, ?2, ?3, ?4 FROM cluster WHERE cluster = ?1 ON CONFLICT DO UPDATE"
-            " SET jobs = jobs + ?2, local_cpu = local_cpu + ?3, remote_cpu = remote_cpu + ?4",
-            (c.cluster, int(c.status == COMPLETED), c.local_cpu, c.remote_cpu),
+            "INSERT INTO usage SELECT owner, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM cluster WHERE cluster = ?1"
+            " ON CONFLICT DO UPDATE"
+            " SET jobs = jobs + ?2, local_cpu = local_cpu + ?3, remote_cpu = remote_cpu + ?4,"
+            " work = work + ?5, lost = lost + ?6, saving = saving + ?7, saved = saved + ?8",
+            (
+                c.cluster,
+                int(c.status == COMPLETED),
+                c.local_cpu,
+                c.remote_cpu,
+                c.work,
+                c.lost,
+                c.saving,
+                c.saved,
+            ),
         )
 
     def _must_be_queued(self, verb: str, cluster: int, proc: int) -> None:

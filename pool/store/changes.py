@@ -47,6 +47,8 @@ class EndProc(NamedTuple):
     Attributes:
         ad: its final ad, whole.
         local_cpu, remote_cpu: seconds used on the submit side and on the execute side (EV 2.8).
+        work, lost: seconds of work done, and taken away before it was at home. saving, saved: seconds that checkpoints
+            took, and bytes of them that travelled (`pool.jobs.costs`).
     """
 
     cluster: int
@@ -56,6 +58,10 @@ class EndProc(NamedTuple):
     time: float
     local_cpu: float = 0.0
     remote_cpu: float = 0.0
+    work: float = 0.0
+    lost: float = 0.0
+    saving: float = 0.0
+    saved: int = 0
 
 
 class AddEvent(NamedTuple):
@@ -125,12 +131,16 @@ class EventRow(NamedTuple):
 
 
 class UsageRow(NamedTuple):
-    """What an owner's ended jobs have used (EV 2.8: condor_summary). Seconds."""
+    """What an owner's ended jobs have used (EV 2.8: condor_summary). Seconds, and bytes; see `EndProc`."""
 
     owner: str
     jobs: int
     local_cpu: float
     remote_cpu: float
+    work: float = 0.0
+    lost: float = 0.0
+    saving: float = 0.0
+    saved: int = 0
 
 
 @dataclass(slots=True)

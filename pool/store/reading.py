@@ -102,5 +102,5 @@ def event_piece(
 
 def usage(connection: sqlite3.Connection) -> list[UsageRow]:
     """What each owner's ended jobs have used, by name."""
-    rows = connection.execute("SELECT owner, jobs, local_cpu, remote_cpu FROM usage ORDER BY owner")
+    rows = connection.execute(f"SELECT {', '.join(UsageRow._fields)} FROM usage ORDER BY owner")
     return [UsageRow._make(row) for row in rows.fetchall()]

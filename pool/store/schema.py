@@ -36,6 +36,12 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         " remote_cpu REAL NOT NULL) WITHOUT ROWID",
         "INSERT INTO meta VALUES('next_cluster', x'31')",
     ),
+    (
+        "ALTER TABLE usage ADD COLUMN work REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE usage ADD COLUMN lost REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE usage ADD COLUMN saving REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE usage ADD COLUMN saved INTEGER NOT NULL DEFAULT 0",
+    ),
 )
 
 

@@ -201,6 +201,7 @@ class SimPool:
                 chance=chance,
                 secret=lambda size: chance.randbytes(size).hex(),
                 cpu=lambda: 0.0,
+                thread_cpu=lambda: 0.0,
             ),
             settings=settings,
             links=node.links,

@@ -310,3 +310,65 @@ def test_whoever_requires_checkpoints_is_held_before_work_is_lost() -> None:
         assert it.seconds_run() < 20.0
 
     play(story, behave=replace(SAVABLE, refused=(SOCKET,)), ad={"JobCheckpoint": "required"})
+
+
+# --- accounts
+
+
+def test_work_done_and_lost_and_what_checkpoints_cost() -> None:
+    """Saved after 30 minutes, and lost with its machine 20 minutes later; then run to the end."""
+
+    async def story(it: Story) -> None:
+        await asyncio.sleep(50 * MINUTE)
+        assert it.job.get("CheckpointSeconds") == pytest.approx(1.0, abs=0.2)
+        await it.pool.crash("m1")
+        await it.pool.restart("m1")
+        ad = await it.ad()
+        assert ad["WorkLost"] == pytest.approx(20 * MINUTE, abs=40.0)  # as far as the lease can tell
+        assert ad["CommittedTime"] == pytest.approx(2 * HOUR, abs=5.0)
+        assert ad["NumCkpts"] == 2
+        assert ad["CheckpointSeconds"] == pytest.approx(2.0, abs=0.4)
+        assert ad["CheckpointStandstill"] == pytest.approx(0.02)
+        assert ad["CheckpointBytes"] > 0
+        async with asking(it.pool, "alice") as pool:
+            (row,) = await pool.summary()
+        assert (row["work"], row["lost"]) == (ad["CommittedTime"], ad["WorkLost"])
+        assert row["checkpoint_seconds"] == ad["CheckpointSeconds"]
+        text = notice(ClassAd.from_wire(ad))
+        assert "Work Done:          0 02:00:0" in text
+        assert "Checkpoints:        2: " in text
+
+    play(story, CHECKPOINT_FIRST="30 min")
+
+
+def test_a_last_checkpoint_loses_nothing_and_suspension_is_no_work() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        it.load(3.0)
+        await it.pool.until(lambda: it.slot.condition == slots.SUSPENDED, within=LOOK)
+        await it.left(HOUR)
+        it.load(0.0)
+        ad = await it.ad()
+        assert ad.get("WorkLost", 0.0) < 3.0
+        assert ad["CommittedTime"] == pytest.approx(2 * HOUR, abs=5.0)
+        assert ad["CumulativeSuspensionTime"] == pytest.approx(10 * MINUTE, abs=3 * LOOK)
+
+    play(
+        story,
+        START="LoadAvg < 1",
+        SUSPEND="LoadAvg > 2",
+        CONTINUE="LoadAvg < 1",
+        WANT_SUSPEND="true",
+        PREEMPT='Activity == "Suspended" && $(ActivityTimer) > 600',
+    )
+
+
+@pytest.mark.parametrize(("action", "lost"), [("vacate", HOUR), ("remove", 0.0)])
+def test_what_is_taken_away_unsaved_is_lost_and_what_its_user_gives_up_is_not(action: str, lost: float) -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(HOUR)
+        await it.pool.act("head", "alice", action=action, ids=[[1]])
+        ad = await it.ad()
+        assert ad.get("WorkLost", 0.0) == pytest.approx(lost, abs=5.0)
+
+    play(story, ad={"JobCheckpoint": "off"})

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pool.jobs import costs
 from pool.jobs.events import EventKind
 from pool.jobs.processes import ends_attributes
 from pool.jobs.reasons import Evict, Hold
@@ -21,6 +22,8 @@ from pool.roles.schedd.ledger import Step
 
 #: What becomes of a job that says nothing about it.
 COMPLETED = Decision(Verdict.COMPLETE)
+#: How a program ends by itself.
+BY_ITSELF = ("exit", "signal", "misuse")
 #: When the program of the present run began; there once the log has its beginning.
 BEGAN = "JobCurrentStartExecutingDate"
 #: A job that a machine could not start this often in a row is held instead of being tried for ever.
@@ -57,6 +60,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
     wall = float(report.get("wall", 0.0))
     changes["RemoteWallClockTime"] = float(job.get("RemoteWallClockTime", 0) or 0) + wall
     add_use(job, changes, report)
+    add_work(job, changes, report)
     steps: list[Step] = []
     if report.get("started_event") and job.get(BEGAN) is None:
         steps.append(Step(job, None, {}, EventKind.EXECUTE, {"slot": slot, **started(report)}))
@@ -65,7 +69,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
     if wish:
         changes["_wish"] = None
         steps.append(as_wished(job, wish, changes, report))
-    elif cause in ("exit", "signal", "misuse"):
+    elif cause in BY_ITSELF:
         steps += by_itself(job, changes, report, now)
     elif cause == "start":
         steps.append(failed_start(job, slot, changes, report, after))
@@ -221,6 +225,20 @@ def add_use(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
             changes[name] = int(job.get(name, 0) or 0) + int(report[key])
     for name, key in (("RemoteUserCpu", "user_cpu"), ("RemoteSysCpu", "system_cpu")):
         changes[name] = round(float(job.get(name, 0) or 0) + float(report.get(key, 0.0)), 6)
+
+
+def add_work(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
+    """Add a run's work, done or lost, and what its checkpoints cost."""
+    run, said = int(job.get("NumJobStarts", 0) or 0), report.get("costs")
+    note = job.note(costs.COSTS)
+    if isinstance(said, dict):
+        changes |= costs.told(job.get, run, note, said)
+        note = changes[costs.COSTS]
+    removed = (job.note("_wish") or {}).get("what") == "remove"
+    whole = removed or report.get("checkpointed") or report.get("cause") in BY_ITSELF
+    at_home = None if whole else costs.committed(run, note)
+    wall, suspended = float(report.get("wall", 0.0)), float(report.get("suspended", 0.0))
+    changes |= costs.ran(job.get, wall, suspended, at_home) | {costs.COSTS: None}
 
 
 def usage_data(report: dict[str, Any]) -> dict[str, Any]:

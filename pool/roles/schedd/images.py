@@ -17,7 +17,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest, receive_image, send_image
-from pool.images.quietly import quietly
+from pool.images.quietly import Meter, quietly
 from pool.jobs.activation import Mode
 from pool.jobs.events import EventKind
 from pool.outside import Outside
@@ -94,7 +94,12 @@ class Images:
             if self._present(params) is job:
                 await self.note(job, {"size": manifest.size, "sent": manifest.size})
 
-        await receive_image(store, _name(job), stream, renumber=True, kept=kept)
+        meter = Meter(self._outside.thread_cpu)
+        with meter.on():
+            await receive_image(store, _name(job), stream, renumber=True, kept=kept)
+        if meter.seconds and self._present(params) is job:
+            # Part of what the job's work costs at home (EV 2.8); on disk with the job's next change.
+            job.update({"LocalUserCpu": round(float(job.get("LocalUserCpu", 0) or 0) + meter.seconds, 6)})
 
     def _remember(self, job: Job, generation: int, offer: Any) -> None:
         """Where else the checkpoint is to be had for a while: {address, ticket}"""

@@ -200,6 +200,10 @@ class Ledger:
                         now,
                         _seconds(wire, "LocalUserCpu") + _seconds(wire, "LocalSysCpu"),
                         _seconds(wire, "RemoteUserCpu") + _seconds(wire, "RemoteSysCpu"),
+                        _seconds(wire, "CommittedTime"),
+                        _seconds(wire, "WorkLost"),
+                        _seconds(wire, "CheckpointSeconds"),
+                        int(_seconds(wire, "CheckpointBytes")),
                     )
                 )
             made += [RemoveCluster(number) for number in emptied]

@@ -107,7 +107,7 @@ class Listings:
         await stream.finish()
 
     async def summary(self) -> list[dict[str, Any]]:
-        """Per user: jobs, local and remote processor seconds, leverage (EV 2.8)."""
+        """Per user: jobs, local and remote processor seconds, leverage (EV 2.8); work done and lost, checkpoints."""
         rows = await self._ledger.store.usage()
         return [
             {
@@ -116,6 +116,10 @@ class Listings:
                 "local_cpu": row.local_cpu,
                 "remote_cpu": row.remote_cpu,
                 "leverage": row.remote_cpu / row.local_cpu if row.local_cpu else None,
+                "work": row.work,
+                "lost": row.lost,
+                "checkpoint_seconds": row.saving,
+                "checkpoint_bytes": row.saved,
             }
             for row in rows
         ]

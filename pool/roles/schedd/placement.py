@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from pool.classad import symmetric_match
 from pool.errors import PoolError
 from pool.images import ImageStore
+from pool.jobs import costs
 from pool.jobs.activation import Activation, CannotStart, activation, mode_for
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold, Reason
@@ -313,6 +314,9 @@ class Placement:
         elif kind == "checkpointed":
             await self.images.note(job, {})
             return
+        elif kind == "saved":
+            changes |= costs.told(job.get, run, job.note(costs.COSTS), data)
+            step = Step(job, None, changes)
         elif kind == "unresumable":
             await self._unresumable(job, [str(line) for line in data.get("why", ())][:MOST_LINES])
             return
@@ -438,6 +442,7 @@ class Placement:
         job.run = None
         self.moving.left(job)
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
+        changes |= self._ran_unseen(claim, job)
         wish = job.note("_wish")
         if wish:
             await self.ledger.commit(as_wished(job, wish, {**changes, "_wish": None}, {}))
@@ -445,6 +450,16 @@ class Placement:
             kind = event or EventKind.SHADOW_EXCEPTION
             await self.ledger.commit(Step(job, Happening.LOST, changes, kind, {"why": why, "slot": claim.slot}))
         self.changed(claim.owner, True)
+
+    def _ran_unseen(self, claim: Claim, job: Job) -> dict[str, Any]:
+        """What is to be counted for a run whose end nobody told: until its machine was heard of last."""
+        began = job.get(BEGAN)
+        if not isinstance(began, (int, float)):
+            return {}
+        silent = asyncio.get_running_loop().time() - (claim.until - patience(claim.lease))
+        wall = max(0.0, self.outside.wall() - silent - began)
+        at_home = costs.committed(claim.run, job.note(costs.COSTS))
+        return costs.ran(job.get, wall, 0.0, at_home) | {costs.COSTS: None}
 
     # -- claims ------------------------------------------------------------------------------------------
 

@@ -284,6 +284,12 @@ class Running:
             self.startd.drop(self.slot)
         self.gone.set()
 
+    @property
+    def stood_still(self) -> float:
+        """Seconds for which the job was suspended so far."""
+        since = self._suspended_at
+        return self.suspended + (asyncio.get_running_loop().time() - since if since is not None else 0.0)
+
     async def suspend(self, why: str) -> None:
         """Have it stand still, until `resume`."""
         self._why_still = why
@@ -387,6 +393,8 @@ class Running:
             # It ended while it was being stopped: an eviction, whatever it answered the signal with.
             report["cause"] = "vacated"
         report |= self.saving.report()
+        if still := self.stood_still:
+            report["suspended"] = round(still, 3)
         if output_error is not None:
             report["output_error"] = output_error
         return self._evicted(report)

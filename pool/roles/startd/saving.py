@@ -43,6 +43,9 @@ class Saving:
         self.error: str | None = None
         self._one = asyncio.Lock()
         self._made = 0
+        #: What this run's checkpoints came to so far: see `pool.jobs.costs`.
+        self._costs = {"checkpoints": 0, "seconds": 0.0, "standstill": 0.0, "bytes": 0, "committed": 0.0}
+        self._began: float | None = None
         #: Wall time of the last checkpoint of this start that came home.
         self.last: float | None = None
         #: What was found the last time that cannot be saved; None before it was looked at.
@@ -58,6 +61,8 @@ class Saving:
     def report(self) -> dict[str, Any]:
         """What an end says of checkpoints."""
         found: dict[str, Any] = {"checkpointed": True} if self.saved else {}
+        if self._costs["checkpoints"]:
+            found["costs"] = self._costs
         return found | ({"checkpoint_error": self.error} if self.error is not None else {})
 
     # -- a job that saves itself -------------------------------------------------------------------------
@@ -121,6 +126,8 @@ class Saving:
         """What the starter's state asks for beside what the keeper does."""
         for action in actions:
             if action is Action.SUPERVISE:
+                if self._began is None:
+                    self._began = asyncio.get_running_loop().time()
                 self.plan()
                 self._plan_examination()
             elif action is Action.DUMP_LAST:
@@ -136,7 +143,9 @@ class Saving:
         running = self._running
         starter = running.starter
         assert starter is not None
+        began, work = asyncio.get_running_loop().time(), self._work()
         if running.start.mode is not Mode.TRANSFER:
+            self._count(began, 0.0, 0, work)
             # It lies where its owner's files do; there is nothing to carry.
             await running.tell_now("checkpointed", {})
             return None
@@ -145,7 +154,9 @@ class Saving:
             link = running.claim.link
             if link is not None and not link.closed.done():
                 try:
-                    starter.sent += await starter.save(running.startd.outside.wall())
+                    sent = await starter.save(running.startd.outside.wall())
+                    starter.sent += sent
+                    self._count(began, asyncio.get_running_loop().time() - began, sent, work)
                     return None
                 except TROUBLE:
                     pass
@@ -241,14 +252,32 @@ class Saving:
         """Save the job, which is in the state for it, beside its run; or ask it to do that itself."""
         if self._wish is Wish.SELF:
             return await self._ask_to_save()
+        began, work = asyncio.get_running_loop().time(), self._work()
         try:
             report, manifest = await self._dump(stop=False)
-            await self._carry(manifest)
+            sent = await self._carry(manifest)
         except Exception:
             await self._running.happen(Event.CKPT_FAILED)
             raise
         await self._running.happen(Event.CKPT_DONE)
+        self._count(began, report.standstill, sent, work)
+        await self._running.tell_now("saved", self._costs)
         return report
+
+    def _work(self) -> float:
+        """Seconds that the program has run since its start here."""
+        if self._began is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._began - self._running.stood_still
+
+    def _count(self, began: float, standstill: float, sent: int, work: float) -> None:
+        """A checkpoint that was begun then is at home."""
+        costs = self._costs
+        costs["checkpoints"] += 1
+        costs["seconds"] = round(costs["seconds"] + asyncio.get_running_loop().time() - began, 3)
+        costs["standstill"] = round(costs["standstill"] + standstill, 6)
+        costs["bytes"] += sent
+        costs["committed"] = round(work, 3)
 
     async def _ask_to_save(self) -> CheckpointReport:
         """Send the job the signal at which it writes a checkpoint; where it ends with that, wait until it is kept."""
@@ -276,7 +305,8 @@ class Saving:
             raise PoolError(f"job {running.name} cannot be checkpointed: {'; '.join(report.refused)}")
         return report, manifest
 
-    async def _carry(self, manifest: Manifest) -> None:
+    async def _carry(self, manifest: Manifest) -> int:
+        """Have a checkpoint carried home; the bytes that travelled."""
         running = self._running
         starter = running.starter
         assert starter is not None
@@ -285,9 +315,10 @@ class Saving:
             link = running.claim.link
             if link is not None and not link.closed.done():
                 try:
-                    starter.sent += await starter.carry(manifest, self._pace(manifest))
+                    sent = await starter.carry(manifest, self._pace(manifest))
+                    starter.sent += sent
                     self.last = running.startd.outside.wall()
-                    return
+                    return sent
                 except TROUBLE:
                     pass
             if not await running.another_chance(reconnected):
@@ -368,17 +399,19 @@ class Saving:
         running = self._running
         starter = running.starter
         assert starter is not None
+        began, work = asyncio.get_running_loop().time(), self._work()
         try:
             async with self._one:
-                _, manifest = await self._dump(stop=True)
+                report, manifest = await self._dump(stop=True)
         except (PoolError, OSError) as error:
             running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
             await starter.happen(Event.CKPT_FAILED)
             return
         await starter.happen(Event.CKPT_DONE)
         try:
-            await self._carry(manifest)
+            sent = await self._carry(manifest)
             self.saved = True
+            self._count(began, report.standstill, sent, work)
         except (PoolError, OSError) as error:
             running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
         await starter.happen(Event.SUCCESS if self.saved else Event.FAILURE)

@@ -1,0 +1,92 @@
+"""What a job's runs came to: work done, work lost, what its checkpoints cost, and the leverage of it all.
+
+*Work* is time that its program ran, suspensions not counted, in seconds. It is *done* once it is at home: as a
+checkpoint, or as the end of the program. What a machine took away before that is *lost*, and done again; so is not what
+its user removed. *Leverage* is the papers': remote processor time over the local one that placement, checkpoints and
+system calls took (EV 2.8); taking checkpoints in is among the local time.
+
+Attributes, HTCondor's where it has them:
+
+    CommittedTime             work done
+    WorkLost                  work lost
+    CumulativeSuspensionTime  seconds for which the job stood still
+    NumCkpts                  checkpoints that came home
+    CheckpointSeconds         from the request for each to its being at home, all together
+    CheckpointStandstill      seconds for which the job stood still for them
+    CheckpointBytes           what travelled for them
+
+An execute machine tells the *costs* of one run, as {checkpoints, seconds, standstill, bytes, committed}, counted from
+the run's start, so that a message that is lost or comes twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Get = Callable[[str], Any]
+#: The job's own note of the costs of its present run, as they were told last.
+COSTS = "_costs"
+_ATTRIBUTES = (
+    ("CheckpointSeconds", "seconds"),
+    ("CheckpointStandstill", "standstill"),
+    ("CheckpointBytes", "bytes"),
+)
+#: No run is longer, and no image larger: what a machine says is bounded.
+MOST = 1e15
+
+
+def told(get: Get, run: int, before: Any, costs: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes of a job's ad that follow from the costs of its present run.
+
+    Args:
+        get: the job's attributes.
+        before: the note of the costs told before, of whichever run.
+    """
+    old = before if isinstance(before, dict) and before.get("run") == run else {}
+    changes: dict[str, Any] = {}
+    for name, key in _ATTRIBUTES:
+        more = _number(costs.get(key)) - _number(old.get(key))
+        if more > 0:
+            changes[name] = round(_number(get(name)) + more, 3)
+    return changes | {COSTS: {"run": run, **{key: _number(value) for key, value in costs.items()}}}
+
+
+def committed(run: int, note: Any) -> float:
+    """Seconds of work of a run that are known to be at home."""
+    return _number(note.get("committed")) if isinstance(note, dict) and note.get("run") == run else 0.0
+
+
+def ran(get: Get, wall: float, suspended: float, at_home: float | None) -> dict[str, Any]:
+    """Changes of a job's ad that follow from the end of a run.
+
+    Args:
+        wall: seconds from the program's start to its end; suspended: of those it stood still.
+        at_home: seconds of its work that are kept; None for all of it.
+    """
+    suspended = min(max(suspended, 0.0), wall)
+    work = wall - suspended
+    kept = work if at_home is None else min(max(at_home, 0.0), work)
+    more = {"CommittedTime": kept, "WorkLost": work - kept, "CumulativeSuspensionTime": suspended}
+    return {name: round(_number(get(name)) + amount, 3) for name, amount in more.items() if amount > 0}
+
+
+def lines(get: Get, span: Callable[[float], str]) -> list[str]:
+    """The accounts in words, for a notice; of a job that lost nothing and was never saved there is nothing to say."""
+    found: list[str] = []
+    if get("WorkLost") or get("NumCkpts"):
+        found.append(f"Work Done:          {span(_number(get('CommittedTime')))}")
+        found.append(f"Work Lost:          {span(_number(get('WorkLost')))}")
+    if number := int(_number(get("NumCkpts"))):
+        megabytes = _number(get("CheckpointBytes")) / 1e6
+        found.append(
+            f"Checkpoints:        {number}: {_number(get('CheckpointSeconds')):.1f} s, {megabytes:.1f} MB sent, "
+            f"job stood still {_number(get('CheckpointStandstill')):.3f} s"
+        )
+    return found
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        return 0.0
+    return min(max(float(value), 0.0), MOST)
