@@ -152,7 +152,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     } else if (stop) {
         give_way();
     }
-    if (write_all_memory(d))
+    if (write_all_memory(d) || (d->carry && memory_carry(d)))
         return -1;
     earlier_close(d, directory);
     if (finish(d, directory))
@@ -217,6 +217,7 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
         o->done = 2;
         return;
     }
+    d.carry = how & CHECKPOINT_CARRY;
     if (how & CHECKPOINT_EXAMINE)
         examine_all(&d, o);
     else

@@ -68,6 +68,7 @@ struct dump {
     const struct job *job;
     struct failure failure;
     uint64_t mark; /* by which home notes the moment; 0: it does not */
+    bool carry;           /* libraries and programs too */
     bool loose;           /* nothing need be on the disk */
 };
 
@@ -96,6 +97,7 @@ void family_drop(struct dump *d);     /* ends the copies */
 /* memory.c */
 int memory_areas(struct dump *d, struct subject *s);
 int memory_shared(struct dump *d, struct subject *s); /* while everything stands still */
+int memory_carry(struct dump *d); /* what is mapped of files that another machine may lack */
 int memory_left_out(struct dump *d, struct subject *s); /* of the copy: taken from the process itself */
 int memory_write(struct dump *d, struct subject *s, pid_t from);
 

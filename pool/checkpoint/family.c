@@ -401,6 +401,22 @@ uint64_t find_call(pid_t pid)
     return found;
 }
 
+/* Out of the kernel's own code: on another kernel it is another one. */
+static void leave_vdso(struct subject *s)
+{
+    char path[64], line[512];
+    uint64_t start = 0, end = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", s->pid);
+    FILE *maps = fopen(path, "re");
+    while (maps && fgets(line, sizeof line, maps))
+        if (strstr(line, "[vdso]"))
+            sscanf(line, "%lx-%lx", &start, &end);
+    if (maps)
+        fclose(maps);
+    for (size_t i = 0; i < s->count && end; i++)
+        held_leave(&s->threads[i], start, end);
+}
+
 static int zombie(struct dump *d, struct subject *s)
 {
     struct stat_line line;
@@ -435,6 +451,7 @@ int family_state(struct dump *d, struct subject *s)
     p = (struct process *)d->image.processes.rows + s->row;
     if (s->threads[0].stopped)
         p->flags |= PROCESS_STOPPED;
+    leave_vdso(s);
     if (!(s->threads[0].call_at = find_call(s->pid))) {
         refuse(d, "process %d has no code to be asked by", s->pid);
         return 0;

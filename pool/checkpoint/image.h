@@ -100,7 +100,7 @@ enum kind {
 struct file { /* an open file, shared by every descriptor that names it */
     uint32_t kind, flags, mode, peer; /* peer: the other end's row, or NOBODY */
     int64_t position;
-    uint64_t size, sum, device, inode, number, times[2];
+    uint64_t size, sum, device, inode, number, times[2]; /* number of a mapped file: 1 when what is mapped of it is in extents */
     struct span path, contents;
 };
 

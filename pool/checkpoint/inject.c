@@ -115,6 +115,28 @@ void held_release(struct held *h)
         trace(PTRACE_DETACH, h->tid, NULL, 0);
 }
 
+/* Step by step, with all signals blocked: what lies there may be other code where the thread goes on. */
+int held_leave(struct held *h, uint64_t start, uint64_t end)
+{
+    struct user_regs_struct r;
+    uint64_t all = ~0ull, mask;
+    int status, done = -1;
+    if (regs_get(h, &r) < 0)
+        return -1;
+    if (regs_place(&r) < start || regs_place(&r) >= end)
+        return 0;
+    if (trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&mask) < 0 || trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&all) < 0)
+        return -1;
+    for (int steps = 0; steps < 20000 && done; steps++) {
+        if (trace(PTRACE_SINGLESTEP, h->tid, NULL, 0) < 0 || wait_one(h, &status) < 0 || regs_get(h, &r) < 0)
+            return -1;
+        h->stopped |= !(status >> 16) && WSTOPSIG(status) == SIGSTOP;
+        done = regs_place(&r) >= start && regs_place(&r) < end ? -1 : 0;
+    }
+    trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&mask);
+    return done;
+}
+
 /* Runs it to the next stop at a system call's entry or exit. Another stop on the way is not ours to keep: SIGSTOP cannot
  * be blocked, and is sent again when the thread is let go. */
 static int to_call_stop(struct held *h)

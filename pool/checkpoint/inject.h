@@ -24,6 +24,7 @@ int held_await(struct held *h);             /* until it has */
 int held_poll(struct held *h);              /* 1 when it has, 0 not yet, -1 it is gone */
 int held_open(struct held *h, uint64_t call_at); /* blocks signals, notes registers; then `held_call` may be used */
 void held_close(struct held *h);            /* puts registers and mask back */
+int held_leave(struct held *h, uint64_t start, uint64_t end); /* runs it until it is out of some code */
 void held_release(struct held *h);          /* lets it go */
 long held_call(struct held *h, long number, ...); /* -errno as the kernel says; six arguments must be given */
 #define CALL(h, number, ...) CALL_(h, number, __VA_ARGS__, 0ul, 0ul, 0ul, 0ul, 0ul, 0ul)
@@ -48,6 +49,9 @@ extern const unsigned char call_code[CALL_SIZE];
 void regs_call(struct user_regs_struct *r, uint64_t call_at, long number, const unsigned long a[6]);
 long regs_result(const struct user_regs_struct *r);
 void regs_settle(struct user_regs_struct *r, bool for_image); /* an interrupted system call is done again */
+uint64_t regs_place(const struct user_regs_struct *r); /* of the next instruction */
+#define JUMP_SIZE 12u
+void jump_to(unsigned char *code, uint64_t to);
 bool regs_foreign(const struct user_regs_struct *r); /* 32-bit code */
 void features(uint64_t into[8]);
 const char *features_missing(const uint64_t had[8]); /* NULL when this machine has all */

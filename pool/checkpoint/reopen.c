@@ -84,24 +84,6 @@ static bool written_through(const struct image *image, uint32_t row)
     return false;
 }
 
-static int mapped(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
-{
-    char path[4200];
-    struct stat st;
-    moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
-    bool shared = written_through(r->image, at);
-    int fd = shared ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    if (fd < 0)
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return fail(f, "reopen", path);
-    if (fstat(fd, &st) == 0 && ((uint64_t)st.st_size == row->size || (shared && (uint64_t)st.st_size > row->size)) &&
-        (shared || file_sum(fd) == row->sum))
-        return fd;
-    close(fd);
-    return changed(f, path, "it is mapped by the job and is another file than at the checkpoint");
-}
-
 static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY) {
@@ -155,6 +137,26 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
     }
     lseek(fd, row->position, SEEK_SET);
     return fd;
+}
+
+static int mapped(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
+{
+    char path[4200];
+    struct stat st;
+    moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
+    bool shared = written_through(r->image, at);
+    int fd = shared ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0)
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return row->number ? memory(r, at, row, f) : fail(f, "reopen", path);
+    if (fstat(fd, &st) == 0 && ((uint64_t)st.st_size == row->size || (shared && (uint64_t)st.st_size > row->size)) &&
+        (shared || file_sum(fd) == row->sum))
+        return fd;
+    close(fd);
+    if (row->number)
+        return memory(r, at, row, f);
+    return changed(f, path, "it is mapped by the job and is another file than at the checkpoint");
 }
 
 static int event(const struct file *row)
@@ -243,6 +245,14 @@ static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
     return 0;
 }
 
+static bool carries(const struct image *image)
+{
+    for EACH(image, files, file, f)
+        if (f->kind == FILE_MAPPED && f->number)
+            return true;
+    return false;
+}
+
 int files_reopen(struct restoring *r, struct failure *f)
 {
     if (reopen_rows(r, false, f) || reopen_rows(r, true, f) || locks_of_files(r, f))
@@ -259,7 +269,7 @@ int files_reopen(struct restoring *r, struct failure *f)
         if (p->flags & PROCESS_ZOMBIE)
             continue;
         int fd = lift(open(path, O_RDONLY | O_CLOEXEC), r->base);
-        if (fd < 0)
+        if (fd < 0 && !carries(r->image)) /* where its pages are in the image, it keeps our name in /proc/PID/exe */
             return fail(f, "reopen", path);
         r->programs[i] = fd;
     }

@@ -49,6 +49,9 @@ int tmp_put(struct restoring *r, struct failure *f);
 pid_t fork_as(pid_t pid, int group, uint64_t flags);
 int revive_all(struct restoring *r, struct failure *f);
 
+/* vdso.c */
+int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at, void *room, struct failure *f);
+
 /* transplant.c: one of them becomes what it was */
 struct body {
     struct held *threads;

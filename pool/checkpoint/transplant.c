@@ -24,6 +24,7 @@
 #include "restoring.h"
 
 #define STASH (64 * PAGE)
+#define LOWEST 0x10000000ul
 
 struct range {
     uint64_t start, end;
@@ -61,9 +62,8 @@ static size_t own_areas(pid_t pid, struct range **all)
 }
 
 /* Where neither what the process has nor what it gets lies. */
-static uint64_t free_place(const struct restoring *r, uint32_t row, const struct range *own, size_t count, uint64_t size)
+static uint64_t free_place(const struct restoring *r, uint32_t row, const struct range *own, size_t count, uint64_t size, uint64_t at)
 {
-    uint64_t at = 0x10000000;
     for (bool moved = true; moved;) {
         moved = false;
         for (size_t i = 0; i < count; i++)
@@ -83,7 +83,7 @@ static uint64_t free_place(const struct restoring *r, uint32_t row, const struct
 static int make_room(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, struct failure *f)
 {
     struct held *h = &b->threads[0];
-    uint64_t at = free_place(r, row, own, count, PAGE + ROOM + STASH);
+    uint64_t at = free_place(r, row, own, count, PAGE + ROOM + STASH, LOWEST);
     long done = CALL(h, SYS_mmap, at, PAGE + ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (bad(done) || held_write(h->tid, at, call_code, CALL_SIZE) < 0)
         return failed(f, "mmap", "room in a new process", done);
@@ -173,7 +173,35 @@ static int protect(struct restoring *r, uint32_t row, struct body *b, struct fai
     return 0;
 }
 
-/* The kernel's own page of code. It must be byte for byte what the job knew, or its libraries' pointers into it are wrong. */
+static int move_special(struct body *b, const struct range *own, size_t count, uint64_t by, struct failure *f)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint64_t size = own[i].end - own[i].start;
+        long done = special(&own[i]) ? CALL(&b->threads[0], SYS_mremap, own[i].start, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, own[i].start + by) : 0;
+        if (bad(done))
+            return failed(f, "mremap", "vdso", done);
+    }
+    return 0;
+}
+
+/* Not the one it was: that one's bytes stay, and lead to where this one is. Behind the room all is free that is free. */
+static int lead_vdso(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, const struct area *old,
+                     const struct range *new, const void *bytes, struct failure *f)
+{
+    static unsigned char changed[STASH];
+    struct held *h = &b->threads[0];
+    uint64_t size = old->end - old->start, place = free_place(r, row, own, count, STASH, b->stash + STASH);
+    if (size > sizeof changed || vdso_lead(r, old, bytes, new->end - new->start, new->start - b->stash + place, changed, f))
+        return size > sizeof changed ? fail(f, "restore", "vdso") : -1;
+    long done = CALL(h, SYS_mmap, old->start, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (!bad(done) && held_write(h->tid, old->start, changed, size) < 0)
+        done = -EFAULT;
+    if (!bad(done))
+        done = CALL(h, SYS_mprotect, old->start, size, old->prot);
+    return bad(done) ? failed(f, "mmap", "vdso", done) : move_special(b, own, count, place - b->stash, f);
+}
+
+/* The kernel's own page of code: libraries have pointers into it. */
 static int place_vdso(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, struct failure *f)
 {
     static unsigned char here[STASH];
@@ -188,26 +216,17 @@ static int place_vdso(struct restoring *r, uint32_t row, struct body *b, const s
     if (!old)
         return 0;
     uint64_t size = old->end - old->start;
-    bool same = new && new->end - new->start == size && size <= sizeof here && held_read(b->threads[0].tid, new->start, here, size) == 0;
+    if (!new || new->end - new->start > sizeof here || held_read(b->threads[0].tid, new->start, here, new->end - new->start) < 0) {
+        errno = ENOEXEC;
+        return fail(f, "restore", "the kernel's own code page (vdso)\nthis kernel has none");
+    }
+    bool same = new->end - new->start == size && !(settings.without & ABLE_SAME_VDSO);
     for EACH(r->image, extents, extent, e)
         if (same && e->file == NOBODY && e->owner == row && e->at >= old->start && e->at + e->size <= old->end) {
             const char *was = extent_read(r, e);
             same = was && memcmp(here + (e->at - old->start), was, e->size) == 0;
         }
-    if (!same) {
-        errno = ENOEXEC;
-        return fail(f, "restore", "the kernel's own code page (vdso)\nit is another one than where the checkpoint was made");
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (!special(&own[i]))
-            continue;
-        uint64_t length = own[i].end - own[i].start;
-        long done = CALL(&b->threads[0], SYS_mremap, own[i].start, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
-                         old->start - new->start + own[i].start);
-        if (bad(done))
-            return failed(f, "mremap", "vdso", done);
-    }
-    return 0;
+    return same ? move_special(b, own, count, old->start - new->start, f) : lead_vdso(r, row, b, own, count, old, new, here, f);
 }
 
 static int set_layout(struct restoring *r, uint32_t row, struct body *b, struct failure *f)

@@ -48,8 +48,9 @@ enum verb {
     GONE = 63, /* a waiting keeper died; the number is of its last run */
 };
 
-/* LOOSE: the image is on its way to where it is kept, and need not be on the disk when it is told of. */
-enum checkpoint { CHECKPOINT_STOP = 1, CHECKPOINT_EXAMINE = 2, CHECKPOINT_LOOSE = 4 };
+/* CARRY: with what is mapped of programs and libraries, for a machine that has others.
+ * LOOSE: the image is on its way to where it is kept, and need not be on the disk when it is told of. */
+enum checkpoint { CHECKPOINT_STOP = 1, CHECKPOINT_EXAMINE = 2, CHECKPOINT_LOOSE = 4, CHECKPOINT_CARRY = 8 };
 
 enum condition { SUSPENDED = 1, WAITING = 2 };
 
@@ -69,7 +70,8 @@ enum ability {
     ABLE_FILTER = 1024, /* a system-call filter */
     ABLE_COUNT = 2048,  /* a cgroup that limits the number of processes */
     ABLE_CHECKPOINT = 4096, /* may hold a job's processes, and fork them again under their own numbers */
-    ABLE_FUSE = 8192 /* may show a job the submit machine's files (remote_*.c) */
+    ABLE_FUSE = 8192, /* may show a job the submit machine's files (remote_*.c) */
+    ABLE_SAME_VDSO = 1 << 30 /* only to be done without: to take each kernel's vdso for another one */
 };
 
 enum flag {

@@ -60,6 +60,15 @@ void regs_settle(struct user_regs_struct *r, bool for_image)
     r->rip -= CALL_SIZE;
 }
 
+uint64_t regs_place(const struct user_regs_struct *r) { return r->rip; }
+
+/* movabs $to, %rax; jmp *%rax: at its beginning a function wants nothing of that register. */
+void jump_to(unsigned char *code, uint64_t to)
+{
+    code[0] = 0x48, code[1] = 0xb8, code[10] = 0xff, code[11] = 0xe0;
+    memcpy(code + 2, &to, sizeof to);
+}
+
 bool regs_foreign(const struct user_regs_struct *r) { return r->cs != 0x33; }
 
 static void leaf(uint32_t number, uint32_t sub, uint32_t out[4])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pool.starter.native import NativeKeepers
 
 DONE, REFUSED = 1, 2
-STOP, EXAMINE, LOOSE = 1, 2, 4
+STOP, EXAMINE, LOOSE, CARRY = 1, 2, 4, 8
 #: The contents of memory; those of images before it are named with a number behind (pool/checkpoint/image.h).
 PAGES, SOURCES = "pages", 8
 MARK_SHIFT = 8
@@ -75,6 +75,7 @@ async def checkpoint(
     loose: bool = False,
     parent: Path | None = None,
     mark: int = 0,
+    carry: bool = False,
 ) -> CheckpointReport:
     """Write an image of a job to `directory`, which must not exist. With `stop` it ends with it: nothing of the job
     happens after the image. With `taken` the keeper also lists the scratch directory of a job that goes on, and copies
@@ -82,6 +83,7 @@ async def checkpoint(
     its way to where it is kept. With `parent`, the image that was made of this keeper's job just before, what has not
     changed since is taken over from it, if the kernel can tell; both directories stay whole, whichever goes first.
     its way to where it is kept. With `mark` the submit machine notes the moment under that number.
+    With `carry` it holds what is mapped of programs and libraries as well, for a machine that has others or none.
 
     Raises:
         CheckpointFailed: there is no image.
@@ -95,7 +97,8 @@ async def checkpoint(
             (aside / "taken").write_bytes(taken)
         if parent is not None:
             _lay_beside(parent, aside)
-        how = (STOP if stop else 0) | (LOOSE if loose else 0) | mark << MARK_SHIFT
+        flags = (stop, STOP), (loose, LOOSE), (carry, CARRY)
+        how = sum(bit for wanted, bit in flags if wanted) | mark << MARK_SHIFT
         with _opened(aside) as fd:
             report = _report_of(keeper, await _ask(keepers, keeper, how, (fd,)))
         if not report.refused:

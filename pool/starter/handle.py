@@ -122,6 +122,7 @@ class NativeKeeper:
         loose: bool = False,
         parent: Path | None = None,
         mark: int = 0,
+        carry: bool = False,
     ) -> CheckpointReport:
         """Write an image of it to a directory that must not exist; with `stop` it is killed with the last of it.
 
@@ -130,13 +131,13 @@ class NativeKeeper:
             loose: it need not be on the disk when this returns.
             parent: the image made just before, of which what has not changed is taken over where the kernel can tell.
             mark: the submit machine notes the moment under this number (pool.remoteio); 0 for not.
+            carry: what is mapped of programs and libraries too, for a machine that has others.
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.
         """
-        return await checkpoint(
-            self._keepers, self, directory, stop=stop, taken=taken, loose=loose, parent=parent, mark=mark
-        )
+        wanted: dict[str, Any] = {"taken": taken, "loose": loose, "parent": parent, "mark": mark, "carry": carry}
+        return await checkpoint(self._keepers, self, directory, stop=stop, **wanted)
 
     def remote(self, fd: int) -> None:
         """Hand it a stream to home's files in place of the one before; the caller's copy stays the caller's."""

@@ -90,6 +90,7 @@ class Keeper(Protocol):
         loose: bool = False,
         parent: Path | None = None,
         mark: int = 0,
+        carry: bool = False,
     ) -> CheckpointReport:
         """Write an image of the job to a directory that must not exist; with `stop` it is killed with the last of it.
 
@@ -98,6 +99,7 @@ class Keeper(Protocol):
             loose: it need not be on the disk when this returns.
             parent: the image made just before, of which what has not changed is taken over where the kernel can tell.
             mark: the submit machine notes the moment under this number (pool.remoteio); 0 for not.
+            carry: what is mapped of programs and libraries too, for a machine that has others.
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.

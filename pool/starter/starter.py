@@ -284,7 +284,7 @@ class Starter:
                 taken = None
                 if frozen is not None:
                     taken = await quietly(frozen.settled, draft, self.keeper.pid, created)
-                report = await self.keeper.checkpoint(directory, stop=stop, taken=taken, loose=True)
+                report = await self.keeper.checkpoint(directory, stop=stop, taken=taken, loose=True, carry=True)
                 if report.refused:
                     return report, None
                 run, before = self.activation.run, self._before

@@ -137,6 +137,7 @@ class FakeKeeper:
         loose: bool = False,
         parent: Path | None = None,
         mark: int = 0,
+        carry: bool = False,
     ) -> CheckpointReport:
         """What there is of a program that does not exist: how much it has left to do."""
         behaviour, loop = self._behaviour, asyncio.get_running_loop()
