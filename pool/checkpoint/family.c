@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -297,6 +298,12 @@ static int ask_thread(struct dump *d, struct subject *s, struct held *h, struct 
     return signals_thread(d, s, h, t);
 }
 
+static bool is_keeper(const char *path)
+{
+    struct stat one, other;
+    return stat(path, &one) == 0 && stat("/proc/self/exe", &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 static void describe(struct dump *d, struct subject *s, struct process *p)
 {
     struct stat_line line;
@@ -326,6 +333,8 @@ static void describe(struct dump *d, struct subject *s, struct process *p)
     snprintf(path, sizeof path, "/proc/%d/exe", s->pid);
     n = readlink(path, text, sizeof text - 1);
     text[n < 0 ? 0 : n] = 0;
+    if (is_keeper(path))
+        text[n = 0] = 0; /* its own was not where it was put back */
     if (n > 10 && strcmp(text + n - 10, " (deleted)") == 0)
         refuse(d, "the program of process %d was removed or replaced: %.200s", s->pid, text);
     p->exe = image_text(&d->image, text);

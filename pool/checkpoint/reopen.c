@@ -266,7 +266,7 @@ int files_reopen(struct restoring *r, struct failure *f)
         char path[4200];
         moved_path(r->image, r->job, image_string(r->image, p->exe), path, sizeof path);
         r->programs[i] = -1;
-        if (p->flags & PROCESS_ZOMBIE)
+        if (p->flags & PROCESS_ZOMBIE || !*path)
             continue;
         int fd = lift(open(path, O_RDONLY | O_CLOEXEC), r->base);
         if (fd < 0 && !carries(r->image)) /* where its pages are in the image, it keeps our name in /proc/PID/exe */
