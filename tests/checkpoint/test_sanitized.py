@@ -16,7 +16,16 @@ import pytest
 from pool.checkpoint.build import CannotBuild
 from pool.starter.keeper import NativeKeepers, StartFailed
 from pool.starter.messages import Verb, pack_control, pack_ping, pack_start, unpack_report
+from pool.starter.spec import Member, Pipe
 from tests.starter.support import hard_kill, native, opened, shell, soon, spec, to_end, until
+
+PATH = {"PATH": "/usr/bin:/bin"}
+MEMBERS = (
+    Member("seq", ("seq", "1", "1000"), PATH, fails=frozenset({1, 255})),
+    Member("cat", ("/bin/cat",), PATH, stderr_to_stdout=True),
+    Member("wc", ("/usr/bin/wc",), PATH, append_stdout=True),
+)
+PIPES = (Pipe(0, 1), Pipe(1, 2, capacity=65536))
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +52,17 @@ async def test_lives_of_jobs(tmp_path: Path, program: Path, without: int) -> Non
     scratch.mkdir()
     async with opened(tmp_path, program, without=without) as keepers:
         assert (await to_end(keepers, shell(scratch, "exit 3"))).code == 3
-        assert (
-            await to_end(keepers, shell(scratch, "exit 3", isolation="shared", private_tmp=True))
-        ).code == 3
+        assert (await to_end(keepers, shell(scratch, "exit 3", isolation="shared", private_tmp=True))).code == 3
         large = {f"V{n}": "x" * 999 for n in range(200)} | {"PATH": "/bin:/usr/bin"}
         hidden = (str(tmp_path / "hidden"), "/no/such")
-        assert (
-            await to_end(keepers, shell(scratch, "exit 4", env=large, hidden=hidden, memory=1 << 30))
-        ).code == 4
+        assert (await to_end(keepers, shell(scratch, "exit 4", env=large, hidden=hidden, memory=1 << 30))).code == 4
         kind = {"filter": "plain", "network": "host" if without else "none"}
         for _ in range(3):
             assert (await to_end(keepers, shell(scratch, "exit 3", **kind))).code == 3
         for bad in ({"cwd": "/no/such"}, {"stdin": "/no/such"}, {"program": "/no/such/" + "x" * 3000}):
             with pytest.raises(StartFailed):
                 await keepers.start(spec(scratch, "/bin/true", **bad))
-        keeper = await keepers.start(
-            shell(scratch, "(setsid sleep 60 &); sleep 60 & sleep 60", lease_seconds=0.5)
-        )
+        keeper = await keepers.start(shell(scratch, "(setsid sleep 60 &); sleep 60 & sleep 60", lease_seconds=0.5))
         await keeper.suspend()
         await keeper.resume()
         await keeper.signal(signal.SIGCONT)
@@ -107,9 +110,11 @@ def pong(ours: socket.socket, number: int) -> None:
         assert report.verb in (Verb.HELLO, Verb.FAILED, Verb.STARTED, Verb.ENDED)
 
 
-def test_messages_that_nobody_should_send(program: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("several", [False, True])
+def test_messages_that_nobody_should_send(program: Path, tmp_path: Path, several: bool) -> None:
     chance = random.Random(7)
-    good = pack_start(spec(tmp_path, "/bin/true", "argument", hidden=("/no/such",), groups=(1, 2)), 1, 0)
+    more = {"members": MEMBERS, "pipes": PIPES} if several else {}
+    good = pack_start(spec(tmp_path, "/bin/true", "argument", hidden=("/no/such",), groups=(1, 2), **more), 1, 0)
     pid, ours = nursery(program, tmp_path)
     for number in range(300):
         message = bytearray(good[: chance.randrange(len(good) + 1)] if chance.random() < 0.3 else good)
@@ -134,6 +139,34 @@ def test_messages_that_nobody_should_send(program: Path, tmp_path: Path) -> None
     pong(ours, 1001)
     ours.close()
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+async def test_a_job_of_several_processes(program: Path, tmp_path: Path) -> None:
+    """Started, moved, ended by one that fails, and refused."""
+    (tmp_path / "scratch").mkdir()
+    async with opened(tmp_path, program) as keepers:
+        wanted = spec(tmp_path / "scratch", "x", members=MEMBERS, pipes=PIPES)
+        assert (await to_end(keepers, wanted)).code == 0
+        wait = Member(
+            "wait", ("/bin/sh", "-c", "until [ -e go ]; do sleep 0.01; done"), PATH, str(tmp_path / "scratch")
+        )
+        waiting = spec(tmp_path / "scratch", "x", members=(wait, *MEMBERS[1:]), pipes=PIPES)
+        keeper = await soon(keepers.start(waiting))
+        if keepers.abilities.checkpoint:
+            await soon(keeper.checkpoint(tmp_path / "image", stop=True), 20)
+            await soon(keeper.ended)
+            await keeper.forget()
+            keeper = await soon(keepers.start(waiting, image=tmp_path / "image"), 20)
+        (tmp_path / "scratch" / "go").touch()
+        assert (await soon(keeper.ended)).code == 0
+        await keeper.forget()
+        fails = Member("fails", ("/bin/sh", "-c", "kill -SEGV $$"), PATH)
+        assert (
+            await to_end(keepers, spec(tmp_path / "scratch", "x", members=(fails, *MEMBERS[1:]), core=0))
+        ).signal == 11
+        gone = Member("gone", ("/no/such",), PATH)
+        with pytest.raises(StartFailed):
+            await keepers.start(spec(tmp_path / "scratch", "x", members=(*MEMBERS, gone), pipes=PIPES))
 
 
 async def test_a_keeper_is_not_moved_by_what_it_does_not_know(program: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pool.machine.load import Trees
 from pool.starter.keeper import KeeperSpec, NativeKeepers, StartFailed
 from pool.starter.messages import pack_start, unpack_start
 from pool.starter.spec import Member, OnFailure, Pipe
-from tests.starter.support import alive, family, soon, spec, to_end, until
+from tests.starter.support import alive, family, opened, soon, spec, to_end, until
 
 PATH = {"PATH": "/usr/bin:/bin"}
 
@@ -175,6 +175,19 @@ async def test_an_end_is_read_from_its_cell_with_all_members(scratch: Path, keep
     assert [row[0] for row in lies.report.ends] == [0, 4]
     assert lies.spec == keeper.spec
     await keeper.forget()
+
+
+async def test_a_node_that_comes_back_hears_of_all_members(place: Path, program: Path, scratch: Path) -> None:
+    before = NativeKeepers(place / "keepers", program)
+    await before.open()
+    await soon(before.start(line(scratch, "until [ -e go ]; do sleep 0.01; done; exit 7", "cat; exit 4")))
+    await before.close(kill=False)
+    async with opened(place, program) as keepers:
+        (keeper,) = keepers._live.values()
+        (scratch / "go").touch()
+        end = await soon(keeper.ended)
+        assert [(one.name, one.code) for one in end.members] == [("p0", 7), ("p1", 4)]
+        await keeper.forget()
 
 
 async def test_many_members_and_a_second_job_in_the_same_keeper(keepers: NativeKeepers, scratch: Path) -> None:
