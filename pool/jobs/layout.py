@@ -93,6 +93,7 @@ class Layout:
         """The directories below the scratch directory, from the top down."""
         names = {*self.folders.values(), *(posixpath.dirname(stream.name) for stream in self.streams.values())}
         names |= {carried.under for carried in self.inputs()}
+        names |= {posixpath.dirname(name) for process in self.processes if (name := self.program(process)) is not None}
         found = set()
         for name in names:
             while name:
@@ -101,11 +102,9 @@ class Layout:
         return sorted(found)
 
     def inputs(self) -> Iterator[Carried]:
-        """What goes to the job beside what is the whole job's; streams that are appended to are not among it."""
+        """What goes to the job beside what is the whole job's, but for programs, and streams that are appended to."""
         for process in self.processes:
-            program, stdin = self.program(process), self.stdin(process)
-            if program is not None:
-                yield Carried(process.cmd, posixpath.dirname(program))
+            stdin = self.stdin(process)
             if stdin is not None:
                 yield Carried(posixpath.join(process.iwd, process.stdin), INPUTS, process.name)
             for path in process.inputs:

@@ -97,6 +97,15 @@ class Executables:
             self._of_cluster[cluster] = digest
             self._remember(cluster, digest)
 
+    async def kept(self, owner: str, path: str) -> str | None:
+        """The digest of a file that is stored, or is now; None where it cannot be, or this schedd stores none."""
+        if self._directory is None:
+            return None
+        try:
+            return await self.keep(owner, path)
+        except (PoolError, OSError):
+            return None  # said, with its reason, when the file is sent
+
     async def keep(self, owner: str, path: str) -> str | None:
         """Store a file and return its digest; None for one that is too large."""
         assert self._directory is not None

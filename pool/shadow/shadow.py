@@ -29,6 +29,8 @@ from pool.wire import Stream
 CHUNK = 256 * 1024
 #: The names of notes on outputs that are being put in place; the job's follows.
 PLACING = "placing "
+#: What the programs of a job of several processes are offered under; see `pool.starter.programs`.
+OFFER = "programs"
 #: Keeps a note durably, or with None removes it when there is time.
 Note = Callable[[str, bytes | None], Awaitable[None]]
 log = logging.getLogger("pool.shadow")
@@ -69,12 +71,13 @@ class Shadow:
     async def fetch(self, params: dict[str, Any], stream: Stream) -> None:
         """Send a job's inputs: {claim, run, executable: whether it is wanted}; see `pool.starter.staging`."""
         start, files = self._running(params)
+        wanted = await self._programs_wanted(start, stream) if start.processes else {}
         if params.get("executable"):
             await self._send_executable(start, files, stream)
         for path in self._inputs(start):
             await self._send(path, files, stream)
         if start.processes:
-            await self._send_processes(start, files, stream)
+            await self._send_processes(start, files, stream, wanted)
         await stream.send(["done"])
         await stream.finish()
 
@@ -148,10 +151,13 @@ class Shadow:
         return claim.start, self._files(claim.owner)
 
     async def _send_executable(self, start: Activation, files: UserFiles, stream: Stream) -> None:
-        name = os.path.basename(start.executable)
-        stored = self._executables.path(start.digest) if start.digest else None
+        await self._send_program(os.path.basename(start.executable), start.digest, start.executable, files, stream)
+
+    async def _send_program(self, name: str, digest: str | None, path: str, files: UserFiles, stream: Stream) -> None:
+        stored = self._executables.path(digest) if digest else None
         if stored is None:
-            await self._send(start.executable, files, stream, mode=0o755)
+            under, called = posixpath.split(name)
+            await self._send(path, files, stream, mode=0o755, under=under, called=called)
             return
         size = stored.stat().st_size
         await stream.send(["file", name, 0o755, size])
@@ -159,11 +165,29 @@ class Shadow:
             while chunk := handle.read(CHUNK):
                 await stream.send(chunk)
 
-    async def _send_processes(self, start: Activation, files: UserFiles, stream: Stream) -> None:
+    async def _programs_wanted(self, start: Activation, stream: Stream) -> dict[str, str | None]:
+        """Offer the programs of a job of several processes by what they are; the processes whose are to be sent.
+
+        The digest of each is said; None for one that is not kept here, and is sent at each start from where it is.
+        """
+        layout, kept = start.layout, self._executables.kept
+        carried = [process for process in start.processes if layout.program(process) is not None]
+        digests = {process.name: await kept(start.owner, process.cmd) for process in carried}
+        await stream.send([OFFER, {name: digest for name, digest in digests.items() if digest is not None}])
+        _, names = await stream.receive()
+        return {name: digest for name, digest in digests.items() if digest is None or name in names}
+
+    async def _send_processes(
+        self, start: Activation, files: UserFiles, stream: Stream, wanted: Mapping[str, str | None]
+    ) -> None:
         """What the processes of a job of several have of their own; see `pool.jobs.layout`."""
         layout = start.layout
         for name in layout.directories():
             await stream.send(["dir", name, 0o755])
+        for process in start.processes:
+            program = layout.program(process)
+            if program is not None and process.name in wanted:
+                await self._send_program(program, wanted[process.name], process.cmd, files, stream)
         for carried in layout.inputs():
             await self._send(carried.home, files, stream, under=carried.under, called=carried.name)
         for one in layout.streams.values():
@@ -175,9 +199,8 @@ class Shadow:
                 if problem.errno == errno.ENOENT:
                     continue
                 raise
-            await self._send(
-                one.home, files, stream, under=posixpath.dirname(one.name), called=posixpath.basename(one.name)
-            )
+            under, called = posixpath.split(one.name)
+            await self._send(one.home, files, stream, under=under, called=called)
 
     def _inputs(self, start: Activation) -> list[str]:
         paths = [self._full(start, path) for path in start.inputs]

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,7 +25,7 @@ from pool.images.carrying import Pace
 from pool.images.quietly import quietly
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
-from pool.starter import devices, freezing, resuming, saving, scratch, several, staging
+from pool.starter import devices, freezing, programs, resuming, saving, scratch, several, staging
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.spec import SEEN, EndReport, KeeperSpec, StartFailed
@@ -35,8 +33,6 @@ from pool.wire import RemoteError
 
 #: What a keeper says could not be restored when it is not the image but the machine (pool/checkpoint/restore.c).
 UNFIT = "machine"
-#: The name of a stored executable: the SHA-256 of its content.
-DIGEST = re.compile(r"[0-9a-f]{64}")
 #: What is done to the keeper.
 ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
 #: How an end by itself is told from one that was forced on the job.
@@ -385,18 +381,25 @@ class Starter:
     async def _stage_in(self) -> None:
         activation = self.activation
         digest = activation.digest
-        if digest and not DIGEST.fullmatch(digest):
+        if digest and not programs.DIGEST.fullmatch(digest):
             raise StartRefused(f"{digest[:80]!r} is no digest of an executable", where="input")
         stored = self.place.executables / digest if digest else None
         wanted = activation.carries_executable and (stored is None or not stored.exists())
         try:
+            offered: dict[str, str] = {}
             async with await self._home.fetch(activation, wanted) as stream:
+                if activation.processes:
+                    offered = await programs.ask(stream, self.place.executables)
                 self.received = await staging.receive(stream, self.scratch, self.account.owner)
+            if offered:
+                await programs.settle(
+                    offered, activation.layout, self.scratch, self.place.executables, self.account.owner
+                )
             program = self.scratch / os.path.basename(activation.executable)
             if stored is not None and wanted and program.exists():
-                await asyncio.get_running_loop().run_in_executor(None, _keep, program, stored)
+                await asyncio.to_thread(programs.keep, program, stored)
             elif stored is not None and not wanted:
-                await asyncio.get_running_loop().run_in_executor(None, _place, stored, program, self.account.owner)
+                await asyncio.to_thread(programs.place, stored, program, self.account.owner)
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
         self._before = staging.top_level(self.scratch)
@@ -562,23 +565,3 @@ def _status(path: Path) -> os.stat_result | None:
         return os.lstat(path)
     except FileNotFoundError:
         return None
-
-
-def _keep(program: Path, stored: Path) -> None:
-    """Keep an executable for the next job that names it; not under the name of another one."""
-    stored.parent.mkdir(parents=True, exist_ok=True)
-    aside = stored.with_name(f"{stored.name}.{os.getpid()}.{program.parent.name}")
-    shutil.copyfile(program, aside)
-    with aside.open("rb") as handle:
-        genuine = hashlib.file_digest(handle, "sha256").hexdigest() == stored.name
-    if genuine:
-        os.replace(aside, stored)
-    else:
-        aside.unlink()
-
-
-def _place(stored: Path, program: Path, owner: tuple[int, int] | None) -> None:
-    shutil.copyfile(stored, program)
-    program.chmod(0o755)
-    if owner is not None:
-        os.chown(program, *owner)

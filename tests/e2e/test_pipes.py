@@ -123,6 +123,31 @@ async def test_directories_of_their_own_where_files_are_carried(pool3: Nodes, ho
     assert not (home / ".poolnode").exists()
 
 
+async def test_programs_are_sent_to_a_machine_once(pool3: Nodes, home: Path) -> None:
+    """By what they are, whatever they are called (A12)."""
+    padding = f"# {home.name}\n# {'x' * 200_000}\n"
+    first = program(home, f"echo hello\nexit 0\n{padding}", "first")
+    second = program(home, f"cat\nexit 0\n{padding}", "second")
+    text = f"""
+    executable = a='{first}' | b='{second}' | c='{second}' > out
+    should_transfer_files = YES
+    requirements = FileSystemDomain == "far"
+    queue
+    """
+    received = []
+    async with client(pool3.all[0]) as pool:
+        for _ in range(2):
+            cluster = await pool.submit(text, iwd=str(home))
+            (result,) = await cluster.wait(support.PATIENCE)
+            assert result.ok, result
+            assert (home / "out").read_text() == "hello\n"
+            (home / "out").unlink()
+            (ad,) = await cluster.ads()
+            received.append(ad.value("BytesRecvd", 0))
+    assert received[0] > 600_000
+    assert received[1] == 0
+
+
 @pytest.mark.parametrize("where", ["shared", "far"])
 async def test_one_that_fails_ends_the_job_and_is_named(pool3: Nodes, home: Path, where: str) -> None:
     crash = program(home, "kill -SEGV $$", "crash")

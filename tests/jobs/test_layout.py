@@ -32,11 +32,10 @@ def test_one_file_at_home_is_one_file_there() -> None:
 
 def test_what_goes_to_the_job() -> None:
     assert list(LAYOUT.inputs()) == [
-        Carried("/bin/foo", f"{PROGRAMS}/foo"),
         Carried("/home/a/in", INPUTS, "foo"),
         Carried("/home/a/fort.1", ""),
-        Carried("/bin/baz", f"{PROGRAMS}/baz"),
     ]
+    assert [LAYOUT.program(process) for process in PROCESSES] == [f"{PROGRAMS}/foo/foo", None, f"{PROGRAMS}/baz/baz"]
     assert LAYOUT.directories()[0] == ".poolnode"
     assert {PROGRAMS, f"{PROGRAMS}/foo", f"{FOLDERS}/bar", INPUTS} < set(LAYOUT.directories())
 

@@ -201,6 +201,7 @@ def test_own_environment_and_exit_codes() -> None:
         ("foo 'x | bar\npipe = foo | bar", "a quote is never closed"),
         ("foo | bar\non_process_failure = never", "expected end, wait or ignore"),
         ("foo | bar\nfoo.exit_codes_ok = 1000", "expected exit codes from 0 to 255"),
+        ("foo | bar\nspread = on", "all processes of a job run on one machine"),
         ("foo | bar\npipe_buffer = 3", "expected a size of at least 64 KB"),
         (" ".join(f"p{i}=foo" for i in range(65)) + "\nuniverse = pipe", "a job has at most 64 processes"),
     ],

@@ -84,6 +84,7 @@ def processes(job: Job) -> None:
         job.set("TransferExecutable", False)
     _on_failure(job)
     _buffer(job)
+    _spread(job)
 
 
 def _read(job: Job) -> _Draft:
@@ -264,6 +265,12 @@ def _on_failure(job: Job) -> None:
         )
     if text != "end":
         job.set("OnProcessFailure", text)
+
+
+def _spread(job: Job) -> None:
+    text = (job.param("spread") or "off").lower()
+    if text not in ("off", "false", "no"):
+        raise job.refuse("spread", "all processes of a job run on one machine", "leave 'spread' out")
 
 
 def _buffer(job: Job) -> None:
