@@ -201,6 +201,12 @@ def test_where_memory_is_short_the_job_leaves_instead() -> None:
         assert it.urgent is None
         assert "do not fit into memory and swap" in it.job("alice").get("VacateReason")
         assert it.job("alice").status == 1
+        # The slot was taken for that job, and is not kept for others of its user's.
+        claim = it.slot.claim
+        await it.pool.submit("head", owner="bob")
+        await it.pool.until(lambda: it.slot.claim is not claim, within=SHORT + 5)
+        await it.pool.until(lambda: len(it.pool.witness.starts) == 3, within=60)
+        assert it.pool.witness.starts[2][0] == "1.0"
 
     play(story)
 

@@ -142,6 +142,8 @@ class Preempting:
             return False
         startd.claiming.make(slot, waiting.call, waiting.grant.submitter, waiting.params)
         waiting.got = slot.claim
+        if slot.claim is not None:
+            slot.claim.once = waiting.grant.preempts == "urgent"
         waiting.answer.set_result(startd.claiming.answer([slot]))
         startd.ads.touch(slot, now=True)
         return True

@@ -220,6 +220,7 @@ class Startd(Role):
             raise Refused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
         claim.last = start
         claim.running = Running(self, slot, claim, start)
+        claim.retiring = claim.once
         self.owner.happen(slot, SlotEvent.ACTIVATE)
         self.ads.flip(slot)
         self.spawn(claim.running.run(), f"job {start.name}")

@@ -18,6 +18,7 @@ from pool.images.carrying import Pace
 from pool.jobs.activation import Mode
 from pool.policy.checkpoints import Rhythm, Saves, Wish, before_leaving, rhythm_of, wish_of
 from pool.policy.starter import EXAMINED, Action, Event
+from pool.roles.startd.costs import Costs
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.spec import EndReport
 from pool.starter.starter import StartRefused
@@ -43,9 +44,7 @@ class Saving:
         self.error: str | None = None
         self._one = asyncio.Lock()
         self._made = 0
-        #: What this run's checkpoints came to so far: see `pool.jobs.costs`.
-        self._costs = {"checkpoints": 0, "seconds": 0.0, "standstill": 0.0, "bytes": 0, "committed": 0.0}
-        self._began: float | None = None
+        self._costs = Costs(lambda: running.stood_still)
         #: Wall time of the last checkpoint of this start that came home.
         self.last: float | None = None
         #: What was found the last time that cannot be saved; None before it was looked at.
@@ -61,8 +60,8 @@ class Saving:
     def report(self) -> dict[str, Any]:
         """What an end says of checkpoints."""
         found: dict[str, Any] = {"checkpointed": True} if self.saved else {}
-        if self._costs["checkpoints"]:
-            found["costs"] = self._costs
+        if (costs := self._costs.to_wire()) is not None:
+            found["costs"] = costs
         return found | ({"checkpoint_error": self.error} if self.error is not None else {})
 
     # -- a job that saves itself -------------------------------------------------------------------------
@@ -126,8 +125,7 @@ class Saving:
         """What the starter's state asks for beside what the keeper does."""
         for action in actions:
             if action is Action.SUPERVISE:
-                if self._began is None:
-                    self._began = asyncio.get_running_loop().time()
+                self._costs.program_runs()
                 self.plan()
                 self._plan_examination()
             elif action is Action.DUMP_LAST:
@@ -143,9 +141,9 @@ class Saving:
         running = self._running
         starter = running.starter
         assert starter is not None
-        began, work = asyncio.get_running_loop().time(), self._work()
+        checkpoint = self._costs.begin()
         if running.start.mode is not Mode.TRANSFER:
-            self._count(began, 0.0, 0, work)
+            self._costs.is_home(checkpoint, 0, 0.0)
             # It lies where its owner's files do; there is nothing to carry.
             await running.tell_now("checkpointed", {})
             return None
@@ -156,7 +154,7 @@ class Saving:
                 try:
                     sent = await starter.save(running.startd.outside.wall())
                     starter.sent += sent
-                    self._count(began, asyncio.get_running_loop().time() - began, sent, work)
+                    self._costs.is_home(checkpoint, sent)
                     return None
                 except TROUBLE:
                     pass
@@ -252,7 +250,7 @@ class Saving:
         """Save the job, which is in the state for it, beside its run; or ask it to do that itself."""
         if self._wish is Wish.SELF:
             return await self._ask_to_save()
-        began, work = asyncio.get_running_loop().time(), self._work()
+        checkpoint = self._costs.begin()
         try:
             report, manifest = await self._dump(stop=False)
             sent = await self._carry(manifest)
@@ -260,24 +258,9 @@ class Saving:
             await self._running.happen(Event.CKPT_FAILED)
             raise
         await self._running.happen(Event.CKPT_DONE)
-        self._count(began, report.standstill, sent, work)
-        await self._running.tell_now("saved", self._costs)
+        self._costs.is_home(checkpoint, sent, report.standstill)
+        await self._running.tell_now("saved", self._costs.to_wire() or {})
         return report
-
-    def _work(self) -> float:
-        """Seconds that the program has run since its start here."""
-        if self._began is None:
-            return 0.0
-        return asyncio.get_running_loop().time() - self._began - self._running.stood_still
-
-    def _count(self, began: float, standstill: float, sent: int, work: float) -> None:
-        """A checkpoint that was begun then is at home."""
-        costs = self._costs
-        costs["checkpoints"] += 1
-        costs["seconds"] = round(costs["seconds"] + asyncio.get_running_loop().time() - began, 3)
-        costs["standstill"] = round(costs["standstill"] + standstill, 6)
-        costs["bytes"] += sent
-        costs["committed"] = round(work, 3)
 
     async def _ask_to_save(self) -> CheckpointReport:
         """Send the job the signal at which it writes a checkpoint; where it ends with that, wait until it is kept."""
@@ -399,7 +382,7 @@ class Saving:
         running = self._running
         starter = running.starter
         assert starter is not None
-        began, work = asyncio.get_running_loop().time(), self._work()
+        checkpoint = self._costs.begin()
         try:
             async with self._one:
                 report, manifest = await self._dump(stop=True)
@@ -411,7 +394,7 @@ class Saving:
         try:
             sent = await self._carry(manifest)
             self.saved = True
-            self._count(began, report.standstill, sent, work)
+            self._costs.is_home(checkpoint, sent, report.standstill)
         except (PoolError, OSError) as error:
             running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
         await starter.happen(Event.SUCCESS if self.saved else Event.FAILURE)

@@ -56,6 +56,7 @@ class Claim:
         since: wall time at which the claim was made.
         running: the job that is here, from its activation until its end is acknowledged.
         retiring: no other job follows the present one.
+        once: it was taken from another for an urgent job, and is for that alone.
         over: it has ended for everybody else, and is kept until its job is dead.
     """
 
@@ -77,6 +78,7 @@ class Claim:
     place: Any = None
     reconnected: asyncio.Event = field(default_factory=asyncio.Event)
     retiring: bool = False
+    once: bool = False
     over: bool = False
 
     _ad: tuple[Wire, ClassAd] | None = None

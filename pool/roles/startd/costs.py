@@ -1,0 +1,65 @@
+"""What the checkpoints of one run came to so far, counted where they are made: see `pool.jobs.costs`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+
+class Costs:
+    """The counts of one run.
+
+    Args:
+        stood_still: seconds for which the job was suspended so far.
+    """
+
+    def __init__(self, stood_still: Callable[[], float]) -> None:
+        self._stood_still = stood_still
+        self._began: float | None = None
+        self._told: dict[str, Any] = {
+            "checkpoints": 0,
+            "seconds": 0.0,
+            "standstill": 0.0,
+            "bytes": 0,
+            "committed": 0.0,
+        }
+
+    def program_runs(self) -> None:
+        """The program was started, for the first time in this run or again."""
+        if self._began is None:
+            self._began = asyncio.get_running_loop().time()
+
+    def begin(self) -> Checkpoint:
+        """A checkpoint is begun."""
+        now = asyncio.get_running_loop().time()
+        return Checkpoint(now, now - self._began - self._stood_still() if self._began is not None else 0.0)
+
+    def is_home(self, checkpoint: Checkpoint, sent: int, standstill: float | None = None) -> None:
+        """A checkpoint came home.
+
+        Args:
+            sent: bytes that travelled.
+            standstill: seconds for which the job did not run; None for as long as it took.
+        """
+        took = asyncio.get_running_loop().time() - checkpoint.began
+        told = self._told
+        told["checkpoints"] += 1
+        told["seconds"] = round(told["seconds"] + took, 3)
+        told["standstill"] = round(told["standstill"] + (took if standstill is None else standstill), 6)
+        told["bytes"] += sent
+        told["committed"] = round(checkpoint.work, 3)
+
+    def to_wire(self) -> dict[str, Any] | None:
+        """As they are told; None where there was no checkpoint."""
+        return dict(self._told) if self._told["checkpoints"] else None
+
+
+class Checkpoint:
+    """When one was begun (monotonic), and how many seconds of work the run had come to."""
+
+    __slots__ = ("began", "work")
+
+    def __init__(self, began: float, work: float) -> None:
+        self.began = began
+        self.work = work
