@@ -20,6 +20,10 @@ static bool examines;
 
 bool checkpoint_running(void) { return dumper > 0; }
 
+bool checkpoint_holds(void) { return dumper > 0 && !__atomic_load_n(&outcome->let_go, __ATOMIC_ACQUIRE); }
+
+pid_t checkpoint_dumper(void) { return dumper; }
+
 bool checkpoint_made(void) { return outcome && outcome->done == 1; }
 
 static void tell(const struct outcome *o, uint64_t number, uint32_t cell)

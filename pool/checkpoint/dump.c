@@ -146,6 +146,8 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
             return -1;
     if (copied) {
         family_go(d);
+        __atomic_store_n(&o->let_go, 1, __ATOMIC_RELEASE);
+        kill(getppid(), SIGCHLD); /* which may wait for it to suspend the job */
         give_way();
         o->standstill_us += boot_us() - d->held_since;
         d->held_since = 0;

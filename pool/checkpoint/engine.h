@@ -162,6 +162,7 @@ int members_load(struct job *job, const struct image *image);
 struct outcome { /* shared with the keeper */
     uint32_t done; /* 1: dumped, 2: refused, 3: failed */
     uint32_t processes;
+    uint32_t let_go; /* the job runs, while its image is still written */
     uint64_t bytes, standstill_us, took_us, id; /* id: of an image since which writes are noted, or 0 */
     struct failure failure;
     char reasons[TEXT];
@@ -170,6 +171,8 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
 
 /* checkpoint.c */
 bool checkpoint_running(void);
+bool checkpoint_holds(void); /* the job: it may not be suspended yet */
+pid_t checkpoint_dumper(void);
 bool checkpoint_made(void); /* the last one */
 void checkpoint_forget(void); /* another job comes */
 void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell);

@@ -48,7 +48,7 @@ static struct { /* of the job */
     uint64_t number;
     bool begun; /* it was forked; not while its image is awaited */
     pid_t restorer; /* -1 when there is none, 0 when it ended well */
-    bool suspend_again; /* when the checkpoint is made */
+    bool suspend_again; /* as soon as the checkpoint that is being made lets the job go */
     bool checkpoint_ends; /* that one is the job's last */
     int pipe;
     bool started, over, killing, suspended;
@@ -261,9 +261,6 @@ static void reap(void)
             break; /* ECHILD: nobody is left */
         }
         if (checkpoint_reaped(pid, k.number, me.cell)) {
-            if (k.suspend_again)
-                suspend(true);
-            k.suspend_again = false;
             k.checkpoint_ends &= checkpoint_made();
             continue;
         }
@@ -334,14 +331,17 @@ static void to_members(int signal)
 
 static void suspend(bool stop)
 {
-    if (k.suspended == stop || k.killing)
+    if (k.killing)
         return;
-    if (checkpoint_running()) {
-        k.suspend_again = stop;
+    k.suspend_again = stop && checkpoint_holds();
+    if (k.suspended == stop || k.suspend_again)
         return;
-    }
     k.suspended = stop;
-    if (!group_freeze(me.group, stop))
+    if (group_freeze(me.group, stop))
+        return;
+    if (stop && checkpoint_running())
+        tree_stop_but(checkpoint_dumper());
+    else
         tree_signal(stop ? SIGSTOP : SIGCONT);
 }
 
@@ -356,15 +356,15 @@ static void vacate(uint64_t grace_us)
     suspend(false); /* a stopped job could not act on it */
 }
 
-/* The dumper is one of those that a signal to all would reach: a job that is to stand still does so after it. */
+/* A job that stands still is held as one that runs, and stands still again when it has been let go. */
 static void checkpoint(const struct control *c, int directory)
 {
     if (k.over || k.killing || !k.started)
         return;
-    if (k.suspended && !checkpoint_running()) {
-        k.suspend_again = true;
+    bool again = k.suspended && !checkpoint_running();
+    if (again)
         suspend(false);
-    }
+    k.suspend_again |= again;
     if (c->value & CHECKPOINT_STOP && !k.cause)
         k.checkpoint_ends = true;
     checkpoint_begin(directory, c->value, c->sequence, &me.job, me.cell);
@@ -567,6 +567,8 @@ static _Noreturn void loop(void)
             end_because(CAUSE_KILLED, "the server of its remote files died");
         check_time();
         reap();
+        if (k.suspend_again && !checkpoint_holds())
+            suspend(true);
         if (k.over && k.pipe >= 0)
             program_runs();
         if (k.over)

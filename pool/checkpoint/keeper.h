@@ -125,6 +125,7 @@ int filter_install(const struct job *job, struct failure *f); /* in the job, las
 
 /* tree.c */
 void tree_signal(int signal);          /* to every process of the job */
+void tree_stop_but(pid_t spared); /* a dumper, which goes on */
 void tree_kill(void);
 void tree_usage(struct report *r);     /* adds times, memory, processes of the living */
 void tree_sweep(const pid_t *known, size_t count); /* nursery: kills orphans that are nobody's keeper */

@@ -125,6 +125,22 @@ void tree_signal(int signal)
     }
 }
 
+/* SIGSTOP for all but this process and its children: until a round finds nobody new. */
+void tree_stop_but(pid_t spared)
+{
+    for (int round = 0, running = 1; running && round < 100; round++) {
+        struct process *all;
+        size_t count = descendants(&all);
+        running = 0;
+        for (size_t i = 0; i < count; i++)
+            if (all[i].ours && all[i].pid != spared && all[i].parent != spared && !strchr("TtZX", all[i].state)) {
+                kill(all[i].pid, SIGSTOP);
+                running = 1;
+            }
+        free(all);
+    }
+}
+
 /* Without a pid namespace: stop everybody first, so that nobody can fork ahead of the killing. */
 void tree_kill(void)
 {

@@ -87,6 +87,8 @@ class Work:
         argv: the command, run in its directory.
         files: of `programs/`, copied into its directory, or made there by `prepare`.
         commands: run in the directory before all (compilers).
+        appends: it does no more to its files than append to them: it may also lose its machine some time after a
+            checkpoint, which then it does half of the times.
         shared: its directory is the same one on every machine, as on a file server: files keep their inode numbers.
     """
 
@@ -94,6 +96,7 @@ class Work:
     files: tuple[str, ...] = ()
     commands: tuple[Sequence[str], ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    appends: bool = False
     shared: bool = False
 
     def spec(self, scratch: Path) -> KeeperSpec:
@@ -155,17 +158,27 @@ async def reaches(keeper: NativeKeeper, here: Machine, aim: int, progress: Calla
         await asyncio.sleep(0.002)
 
 
-async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work) -> NativeKeeper:
-    """The program on the other machine."""
+async def _move(
+    keeper: NativeKeeper, here: Machine, there: Machine, work: Work, *, stop: bool = True
+) -> NativeKeeper:
+    """The program on the other machine, from its last checkpoint here or, without `stop`, from one after which it ran
+    on for a while.
+    """
     images = Path(MEMORY if os.access(MEMORY, os.W_OK) else here.scratch.parent)
     image = images / f"poolnode-{os.getpid()}-{here.scratch.parent.name}"
     try:
         try:
-            report = await soon(keeper.checkpoint(image, stop=True), PATIENCE)
+            making = asyncio.ensure_future(keeper.checkpoint(image, stop=stop))
+            if not stop:
+                await asyncio.sleep(0.01)
+                await keeper.suspend()  # not to be at its end before the image is written
+            report = await soon(making, PATIENCE)
         except CheckpointFailed:
             assert not keeper.ended.done(), _end(keeper, here)
             raise
         assert not report.refused
+        if not stop:
+            await keeper.kill()
         await soon(keeper.ended)
         await keeper.forget()
         await asyncio.to_thread(here.scratch.rename if work.shared else partial(carry, here.scratch), there.scratch)
@@ -205,7 +218,8 @@ async def travel(
             await reaches(keeper, here, now + round(chance.uniform(0, 2 * ahead)), progress)
         await asyncio.sleep(chance.uniform(0, 0.01))
         there = around[(number + 1) % len(around)]
-        keeper, here = await _move(keeper, here, there, work), there
+        stop = number % 2 == 0 or not work.appends
+        keeper, here = await _move(keeper, here, there, work, stop=stop), there
     assert await _finish(keeper, here) == expected
 
 

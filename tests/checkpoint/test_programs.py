@@ -28,24 +28,24 @@ async def around(tmp_path: Path, keeper_program: Path) -> AsyncIterator[list[Mac
 
 
 async def test_plain_python(around: list[Machine]) -> None:
-    await travel(around, Work((PYTHON, "montecarlo.py"), ("montecarlo.py",)), 1)
+    await travel(around, Work((PYTHON, "montecarlo.py"), ("montecarlo.py",), appends=True), 1)
 
 
 async def test_linear_algebra_in_threads(around: list[Machine]) -> None:
     pytest.importorskip("numpy", reason="needs numpy, of the package's extra 'test'")
     env = {"OPENBLAS_NUM_THREADS": "2"}
-    await travel(around, Work((sys.executable, "algebra.py"), ("algebra.py",), env=env), 2)
+    await travel(around, Work((sys.executable, "algebra.py"), ("algebra.py",), env=env, appends=True), 2)
 
 
 async def test_scikit_learn(around: list[Machine]) -> None:
     pytest.importorskip("sklearn", reason="needs scikit-learn, of the package's extra 'test'")
     env = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
-    await travel(around, Work((sys.executable, "fit.py"), ("fit.py",), env=env), 3)
+    await travel(around, Work((sys.executable, "fit.py"), ("fit.py",), env=env, appends=True), 3)
 
 
 async def test_threads_with_vector_registers_and_timers(around: list[Machine]) -> None:
     compiling = (*compiler().split(), "-O2", "-pthread", "-o", "simd", "simd.c")
-    await travel(around, Work(("./simd",), ("simd.c",), commands=(compiling,)), 4)
+    await travel(around, Work(("./simd",), ("simd.c",), commands=(compiling,), appends=True), 4)
 
 
 async def test_fortran(around: list[Machine]) -> None:
@@ -56,23 +56,23 @@ async def test_fortran(around: list[Machine]) -> None:
 
 async def test_r(around: list[Machine]) -> None:
     needs("Rscript", "r-base-core")
-    await travel(around, Work(("Rscript", "--vanilla", "anneal.R"), ("anneal.R",)), 6)
+    await travel(around, Work(("Rscript", "--vanilla", "anneal.R"), ("anneal.R",), appends=True), 6)
 
 
 async def test_java(around: list[Machine]) -> None:
     needs("javac", "default-jdk-headless")
     command = ("java", "-Xmx64m", "-cp", ".", "Work")
-    await travel(around, Work(command, ("Work.java",), commands=(("javac", "Work.java"),)), 7)
+    await travel(around, Work(command, ("Work.java",), commands=(("javac", "Work.java"),), appends=True), 7)
 
 
 async def test_node_js(around: list[Machine]) -> None:
     needs("node", "nodejs")
-    await travel(around, Work(("node", "work.js"), ("work.js",)), 8)
+    await travel(around, Work(("node", "work.js"), ("work.js",), appends=True), 8)
 
 
 async def test_luajit(around: list[Machine]) -> None:
     needs("luajit", "luajit")
-    await travel(around, Work(("luajit", "work.lua"), ("work.lua",)), 9)
+    await travel(around, Work(("luajit", "work.lua"), ("work.lua",), appends=True), 9)
 
 
 async def test_a_pipeline(around: list[Machine]) -> None:
@@ -80,7 +80,7 @@ async def test_a_pipeline(around: list[Machine]) -> None:
 
 
 async def test_processes_of_python(around: list[Machine]) -> None:
-    await travel(around, Work((PYTHON, "workers.py"), ("workers.py",)), 11)
+    await travel(around, Work((PYTHON, "workers.py"), ("workers.py",), appends=True), 11)
 
 
 async def test_sqlite(around: list[Machine]) -> None:
