@@ -75,6 +75,18 @@ int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid)
     return found;
 }
 
+/* Descriptors that stand elsewhere than the pipe does. Many a program seeks back over what it has not used and closes, or ends:
+ * only who reads or writes there does what cannot be done. Meanwhile the number stands for a socket on which both wait. */
+static struct displaced {
+    pid_t pid;
+    int number, kept, other; /* kept: what belongs there; other: the end of the socket that stays here */
+    struct end *end;
+    ino_t inode;
+    uint64_t at;
+    char call[80];
+} displaced[SLOTS];
+static int displaced_count;
+
 /* A copy of it, wherever it is. */
 static int borrow(const struct end *e)
 {
@@ -83,6 +95,9 @@ static int borrow(const struct end *e)
     int number = e->number;
     if (e->fd >= 0)
         return fcntl(e->fd, F_DUPFD_CLOEXEC, 0);
+    for (int i = 0; i < displaced_count; i++)
+        if (displaced[i].end == e)
+            return fcntl(displaced[i].kept, F_DUPFD_CLOEXEC, 0);
     if (number < 0 || !pid || inode_at(pid, number) != e->inode)
         number = holder_of(e, 0, -1, &pid);
     hint->holder = pid;
@@ -165,18 +180,6 @@ void describe(const struct question *q, const struct end *e, bool extended, void
                         .st_gid = over->job->start->gid, .st_size = (off_t)size, .st_blksize = 65536, .st_blocks = (blkcnt_t)((size + 511) / 512)};
     st->st_atim.tv_sec = st->st_mtim.tv_sec = st->st_ctim.tv_sec = over->started;
 }
-
-/* Descriptors that stand elsewhere than the pipe does. Many a program seeks back over what it has not used and closes, or ends:
- * only who reads or writes there does what cannot be done. Meanwhile the number stands for a socket on which both wait. */
-static struct displaced {
-    pid_t pid;
-    int number, kept, other; /* kept: what belongs there; other: the end of the socket that stays here */
-    struct end *end;
-    ino_t inode;
-    uint64_t at;
-    char call[80];
-} displaced[SLOTS];
-static int displaced_count;
 
 bool displaced_any(void) { return displaced_count > 0; }
 

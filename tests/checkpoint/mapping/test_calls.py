@@ -1,0 +1,127 @@
+"""Table 4.1 of the paper, call by call, on mapped files: what works as on a file, and what ends the job by name."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pool.starter.keeper import NativeKeepers
+from pool.starter.spec import EndReport
+from tests.checkpoint.mapping.conftest import Program
+from tests.checkpoint.mapping.support import job, program, python, sh
+from tests.starter.support import to_end
+
+#: Comes in pieces: a pipe would give the reader what there is.
+FEED_ALL = "(for n in 1 2 3 4 5 6 7 8; do head -c 250000 /dev/zero; test $n -gt 3 || sleep 0.02; done) > data"
+#: Blocks that are all of one byte.
+COUNT = """
+whole = {}
+with open('data', 'rb', buffering=0) as file:
+    while block := file.read(16384):
+        if block.count(block[0]) == 16384:
+            whole[block[0]] = whole.get(block[0], 0) + 1
+print(*sorted(whole.items()))
+"""
+
+
+async def tried(keepers: NativeKeepers, scratch: Path, programs: Program, case: str, feed: str = FEED_ALL) -> EndReport:
+    """A feeder of 2,000,000 bytes, the case, and who counts what it writes."""
+    members = (
+        sh(scratch, "feed", feed),
+        program(scratch, "foo", programs("calls.c"), case),
+        python(scratch, "count", COUNT),
+    )
+    return await to_end(keepers, job(scratch, members, (0, "data", 1, "in"), (1, "out", 2, "data")))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "whole_reads",
+        "positions",
+        "harmless",
+        "stdio_stops_early",
+        "back_and_forth",
+        "looks_and_opens_again",
+        "child_reads",
+        "many_descriptors",
+        "with_signals",
+    ],
+)
+async def test_what_works_as_on_a_file(keepers: NativeKeepers, scratch: Path, programs: Program, case: str) -> None:
+    end = await tried(keepers, scratch, programs, case)
+    assert (scratch / "foo.err").read_text() == ""
+    assert (end.error, end.members[1].code) == ("", 0)
+
+
+async def test_writes_of_two_threads_stay_whole(keepers: NativeKeepers, scratch: Path, programs: Program) -> None:
+    end = await tried(keepers, scratch, programs, "two_threads")
+    assert (end.error, end.members[1].code) == ("", 0)
+    assert (scratch / "count.out").read_text() == "(1, 500) (2, 500)\n"
+
+
+READS = "process foo: in (pipe from feed): "
+WRITES = "process foo: out (pipe to count): "
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        (
+            "read_back",
+            READS + "lseek by 0 from SEEK_SET and then read: a pipe can only be read from its beginning to its end",
+        ),
+        ("patches", WRITES + "lseek by 4 from SEEK_SET and then write: a pipe can only be written from its begin"),
+        ("asks_length", READS + "lseek by 0 from SEEK_END: its length is not known while it is still written"),
+        ("shortens", WRITES + "ftruncate to 0: what is in a pipe cannot be shortened"),
+        ("shortens_by_name", WRITES + "truncate: what is in a pipe cannot be shortened"),
+        ("locks", WRITES + "flock: nobody else can have a pipe's file; switch the program's locking off"),
+        ("locks_a_part", WRITES + "fcntl lock: nobody else can have a pipe's file; switch the program's lock"),
+        ("maps", READS + "mmap: a pipe has no pages; let the program read"),
+        ("reads_at", READS + "pread: a pipe can only be read from its beginning to its end"),
+        ("writes_at", WRITES + "pwrite: a pipe can only be written from its beginning to its end"),
+        ("renames", WRITES + "rename: data that goes through a pipe has no other name"),
+        ("renames_onto", WRITES + "rename: data that goes through a pipe has no other name"),
+        ("links", WRITES + "link: data that goes through a pipe has no other name"),
+        ("opens_again_after_reading", READS + "open: it was read and closed before"),
+        ("opens_twice", READS + "open: it is open already, and a pipe has one position; rule G4"),
+        ("appends_after_closing", WRITES + "open: it was written and closed before"),
+        ("reads_what_it_writes", WRITES + "open: it is to be read, but what this process writes to it goes to"),
+        ("writes_what_it_reads", READS + "open: it is to be written, but this process is to read it"),
+        ("empties_what_it_reads", READS + "open: it is to be written, but this process is to read it"),
+    ],
+)
+async def test_what_cannot_work_ends_the_job_by_name(
+    keepers: NativeKeepers, scratch: Path, programs: Program, case: str, said: str
+) -> None:
+    end = await tried(keepers, scratch, programs, case, "exec 5> data; head -c 2000000 /dev/zero >&5; sleep 60")
+    assert end.cause == "misuse"
+    assert end.error.startswith(said)
+
+
+async def test_a_program_of_32_bits_is_named(keepers: NativeKeepers, scratch: Path) -> None:
+    """Five instructions that exit with 0: no compiler or library for 32 bits is needed."""
+    source = scratch / "small.s"
+    source.write_text(".globl _start\n_start: mov $1,%eax\nxor %ebx,%ebx\nint $0x80\n")
+    made = subprocess.run(
+        f"as --32 -o {scratch}/small.o {source} && ld -m elf_i386 -o {scratch}/small {scratch}/small.o",
+        shell=True,
+        check=False,
+    )
+    if made.returncode:
+        return  # another machine than x86
+    members = (program(scratch, "old", str(scratch / "small")), sh(scratch, "b", "cat i"))
+    end = await to_end(keepers, job(scratch, members, (0, "o", 1, "i")))
+    assert end.cause == "misuse"
+    assert end.error.startswith("process old: its files are mapped to pipes, and it is a program for another instr")
+
+
+async def test_a_checkpoint_is_refused_by_name(keepers: NativeKeepers, scratch: Path, tmp_path: Path) -> None:
+    members = (sh(scratch, "a", "exec sleep 60 > o"), sh(scratch, "b", "cat i"))
+    keeper = await keepers.start(job(scratch, members, (0, "o", 1, "i")))
+    report = await keeper.checkpoint(tmp_path / "image")
+    assert report.refused == ("it has files that are mapped to pipes",)
+    await keeper.kill()
+    await keeper.ended
