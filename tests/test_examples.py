@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkpoint.machines import needs
 from tests.conftest import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -30,6 +31,7 @@ RUN = {
     "survivor/survivor.sub",
     "grep/grep.sub",
     "grep/paper.sub",
+    "smc/smc.sub",
     "digits/digits.sub",
     "digits/table.sub",
 }
@@ -120,6 +122,19 @@ def test_resume(example: Path) -> None:
     assert (example / "zeta.txt").read_text().strip() in lines_of(promised(example))
     assert (example / "zeta.log").read_text().count("Job was checkpointed.") == 3
     assert not (example / "state.json").exists(), "a checkpoint is the pool's, and goes with the job"
+
+
+@pytest.mark.parametrize("example", ["smc"], indirect=True)
+def test_smc(example: Path) -> None:
+    """Byte for byte what the same programs give one after another, with files."""
+    needs("gfortran", "gfortran")
+    subprocess.run(["./build.sh"], cwd=example, check=True)
+    said = run(example, "smc.sub")
+    assert said.count("exited with 0") == 3
+    apart = subprocess.run(["./sequential.sh"], cwd=example, check=True, capture_output=True, text=True)
+    assert (example / "snomux.out").read_text() == apart.stdout
+    assert all(line in promised(example) for line in apart.stdout.splitlines()[:3])
+    assert not list(example.glob("fort.*"))
 
 
 @pytest.mark.parametrize("example", ["grep"], indirect=True)

@@ -106,7 +106,9 @@ void links_member_gone(struct supervisor *s, uint32_t member);
 const char *partner(const struct end *e, char *text, size_t size); /* "pipe to geom" */
 
 /* mapping_serve.c */
+enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG, FROM_AHEAD };
 _Noreturn void mapping_serve(struct supervisor *s, int members);
+void watch(int fd, enum source source, uint32_t which, uint32_t events);
 void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void accuse(const char *text);
 bool still_asked(const struct question *q);
@@ -143,6 +145,11 @@ int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid); /
 int take_from(pid_t pid, int number);             /* a copy of another process's descriptor, or -1 */
 bool displaced_any(void);
 void displaced_look(void);
+
+/* mapping_ahead.c */
+void ahead_begin(struct question *q, int fd, uint64_t by, int64_t to); /* `fd` is its own then */
+bool ahead_any(void);
+void ahead_look(void);
 
 /* mapping_log.c */
 void log_pump(struct log *l);

@@ -220,8 +220,10 @@ void displaced_look(void)
         if (inode_at(d->pid, d->number) != d->inode)
             forget(i);
         else if (waits_at(d->pid, d->number, &call))
-            misuse(NULL, d->end, "%s and then %s: a pipe can only be %s from its beginning to its end", d->call,
-                   call == SYS_read || call == SYS_readv ? "read" : "write", d->end->way == READS ? "read" : "written");
+            misuse(NULL, d->end, "%s and then %s: a pipe can only be %s", d->call, call == SYS_read || call == SYS_readv ? "read" : "write",
+                   d->end->way == READS ? "read from its beginning to its end"
+                                        : "written from its beginning to its end; where it is Fortran's runtime that goes back, "
+                                          "GFORTRAN_UNFORMATTED_BUFFER_SIZE of twice the longest record helps");
     }
 }
 
@@ -274,14 +276,17 @@ static void seek(struct question *q, struct end *e, struct displaced *d, int num
     }
     if (to < 0)
         return answer_error(q, EINVAL);
-    if (!d && (uint64_t)to != now)
+    bool forward = e->way == READS && (uint64_t)to > now;
+    if (!d && (uint64_t)to != now && !forward)
         return displace(q, e, number, to, call);
-    if (d && (uint64_t)to == now) {
+    if (d && ((uint64_t)to == now || forward)) {
         replace_descriptor(q, d->kept, number);
         forget((int)(d - displaced));
     } else if (d) {
         d->at = (uint64_t)to;
     }
+    if (forward)
+        return ahead_begin(q, take_from(q->tgid, number), (uint64_t)to - now, to);
     answer_value(q, to);
 }
 

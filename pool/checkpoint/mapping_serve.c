@@ -22,8 +22,6 @@
 
 struct supervisor *over;
 
-enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG };
-
 bool still_asked(const struct question *q) { return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &q->notif->id) == 0; }
 
 void answer_value(struct question *q, int64_t value) { q->answer->val = value; }
@@ -113,7 +111,7 @@ static void ask(int listener, uint32_t member)
         ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &out.resp);
 }
 
-static void watch(int fd, enum source source, uint32_t which, uint32_t events)
+void watch(int fd, enum source source, uint32_t which, uint32_t events)
 {
     struct epoll_event e = {.events = events, .data.u64 = (uint64_t)source << 32 | which};
     epoll_ctl(over->poll, EPOLL_CTL_ADD, fd, &e);
@@ -212,6 +210,10 @@ _Noreturn void mapping_serve(struct supervisor *s, int members)
             displaced_look();
             pause = pause < 0 || pause > 20 ? 20 : pause;
         }
+        if (ahead_any()) {
+            ahead_look();
+            pause = pause < 0 || pause > 50 ? 50 : pause;
+        }
         int n = epoll_wait(s->poll, events, sizeof events / sizeof *events, pause);
         for (int i = 0; i < n; i++) {
             uint32_t which = (uint32_t)events[i].data.u64;
@@ -224,6 +226,8 @@ _Noreturn void mapping_serve(struct supervisor *s, int members)
                 break;
             case FROM_LOG:
                 pump(which);
+                break;
+            case FROM_AHEAD: /* all are looked at in each round */
                 break;
             }
         }

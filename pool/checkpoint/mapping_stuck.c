@@ -65,6 +65,7 @@ static bool thread_waits(const struct supervisor *s, struct look *l, pid_t pid, 
         return true;
     case SYS_futex:
         return a[3] == 0;
+    case SYS_lseek: /* waits for what it passes over */
     case SYS_read:
     case SYS_readv:
     case SYS_write:

@@ -1,0 +1,62 @@
+"""The supervisor under sanitizers of memory and arithmetic: names, calls, logs, misuse, ends of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pool.checkpoint.build import CannotBuild
+from tests.checkpoint.mapping.conftest import Program
+from tests.checkpoint.mapping.support import job, program, sh
+from tests.starter.support import native, opened, to_end
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return native(tmp_path_factory.mktemp("sanitized"), sanitize=True)
+    except CannotBuild as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True)
+def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    log = tmp_path / "sanitizer"
+    monkeypatch.setenv("ASAN_OPTIONS", f"detect_leaks=0:log_path={log}")
+    monkeypatch.setenv("UBSAN_OPTIONS", f"print_stacktrace=1:log_path={log}")
+    yield
+    assert [path.read_text() for path in tmp_path.glob("sanitizer*")] == []
+
+
+async def test_names_calls_logs_and_ends(tmp_path: Path, sanitized: Path, scratch: Path, programs: Program) -> None:
+    names, calls = programs("names.c"), programs("calls.c")
+    feed = "head -c 2000000 /dev/zero > data"
+    async with opened(tmp_path, sanitized) as keepers:
+        for way in ("chain", "stream", "looked_first", "duplicated"):
+            members = tuple(program(scratch, name, names, way, "x", how) for name, how in (("a", "w"), ("b", "r")))
+            assert (await to_end(keepers, job(scratch, members, (0, "x", 1, "x")))).code == 0
+        for case, cause in (
+            ("whole_reads", "exit"),
+            ("harmless", "exit"),
+            ("back_and_forth", "exit"),
+            ("looks_and_opens_again", "exit"),
+            ("read_back", "misuse"),
+            ("renames", "misuse"),
+        ):
+            members = (
+                sh(scratch, "a", feed),
+                program(scratch, "b", calls, case),
+                sh(scratch, "c", "cat data > /dev/null"),
+            )
+            pipes = ((0, "data", 1, "in"), (1, "out", 2, "data"))
+            end = await to_end(keepers, job(scratch, members, *pipes))
+            assert (end.cause, case) == (cause, case)
+        fan = (sh(scratch, "a", "seq 1 300000 > x"), *(sh(scratch, f"b{n}", "sleep 0.1; wc x") for n in (1, 2)))
+        assert (await to_end(keepers, job(scratch, fan, (0, "x", 1, "x"), (0, "x", 2, "x")))).code == 0
+        circle = (sh(scratch, "a", "seq 1 800000 > o; wc i; seq 1 9 > p"), sh(scratch, "b", "cat i > o; cat p"))
+        pipes = ((0, "o", 1, "i"), (1, "o", 0, "i"), (0, "p", 1, "p"))
+        assert (await to_end(keepers, job(scratch, circle, *pipes))).code == 0
+        still = (sh(scratch, "a", "cat i > o"), sh(scratch, "b", "cat i > o"))
+        assert (await to_end(keepers, job(scratch, still, *pipes[:2]))).error.startswith("deadlock: ")
