@@ -139,8 +139,27 @@ def ends_of(ad: Ad) -> list[dict[str, Any]]:
     value = ad.value("ProcessEnds", None)
     if not isinstance(value, (tuple, list)):
         return []
-    plain = {key: None if key in ("code", "signal") else False if key in _FLAGS else 0 for key, _ in ENDS}
-    return [{**plain, **{key: one.value(name) for key, name in ENDS if one.get(name) is not None}} for one in value]
+    rows = [one for one in value if isinstance(one, ClassAd)]
+    return read_ends([{key: one.value(name, None) for key, name in ENDS} for one in rows])
+
+
+def read_ends(value: object) -> list[dict[str, Any]]:
+    """What an ad or another machine says of ends, with every key and of the kind it should be; odd values are none."""
+    if not isinstance(value, (tuple, list)):
+        return []
+    rows = [one for one in value if isinstance(one, Mapping)][:MOST_PROCESSES]
+    return [{key: _plain(key, one.get(key)) for key, _ in ENDS} for one in rows]
+
+
+def _plain(key: str, value: object) -> str | bool | int | float | None:
+    if key == "name":
+        return value[:200] if isinstance(value, str) else "?"
+    if key in _FLAGS:
+        return value is True
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**53 else None
+    if key in ("code", "signal"):
+        return None if number is None else int(number)
+    return max(number or 0, 0) if key != "max_rss" else int(max(number or 0, 0))
 
 
 def end_in_words(end: Mapping[str, Any]) -> str:

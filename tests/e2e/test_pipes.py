@@ -82,6 +82,7 @@ async def test_a_shells_pipeline_and_all_that_is_told_of_it(pool3: Nodes, home: 
         assert (home / "count").read_text().strip() == str(sum("7" in str(n) for n in range(20001)))
         (ad,) = await cluster.ads()
         assert ad.value("FailedProcess", None) is None
+        assert ad.value("ImageSize") >= sum(end["max_rss"] for end in result.processes) > 0
         address = pool3.all[0].address
         kept = json.loads(poolnode("history", "--json", str(cluster.cluster), "--address", address).stdout)
         assert "ProcessEnds" in json.dumps(kept)

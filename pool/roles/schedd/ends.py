@@ -12,7 +12,7 @@ from typing import Any
 
 from pool.jobs import costs
 from pool.jobs.events import EventKind
-from pool.jobs.processes import ends_attributes
+from pool.jobs.processes import ends_attributes, read_ends
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.checkpoints import Attempt, shunned
@@ -98,11 +98,13 @@ def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: fl
     }
     data = {"signal": report.get("signal"), "code": report.get("code"), "core": bool(report.get("core"))}
     data |= usage_data(report)
-    if report.get("ends"):
-        changes |= ends_attributes(report["ends"])
-        data["ends"] = report["ends"]
+    if ends := read_ends(report.get("ends")):
+        changes |= ends_attributes(ends)
+        together = sum(end["max_rss"] for end in ends)  # VS 6.3.3: of all processes
+        changes["ImageSize"] = max(together, int(changes.get("ImageSize", 0)))
+        data["ends"] = ends
     if report.get("said"):
-        changes["ExitReason"] = data["why"] = str(report["said"])
+        changes["ExitReason"] = data["why"] = str(report["said"])[:1000]
     if report.get("checkpoint_error"):
         error = report["checkpoint_error"]
         return [hold_step(job, f"its checkpoint could not be kept: {error}", Hold.CHECKPOINT_FAILED, changes)]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pool.classad import ClassAd
 from pool.jobs.description import Description
+from pool.jobs.description.pipelines import PipelineError, is_pipeline, read_list, read_pipes, read_shell
 from pool.jobs.processes import Joint, Process, joints_of, processes_of
 from tests.jobs.description.support import attributes, read, refusal
 
@@ -106,6 +111,25 @@ def test_a_shells_pipeline() -> None:
 def test_names_of_processes(text: str, names: list[str]) -> None:
     processes, _ = job(f"executable = {text}\nqueue\n")
     assert [process.name for process in processes] == names
+
+
+WORDS = st.lists(st.text(st.characters(codec="ascii", exclude_characters="\0\r\n"), max_size=6), max_size=3)
+
+
+@given(st.lists(WORDS, min_size=2, max_size=5))
+def test_words_are_those_a_shell_would_make(stages: list[list[str]]) -> None:
+    text = " | ".join(shlex.join(["program", *words]) for words in stages)
+    assert is_pipeline(text)
+    line = read_shell(text)
+    assert [stage.words for stage in line.stages] == stages
+    assert len(line.joints) == len(stages) - 1
+
+
+@given(st.text(st.sampled_from("ab|<>()&;'\" \\2=*"), max_size=20))
+def test_odd_texts_are_read_or_refused(text: str) -> None:
+    for read_it in (read_shell, read_list, read_pipes):
+        with contextlib.suppress(PipelineError):
+            read_it(text)
 
 
 @pytest.mark.parametrize("name", ["my program", "foo bar", "x=y z", "foo > bar", "'a|b'"])
