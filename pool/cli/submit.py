@@ -221,6 +221,7 @@ _SUMMARY = (
     ("files in", "TransferInput", ("",)),
     ("files out", "TransferOutput", ("",)),
     ("transfer", "ShouldTransferFiles", ()),
+    ("remote io", "RemoteIO", ()),
     ("cpus", "RequestCpus", ()),
     ("memory, MB", "RequestMemory", ()),
     ("disk, KiB", "RequestDisk", ()),

@@ -207,6 +207,15 @@ _OWNER = (
     _duration("EVALUATE_INTERVAL", "5", "time between two evaluations of the owner's policy (EV 2.7)"),
 )
 _SCHEDD = (
+    _text(
+        "REMOTE_IO_TREES",
+        "/",
+        "directories of this submit machine that jobs with remote_io may reach, `:ro` behind those for reading only",
+    ),
+    _count(
+        "REMOTE_IO_UNDO", "1024", "MB", "what is kept for undoing a job's changes at home, in case it is put back"
+    ),
+    _number("REMOTE_IO_BANDWIDTH", "0", "MB/s", "for the remote_io of all jobs of this schedd, shared fairly; 0: all"),
     _duration("CLAIM_LEASE", "600", "how long a claim lives when the two sides cannot reach each other"),
     _duration("CLAIM_PATIENCE", "1800", "how long a slot is waited for that the job in it has yet to leave"),
     _duration("CLAIM_LIFE", "1200", "age at which a claim is given back after its present job", least=0.0),

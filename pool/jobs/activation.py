@@ -3,9 +3,10 @@
 Made by the shadow from the job's ad and the slot's; pure data on both sides. The user id the job runs under is not
 among it: the execute side derives that from the authenticated owner (EV 2.9.1, second hazard).
 
-A job runs in one of two *modes*: `shared`, where the execute machine has the submit machine's file system (the
-same FileSystemDomain) and files are opened where they are, and `transfer`, where inputs are copied into the job's
-scratch directory first and outputs come home at the end (B4).
+A job runs in one of three *modes*: `shared`, where the execute machine has the submit machine's file system (the
+same FileSystemDomain) and files are opened where they are, `remote`, where they are opened under their own names and
+worked on at home (B1), and `transfer`, where inputs are copied into the job's scratch directory first and outputs come
+home at the end (B4).
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ class Mode(StrEnum):
     """How a job gets at its files."""
 
     SHARED = "shared"
+    REMOTE = "remote"
     TRANSFER = "transfer"
+
+    @property
+    def at_home(self) -> bool:
+        """Whether the job works on its owner's files where they are."""
+        return self is not Mode.TRANSFER
 
 
 class CannotStart(PoolError):
@@ -194,13 +201,26 @@ def hidden(name: str) -> bool:
 
 
 def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
-    """Whether the job's files are reached directly or copied (B2 and B4 decided for the whole job).
+    """How the job's files are reached: directly, at home, or by copying them (B2, B1 and B4).
+
+    RemoteIO is true where the job has to be at home, "auto" where it may also get copies.
 
     Raises:
         CannotStart: the job forbids copying and the machine does not share the file system.
     """
     wish = str(job.value("ShouldTransferFiles", "IF_NEEDED")).upper()
     same = job.value("FileSystemDomain", "") == slot.value("FileSystemDomain", None)
+    remote = job.value("RemoteIO", False)
+    able = slot.value("HasRemoteIO", False) is True
+    if remote is True or (remote == "auto" and able):
+        if same and wish != "YES":
+            return Mode.SHARED
+        if able:
+            return Mode.REMOTE
+        raise CannotStart(
+            "remote_io = on, but the machine cannot show a job its owner's files",
+            hint="write remote_io = auto to have them copied there",
+        )
     if wish == "YES" or (wish != "NO" and not same):
         return Mode.TRANSFER
     if not same:

@@ -91,7 +91,7 @@ def candidates(probe: dict[str, Any], mounts: Iterable[Mount]) -> Iterator[Direc
         for suffix in suffixes:
             here = mount.point
             home = directory[: len(directory) - len(suffix)].rstrip("/") if suffix else directory
-            if home and (here, home) not in seen:
+            if below(home, tree) and (here, home) not in seen:
                 seen.add((here, home))
                 yield Direct(here, home)
 

@@ -93,7 +93,7 @@ class Frame(NamedTuple):
 
 
 # Shapes of bodies, one letter a field: 1, 4, 8 an unsigned number of so many bytes, q a signed one of eight, s a string
-# of bytes, a an Attr; what stands in brackets comes as often as the u32 before it says.
+# of bytes, a an Attr; what stands in brackets comes as often as the u32 before it says, f is a byte for each of those.
 REQUESTS: dict[Op, str] = {
     Op.HELLO: "4ss",
     Op.STAT: "s",
@@ -124,7 +124,7 @@ REQUESTS: dict[Op, str] = {
     Op.ROLLBACK: "8",
 }
 ANSWERS: dict[Op, str] = {
-    Op.HELLO: "48(s1)44",
+    Op.HELLO: "48(s)f44",
     Op.STAT: "a",
     Op.READLINK: "s",
     Op.LIST: "8(sa)",
@@ -212,6 +212,8 @@ def _put(shape: str, values: Sequence[Any], out: list[bytes]) -> None:
             for item in value:
                 _put(shape[at + 1 : end], item, out)
             at = end
+        elif kind == "f":
+            out.append(bytes(value))
         else:
             out.append(_NUMBERS[kind].pack(value))
         at += 1
@@ -259,6 +261,12 @@ def _take(shape: str, body: bytes, at: int, found: list[Any]) -> int:
                 items.append(item)
             found.append(items)
             place = last
+        elif kind == "f":
+            count = len(found[-1])
+            if at + count > len(body):
+                raise IndexError
+            found.append(list(body[at : at + count]))
+            at += count
         else:
             number = _NUMBERS[kind]
             found.append(number.unpack_from(body, at)[0])

@@ -6,13 +6,16 @@ It gives up root for good before it looks at the first message. One for each use
 handful of threads while it asks, and a slow disk of one holds up no other. It ends when the socket does; what it had
 in hand its journals know (`journal`), and another one goes on.
 
-Messages are JSON, {"id", "do", ...} and {"id", ...} back:
+Messages are JSON, {"id", "do", ...} and {"id", ...} back, or {"event": "why", "job", "why"} where what a job does
+can be undone no longer:
 
     open     job, run, back_to, trees, named, hidden, limit, nonce + descriptors of its journal and its connection: a
              start of the job, or its connection again; a new run is put back first, to mark `back_to` if that is not
-             null. Answers what the job is shown, and `probes` (see `direct`) where there is a nonce
+             null, to the oldest there is if -1. Answers what the job is shown, and `probes` (see `direct`) where there
+             is a nonce
     probed   probes: they have been looked for
     commit   job, mark: what is older is not needed any more
+    settle   job, mark: what is done until now is there to stay
     leave    job: the start is over, and may be put back
     finish   job + its journal: it is over for good
 """
@@ -21,13 +24,14 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import socket
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from pool.identity import become
+from pool.identity import SOCKET, become
 from pool.remoteio import direct, frames
 from pool.remoteio.journal import Journal, Unreachable
 from pool.remoteio.places import Places
@@ -36,7 +40,6 @@ from pool.remoteio.trees import shown, trees_of
 from pool.remoteio.undo import rollback
 from pool.remoteio.work import Work
 
-SOCKET = 3
 #: Bytes of a message.
 LONGEST = 256 * 1024
 
@@ -48,7 +51,9 @@ class Job:
         journal: descriptor of its journal's directory; ours from here on.
     """
 
-    def __init__(self, message: dict[str, Any], journal: int, incarnation: int) -> None:
+    def __init__(
+        self, message: dict[str, Any], journal: int, incarnation: int, tell: Callable[[dict[str, Any]], None]
+    ) -> None:
         self.name = str(message["job"])
         self.run = int(message["run"])
         top = [entry.name for entry in os.scandir("/") if entry.is_dir()]
@@ -57,7 +62,12 @@ class Job:
         self._directory = journal
         self.work = Work(Places(trees, message["hidden"]))
         self.journal = self.work.journal = Journal(
-            journal, self.name, self.work.places, int(message["limit"]), self.work.is_open
+            journal,
+            self.name,
+            self.work.places,
+            int(message["limit"]),
+            self.work.is_open,
+            lambda why: tell({"event": "why", "job": self.name, "why": why}),
         )
         self.session = Session(self.work, self._hello)
 
@@ -65,13 +75,21 @@ class Job:
         """A new run puts everything back as it is to be, a run that is known is left alone."""
         if self.journal.run == self.run:
             return []
-        problems = rollback(self.journal, back_to) if back_to is not None else []
+        problems: list[str] = []
+        if back_to is not None and self.journal.run:  # it was here before
+            try:
+                problems = rollback(self.journal, back_to if back_to >= 0 else self.journal.first)
+            except Unreachable:
+                # Said once. Whoever starts the job again after that takes its files as they are.
+                self.journal.forget()
+                raise
         self.journal.begin_run(self.run)
         return problems
 
     def _hello(self) -> tuple[Any, ...]:
-        trees = [(os.fsencode(tree.path), tree.readonly) for tree in self.work.places.trees]
-        return (frames.VERSION, self._incarnation, trees, os.getuid(), os.getgid())
+        trees = self.work.places.trees
+        paths = [(os.fsencode(tree.path),) for tree in trees]
+        return (frames.VERSION, self._incarnation, paths, [tree.readonly for tree in trees], os.getuid(), os.getgid())
 
     def close(self) -> None:
         """Nothing is done for it any more."""
@@ -87,6 +105,7 @@ class Job:
             "trees": [[tree.path, tree.readonly] for tree in self.work.places.trees],
             "uid": os.getuid(),
             "gid": os.getgid(),
+            "home": _home_of(os.getuid()),
             "why": self.journal.why,
         }
 
@@ -135,7 +154,7 @@ class Home:
             if job is not None:
                 del self._jobs[name]
                 job.close()
-            job = Job(message, os.dup(fds[0]), self._incarnation)
+            job = Job(message, os.dup(fds[0]), self._incarnation, self._send)
             try:
                 problems = job.begin(message["back_to"])
             except BaseException:
@@ -156,6 +175,14 @@ class Home:
         job.journal.commit(int(message["mark"]))
         return {"why": job.journal.why}
 
+    def _do_settle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        job = self._jobs.get(str(message["job"]))
+        if job is None:
+            return {"missing": True}
+        job.journal.mark(int(message["mark"]))
+        job.journal.commit(int(message["mark"]))
+        return {}
+
     def _do_leave(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         job = self._jobs.pop(str(message["job"]), None)
         if job is not None:
@@ -170,6 +197,13 @@ class Home:
         journal = Journal(fds[0], str(message["job"]), places, 0, lambda _: False)
         journal.finish()
         places.close()
+
+
+def _home_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_dir
+    except KeyError:
+        return "/"
 
 
 def main() -> None:

@@ -59,10 +59,17 @@ class Journal:
         places: what the job sees.
         limit: bytes that are kept at most.
         opened: whether a file is open in the job.
+        gave_up: called with the reason when changes can be undone no longer.
     """
 
     def __init__(
-        self, directory: int, name: str, places: Places, limit: int, opened: Callable[[Identity], bool]
+        self,
+        directory: int,
+        name: str,
+        places: Places,
+        limit: int,
+        opened: Callable[[Identity], bool],
+        gave_up: Callable[[str], None] = lambda why: None,
     ) -> None:
         self.lock = threading.RLock()
         self.directory = directory
@@ -70,6 +77,7 @@ class Journal:
         self._name = os.fsencode(name)
         self._limit = limit
         self._opened = opened
+        self._gave_up = gave_up
         self.away: dict[int, _Away] = {}
         self._touched: dict[Identity, _Touched] = {}
         self._fresh: set[Identity] = set()
@@ -418,6 +426,22 @@ class Journal:
             for name in os.listdir(self.directory):
                 os.unlink(name, dir_fd=self.directory)
 
+    def forget(self) -> None:
+        """Begin anew: everything stays as it is, and what comes is all that can be undone."""
+        with self.lock:
+            self.finish()
+            self.segments = [log.Segment(self.directory, 0)]
+            self.first, self.why = 0, ""
+            self.reread()
+            self.write_state()
+
+    def hidden_links(self, identity: Identity) -> int:
+        """How many of a file's names are hidden ones."""
+        if not self.away:
+            return 0
+        with self.lock:
+            return sum(away.identity == identity for away in self.away.values())
+
     def find_away(self, identity: Identity) -> bytes | None:
         """The hidden name of a file that was removed."""
         with self.lock:
@@ -521,6 +545,7 @@ class Journal:
             if not self._opened(away.identity):
                 self._drop(key)
         self.write_state()
+        self._gave_up(why)
 
     def _may_go(self, identity: Identity, status: os.stat_result) -> bool:
         """Whether a file that is removed is needed by nobody: nothing of it is older than the last mark."""

@@ -70,7 +70,7 @@ class Work:
 
     def stat(self, unique: int, path: bytes) -> tuple[Any, ...]:
         with self.places.at(path) as place:
-            return (attr(_stat(place)),)
+            return (self._attr(_stat(place)),)
 
     def readlink(self, unique: int, path: bytes) -> tuple[Any, ...]:
         with self.places.at(path) as place:
@@ -92,7 +92,7 @@ class Work:
             found = []
             for name in names[:LISTED]:
                 try:
-                    found.append((name, attr(os.stat(name, dir_fd=fd, follow_symlinks=False))))
+                    found.append((name, self._attr(os.stat(name, dir_fd=fd, follow_symlinks=False))))
                 except FileNotFoundError:
                     continue
         finally:
@@ -156,7 +156,7 @@ class Work:
         except BaseException:
             os.close(fd)
             raise
-        return (attr(status), data)
+        return (self._attr(status), data)
 
     def _opened(self, unique: int, path: bytes, wish: int, mode: int, flags: int) -> int:
         plain = wish | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -188,7 +188,7 @@ class Work:
     ) -> tuple[Any, ...]:
         known = self.files.get(handle)
         if known is not None and known.identity == (dev, ino):
-            return (attr(os.fstat(known.fd)),)
+            return (self._attr(os.fstat(known.fd)),)
         wish = flags & os.O_ACCMODE
         plain = wish | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         where = self._kept().find_away((dev, ino)) if unlinked else path
@@ -204,7 +204,7 @@ class Work:
         except BaseException:
             os.close(fd)
             raise
-        return (attr(status),)
+        return (self._attr(status),)
 
     def read(self, unique: int, handle: int, offset: int, size: int) -> tuple[Any, ...]:
         return (os.pread(self._file(handle).fd, min(size, MOST), offset),)
@@ -225,7 +225,7 @@ class Work:
                 return count
 
             _all(at_its_place, data)
-        return (len(data), attr(os.fstat(file.fd)))
+        return (len(data), self._attr(os.fstat(file.fd)))
 
     def sync(self, unique: int, handle: int, datasync: int) -> tuple[Any, ...]:
         (os.fdatasync if datasync else os.fsync)(self._file(handle).fd)
@@ -245,7 +245,7 @@ class Work:
             file = self._file(handle)
             self._kept().before_truncate(file.fd, size)
             os.ftruncate(file.fd, size)
-            return (attr(os.fstat(file.fd)),)
+            return (self._attr(os.fstat(file.fd)),)
         with self.places.at(path, write=True) as place:
             fd = _existing(place, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -253,7 +253,7 @@ class Work:
                 raise _problem(errno.EINVAL)
             self._kept().before_truncate(fd, size)
             os.ftruncate(fd, size)
-            return (attr(os.fstat(fd)),)
+            return (self._attr(os.fstat(fd)),)
         finally:
             os.close(fd)
 
@@ -269,7 +269,7 @@ class Work:
             self._kept().make(
                 "d", unique, path, place, lambda: os.mkdir(place.name, mode & 0o7777, dir_fd=place.directory)
             )
-            return (attr(_stat(place)),)
+            return (self._attr(_stat(place)),)
 
     def rmdir(self, unique: int, path: bytes) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
@@ -301,12 +301,12 @@ class Work:
                 )
 
             self._kept().make("k", unique, new, at_new, act)
-            return (attr(_stat(at_new)),)
+            return (self._attr(_stat(at_new)),)
 
     def symlink(self, unique: int, target: bytes, path: bytes) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
             self._kept().make("y", unique, path, place, lambda: os.symlink(target, place.name, dir_fd=place.directory))
-            return (attr(_stat(place)),)
+            return (self._attr(_stat(place)),)
 
     # -- rights and times --------------------------------------------------------------------------------
 
@@ -316,26 +316,32 @@ class Work:
                 raise _problem(errno.EOPNOTSUPP)
             self._kept().before_setting("p", path, place)
             os.chmod(place.name, mode & 0o7777, dir_fd=place.directory)
-            return (attr(_stat(place)),)
+            return (self._attr(_stat(place)),)
 
     def chown(self, unique: int, path: bytes, uid: int, gid: int) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
             self._kept().before_setting("o", path, place)
             ids = (-1 if one == 0xFFFFFFFF else one for one in (uid, gid))
             os.chown(place.name, *ids, dir_fd=place.directory, follow_symlinks=False)
-            return (attr(_stat(place)),)
+            return (self._attr(_stat(place)),)
 
     def utimes(self, unique: int, path: bytes, accessed: int, modified: int) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
             self._kept().before_setting("t", path, place)
             kernel.utimensat(place.directory, place.name, accessed, modified)
-            return (attr(_stat(place)),)
+            return (self._attr(_stat(place)),)
 
     # -- small things ------------------------------------------------------------------------------------
 
     def _kept(self) -> Journal:
         assert self.journal is not None
         return self.journal
+
+    def _attr(self, status: os.stat_result) -> Attr:
+        """What is told of a file; names that are only kept for undoing do not count."""
+        hidden = self._kept().hidden_links((status.st_dev, status.st_ino))
+        found = attr(status)
+        return found._replace(nlink=found.nlink - hidden) if hidden else found
 
     def _file(self, handle: int) -> Open:
         file = self.files.get(handle)

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol
 
-from pool.errors import PoolError
+from pool.identity import identity_of
 from pool.shadow.access import (
     CHUNK,
     OPERATIONS,
@@ -257,26 +257,14 @@ class OwnedFiles:
         found = self._served.get(owner)
         if found is not None:
             return found
-        if self._uid != 0:
-            raise PoolError(
-                f"cannot use the files of {owner}: this node runs as {self._user}",
-                hint="submit as that user, or run the schedd as root to serve several users",
-            )
-        try:
-            entry = pwd.getpwnam(owner)
-        except KeyError:
-            raise PoolError(
-                f"cannot use the files of {owner}: there is no such user on this machine",
-                hint="submit from a machine where that user exists",
-            ) from None
+        uid, gid, groups = identity_of(owner, self._user)
         from pool.shadow.serving import ServedFiles
 
         made: UserFiles
-        if entry.pw_uid == self._uid:
+        if uid == self._uid:
             made = self._own
         else:
-            groups = os.getgrouplist(owner, entry.pw_gid)
-            made = ServedFiles(owner, entry.pw_uid, entry.pw_gid, groups, idle=self._idle)
+            made = ServedFiles(owner, uid, gid, groups, idle=self._idle)
         self._served[owner] = made
         return made
 

@@ -18,10 +18,9 @@ from typing import Any
 
 import msgpack
 
-from pool.identity import become
+from pool.identity import SOCKET, become
 from pool.shadow.access import Access, operation_of
 
-SOCKET = 3
 LARGEST = 16 * 1024 * 1024
 
 

@@ -12,16 +12,15 @@ import os
 import signal
 import socket
 import struct
-import sys
 from typing import Any, cast
 
 import msgpack
 
-import pool
 from pool.errors import PoolError
+from pool.identity import start_as
 from pool.shadow.access import FileProblem
 from pool.shadow.files import UserFiles, named, opened
-from pool.shadow.served import LARGEST, SOCKET
+from pool.shadow.served import LARGEST
 
 
 class ServerLost(PoolError):
@@ -117,7 +116,7 @@ class _Link(asyncio.Protocol):
         self._gone = self._loop.create_future()
         ours, theirs = socket.socketpair()
         try:
-            self._pid = _spawn(theirs.fileno(), identity)
+            self._pid = start_as("pool.shadow.served", theirs.fileno(), identity)
             self._watch(self._pid)
         except OSError as error:
             ours.close()
@@ -238,27 +237,3 @@ class _Link(asyncio.Protocol):
                 self._gone.set_result(None)
 
         self._loop.add_reader(pidfd, ended)
-
-
-def _spawn(their_socket: int, identity: tuple[int, ...]) -> int:
-    """Start a server with its end of the socket; returns its process id."""
-    home = os.path.dirname(os.path.dirname(os.path.abspath(pool.__file__)))
-    command = [sys.executable, "-s", "-P", "-m", "pool.shadow.served", *map(str, identity)]
-    nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    # Out of the way first: the socket may be descriptor 3 already, which dup2 would then leave close-on-exec.
-    spare = os.dup(their_socket)
-    try:
-        return os.posix_spawn(
-            sys.executable,
-            command,
-            {"PYTHONPATH": home, "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, nothing, 0),
-                (os.POSIX_SPAWN_DUP2, nothing, 1),
-                (os.POSIX_SPAWN_DUP2, spare, SOCKET),
-            ],
-            setsid=True,
-        )
-    finally:
-        os.close(spare)
-        os.close(nothing)

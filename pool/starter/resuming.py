@@ -17,6 +17,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.images import Assembly, ImageStore, Manifest, ask_chunks, fetch_image
+from pool.jobs.activation import Mode
 from pool.starter import freezing, saving
 
 #: The machine before is asked for so long without an answer, seconds.
@@ -43,8 +44,14 @@ class Resumed:
 
     @property
     def has_files(self) -> bool:
-        """The job's files are in it."""
+        """What the job has on its machine is in it."""
         return freezing.has_files(self.manifest)
+
+    @property
+    def mode(self) -> Mode:
+        """How the job reached its files where it was made."""
+        where = dict(self.manifest.facts).get("files")
+        return {"own": Mode.TRANSFER, "remote": Mode.REMOTE}.get(str(where), Mode.SHARED)
 
     def drop(self) -> None:
         """It is needed no more. Blocks on the disk."""

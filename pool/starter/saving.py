@@ -87,6 +87,7 @@ def keep_dump(
     frozen: freezing.Frozen | None,
     before: dict[str, tuple[int, int]],
     run: int,
+    mark: int = 0,
 ) -> Manifest:
     """Take in what the keeper has written, and the job's files where they belong to it. Blocks on the disk.
 
@@ -94,13 +95,15 @@ def keep_dump(
         frozen: what is known of the scratch directory; None for a job whose files are at home.
         before: what it held when the job first began.
         run: the number of the job's present start.
+        mark: what its home calls this checkpoint; 0 where it has none.
 
     Raises:
         ImageError
     """
     parts = frozen.gather(draft, directory, before) if frozen is not None else ()
     parts += draft.take_in(directory, without=NOT_OURS)
-    facts = (("files", "own" if frozen is not None else "home"), ("kind", "keeper"), ("run", run))
+    where = "home" if frozen is None else "remote" if mark else "own"
+    facts = (("files", where), ("kind", "keeper"), ("run", run), *([("mark", mark)] if mark else ()))
     return draft.commit(parts, created, facts=facts)
 
 

@@ -27,12 +27,15 @@ from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
 from pool.starter import devices, freezing, programs, resuming, saving, scratch, several, staging
 from pool.starter.checkpointing import CheckpointReport
+from pool.starter.files import Files, Seen
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.spec import SEEN, EndReport, KeeperSpec, StartFailed
 from pool.wire import RemoteError
 
 #: What a keeper says could not be restored when it is not the image but the machine (pool/checkpoint/restore.c).
 UNFIT = "machine"
+#: What home calls a checkpoint: the number of the start, then so many bits of its time, so that they only grow.
+MARK_SECONDS = 32
 #: What is done to the keeper.
 ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
 #: How an end by itself is told from one that was forced on the job.
@@ -46,6 +49,7 @@ class Home(Protocol):
 
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any: ...
     async def store(self, activation: Activation) -> Any: ...
+    async def remote_io(self, run: int, again: bool) -> Any: ...
     async def keep_image(self, activation: Activation) -> Any: ...
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None: ...
     async def image(self, activation: Activation) -> Any: ...
@@ -134,6 +138,10 @@ class Starter:
         self.resumed: resuming.Resumed | None = None
         self.scratch = place.scratch
         self._frozen = freezing.Frozen(place.scratch)
+        #: The way to its owner's files, and what it sees of them, where it works on them from here.
+        self._files: Files | None = None
+        self._seen: Seen | None = None
+        self._mark = 0
 
     @property
     def id(self) -> str:
@@ -153,6 +161,9 @@ class Starter:
         starter = cls(activation, account, place, keepers, home)
         starter.keeper = keeper
         starter.received = int(keeper.spec.claim.get("received") or 0)
+        if keeper.spec.remote:
+            starter._files = Files(activation.name, activation.run, home)
+            starter._files.take_up(keeper)
         starter._before = {
             str(name): (int(size), int(changed))
             for name, (size, changed) in dict(keeper.spec.claim.get("before") or {}).items()
@@ -193,7 +204,7 @@ class Starter:
             await self.happen(Event.DEFAULT)
             if self.activation.checkpoint is not None:
                 await self._fetch_checkpoint()
-            if self.activation.mode is Mode.TRANSFER:
+            if self._own_files:
                 await self._place_files()
             await self.happen(Event.SUCCESS)
             if self.machine.state is not State.SPAWN_ALL:
@@ -202,7 +213,7 @@ class Starter:
                 claim = {**claim, "before": self._before}
             if self.received:
                 claim = {**claim, "received": self.received}
-            self.keeper = await self._keepers.start(self._spec(lease, claim), image=self._image)
+            await self._start_keeper(lease, claim)
         except StartFailed as error:
             self._not_started()
             where = "start" if self._image is None else "checkpoint"
@@ -227,6 +238,22 @@ class Starter:
     def _image(self) -> Path | None:
         """The keeper's image that this start puts back."""
         return self.resumed.directory if self.resumed is not None and not self.resumed.own else None
+
+    async def _start_keeper(self, lease: float, claim: dict[str, Any]) -> None:
+        if self.activation.mode is not Mode.REMOTE:
+            self.keeper = await self._keepers.start(self._spec(lease, claim), image=self._image)
+            return
+        self._files = Files(self.activation.name, self.activation.run, self._home)
+        account = self.account
+        try:
+            self._seen, end = await self._files.begin(account.uid, account.gid, self.place.hidden)
+            with end:
+                spec = self._spec(lease, claim)
+                self.keeper = await self._keepers.start(spec, image=self._image, remote=end.fileno())
+            self._files.runs(self.keeper)
+        except BaseException:
+            await self._files.end()
+            raise
 
     def _not_started(self) -> None:
         if self.machine.state is not State.SEND_STATUS:
@@ -264,6 +291,11 @@ class Starter:
         fixed = self.keeper is not None and self.keeper.spec.fixed
         return able and (self.activation.mode is Mode.SHARED or fixed)
 
+    @property
+    def _own_files(self) -> bool:
+        """Whether the job has files on this machine that belong to what is saved of it."""
+        return self.activation.mode is not Mode.SHARED
+
     async def dump(self, created: float, *, stop: bool) -> tuple[CheckpointReport, Manifest | None]:
         """Save the running job; with `stop` it ends with it. No manifest where the job cannot be saved.
 
@@ -274,17 +306,22 @@ class Starter:
         assert self.place.images is not None
         images = await asyncio.to_thread(self.place.images)
         directory = images.room()
-        frozen = self._frozen if self.activation.mode is Mode.TRANSFER else None
+        frozen = self._frozen if self._own_files else None
+        mark = 0
+        if self.activation.mode is Mode.REMOTE:
+            mark = self._mark = max(self._mark + 1, (self.activation.run << MARK_SECONDS) + int(created))
         with images.begin(self.activation.name) as draft:
             try:
                 taken = None
                 if frozen is not None:
                     taken = await quietly(frozen.settled, draft, self.keeper.pid, created)
-                report = await self.keeper.checkpoint(directory, stop=stop, taken=taken, loose=True, carry=True)
+                report = await self.keeper.checkpoint(
+                    directory, stop=stop, taken=taken, loose=True, carry=True, mark=mark
+                )
                 if report.refused:
                     return report, None
                 run, before = self.activation.run, self._before
-                kept = await quietly(saving.keep_dump, draft, directory, created, frozen, before, run)
+                kept = await quietly(saving.keep_dump, draft, directory, created, frozen, before, run, mark)
             finally:
                 await asyncio.to_thread(shutil.rmtree, directory, True)
         return report, kept
@@ -338,6 +375,9 @@ class Starter:
 
     async def done(self) -> None:
         """The end has been reported: forget the keeper and leave nothing behind (A14)."""
+        if self._files is not None:
+            await self._files.end()
+            self._files = None
         if self.keeper is not None:
             await self.keeper.forget()
         self.clean()
@@ -417,7 +457,7 @@ class Starter:
             before = (lambda: self._home.nearer(start)) if start.checkpoint_from is not None else None
             self.resumed = await resuming.fetch(images, start.name, await self._home.image(start), before)
             self.received += self.resumed.received
-            if not self.resumed.own and self.resumed.has_files != (start.mode is Mode.TRANSFER):
+            if not self.resumed.own and self.resumed.mode is not start.mode:
                 raise ImageError("it was made where the job's files are reached in another way")
             if self.resumed.has_files and not self._keepers.abilities.full:
                 text = "this machine cannot show the job its files where they were"
@@ -435,7 +475,8 @@ class Starter:
                 put_back = freezing.put_back
                 self._before = await asyncio.to_thread(put_back, resumed.directory, self.scratch, owner)
                 return
-            await self._stage_in()
+            if self.activation.mode is Mode.TRANSFER:
+                await self._stage_in()
             if resumed is not None and resumed.own:
                 put_back_own = saving.put_back
                 await asyncio.to_thread(put_back_own, resumed.directory, resumed.manifest, self.scratch, owner)
@@ -444,8 +485,9 @@ class Starter:
 
     def _spec(self, lease: float, claim: dict[str, Any]) -> KeeperSpec:
         activation, account, place = self.activation, self.account, self.place
-        transfer = activation.mode is Mode.TRANSFER
-        fixed = transfer and self._keepers.abilities.full
+        transfer, closed = activation.mode is Mode.TRANSFER, activation.mode is not Mode.SHARED
+        fixed = closed and self._keepers.abilities.full
+        seen = self._seen if self._seen is not None else Seen((), (), account.home)
         own = SEEN if fixed else str(self.scratch)
         program = activation.executable
         if activation.carries_executable:
@@ -455,7 +497,7 @@ class Starter:
             stdin = os.path.join(own, os.path.basename(stdin))
         env = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": own if transfer else account.home,
+            "HOME": own if transfer else seen.home,
             "USER": account.name,
             "LOGNAME": account.name,
             "TMPDIR": own,
@@ -466,7 +508,7 @@ class Starter:
             "POOLNODE_JOB": activation.name,
         }
         if place.gpus is not None:
-            env |= devices.variables(place.gpus, own_files=transfer)
+            env |= devices.variables(place.gpus, own_files=closed)
         return KeeperSpec(
             id=self.id,
             argv=(program, *activation.argv[1:]),
@@ -482,7 +524,7 @@ class Starter:
             groups=account.groups,
             scratch=str(self.scratch),
             fixed=fixed,
-            isolation="full" if transfer else "shared",
+            isolation="full" if closed else "shared",
             memory=place.memory,
             core=activation.core_limit,
             lease_seconds=lease,
@@ -490,14 +532,16 @@ class Starter:
             soft_signal=activation.soft_signal,
             grace=activation.grace,
             hidden=place.hidden,
-            devices=place.devices if transfer else (),
+            devices=place.devices if closed else (),
             processes=place.processes,
             cpus=place.cpus,
-            filter=FILTERS[place.system_calls] if transfer or account.switch else "",
+            filter=FILTERS[place.system_calls] if closed or account.switch else "",
             network=place.network if activation.network else "none",
             members=several.members_of(activation, env, own if transfer else None),
             pipes=several.pipes_of(activation),
             on_failure=several.on_failure_of(activation),
+            remote=seen.trees,
+            binds=seen.binds,
             claim=claim,
         )
 

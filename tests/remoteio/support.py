@@ -88,6 +88,7 @@ class HomeProcess:
         self.control.settimeout(20.0)
         identity = (os.getuid() if uid is None else uid, os.getgid() if gid is None else gid)
         self._number = 0
+        self.events: list[dict[str, Any]] = []
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _START.format(fd=theirs.fileno()), *map(str, identity)],
@@ -100,6 +101,9 @@ class HomeProcess:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         self.control.sendmsg([data], rights)
         answer: dict[str, Any] = json.loads(self.control.recv(1 << 18))
+        while "event" in answer:
+            self.events.append(answer)
+            answer = json.loads(self.control.recv(1 << 18))
         assert answer["id"] == self._number
         return answer
 

@@ -23,8 +23,10 @@ def values(shape: str) -> st.SearchStrategy[list[Any]]:
     while at < len(shape):
         if shape[at] == "(":
             end = shape.index(")", at)
-            parts.append(st.lists(values(shape[at + 1 : end]), max_size=4))
+            parts.append(st.lists(values(shape[at + 1 : end]), min_size=3, max_size=3))
             at = end
+        elif shape[at] == "f":
+            parts.append(st.lists(st.integers(0, 255), min_size=3, max_size=3))
         else:
             parts.append(KINDS[shape[at]])
         at += 1

@@ -166,6 +166,17 @@ def test_a_removed_file_that_is_open_is_found_again(desk: Desk) -> None:
     assert refusal(desk, "reopen", 1, "f", RDWR, 0, 0, attr.dev, attr.ino, 1) == errno.ESTALE
 
 
+def test_names_that_are_kept_for_undoing_do_not_count(desk: Desk) -> None:
+    (desk.tree / "f").write_bytes(b"f")
+    os.link(desk.tree / "f", desk.tree / "g")
+    attr, _ = desk.do("open", 1, "f", os.O_RDONLY, 0, 0)
+    assert attr.nlink == 2
+    desk.do("unlink", "g")
+    assert desk.do("stat", "f")[0].nlink == 1
+    desk.do("unlink", "f")
+    assert desk.do("reopen", 1, "f", os.O_RDONLY, 0, 0, attr.dev, attr.ino, 1)[0].nlink == 0
+
+
 def test_what_was_replaced_is_not_opened_again(desk: Desk) -> None:
     attr, _ = desk.do("open", 1, "f", CREATE | RDWR, 0o644, 0)
     os.replace(desk.tree / "f", desk.tree / "g")

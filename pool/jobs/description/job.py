@@ -28,6 +28,7 @@ class Nature:
     universe: int = 5
     docker: bool = False
     container: bool = False
+    standard: bool = False
     grid_type: str = ""
     vm_type: str = ""
 

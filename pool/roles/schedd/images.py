@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import Any
 
 from pool.errors import PoolError
@@ -53,7 +53,9 @@ class Images:
         log: logging.Logger,
         home: str,
     ) -> None:
-        self._store = store
+        #: Called with a job when another checkpoint of it is safe.
+        self.kept: Callable[[Job], Awaitable[None]] | None = None
+        self.store = store
         self._ledger = ledger
         self._claims = claims
         self._outside = outside
@@ -74,7 +76,7 @@ class Images:
             mode: how that start gets at the job's files; one that was made where it was otherwise is passed over.
             tries: that failed so far; by default those noted with the job.
         """
-        store, name = self._store, _name(job)
+        store, name = self.store, _name(job)
         if store is None or not job.get("NumCkpts", 0):
             return None
         if tries is None:
@@ -93,6 +95,8 @@ class Images:
             self._remember(job, manifest.generation, params.get("nearer"))
             if self._present(params) is job:
                 await self.note(job, {"size": manifest.size, "sent": manifest.size})
+                if self.kept is not None:
+                    await self.kept(job)
 
         meter = Meter(self._outside.thread_cpu)
         with meter.on():
@@ -129,17 +133,17 @@ class Images:
     async def forget(self, job: Job) -> None:
         """The job has ended for good."""
         self._nearer.pop(_name(job), None)
-        if self._store is not None:
-            await asyncio.to_thread(self._store.drop, _name(job))
+        if self.store is not None:
+            await asyncio.to_thread(self.store.drop, _name(job))
 
     async def keep(self, job: Job) -> str:
         """Keep the last good checkpoint of a job that is to be removed; its name, empty where there is none."""
         generation = self.newest(job)
-        if self._store is None or generation is None:
+        if self.store is None or generation is None:
             return ""
         name, owner = _name(job), job.cluster.owner
         try:
-            await quietly(self._store.copy, name, generation, KEPT + name, self._outside.wall(), owner=owner)
+            await quietly(self.store.copy, name, generation, KEPT + name, self._outside.wall(), owner=owner)
         except ImageError as error:
             self._log.error("a checkpoint could not be kept", extra={"job": name, "why": str(error)})
             return ""
@@ -155,19 +159,19 @@ class Images:
             PoolError: there is none, or it is another user's.
         """
         name = str(origin)
-        kept = self._store.generations(KEPT + name) if self._store is not None and ID.fullmatch(name) else ()
-        if self._store is None or not kept:
+        kept = self.store.generations(KEPT + name) if self.store is not None and ID.fullmatch(name) else ()
+        if self.store is None or not kept:
             raise PoolError(
                 f"start_from_checkpoint = {name[:80]}: no checkpoint of such a job is kept here",
                 hint="`poolnode rm --checkpoint JOB` keeps the last one of a job",
             )
-        facts = dict(self._store.manifest(KEPT + name, kept[-1]).facts)
+        facts = dict(self.store.manifest(KEPT + name, kept[-1]).facts)
         if facts.get("owner") != owner:
             raise PoolError(f"start_from_checkpoint = {name}: job {name} was not one of {owner}'s")
         for proc in range(count):
             self._coming.add(f"{cluster}.{proc}")
             to = f"{cluster}.{proc}"
-            await quietly(self._store.copy, KEPT + name, kept[-1], to, self._outside.wall())
+            await quietly(self.store.copy, KEPT + name, kept[-1], to, self._outside.wall())
 
     def queued(self, cluster: int, count: int) -> None:
         """Jobs that were about to be queued are, or never will be."""
@@ -175,7 +179,7 @@ class Images:
 
     async def tidy(self, queued: Container[str], kept_for: float) -> None:
         """Drop what belongs to no job of the queue, and kept checkpoints that are older than so many seconds."""
-        store = self._store
+        store = self.store
         for name in store.jobs() if store is not None else ():
             assert store is not None
             if name.startswith(KEPT):
@@ -189,9 +193,9 @@ class Images:
         job = self._present(params)
         if job is None:
             raise NotThisRun("this start of the job is not the present one any more")
-        if self._store is None:
+        if self.store is None:
             raise ImageError("this schedd keeps no checkpoints")
-        return self._store, job
+        return self.store, job
 
     def _present(self, params: dict[str, Any]) -> Job | None:
         claim = self._claims.get(str(params.get("claim")))
@@ -203,7 +207,7 @@ class Images:
 def _fits(manifest: Manifest, mode: Mode) -> bool:
     facts = dict(manifest.facts)
     where = "own" if facts.get("kind") == "self" else facts.get("files", "home")
-    return (where == "own") is (mode is Mode.TRANSFER)
+    return {"own": Mode.TRANSFER, "remote": Mode.REMOTE}.get(str(where), Mode.SHARED) is mode
 
 
 def _name(job: Job) -> str:

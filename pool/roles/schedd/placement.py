@@ -41,12 +41,15 @@ from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.matches import Matches
 from pool.roles.schedd.moving import Moving
 from pool.roles.schedd.reaching import Reaching
+from pool.roles.schedd.remote import Remote
 from pool.wire import RemoteError
 
 #: A checkpoint on demand is waited for so long, seconds.
 CHECKPOINT_SECONDS = 3600.0
 #: Reasons why a job cannot be saved that are kept with it.
 MOST_LINES = 20
+#: Ends of a program by itself: what it has done at home is done.
+BY_ITSELF = ("exit", "signal")
 
 
 class NotYours(PoolError):
@@ -109,6 +112,8 @@ class Placement:
         self.matches = Matches(self)
         self.reaching = Reaching(self)
         self.moving = Moving(self)
+        #: Who answers jobs that reach their owner's files from elsewhere.
+        self.remote: Remote | None = None
 
     def changed(self, owner: str, more: bool) -> None:
         """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
@@ -312,6 +317,8 @@ class Placement:
         elif kind == "continued" and job.status == SUSPENDED:
             step = Step(job, Happening.CONTINUE, changes, EventKind.UNSUSPENDED, {"slot": claim.slot})
         elif kind == "checkpointed":
+            if self.remote is not None:
+                await self.remote.settle(job, run)
             await self.images.note(job, {})
             return
         elif kind == "saved":
@@ -390,6 +397,8 @@ class Placement:
             self._finished(job.wire())
         if job.status.final and job.get("NumCkpts"):
             self.spawn(self.images.forget(job), "forget")
+        if self.remote is not None:
+            self.remote.left(job, over=job.status.final or report.get("cause") in BY_ITSELF)
         idle_again = any(step.status == IDLE for step in steps)
         self.changed(claim.owner, idle_again and start is None)
         if start is not None:
@@ -441,6 +450,8 @@ class Placement:
         """The job is not running any more, without having ended: idle again, or as its user wished meanwhile."""
         job.run = None
         self.moving.left(job)
+        if self.remote is not None:
+            self.remote.left(job, over=False)
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
         changes |= self._ran_unseen(claim, job)
         wish = job.note("_wish")

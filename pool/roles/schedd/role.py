@@ -24,6 +24,7 @@ from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.placement import Placement
+from pool.roles.schedd.remote import Remote
 from pool.roles.schedd.reporting import Reporting
 from pool.roles.schedd.submitters import Submitters
 from pool.roles.schedd.why import Why
@@ -100,6 +101,19 @@ class Schedd(Role):
             patience=self.settings.number("CLAIM_PATIENCE"),
         )
         self.placement.moving.terms = self._terms_of_moving()
+        self.remote = Remote(
+            self.ledger,
+            self.placement.claims,
+            given.state,
+            self.placement.images.store,
+            self.settings,
+            self.outside,
+            self.log,
+            user=given.user,
+            spawn=self.spawn,
+        )
+        self.placement.remote = self.remote
+        self.placement.images.kept = self.remote.kept
         self.shadow = Shadow(self.placement, self.executables, given.files, self._note)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links)
         self.acts = Acts(self.ledger, self.placement, self.outside)
@@ -136,10 +150,12 @@ class Schedd(Role):
         except (PoolError, OSError, TimeoutError):
             pass
         await self.reporting.flush()
+        await self.remote.close()
         await super().stop(handover=handover)
         await self.store.close()
 
     async def die(self) -> None:
+        await self.remote.close()
         await super().die()
         await self.store.close()
 
@@ -150,6 +166,7 @@ class Schedd(Role):
         self.placement.lease = settings.number("CLAIM_LEASE")
         self.placement.longest_lease = settings.number("CLAIM_LEASE_MAX")
         self.placement.patience = settings.number("CLAIM_PATIENCE")
+        self.remote.reload(settings)
         self.placement.moving.terms = self._terms_of_moving()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
@@ -359,6 +376,12 @@ class Schedd(Role):
         self.placement.check_node(str(params.get("claim")), call.identity.node)
         await self.shadow.bring(params, stream)
 
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "again": bool | None})
+    async def remote_io(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A running job's file system asks its home."""
+        self.placement.check_node(params["claim"], call.identity.node)
+        await self.remote.serve(params, stream)
+
     @streaming(Right.EXECUTE)
     async def keep_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint, to be kept."""
@@ -443,10 +466,11 @@ class Schedd(Role):
             self.log.warning("a note stays until it can be removed", extra={"note": name, "why": str(error)})
 
     def _tidy(self) -> None:
+        queued = {f"{job.id[0]}.{job.id[1]}" for job in self.queue.jobs()}
         self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
         kept_for = self.settings.number("KEPT_CHECKPOINTS")
-        queued = {f"{job.id[0]}.{job.id[1]}" for job in self.queue.jobs()}
         self.spawn(self.placement.images.tidy(queued, kept_for), "checkpoints")
+        self.spawn(self.remote.tidy(queued), "remote")
 
     async def _forget_old(self) -> None:
         while True:

@@ -96,8 +96,14 @@ class OwnerWatch:
         facts["HasFileTransfer"] = True
         facts["HasSelfCheckpointTransfers"] = True
         facts["HasCheckpoint"] = startd.keepers.abilities.checkpoint
+        facts |= self.remote_io()
         facts["CondorVersion"] = LANGUAGE
         return facts
+
+    def remote_io(self) -> Wire:
+        """Whether and how jobs here can be shown the submit machine's files."""
+        able = self._startd.keepers.abilities
+        return {"HasRemoteIO": True, "RemoteIOHow": "fuse"} if able.fuse and able.full else {}
 
     async def run(self) -> None:
         """Evaluate until cancelled."""

@@ -100,6 +100,7 @@ class Startd(Role):
         self._lay_out()
         for keeper in sorted(await self.keepers.open(), key=on_top_of_others):
             find(self, keeper)
+        self.machine = self.owner.facts()  # what the keepers can is known now
         held = [name for name, slot in self.slots.items() if slot.claim is not None]
         for left in scratch.leftovers(self.execute, held):
             scratch.discard(left)

@@ -59,6 +59,12 @@ class HomeLink:
     async def store(self, activation: Activation) -> Any:
         return await self._claim.link.stream("schedd.bring", {"claim": self._claim.id, "run": activation.run})
 
+    async def remote_io(self, run: int, again: bool) -> Any:
+        link = self._claim.link
+        if link is None or link.closed.done():
+            raise ConnectionLost("the submit side is not connected")
+        return await link.stream("schedd.remote_io", {"claim": self._claim.id, "run": run, "again": again})
+
     async def keep_image(self, activation: Activation) -> Any:
         startd = self._startd
         params = {"claim": self._claim.id, "run": activation.run}

@@ -144,6 +144,9 @@ def _resource(job: Job, spoken: set[str], attribute: str) -> str:
 def _transfer(job: Job, spoken: set[str]) -> list[str]:
     same_files = "(TARGET.FileSystemDomain == MY.FileSystemDomain)"
     whether = job.text_of("ShouldTransferFiles")
+    remote = job.lookup("RemoteIO")
+    if remote is not None and "hasremoteio" not in spoken:
+        same_files = f"({same_files} || TARGET.HasRemoteIO)"
     if whether == "NO":
         return [] if "filesystemdomain" in spoken else [same_files]
     if spoken & {"hasfiletransfer", "hasjobtransferplugins"}:

@@ -20,6 +20,7 @@ _WHEN |= dict.fromkeys(("on_exit_or_evict", "always"), "ON_EXIT_OR_EVICT") | dic
 )
 TRANSFERRING = (5, 8, 10, 11, 13)
 _NEVER_SENT = ("docker://", "oras://")
+_REMOTE = dict.fromkeys(("on", "yes", "true"), "on") | dict.fromkeys(("off", "no", "false"), "off") | {"auto": "auto"}
 
 
 def file_list(text: str) -> list[str]:
@@ -28,6 +29,22 @@ def file_list(text: str) -> list[str]:
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1]
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def remote_io(job: Job) -> None:
+    """`remote_io`: on, off, or auto: whether the job finds its owner's files under their own names wherever it runs."""
+    text = job.param("remote_io", "RemoteIO") or ("on" if job.nature.standard else "off")
+    wish = _REMOTE.get(text.strip().lower())
+    if wish is None:
+        raise job.refuse("remote_io", f"expected on, off or auto for 'remote_io', not {text!r}", other="RemoteIO")
+    if wish == "off":
+        return
+    nature = job.nature
+    if nature.universe != 5 or nature.docker or nature.container:
+        raise job.refuse(
+            "remote_io", f"remote_io = {text} is for jobs of the vanilla universe without an image", "leave it out"
+        )
+    job.set("RemoteIO", True if wish == "on" else "auto")
 
 
 def transfer(job: Job) -> None:
@@ -135,7 +152,19 @@ def _docker_credentials(job: Job) -> None:
 def _agree(job: Job, inputs: bool, outputs: bool) -> tuple[str, str]:
     text = job.param("ShouldTransferFiles", "should_transfer_files") or job.text_of("ShouldTransferFiles")
     by_default = not text
-    whether = _WHETHER.get(text.lower(), "") if text else "IF_NEEDED"
+    always = job.lookup("RemoteIO") is True
+    if always and (inputs or outputs):
+        name = "transfer_input_files" if inputs else "transfer_output_files"
+        raise job.refuse(
+            name,
+            f"'{name}' is given, but with remote_io = on the job opens its files at home",
+            "leave it out, or write remote_io = auto",
+        )
+    whether = _WHETHER.get(text.lower(), "") if text else "NO" if always else "IF_NEEDED"
+    if always and whether == "YES":
+        raise job.refuse("should_transfer_files", "files are not copied with remote_io = on", "leave one of them out")
+    if always:
+        whether = "NO"
     if not whether:
         raise job.refuse(
             "should_transfer_files",

@@ -40,8 +40,12 @@ def universe(job: Job) -> None:
     nature.docker = text.lower() == "docker"
     nature.container = text.lower() == "container"
     several = text.lower() == "pipe"  # VS 3.3's name for jobs of several processes
-    nature.universe = 5 if nature.docker or nature.container or several else _number(job, text)
+    standard = text.lower() == "standard"  # a job like any other, with its owner's files wherever it is (EV 2.2)
+    nature.universe = 5 if nature.docker or nature.container or several or standard else _number(job, text)
+    nature.standard = standard
     docker, image = job.param("docker_image", "DockerImage"), job.param("container_image", "ContainerImage")
+    if standard and (docker or image):
+        raise job.refuse("universe", "a standard job has no image", "write universe = vanilla")
     if nature.universe in (5, 12):
         if image and (docker or nature.docker):
             raise job.refuse(

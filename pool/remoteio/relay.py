@@ -1,0 +1,59 @@
+"""Carrying a job's frames between a socket and a stream: bytes, not looked into, with the flow control of both."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+#: Bytes that are read at a time.
+CHUNK = 256 * 1024
+#: Waits until so many bytes may go.
+Gate = Callable[[int], Awaitable[None]]
+
+
+class Carrier(Protocol):
+    """The part of a wire stream that is used here."""
+
+    async def send(self, item: Any, /) -> None: ...
+    async def finish(self) -> None: ...
+    def __aiter__(self) -> Any: ...
+
+
+async def carry(stream: Carrier, end: socket.socket, gate: Gate | None = None) -> None:
+    """Carry both ways until either side ends; closes the socket.
+
+    Args:
+        end: non-blocking.
+        gate: asked before anything goes on, in either direction.
+
+    Raises:
+        WireError, OSError: how it ended, where it broke.
+    """
+    loop = asyncio.get_running_loop()
+
+    async def outward() -> None:
+        while data := await loop.sock_recv(end, CHUNK):
+            if gate is not None:
+                await gate(len(data))
+            await stream.send(data)
+
+    async def inward() -> None:
+        async for item in stream:
+            if not isinstance(item, bytes):
+                continue
+            if gate is not None:
+                await gate(len(item))
+            await loop.sock_sendall(end, item)
+
+    tasks = [loop.create_task(outward()), loop.create_task(inward())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        end.close()

@@ -1,0 +1,164 @@
+"""A running job's way to its owner's files: connections between its keeper and its home, one after the other (B1, B2).
+
+The keeper's file system and the home speak (`pool.remoteio.frames`); here bytes are carried, and where a connection is
+lost another one is made, for as long as the job lives. The job waits meanwhile, and its lease bounds that. Before it
+starts it is found out which trees this machine sees for itself (`pool.remoteio.direct`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pool.errors import PoolError
+from pool.remoteio import direct
+from pool.remoteio.relay import carry
+from pool.remoteio.trees import below
+from pool.starter.keeper import Keeper
+
+#: Bytes between a keeper and its node that are on their way at most.
+ROOM = 1 << 20
+#: Seconds until a lost connection is tried again, the first time and at most.
+AGAIN, SELDOM = 0.1, 2.0
+log = logging.getLogger("pool.starter")
+
+
+class RemoteHome(Protocol):
+    """How a stream to the job's home is had."""
+
+    async def remote_io(self, run: int, again: bool) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a job sees of home.
+
+    Attributes:
+        trees: paths that its home answers for.
+        binds: (directory of this machine, path) that it opens directly.
+        home: its owner's home directory there.
+    """
+
+    trees: tuple[str, ...]
+    binds: tuple[tuple[str, str], ...]
+    home: str
+
+
+class Files:
+    """The files of one start.
+
+    Args:
+        how: what shows them to the job, for its log: fuse, notification.
+    """
+
+    def __init__(self, name: str, run: int, home: RemoteHome, how: str = "fuse") -> None:
+        self._name = name
+        self._run = run
+        self._home = home
+        self._how = how
+        self._task: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Future[Keeper] = asyncio.get_running_loop().create_future()
+
+    async def begin(self, uid: int, gid: int, hidden: Iterable[str]) -> tuple[Seen, socket.socket]:
+        """Reach home for the first time: what the job sees, and its keeper's end of the connection.
+
+        Args:
+            uid, gid: whom the job runs as here.
+            hidden: directories of this machine that it must not see.
+
+        Raises:
+            WireError, PoolError: home cannot be reached, or refuses.
+        """
+        stream, facts = await self._open(again=False)
+        try:
+            found = []
+            if facts["probes"] and uid == int(facts["uid"]):  # a stranger to these files opens none of them directly
+                found = await asyncio.to_thread(direct.find, facts["probes"], uid, gid)
+            seen = seen_of(facts, found, hidden)
+            await stream.send(["found", [list(bind) for bind in seen.binds], self._how])
+        except BaseException:
+            stream.abort()
+            raise
+        ours, theirs = _pair()
+        self._task = asyncio.get_running_loop().create_task(self._run_on(stream, ours))
+        return seen, theirs
+
+    def take_up(self, keeper: Keeper) -> None:
+        """A keeper that outlived its node has no connection any more."""
+        self.runs(keeper)
+        self._task = asyncio.get_running_loop().create_task(self._run_on(None, None))
+
+    def runs(self, keeper: Keeper) -> None:
+        """The job runs: whoever gets its next connection is known."""
+        self._keeper.set_result(keeper)
+
+    async def end(self) -> None:
+        """Nobody asks any more."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def _run_on(self, stream: Any, ours: socket.socket | None) -> None:
+        pause = AGAIN
+        while True:
+            try:
+                if stream is None or ours is None:
+                    stream, ours = await self._again(self._keeper.result())
+                try:
+                    await carry(stream, ours)
+                finally:
+                    stream.abort()
+                    stream = None
+                pause = AGAIN
+            except (PoolError, OSError, EOFError) as error:
+                log.info("a job waits for its files", extra={"job": self._name, "why": str(error)})
+            keeper = await asyncio.shield(self._keeper)
+            await asyncio.wait([keeper.ended], timeout=pause)
+            if keeper.ended.done():
+                return
+            pause = min(pause * 2, SELDOM)
+
+    async def _again(self, keeper: Keeper) -> tuple[Any, socket.socket]:
+        stream, _ = await self._open(again=True)
+        try:
+            await stream.send(["found", [], self._how])
+            ours, theirs = _pair()
+            with theirs:
+                keeper.remote(theirs.fileno())
+        except BaseException:
+            stream.abort()
+            raise
+        return stream, ours
+
+    async def _open(self, *, again: bool) -> tuple[Any, dict[str, Any]]:
+        stream = await self._home.remote_io(self._run, again)
+        try:
+            _, facts = await stream.receive()
+        except BaseException:
+            stream.abort()
+            raise
+        return stream, facts
+
+
+def seen_of(facts: dict[str, Any], found: Iterable[direct.Direct], hidden: Iterable[str]) -> Seen:
+    """What a job sees: trees of home, but for those that are there directly and show nothing that is hidden: pure."""
+    hidden = tuple(hidden)
+    binds = [(here, home) for here, home in found if not any(below(path, here) or below(here, path) for path in hidden)]
+    trees = [str(path) for path, _ in facts["trees"]]
+    left = tuple(tree for tree in trees if not any(below(tree, home) for _, home in binds))
+    return Seen(left, tuple(binds), str(facts.get("home") or "/"))
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
+    ours.setblocking(False)
+    return ours, theirs

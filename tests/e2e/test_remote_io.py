@@ -1,0 +1,228 @@
+"""Jobs that work on their owner's files from another machine: two nodes, and a directory that only the first has."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pool.client import Pool
+from tests.e2e import support
+from tests.e2e.support import HEAD, Nodes, client, outcome, program, slots, token
+from tests.starter.support import PYTHON
+
+HOSTNAME = Path("/etc/hostname").read_text()
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Nodes]:
+    """`all[0]` is where jobs are submitted, `all[1]` where they run."""
+
+    async def start(nodes: Nodes) -> None:
+        head = nodes.start("head", HEAD).ready()
+        nodes.start("far", "startd", join=await token(head, "startd"), FILESYSTEM_DOMAIN="elsewhere").ready()
+        async with client(head) as pool:
+            await slots(pool, 1)
+
+    with support.nodes() as nodes:
+        asyncio.run(start(nodes))
+        yield nodes
+        for node in nodes.all:
+            assert "Traceback" not in node.text, node.text
+            assert not any("trace" in line for line in node.log), node.text
+
+
+@pytest.fixture
+def home(pair: Nodes, request: pytest.FixtureRequest) -> Path:
+    """The directory the test's user works in."""
+    return pair.directory(request.node.name.removeprefix("test_")[:60])
+
+
+async def test_a_job_works_on_files_that_its_machine_does_not_have(pair: Nodes, home: Path) -> None:
+    (home / "in").write_text("hello\n")
+    (home / "data").mkdir(mode=0o777)
+    (home / "data/numbers").write_text("".join(f"{number}\n" for number in range(10000)))
+    text = f"""
+pwd; cat
+sort -rn {home}/data/numbers | head -2
+cd data && mkdir new && echo made > new/file && mv new/file moved && rmdir new
+echo more >> numbers
+ls
+"""
+    async with client(pair.all[0]) as pool:
+        result = await outcome(
+            pool, home, executable=program(home, text), input="in", output="out", error="err", remote_io="on"
+        )
+    assert (result.state, result.exit_code) == ("completed", 0), result.reason
+    assert (home / "err").read_text() == ""
+    assert (home / "out").read_text() == f"{home}\nhello\n9999\n9998\nmoved\nnumbers\n"
+    assert (home / "data/moved").read_text() == "made\n"
+    assert (home / "data/numbers").read_text().endswith("9999\nmore\n")
+    assert sorted(os.listdir(home / "data")) == ["moved", "numbers"]
+
+
+#: Reads and writes the same file: adds a line for each step, replaces a number in place, makes and removes names, and
+#: takes what it reads into what it writes next, so that anything done twice or lost shows in the end.
+WALK = r"""
+import os, sys, time
+here, steps = sys.argv[1], int(sys.argv[2])
+os.chdir(here)
+total = 0
+for step in range(steps):
+    with open("log", "a+") as log:
+        log.seek(0)
+        total = total * 31 % 1000003 + len(log.read())
+        log.write(f"{step} {total}\n")
+    with open("place", "r+b") as place:
+        place.seek(8 * (step % 10))
+        place.write(b"%08d" % step)
+    open(f"step.{step}", "w").write(str(total))
+    if step:
+        os.rename(f"step.{step - 1}", "last")
+    time.sleep(0.01)
+"""
+STEPS = 150
+
+
+def prepared(directory: Path) -> Path:
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o777)
+    (directory / "log").write_text("begin\n")
+    (directory / "place").write_bytes(b"-" * 80)
+    for path in directory.iterdir():
+        path.chmod(0o666)
+    return directory
+
+
+def undisturbed(home: Path) -> dict[str, bytes]:
+    """What the walk gives in a terminal at home."""
+    here = prepared(home / "alone")
+    subprocess.run([PYTHON, "-c", WALK, str(here), str(STEPS)], check=True)
+    return {path.name: path.read_bytes() for path in here.iterdir()}
+
+
+async def walk(pool: Pool, home: Path, **more: Any) -> Any:
+    (home / "walk.py").write_text(WALK)
+    commands = {
+        "executable": PYTHON,
+        "arguments": f"walk.py {prepared(home / 'walked')} {STEPS}",
+        "error": "err",
+        "log": "joblog",
+        "remote_io": "on",
+        **more,
+    }
+    return await pool.submit(commands, iwd=str(home))
+
+
+def walked(home: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (home / "walked").iterdir()}
+
+
+async def under_way(home: Path, steps: int = 20) -> None:
+    path = home / "walked" / "log"
+    await support.until(lambda: path.read_text().count("\n") > steps, "the job's first steps")
+
+
+def home_process() -> psutil.Process:
+    (found,) = support.processes_with("pool.remoteio.home")
+    return found
+
+
+async def finished(cluster: Any, home: Path) -> None:
+    (result,) = await cluster.wait(40, until_stuck=True)
+    assert (result.state, result.exit_code) == ("completed", 0), (result, (home / "joblog").read_text())
+    assert (home / "err").read_text() == ""
+    assert walked(home) == undisturbed(home)
+
+
+async def test_a_home_that_is_killed_in_the_middle_of_writing_is_gone_on_from(pair: Nodes, home: Path) -> None:
+    async with client(pair.all[0]) as pool:
+        cluster = await walk(pool, home)
+        for steps in (10, 40, 70):
+            await under_way(home, steps)
+            home_process().kill()
+        await finished(cluster, home)
+
+
+async def test_a_job_waits_while_its_submit_machine_is_cut_off(pair: Nodes, home: Path) -> None:
+    head = pair.all[0]
+    async with client(head) as pool:
+        cluster = await walk(pool, home)
+        await under_way(home)
+        for process in (head.process.pid, home_process().pid):
+            os.kill(process, signal.SIGSTOP)
+        await asyncio.sleep(1.5)
+        for process in psutil.Process(head.process.pid).children(recursive=True):
+            process.resume()
+        os.kill(head.process.pid, signal.SIGCONT)
+        await finished(cluster, home)
+
+
+async def test_a_job_that_begins_again_finds_its_files_as_they_were(pair: Nodes, home: Path) -> None:
+    async with client(pair.all[0]) as pool:
+        cluster = await walk(pool, home, checkpoint="off")
+        await under_way(home)
+        await cluster.vacate()
+        await finished(cluster, home)
+    assert (home / "joblog").read_text().count("Job executing on host") == 2
+
+
+async def test_a_job_gets_its_owners_errors(pair: Nodes, home: Path) -> None:
+    (home / "readonly").write_text("r")
+    (home / "readonly").chmod(0o444)
+    (home / "out-of-it").symlink_to("/etc/hostname")
+    (home / "nowhere").symlink_to("missing")
+    text = """
+cat missing nowhere
+echo x > missing/file
+mkdir data && mkdir data
+rmdir /etc
+cat out-of-it > there
+ls -a .poolnode-undo.1 2>&1
+cat SPOOL/*
+"""
+    text = text.replace("SPOOL", str(pair.state("head") / "spool"))
+    async with client(pair.all[0]) as pool:
+        result = await outcome(pool, home, executable=program(home, text), output="out", error="err", remote_io="on")
+    assert result.state == "completed"
+    errors = (home / "err").read_text()
+    assert errors.count("No such file or directory") >= 2
+    assert "Directory nonexistent" in errors or "cannot create missing/file" in errors
+    assert "File exists" in errors
+    assert "Read-only file system" in errors or "Device or resource busy" in errors or "Permission" in errors
+    assert "Permission denied" in errors  # the node's own state is nobody's
+    # A link that leads to the system leads to that of the machine the job is on, and no further.
+    assert (home / "there").read_text() == HOSTNAME
+
+
+async def test_a_job_that_dies_after_a_checkpoint_goes_on_with_its_files_of_that_moment(
+    pair: Nodes, home: Path
+) -> None:
+    async with client(pair.all[0]) as pool:
+        cluster = await walk(pool, home)
+        await under_way(home, 30)
+        acted = await cluster.checkpoint()
+        assert acted.failed == {}, acted
+        await under_way(home, 70)
+        job = support.processes_with("walk.py")[0]
+        job.parents()[0].kill()  # its keeper: the machine has lost it, and all it did since
+        await finished(cluster, home)
+    log = (home / "joblog").read_text()
+    assert log.count("Job executing on host") == 2
+    assert "checkpoint" in log
+
+
+async def test_a_job_that_leaves_goes_on_elsewhere_with_its_files(pair: Nodes, home: Path) -> None:
+    async with client(pair.all[0]) as pool:
+        cluster = await walk(pool, home)
+        await under_way(home, 30)
+        await cluster.vacate()
+        await finished(cluster, home)
+        assert (await cluster.results())[0].wall > 0
