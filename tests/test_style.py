@@ -26,7 +26,7 @@ LONGEST = 700
 # seen by nothing.
 FLOORS = {
     "errors": -1,
-    "identity": -1,
+    "identity": -0.5,
     "outside": -1,
     "classad": 0,
     "wire": 0,
