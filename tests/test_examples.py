@@ -27,6 +27,7 @@ RUN = {
     "script/script.sub",
     "sweep/sweep.sub",
     "cprogram/cprogram.sub",
+    "remote/remote.sub",
     "resume/resume.sub",
     "survivor/survivor.sub",
     "grep/grep.sub",
@@ -135,6 +136,15 @@ def test_smc(example: Path) -> None:
     assert (example / "snomux.out").read_text() == apart.stdout
     assert all(line in promised(example) for line in apart.stdout.splitlines()[:3])
     assert not list(example.glob("fort.*"))
+
+
+@pytest.mark.parametrize("example", ["remote"], indirect=True)
+def test_remote(example: Path) -> None:
+    run(example, "remote.sub")
+    said = lines_of((example / "remote.out").read_text())
+    assert len(said) == 3
+    assert set(said) <= set(lines_of(promised(example)))
+    assert (example / "books/bert").read_text() == "210.00\n"
 
 
 @pytest.mark.parametrize("example", ["grep"], indirect=True)

@@ -38,7 +38,8 @@ class FairShare:
         if not self._waiting and self.rate > 0 and now > self._free_at:  # all was idle: what was before does not count
             self._present = max(self._clocks.values(), default=self._present)
             self._clocks.clear()
-        start = max(self._clocks.get(who, 0.0), self._present)
+        # Who asks again as soon as it may is not yet back when others go in the same moment: it catches up.
+        start = max(self._clocks.get(who, self._present), self._present - self.rate * self.burst)
         self._clocks[who] = start + size
         self._number += 1
         heapq.heappush(self._waiting, (start, self._number, who, size))
@@ -61,7 +62,8 @@ class FairShare:
             if self.rate > 0:
                 self._free_at += size / self.rate
             given.append(number)
-        self._clocks = {who: clock for who, clock in self._clocks.items() if clock > self._present}
+        past = self._present - self.rate * self.burst
+        self._clocks = {who: clock for who, clock in self._clocks.items() if clock > past}
         return given, None
 
     def withdraw(self, number: int) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,18 +20,21 @@ from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, client, outcome, program, slots, token
 from tests.starter.support import PYTHON
 
+FAR, NEAR = 'Machine == "far"', 'Machine == "near"'
 HOSTNAME = Path("/etc/hostname").read_text()
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[Nodes]:
-    """`all[0]` is where jobs are submitted, `all[1]` where they run."""
+    """`all[0]` is where jobs are submitted. `near` runs them as who runs the tests, `far` root's as nobody."""
 
     async def start(nodes: Nodes) -> None:
         head = nodes.start("head", HEAD).ready()
         nodes.start("far", "startd", join=await token(head, "startd"), FILESYSTEM_DOMAIN="elsewhere").ready()
+        more = {"FILESYSTEM_DOMAIN": "nobody knows", "RUN_AS": "node"}
+        nodes.start("near", "startd", join=await token(head, "startd"), **more).ready()
         async with client(head) as pool:
-            await slots(pool, 1)
+            await slots(pool, 2)
 
     with support.nodes() as nodes:
         asyncio.run(start(nodes))
@@ -58,7 +63,14 @@ ls
 """
     async with client(pair.all[0]) as pool:
         result = await outcome(
-            pool, home, executable=program(home, text), input="in", output="out", error="err", remote_io="on"
+            pool,
+            home,
+            executable=program(home, text),
+            input="in",
+            output="out",
+            error="err",
+            remote_io="on",
+            requirements=FAR,
         )
     assert (result.state, result.exit_code) == ("completed", 0), result.reason
     assert (home / "err").read_text() == ""
@@ -116,6 +128,7 @@ async def walk(pool: Pool, home: Path, **more: Any) -> Any:
         "error": "err",
         "log": "joblog",
         "remote_io": "on",
+        "requirements": FAR,
         **more,
     }
     return await pool.submit(commands, iwd=str(home))
@@ -190,7 +203,9 @@ cat SPOOL/*
 """
     text = text.replace("SPOOL", str(pair.state("head") / "spool"))
     async with client(pair.all[0]) as pool:
-        result = await outcome(pool, home, executable=program(home, text), output="out", error="err", remote_io="on")
+        result = await outcome(
+            pool, home, executable=program(home, text), output="out", error="err", remote_io="on", requirements=FAR
+        )
     assert result.state == "completed"
     errors = (home / "err").read_text()
     assert errors.count("No such file or directory") >= 2
@@ -200,3 +215,77 @@ cat SPOOL/*
     assert "Permission denied" in errors  # the node's own state is nobody's
     # A link that leads to the system leads to that of the machine the job is on, and no further.
     assert (home / "there").read_text() == HOSTNAME
+
+
+async def test_what_both_machines_see_is_opened_directly(pair: Nodes, home: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="remote-") as place:
+        (Path(place) / "f").write_text("seen\n")
+        os.chmod(place, 0o777)
+        async with client(pair.all[0]) as pool:
+            for where in (NEAR, FAR):
+                text = f"cat f; grep -c ' {place} fuse' /proc/self/mounts; df . | tail -1 >&2"
+                result = await outcome(
+                    pool,
+                    Path(place),
+                    executable=program(Path(place), text),
+                    output="out",
+                    error="err",
+                    log="log",
+                    remote_io="on",
+                    requirements=where,
+                )
+                assert result.state == "completed", result
+                log = (Path(place) / "log").read_text()
+                if where == NEAR or not support.ROOT:
+                    assert f"its owner's files: {place} directly" in log
+                    assert (Path(place) / "out").read_text() == "seen\n0\n"
+                else:  # nobody there is a stranger to these files
+                    assert f"{place}" in log.rpartition("by fuse")[0]
+                    assert (Path(place) / "out").read_text() == "seen\n1\n"
+        assert not [name for name in os.listdir(place) if name.startswith(".")]
+
+
+async def test_a_job_may_not_do_what_its_owner_may_not(pair: Nodes, home: Path) -> None:
+    """A directory that may not be entered, a tree that is not shown."""
+    (home / "closed").mkdir()
+    (home / "closed/f").write_text("f")
+    (home / "closed").chmod(0)
+    async with client(pair.all[0]) as pool:
+        result = await outcome(
+            pool,
+            home,
+            executable=program(home, "cat closed/f; cat /root/.profile; echo over"),
+            output="out",
+            error="err",
+            remote_io="on",
+            requirements=FAR,
+        )
+    assert result.state == "completed"
+    assert (home / "out").read_text().endswith("over\n")
+    if not support.ROOT:
+        assert (home / "err").read_text().count("Permission denied") == 2
+
+
+@contextlib.contextmanager
+def small_disk(at: Path) -> Iterator[None]:
+    at.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(at)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+if support.ROOT:
+
+    async def test_a_full_disk_at_home_is_the_jobs_own_error(pair: Nodes, home: Path) -> None:
+        text = (
+            "head -c 4000000 /dev/zero > small/big || echo refused\nrm small/big; echo fits > small/now; cat small/now"
+        )
+        commands = {"executable": program(home, text), "output": "out", "error": "err", "remote_io": "on"}
+        with small_disk(home / "small"):
+            async with client(pair.all[0]) as pool:
+                result = await outcome(pool, home, **commands, requirements=FAR)
+        assert result.state == "completed"
+        assert "No space left on device" in (home / "err").read_text()
+        assert (home / "out").read_text() == "refused\nfits\n"

@@ -30,6 +30,7 @@ from pool.policy.bandwidth import FairShare
 from pool.policy.queue import Job
 from pool.remoteio.relay import carry
 from pool.remoteio.serving import Homes
+from pool.remoteio.trees import BadTree, trees_of
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.shadow.shadow import NotThisRun
@@ -129,6 +130,11 @@ class Remote:
     def reload(self, settings: Settings) -> None:
         """Take the settings in; trees count for the next start of a job."""
         self._trees = settings.text("REMOTE_IO_TREES")
+        try:
+            trees_of(self._trees)
+        except BadTree as error:
+            self._log.error("REMOTE_IO_TREES is not understood, and no tree is shown", extra={"word": str(error)})
+            self._trees = ""
         self._limit = int(settings.number("REMOTE_IO_UNDO") * 2**20)
         self.gate.bound(settings.number("REMOTE_IO_BANDWIDTH") * 1e6)
 

@@ -1,0 +1,100 @@
+"""What both machines see is found out by random content, under whatever name; names alone prove nothing (figure 3)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pool.remoteio.direct import Direct, Mount, candidates, find, lay, mounts_of, take_away
+from pool.remoteio.places import Places
+from pool.remoteio.trees import BadTree, Tree, shown, trees_of
+from pool.starter.files import seen_of
+
+NONCE = "0123456789abcdef" * 2
+
+
+def laid(tree: Path, directory: Path, nonce: str = NONCE) -> list[dict[str, Any]]:
+    places = Places([Tree(str(tree))])
+    try:
+        return lay(places, [str(directory)], nonce)
+    finally:
+        places.close()
+
+
+def test_a_tree_of_the_same_name_is_found_while_its_probe_lies_there(tmp_path: Path) -> None:
+    inner = tmp_path / "tree/inner"
+    inner.mkdir(parents=True)
+    (probe,) = laid(tmp_path / "tree", inner)
+    assert (probe["tree"], probe["directory"]) == (str(tmp_path / "tree"), str(inner))
+    assert find([probe], os.geteuid(), os.getegid()) == [Direct(str(tmp_path / "tree"), str(tmp_path / "tree"))]
+    take_away([probe])
+    assert find([probe], os.geteuid(), os.getegid()) == []
+    assert os.listdir(inner) == []
+
+
+def test_a_directory_of_the_same_name_with_another_content_is_not_it(tmp_path: Path) -> None:
+    (probe,) = laid(tmp_path, tmp_path)
+    other = {**probe, "nonce": NONCE[::-1]}
+    assert find([other], os.geteuid(), os.getegid()) == []
+
+
+def test_the_same_disk_under_another_name_is_a_candidate() -> None:
+    """TS figure 3: /u2/john where the job is submitted is /usr1/john where it runs."""
+    probe = {"tree": "/u2", "directory": "/u2/john", "name": ".poolnode-probe.x", "nonce": NONCE}
+    mounts = [Mount("/", "ext4", "/dev/sda"), Mount("/usr1", "nfs4", "server:/disk2")]
+    assert Direct("/usr1", "/u2") in list(candidates(probe, mounts))
+    deep = {**probe, "directory": "/u2/john/deep"}
+    assert Direct("/usr1/john", "/u2/john") not in list(candidates(deep, mounts))
+    assert all(one.home.startswith("/u2") for one in candidates(deep, mounts))
+
+
+def test_nothing_is_laid_where_the_job_may_only_read(tmp_path: Path) -> None:
+    places = Places([Tree(str(tmp_path), readonly=True)])
+    assert lay(places, [str(tmp_path)], NONCE) == []
+    places.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_names_of_probes_from_elsewhere_lead_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(NONCE)
+    probe = {"tree": str(tmp_path), "directory": str(tmp_path), "name": "secret", "nonce": NONCE}
+    assert find([probe, {**probe, "name": ".poolnode-probe./../secret"}], os.geteuid(), os.getegid()) == []
+
+
+def test_what_would_show_the_nodes_state_is_not_opened_directly() -> None:
+    facts = {"trees": [["/data", False], ["/home", False]], "home": "/home/ann"}
+    found = [Direct("/data", "/data"), Direct("/net/home", "/home")]
+    assert seen_of(facts, found, []).trees == ()
+    kept = seen_of(facts, found, ["/net/home/ann/pool/spool"])
+    assert (kept.trees, kept.binds) == (("/home",), (("/data", "/data"),))
+    assert seen_of(facts, [Direct("/d/x", "/data/x")], []).trees == ("/data", "/home")
+
+
+def test_the_kernels_table_is_read() -> None:
+    table = (
+        "21 1 8:1 / / rw - ext4 /dev/sda rw\n"
+        "22 21 0:3 / /proc rw - proc proc rw\n"
+        "23 21 0:40 /a /mnt/with\\040blank rw shared:1 - nfs4 server:/a rw\n"
+    )
+    assert mounts_of(table) == [Mount("/", "ext4", "/dev/sda"), Mount("/mnt/with blank", "nfs4", "server:/a")]
+
+
+def test_a_job_is_shown_everything_but_the_system() -> None:
+    top = ["home", "data", "usr", "etc", "proc", "tmp", "var", "opt", ".hidden"]
+    everything = trees_of("/")
+    assert [tree.path for tree in shown(everything, top, ["/home/ann"])] == ["/data", "/home"]
+    named = ["/tmp/trial/a/in", "/var/lib/x/f", "/usr/bin/cat"]
+    assert [tree.path for tree in shown(everything, top, named)] == ["/data", "/home", "/tmp/trial", "/var/lib"]
+
+
+def test_an_administrator_narrows_it() -> None:
+    narrow = trees_of("/home/ann, /data:ro /usr")
+    found = shown(narrow, ["home", "data", "usr"], ["/home/ann/x"])
+    assert found == (Tree("/data", True), Tree("/home/ann", False))
+    for wrong in ("data", "/data:never"):
+        try:
+            trees_of(wrong)
+        except BadTree:
+            continue
+        raise AssertionError(wrong)

@@ -1,0 +1,133 @@
+"""Homes are started as they are needed and ended when not; bytes are carried both ways, fairly and within a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.errors import PoolError
+from pool.identity import identity_of
+from pool.remoteio.relay import carry
+from pool.remoteio.serving import HomeLost, Homes
+from pool.roles.schedd.remote import Gate
+
+
+class Pipe:
+    """A stream in one process: what one side sends the other one takes."""
+
+    def __init__(self) -> None:
+        self.inward: asyncio.Queue[Any] = asyncio.Queue()
+        self.outward: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def send(self, item: Any) -> None:
+        await self.outward.put(item)
+
+    async def finish(self) -> None:
+        await self.outward.put(None)
+
+    def __aiter__(self) -> Pipe:
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await self.inward.get()
+        if item is None:
+            raise StopAsyncIteration
+        return item
+
+
+async def test_bytes_are_carried_both_ways_until_one_side_ends() -> None:
+    loop = asyncio.get_running_loop()
+    stream = Pipe()
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    carrying = loop.create_task(carry(stream, ours))
+    await stream.inward.put(b"from the job")
+    assert await loop.sock_recv(theirs, 100) == b"from the job"
+    await loop.sock_sendall(theirs, b"from home")
+    assert await stream.outward.get() == b"from home"
+    theirs.close()
+    await asyncio.wait_for(carrying, 5)
+    assert ours.fileno() == -1
+
+
+async def test_a_bounded_bandwidth_is_shared_evenly() -> None:
+    loop = asyncio.get_running_loop()
+    gate, sent = Gate(2e6), {"greedy": 0, "modest": 0}
+
+    async def send(job: str, size: int) -> None:
+        while sum(sent.values()) < 1_000_000:
+            await gate(job, size)
+            sent[job] += size
+
+    wishes = [send("greedy", 100_000) for _ in range(6)]
+    tasks = [loop.create_task(wish) for wish in (*wishes, send("modest", 10_000))]
+    async with asyncio.timeout(10):
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        shares = dict(sent)
+        await asyncio.wait(tasks)
+    assert shares["modest"] > sum(shares.values()) * 0.3, shares
+
+
+async def test_without_a_bound_nobody_waits() -> None:
+    gate = Gate(0.0)
+    await asyncio.wait_for(gate("a", 10**12), 1)
+
+
+def fields(tree: Path) -> dict[str, Any]:
+    return {
+        "job": "1.0",
+        "run": 1,
+        "back_to": 0,
+        "trees": str(tree),
+        "named": [str(tree)],
+        "hidden": [],
+        "limit": 1000,
+        "nonce": "",
+    }
+
+
+async def test_a_home_is_started_when_needed_and_ended_when_not(tmp_path: Path) -> None:
+    homes = Homes(lambda owner: identity_of(owner, "me"), idle=0.05)
+    (tmp_path / "journal").mkdir()
+    assert homes.pid("me") is None
+    journal = os.open(tmp_path / "journal", os.O_RDONLY)
+    ours, theirs = socket.socketpair()
+    facts = await homes.ask("me", "open", (journal, theirs.fileno()), **fields(tmp_path))
+    theirs.close()
+    assert facts["trees"] == [[str(tmp_path), False]]
+    pid = homes.pid("me")
+    assert pid is not None
+    await asyncio.sleep(0.2)
+    assert homes.pid("me") == pid, "a job is there"
+    os.kill(pid, 9)
+    with pytest.raises(HomeLost):
+        await homes.ask("me", "commit", job="1.0", mark=1)
+    await homes.ask("me", "finish", (journal,), job="1.0")
+    second = homes.pid("me")
+    assert second != pid
+    assert second is not None
+    pidfd = os.pidfd_open(second)
+    gone = asyncio.Event()
+    asyncio.get_running_loop().add_reader(pidfd, gone.set)
+    await asyncio.wait_for(gone.wait(), 10)
+    asyncio.get_running_loop().remove_reader(pidfd)
+    os.close(pidfd)
+    os.close(journal)
+    ours.close()
+    await homes.close()
+
+
+async def test_what_a_home_cannot_do_is_said_in_words(tmp_path: Path) -> None:
+    homes = Homes(lambda owner: identity_of(owner, "me"))
+    with pytest.raises(PoolError, match="home of me"):
+        await homes.ask("me", "open", (), **fields(tmp_path))
+    if os.geteuid() != 0:
+        with pytest.raises(PoolError, match="cannot use the files of other"):
+            await homes.ask("other", "open", (), **fields(tmp_path))
+    await homes.close()
