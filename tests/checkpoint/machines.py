@@ -1,9 +1,9 @@
 """Machines for a program to move between, and the way of a program through twenty of them.
 
-Each is a nursery in namespaces of its own: another host name, another mount of the libraries (so that their files have
-other device numbers, as on another disk), the job's directory under another path, copied there. Every start makes
-process, mount and IPC namespaces on top of that. All are of one kernel and one processor: what differs between those is
-not tried here.
+Each is a nursery in namespaces of its own: another host name, another mount of the libraries (their files have other
+device numbers, as on another disk; where it is asked for they are other files, too), the job's directory under another
+path, copied there. Every start makes process, mount and IPC namespaces on top of that. All are of one kernel and one
+processor: what differs between those is not tried here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NURSERY = """#!/bin/sh
 [ "$(id -u)" = 0 ] && as= || as="--user --map-current-user --keep-caps"
 exec unshare --mount --uts $as sh -c '
 hostname {name}
-mount -t overlay libraries -o lowerdir={empty}:/usr/lib /usr/lib 2>/dev/null || mount --bind /usr/lib /usr/lib
+mount -t overlay libraries -o lowerdir={own}:/usr/lib /usr/lib 2>/dev/null || mount --bind /usr/lib /usr/lib
 [ -z "$0" ] && exec {keeper} "$@"
 exec setpriv --ambient-caps -all --inh-caps -all {keeper} "$@"' "$as" "$@"
 """
@@ -50,26 +50,42 @@ exec setpriv --ambient-caps -all --inh-caps -all {keeper} "$@"' "$as" "$@"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
+    """One of them; `others`: each has other libraries, so that what is mapped of them has to be carried."""
+
     name: str
     keepers: NativeKeepers
     scratch: Path
+    others: bool
 
 
 @contextlib.asynccontextmanager
-async def machines(place: Path, keeper: Path, *, count: int = 3) -> AsyncIterator[list[Machine]]:
-    """That many machines, with nothing in their scratch directories."""
+async def machines(
+    place: Path, keeper: Path, *, count: int = 3, others: bool = False
+) -> AsyncIterator[list[Machine]]:
+    """That many machines, with nothing in their scratch directories; with `others`, each has other libraries."""
     async with contextlib.AsyncExitStack() as stack:
         made = []
         for number in range(count):
             name = f"machine{number}"
             home = place / name
-            (home / "empty").mkdir(parents=True)
+            (home / "own").mkdir(parents=True)
+            if others:
+                libraries(home / "own", b"\0" * (number + 1))
             native = home / "nursery"
-            native.write_text(NURSERY.format(name=name, empty=home / "empty", keeper=keeper))
+            native.write_text(NURSERY.format(name=name, own=home / "own", keeper=keeper))
             native.chmod(0o755)
             keepers = await stack.enter_async_context(opened(home, native, show=installed()))
-            made.append(Machine(name, keepers, home / f"scratch{number}"))
+            made.append(Machine(name, keepers, home / f"scratch{number}", others))
         yield made
+
+
+def libraries(directory: Path, tail: bytes) -> None:
+    """The C library and others that most programs have, as files of another length: to a loader they are the same."""
+    for source in Path("/usr/lib").glob("*-linux-gnu/lib[cmz].so.[0-9]"):
+        target = directory / source.parent.name / source.name
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(source.read_bytes() + tail)
+        target.chmod(0o755)
 
 
 def installed() -> list[str]:
@@ -168,7 +184,7 @@ async def _move(
     image = images / f"poolnode-{os.getpid()}-{here.scratch.parent.name}"
     try:
         try:
-            making = asyncio.ensure_future(keeper.checkpoint(image, stop=stop))
+            making = asyncio.ensure_future(keeper.checkpoint(image, stop=stop, carry=here.others))
             if not stop:
                 await asyncio.sleep(0.01)
                 await keeper.suspend()  # not to be at its end before the image is written

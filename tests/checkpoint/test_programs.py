@@ -27,8 +27,15 @@ async def around(tmp_path: Path, keeper_program: Path) -> AsyncIterator[list[Mac
         yield made
 
 
-async def test_plain_python(around: list[Machine]) -> None:
-    await travel(around, Work((PYTHON, "montecarlo.py"), ("montecarlo.py",), appends=True), 1)
+@pytest.fixture
+async def elsewhere(tmp_path: Path, keeper_program: Path) -> AsyncIterator[list[Machine]]:
+    """Machines that have other libraries each."""
+    async with machines(tmp_path, keeper_program, others=True) as made:
+        yield made
+
+
+async def test_plain_python(elsewhere: list[Machine]) -> None:
+    await travel(elsewhere, Work((PYTHON, "montecarlo.py"), ("montecarlo.py",), appends=True), 1)
 
 
 async def test_linear_algebra_in_threads(around: list[Machine]) -> None:
@@ -43,15 +50,15 @@ async def test_scikit_learn(around: list[Machine]) -> None:
     await travel(around, Work((sys.executable, "fit.py"), ("fit.py",), env=env, appends=True), 3)
 
 
-async def test_threads_with_vector_registers_and_timers(around: list[Machine]) -> None:
+async def test_threads_with_vector_registers_and_timers(elsewhere: list[Machine]) -> None:
     compiling = (*compiler().split(), "-O2", "-pthread", "-o", "simd", "simd.c")
-    await travel(around, Work(("./simd",), ("simd.c",), commands=(compiling,), appends=True), 4)
+    await travel(elsewhere, Work(("./simd",), ("simd.c",), commands=(compiling,), appends=True), 4)
 
 
-async def test_fortran(around: list[Machine]) -> None:
+async def test_fortran(elsewhere: list[Machine]) -> None:
     needs("gfortran", "gfortran")
     compiling = ("gfortran", "-O1", "-o", "records", "records.f90")
-    await travel(around, Work(("./records",), ("records.f90",), commands=(compiling,)), 5)
+    await travel(elsewhere, Work(("./records",), ("records.f90",), commands=(compiling,)), 5)
 
 
 async def test_r(around: list[Machine]) -> None:
@@ -70,13 +77,13 @@ async def test_node_js(around: list[Machine]) -> None:
     await travel(around, Work(("node", "work.js"), ("work.js",), appends=True), 8)
 
 
-async def test_luajit(around: list[Machine]) -> None:
+async def test_luajit(elsewhere: list[Machine]) -> None:
     needs("luajit", "luajit")
-    await travel(around, Work(("luajit", "work.lua"), ("work.lua",), appends=True), 9)
+    await travel(elsewhere, Work(("luajit", "work.lua"), ("work.lua",), appends=True), 9)
 
 
-async def test_a_pipeline(around: list[Machine]) -> None:
-    await travel(around, Work(("/bin/sh", "pipeline.sh"), ("pipeline.sh",)), 10)
+async def test_a_pipeline(elsewhere: list[Machine]) -> None:
+    await travel(elsewhere, Work(("/bin/sh", "pipeline.sh"), ("pipeline.sh",)), 10)
 
 
 async def test_processes_of_python(around: list[Machine]) -> None:
@@ -95,13 +102,13 @@ async def test_sqlite(around: list[Machine]) -> None:
     await travel(around, work, 12, progress=size)
 
 
-async def test_a_compile(around: list[Machine]) -> None:
+async def test_a_compile(elsewhere: list[Machine]) -> None:
     needs("make", "make")
 
     def objects(scratch: Path) -> int:
         return len(list(scratch.glob("project/build/*.o")))
 
-    await travel(around, Work(("make", "-s", "-j2", "-C", "project"), ("project",)), 13, progress=objects)
+    await travel(elsewhere, Work(("make", "-s", "-j2", "-C", "project"), ("project",)), 13, progress=objects)
 
 
 @pytest.mark.parametrize("kind", ["sleep", "until"])
