@@ -71,7 +71,7 @@ struct log { /* the bytes of one writer's file between it and its readers */
 struct question { /* of the kernel: somebody's call */
     int listener;
     uint32_t member;
-    pid_t tid, tgid;
+    pid_t tid, tgid; /* tgid: see know_process */
     struct seccomp_notif *notif;
     struct seccomp_notif_resp *answer;
     bool answered; /* by a descriptor, or to be left unanswered: the job ends */
@@ -111,6 +111,7 @@ _Noreturn void mapping_serve(struct supervisor *s, int members);
 void watch(int fd, enum source source, uint32_t which, uint32_t events);
 void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void accuse(const char *text);
+void know_process(struct question *q);
 bool still_asked(const struct question *q);
 void answer_value(struct question *q, int64_t value);
 void answer_error(struct question *q, int err);

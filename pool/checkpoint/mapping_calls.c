@@ -172,11 +172,14 @@ static void handle_name(struct question *q, size_t i)
         flags = O_WRONLY | O_CREAT | O_TRUNC;
     if (!text_of(q, argument(q, names[i].path), path, sizeof path) || !still_asked(q))
         return answer_pass(q);
+    if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd/", 8) == 0)
+        know_process(q);
     bool ours = find_named(q, directory_of(q, names[i].directory), path, follows(i, flags), &found);
     if (!ours && (what == RENAMES || what == LINKS))
         ours = other_name(q, i, &found);
     if (!ours)
         return answer_pass(q);
+    know_process(q);
     if (!still_asked(q))
         return;
     if (what == OPENS || what == OPENS_2 || what == CREATES)
@@ -194,6 +197,7 @@ void handle(struct question *q)
     long call = q->notif->data.nr;
     if ((call == SYS_newfstatat && argument(q, 3) & AT_EMPTY_PATH) || (call == SYS_statx && argument(q, 2) & AT_EMPTY_PATH) ||
         (call == SYS_utimensat && !argument(q, 1)) || (call == SYS_fchownat && argument(q, 4) & AT_EMPTY_PATH)) {
+        know_process(q);
         if (!handle_number(q, (int)argument(q, 0)))
             answer_pass(q);
         return;
@@ -201,6 +205,7 @@ void handle(struct question *q)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].call == call)
             return handle_name(q, i);
+    know_process(q);
     if (!handle_number(q, (int)argument(q, call == SYS_mmap ? 4 : 0)))
         answer_pass(q);
 }

@@ -62,9 +62,9 @@ static bool seen_from_here(const struct question *q, int directory, const char *
     if (*path != '/')
         n = directory == AT_FDCWD ? snprintf(out, size, "/proc/%d/cwd/%s", q->tid, path)
                                   : snprintf(out, size, "/proc/%d/fd/%d/%s", q->tid, directory, path);
-    else if (strncmp(path, "/proc/self/", 11) == 0)
+    else if (strncmp(path, "/proc/self/", 11) == 0 && q->tgid)
         n = snprintf(out, size, "/proc/%d/%s", q->tgid, path + 11);
-    else if (strncmp(path, "/proc/thread-self/", 18) == 0)
+    else if (strncmp(path, "/proc/thread-self/", 18) == 0 && q->tgid)
         n = snprintf(out, size, "/proc/%d/task/%d/%s", q->tgid, q->tid, path + 18);
     else
         n = own_root(q->tid) ? snprintf(out, size, "%s", path) : snprintf(out, size, "/proc/%d/root%s", q->tid, path);

@@ -191,7 +191,5 @@ async def fairness(effort: Effort) -> list[Row]:
                 held_to = load > LOADS[0] and policy != "equal"
                 goal = Goal("at most", round(first * MOST_GROWTH, 1)) if held_to else None
                 note = f"{len(waits.all)} jobs" if which == "mean" else ""
-                rows.append(
-                    Row(f"wait, {which}: {said}", ours, "s", goal, "first come, first served", theirs, note)
-                )
+                rows.append(Row(f"wait, {which}: {said}", ours, "s", goal, "first come, first served", theirs, note))
     return rows

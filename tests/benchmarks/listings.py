@@ -48,12 +48,8 @@ async def fake_machines(pool: Pool, many: int, directory: Path) -> None:
         for number in range(start, min(start + 500, many)):
             name = f"slot{number}@fake"
             ad = model | {"Name": name, "Machine": f"host{number}", "Memory": 1024 + number}
-            updates.append(
-                {"kind": "Machine", "name": name, "sequence": 1, "whole": True, "ad": ad, "lifetime": 900.0}
-            )
-        answer = await link.call(
-            "collector.update", {"instance": "fake", "incarnation": "fake", "updates": updates}
-        )
+            updates.append({"kind": "Machine", "name": name, "sequence": 1, "whole": True, "ad": ad, "lifetime": 900.0})
+        answer = await link.call("collector.update", {"instance": "fake", "incarnation": "fake", "updates": updates})
         assert not answer["refused"], answer["refused"][:1]
     await link.close()
 

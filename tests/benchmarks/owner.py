@@ -149,9 +149,7 @@ async def owner(effort: Effort) -> list[Row]:
     finally:
         await keepers.close(kill=True)
         shutil.rmtree(place, ignore_errors=True)
-    felt = {
-        what: tuple(median(one[what][number] for one in rounds) for number in range(2)) for what in rounds[0]
-    }
+    felt = {what: tuple(median(one[what][number] for one in rounds) for number in range(2)) for what in rounds[0]}
     rows = []
     for number, which in enumerate(("the middle", "99 of 100")):
         for what in ("written", "stored"):
