@@ -190,7 +190,7 @@ static int stop_all(struct dump *d)
         pid_t *pids;
         size_t count = numbers_in("/proc", &pids), known = d->count;
         for (size_t i = 0; i < count; i++)
-            if (pids[i] != 1 && pids[i] != own)
+            if (pids[i] != 1 && pids[i] != own && pids[i] != settings.spared)
                 subject_of(d, pids[i]);
         free(pids);
         bool fresh = d->count > known;
@@ -227,7 +227,7 @@ int family_list(struct dump *d)
     size_t count = numbers_in("/proc", &pids);
     for (size_t i = 0; i < count; i++) {
         struct stat_line line;
-        if (pids[i] != 1 && pids[i] != own && stat_read(pids[i], &line) && line.state != 'Z')
+        if (pids[i] != 1 && pids[i] != own && pids[i] != settings.spared && stat_read(pids[i], &line) && line.state != 'Z')
             subject_of(d, pids[i]);
     }
     free(pids);

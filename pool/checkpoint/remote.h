@@ -96,6 +96,9 @@ struct handle {
     enum opened state;
     int error;
     bool direct, append, writable, comes; /* comes: its data with the answer to its opening */
+    struct handle *lender; /* whose opening at home it uses */
+    uint32_t borrowers;
+    bool closing; /* when nobody borrows any more */
     uint8_t *data;     /* of a small file, whole */
     uint32_t data_size;
     bool whole;

@@ -50,8 +50,14 @@ void handle_close(struct handle *h)
 {
     if (h->node->writer == h)
         h->node->writer = NULL;
-    if (h->state == LAZY || h->state == LOST) {
+    h->closing = true;
+    if (h->borrowers)
+        return;
+    struct handle *lender = h->lender;
+    if (h->state == LAZY || h->state == LOST || lender) {
         handle_free(h);
+        if (lender && !--lender->borrowers && lender->closing)
+            handle_close(lender);
         return;
     }
     struct request *r = request_new(R_CLOSE, NULL, closed);
@@ -226,13 +232,39 @@ static uint32_t home_flags(uint32_t flags, bool append)
     return (how == O_WRONLY && !append ? O_RDWR : how) | (flags & (O_TRUNC | O_EXCL));
 }
 
+/* By /proc/PID/fd a file is opened again that has no name any more: through whichever descriptor home has open. */
+static void open_nameless(struct ask *q, uint32_t how)
+{
+    struct handle *found = handles;
+    while (found && (found->node != q->node || found->state != OPEN || found->lender || (how != O_RDONLY && !found->writable) ||
+                     (how != O_WRONLY && (found->flags & O_ACCMODE) == O_WRONLY)))
+        found = found->next;
+    if (!found || ((const struct fuse_open_in *)q->body)->flags & O_TRUNC) {
+        reply(q->tree, q->head->unique, ENOENT, NULL, 0);
+        return;
+    }
+    struct handle *h = handle_new(q->node, found->flags);
+    struct request at_once = {.tree = q->tree, .asked = q->head->unique};
+    h->id = found->id;
+    h->state = OPEN;
+    h->lender = found;
+    found->borrowers++;
+    h->writable = how != O_RDONLY;
+    q->node->writers += h->writable;
+    reply_open(&at_once, h);
+}
+
 void ask_open(struct ask *q)
 {
     const struct fuse_open_in *in = q->body;
     struct node *n = q->node;
     uint32_t how = in->flags & O_ACCMODE;
-    if (n->stale || !n->names) {
-        reply(q->tree, q->head->unique, n->stale ? ESTALE : ENOENT, NULL, 0);
+    if (!n->names && !n->stale) {
+        open_nameless(q, how);
+        return;
+    }
+    if (n->stale) {
+        reply(q->tree, q->head->unique, ESTALE, NULL, 0);
         return;
     }
     if (in->flags & O_TRUNC && n->writing) {
@@ -334,7 +366,7 @@ static void reopened(struct request *r, int error, struct reader *answer)
 void handles_reopen(void)
 {
     for (struct handle *h = handles; h; h = h->next) {
-        if (h->state != OPEN)
+        if (h->state != OPEN || h->lender)
             continue;
         struct request *r = request_new(R_REOPEN, h->node, reopened);
         r->urgent = true;

@@ -1,0 +1,124 @@
+"""The stream lost and replaced: the job waits and goes on, and nothing is done twice or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+
+from pool.starter.handle import NativeKeeper
+from tests.checkpoint.remote.conftest import Site, wait_for_output
+from tests.remoteio.support import JobEnd
+from tests.starter.support import PYTHON, soon
+
+
+class Relay:
+    """Passes bytes between the keeper and home; cut at any byte, with what is on its way lost."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._tasks: list[asyncio.Task[None]] = []
+        self._writers: list[asyncio.StreamWriter] = []
+        self.end: socket.socket | None = None
+
+    async def connect(self, keeper: NativeKeeper | None = None) -> socket.socket:
+        """A new stream; handed to the keeper, where it runs already."""
+        home: JobEnd = self._site.connect()
+        ours, theirs = socket.socketpair()
+        home.end.setblocking(False)
+        ours.setblocking(False)
+        left, right = await asyncio.open_connection(sock=home.end), await asyncio.open_connection(sock=ours)
+        self._writers = [left[1], right[1]]
+        self._tasks = [
+            asyncio.create_task(self._pass(left[0], right[1])),
+            asyncio.create_task(self._pass(right[0], left[1])),
+        ]
+        if keeper is not None:
+            with theirs:
+                keeper.remote(theirs.fileno())
+        return theirs
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+
+    def cut(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for writer in self._writers:
+            writer.transport.abort()
+
+
+COUNTING = """
+import os, sys
+log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+data = os.open("data", os.O_RDWR | os.O_CREAT, 0o644)
+source = open("source", "rb")
+for number in range(400):
+    os.write(log, b"%d\\n" % number)
+    os.pwrite(data, b"%6d\\n" % number, number * 7)
+    os.mkdir("directory%d" % number)
+    os.rename("directory%d" % number, "renamed%d" % number)
+    os.rmdir("renamed%d" % number)
+    if number % 20 == 0:
+        os.fsync(data)
+        print(number, flush=True)
+    assert source.read(1000) == bytes([number % 256]) * 1000
+print("done", flush=True)
+"""
+
+
+async def test_a_job_goes_on_over_stream_after_stream(site: Site) -> None:
+    if not site.able:
+        return
+    (site.tree / "source").write_bytes(b"".join(bytes([number % 256]) * 1000 for number in range(400)))
+    relay, chance = Relay(site), random.Random(5)
+    theirs = await relay.connect()
+    try:
+        wanted = site.spec(PYTHON, "-c", COUNTING)
+        keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()), 15)
+    finally:
+        theirs.close()
+    for _ in range(8):
+        await asyncio.sleep(chance.random() * 0.08)
+        relay.cut()
+        await asyncio.sleep(chance.random() * 0.02)
+        await relay.connect(keeper)
+    end = await soon(keeper.ended, 30)
+    relay.cut()
+    assert (end.code, site.error()) == (0, ""), site.output()
+    assert site.output().endswith("done\n")
+    assert (site.tree / "log").read_text() == "".join(f"{number}\n" for number in range(400))
+    assert (site.tree / "data").read_text() == "".join(f"{number:6d}\n" for number in range(400))
+    left = [name for name in os.listdir(site.tree) if not name.startswith(".poolnode")]
+    assert sorted(left) == ["data", "log", "source"]
+
+
+async def test_a_job_that_waits_for_home_can_be_killed(site: Site) -> None:
+    if not site.able:
+        return
+    relay = Relay(site)
+    theirs = await relay.connect()
+    with theirs:
+        wanted = site.spec("/bin/sh", "-c", "echo ready; while :; do cat none; done")
+        keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()), 15)
+    await wait_for_output(site, "ready")
+    relay.cut()
+    await keeper.kill()
+    assert (await soon(keeper.ended, 5)).cause == "killed"
+
+
+async def test_an_ended_job_waits_for_home_as_long_as_its_lease(site: Site) -> None:
+    if not site.able:
+        return
+    (site.tree / "in").write_text("line\n")
+    relay = Relay(site)
+    theirs = await relay.connect()
+    with theirs:
+        wanted = site.spec("/bin/sh", "-c", "exec 4<in; read line <&4; echo ready; sleep 0.3", lease_seconds=1.0)
+        keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()), 15)
+    await wait_for_output(site, "ready")
+    relay.cut()
+    assert (await soon(keeper.ended, 10)).cause == "lease"
