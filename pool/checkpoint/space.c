@@ -161,7 +161,7 @@ uint32_t space_open(char *lines, size_t size)
     if (settings.able & ABLE_PROC)
         attempt(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
     if (settings.able & ABLE_PROC)
-        attempt(ABLE_FUSE, try_remote, "remote files (/dev/fuse)", lines, size);
+        attempt(ABLE_FUSE, try_remote, "remote files", lines, size);
     if (own_user && settings.able & ABLE_USER) {
         if (enter_user() < 0)
             _exit(1);

@@ -491,6 +491,7 @@ _LINES = {
     Able.PROC: "no /proc of their own for jobs: they see the process numbers of this machine",
     Able.ROOT: "jobs with transferred files see this machine's files too",
     Able.CHECKPOINT: "running jobs cannot be checkpointed: who is evicted begins again",
+    Able.FUSE: "no /dev/fuse for jobs: the submit machine's files are carried to them instead of shown to them",
     Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",
     Able.NETWORK: "no network namespaces: jobs that are to have no network are refused",
     Able.FILTER: "no system call filter: jobs may make every system call that the kernel lets them",
@@ -511,15 +512,18 @@ def abilities_of(report: Report) -> Abilities:
         Able.FILTER: why.get("system call filter"),
         Able.PROC: why.get("own /proc"),
         Able.CHECKPOINT: why.get("checkpoint"),
+        Able.FUSE: why.get("remote files"),
         Able.ROOT: next((reason for what, reason in why.items() if what.startswith("file tree")), None),
     }
     explained = Able(0)
     if not able & Able.USER:
-        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT | Able.NETWORK
+        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT | Able.NETWORK | Able.FUSE
     if not able & Able.MOUNT:
         explained |= Able.PROC | Able.ROOT
     if not able & Able.PID:
         explained |= Able.PROC
+    if not able & Able.ROOT:
+        explained |= Able.FUSE
     if not able & Able.GROUP:
         explained |= Able.MEMORY
     lines = []
