@@ -9,13 +9,14 @@ one is made `pool.policy.checkpoints`'.
 """
 
 from pool.images.assembling import Assembly
-from pool.images.carrying import ask_chunks, fetch_image, receive_image, send_chunks, send_image
+from pool.images.carrying import Ahead, ask_chunks, fetch_image, receive_image, send_chunks, send_image
 from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
 from pool.images.manifest import Manifest, Part
 from pool.images.pacing import Share
 from pool.images.store import Draft, ImageStore
 
 __all__ = [
+    "Ahead",
     "Assembly",
     "Draft",
     "ImageDamaged",

@@ -1,6 +1,8 @@
 """An image on its way from one store to another: to the submit side, to a checkpoint server, or straight on.
 
-    sender    [manifest bytes ...] ["manifest"]            receiver   ["want", [digests ...]] ... ["all"]
+    sender    ["offer", [digests ...]] ahead, if it likes  receiver   ["want", [digests ...]] for each
+              [digest, packed] ... for each wanted
+              manifest bytes ... ["manifest"]                         ["want", [digests ...]] ... ["all"]
               [digest, packed] ... for each wanted                    ["kept", generation] once it has it
 
 Only what the other side lacks travels, compressed as it lies on disk. Nothing the other side says is believed: chunks
@@ -51,11 +53,16 @@ async def send_image(store: ImageStore, manifest: Manifest, stream: Items, pace:
         ImageGone: it was dropped meanwhile.
         ImageError: the other side ended in the middle.
     """
+    return await _send_rest(store, manifest, stream, aiter(stream), pace)
+
+
+async def _send_rest(
+    store: ImageStore, manifest: Manifest, stream: Items, answers: AsyncIterator[Any], pace: Pace | None
+) -> int:
     data = manifest.pack()
     for place in range(0, len(data), PIECE):
         await stream.send(data[place : place + PIECE])
     await stream.send(["manifest"])
-    answers = aiter(stream)
     wanted = await _wanted(answers)
     sent = await _send_pieces(store, wanted, stream, pace)
     await stream.finish()
@@ -129,14 +136,14 @@ async def receive_image(
         ImageError: the other side ended in the middle; nothing of it stays.
     """
     items = aiter(stream)
-    manifest = await _announced(items, job)
-    known = manifest.generation in store.generations(job)
-    if known and not renumber and store.manifest(job, manifest.generation) == manifest:
-        await stream.send(["all"])
-        await _have(stream, manifest)
-        return manifest
     draft = store.begin(job)
     try:
+        manifest = await _announced(_ahead(items, draft, stream), job)
+        known = manifest.generation in store.generations(job)
+        if known and not renumber and store.manifest(job, manifest.generation) == manifest:
+            await stream.send(["all"])
+            await _have(stream, manifest)
+            return manifest
         missing = await quietly(draft.missing, manifest)
         await _ask(stream, missing)
         wanted = set(missing)
@@ -161,6 +168,80 @@ async def receive_image(
         await kept(taken)
     await _have(stream, taken)
     return taken
+
+
+async def _ahead(items: AsyncIterator[Any], draft: Draft, stream: Items) -> AsyncIterator[Any]:
+    """Take in what is offered ahead of the manifest; gives the rest."""
+    asked: set[bytes] = set()
+    some: list[tuple[bytes, bytes]] = []
+    async for item in items:
+        piece = isinstance(item, list) and len(item) == 2 and isinstance(item[0], bytes)
+        if piece:
+            if item[0] not in asked:
+                raise ImageDamaged("a chunk came that was not asked for")
+            asked.discard(item[0])
+            some.append((item[0], bytes(item[1])))
+        if some and (not piece or len(some) == TOGETHER):
+            await quietly(_put, draft, some)
+            some = []
+        if isinstance(item, list) and item[0] == "offer":
+            lacking = await quietly(draft.lacks, [bytes(digest) for digest in item[1]])
+            asked.update(lacking)
+            await stream.send(["want", lacking])
+        elif not piece:
+            yield item
+
+
+class Ahead:
+    """A checkpoint that is on its way while it is still being put together.
+
+    Args:
+        stream: to `receive_image`.
+    """
+
+    def __init__(self, store: ImageStore, stream: Items, pace: Pace | None = None) -> None:
+        self._store = store
+        self._stream = stream
+        self._pace = pace
+        self._answers = aiter(stream)
+        self._loop = asyncio.get_running_loop()
+        self._made: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._sent = 0
+        self._task = self._loop.create_task(self._send())
+
+    def have(self, digest: bytes) -> None:
+        """There is one more chunk; from any thread."""
+        self._loop.call_soon_threadsafe(self._made.put_nowait, digest)
+
+    async def finish(self, manifest: Manifest) -> int:
+        """It is whole: as `send_image`."""
+        self._loop.call_soon_threadsafe(self._made.put_nowait, None)
+        await self._task
+        return self._sent + await _send_rest(self._store, manifest, self._stream, self._answers, self._pace)
+
+    def give_up(self) -> None:
+        """It will not be whole, or goes another way."""
+        self._task.cancel()
+        self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _send(self) -> None:
+        while True:
+            some: list[bytes] = []
+            while len(some) < TOGETHER:
+                digest = await self._made.get()
+                if digest is None:
+                    break
+                some.append(digest)
+            if some:
+                await self._stream.send(["offer", some])
+                async for answer in self._answers:
+                    wanted = [bytes(digest) for digest in answer[1]]
+                    self._sent += await _send_pieces(self._store, wanted, self._stream, self._pace)
+                    break
+                else:
+                    raise ImageError("the other side did not say what it lacks", retry=True)
+            if len(some) < TOGETHER:
+                return
 
 
 async def fetch_image(

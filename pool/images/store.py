@@ -16,7 +16,7 @@ import os
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -326,12 +326,14 @@ class Draft:
 
     Attributes:
         pinned: chunks that must stay for it.
+        on_piece: called with each chunk that was put down of a file, in whatever thread did it.
     """
 
     def __init__(self, store: ImageStore, job: str) -> None:
         self._store = store
         self.job = job
         self.pinned: set[bytes] = set()
+        self.on_piece: Callable[[bytes], None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -345,14 +347,7 @@ class Draft:
 
     def missing(self, manifest: Manifest) -> list[bytes]:
         """The chunks of somebody's manifest that have to come; those that are here stay here from now on."""
-        with self._store._lock:
-            found: list[bytes] = []
-            for digest in manifest.digests():
-                if digest in self._store._chunks:
-                    self.pinned.add(digest)
-                else:
-                    found.append(digest)
-            return found
+        return self.lacks(manifest.digests())
 
     def has(self, part: Part) -> bool:
         """Whether all chunks of a file are here; they stay here from now on."""
@@ -362,6 +357,13 @@ class Draft:
                 return False
             self.pinned |= wanted
             return True
+
+    def lacks(self, digests: Iterable[bytes]) -> list[bytes]:
+        """Those chunks that have to come; those that are here stay here from now on."""
+        with self._store._lock:
+            found = list(dict.fromkeys(digests))
+            self.pinned.update(digest for digest in found if digest in self._store._chunks)
+            return [digest for digest in found if digest not in self._store._chunks]
 
     def put(self, digest: bytes, packed: bytes) -> None:
         """A chunk as it travels, looked at before it is kept.
@@ -416,6 +418,8 @@ class Draft:
             return HOLE
         digest = digest_of(data)
         self._store._put(self, digest, b"" if digest in self._store._chunks else compress(data))
+        if self.on_piece is not None:
+            self.on_piece(digest)
         return digest
 
     def commit(

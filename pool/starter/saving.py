@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pool.images import Draft, ImageError, ImageStore, Manifest, send_image
+from pool.images import Ahead, Draft, ImageError, ImageStore, Manifest, send_image
 from pool.images.carrying import Pace
 from pool.jobs.activation import Activation
 from pool.starter import freezing, staging
@@ -67,6 +67,32 @@ def put_back(image: Path, manifest: Manifest, scratch: Path, owner: tuple[int, i
                     os.chown(scratch / above, *owner)
     except OSError as error:
         raise ImageError(f"cannot put a checkpoint in place: {error.strerror or error}", retry=True) from error
+
+
+class OnItsWay:
+    """A last checkpoint that goes home while it is still being put together: its machine is wanted.
+
+    Args:
+        stream: to home; closed with it.
+    """
+
+    def __init__(self, store: ImageStore, stream: Any, pace: Pace | None) -> None:
+        self._stream = stream
+        self._ahead = Ahead(store, stream, pace)
+        self.have = self._ahead.have
+
+    async def finish(self, manifest: Manifest) -> int:
+        """As `send_home`; where that fails it can be sent again in the plain way."""
+        try:
+            async with self._stream:
+                return await self._ahead.finish(manifest)
+        finally:
+            self._ahead.give_up()
+
+    def give_up(self) -> None:
+        """It is not sent so."""
+        self._ahead.give_up()
+        self._stream.abort()
 
 
 async def send_home(store: ImageStore, manifest: Manifest, stream: Any, pace: Pace | None = None) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pool.errors import PoolError
-from pool.images import ImageError, ImageStore, Manifest
+from pool.images import Draft, ImageError, ImageStore, Manifest
 from pool.images.carrying import Pace
 from pool.images.quietly import quietly
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
@@ -36,6 +36,8 @@ from pool.wire import RemoteError
 UNFIT = "machine"
 #: What home calls a checkpoint: the number of the start, then so many bits of its time, so that they only grow.
 MARK_SECONDS = 32
+#: Seconds in which home is reached, or a checkpoint waits until it is whole.
+MOMENT = 1.0
 #: What is done to the keeper.
 ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
 #: How an end by itself is told from one that was forced on the job.
@@ -50,6 +52,8 @@ class Home(Protocol):
     async def fetch(self, activation: Activation, executable_wanted: bool) -> Any: ...
     async def store(self, activation: Activation) -> Any: ...
     async def remote_io(self, run: int, again: bool) -> Any: ...
+    @property
+    def reachable(self) -> bool: ...
     async def keep_image(self, activation: Activation) -> Any: ...
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None: ...
     async def image(self, activation: Activation) -> Any: ...
@@ -142,6 +146,7 @@ class Starter:
         self._files: Files | None = None
         self._seen: Seen | None = None
         self._mark = 0
+        self._on_its_way: saving.OnItsWay | None = None
 
     @property
     def id(self) -> str:
@@ -296,8 +301,14 @@ class Starter:
         """Whether the job has files on this machine that belong to what is saved of it."""
         return self.activation.mode is not Mode.SHARED
 
-    async def dump(self, created: float, *, stop: bool) -> tuple[CheckpointReport, Manifest | None]:
-        """Save the running job; with `stop` it ends with it. No manifest where the job cannot be saved.
+    async def dump(
+        self, created: float, *, stop: bool, pace: Callable[[int], Pace] | None = None
+    ) -> tuple[CheckpointReport, Manifest | None]:
+        """Save the running job; with `stop` it ends with it, and the image begins its way home at once. No manifest
+        where the job cannot be saved.
+
+        Args:
+            pace: that of an image of so many bytes, for one that is on its way at once.
 
         Raises:
             CheckpointFailed, ImageError: there is no checkpoint this time.
@@ -320,11 +331,32 @@ class Starter:
                 )
                 if report.refused:
                     return report, None
+                if stop:
+                    await self._begin_sending(images, draft, pace(report.bytes) if pace is not None else None)
                 run, before = self.activation.run, self._before
                 kept = await quietly(saving.keep_dump, draft, directory, created, frozen, before, run, mark)
+            except BaseException:
+                self._stop_sending()
+                raise
             finally:
                 await asyncio.to_thread(shutil.rmtree, directory, True)
         return report, kept
+
+    async def _begin_sending(self, images: ImageStore, draft: Draft, pace: Pace | None) -> None:
+        if not self._home.reachable:
+            return
+        try:
+            async with asyncio.timeout(MOMENT):
+                stream = await self._home.keep_image(self.activation)
+        except (PoolError, OSError, TimeoutError):
+            return  # it is sent when it is whole
+        self._on_its_way = saving.OnItsWay(images, stream, pace)
+        draft.on_piece = self._on_its_way.have
+
+    def _stop_sending(self) -> None:
+        if self._on_its_way is not None:
+            self._on_its_way.give_up()
+            self._on_its_way = None
 
     async def tentative(self) -> Manifest | None:
         """A checkpoint of this start that lies here, since an earlier run of the node did not come to sending it."""
@@ -344,7 +376,11 @@ class Starter:
         """
         assert self.place.images is not None
         images = self.place.images()
-        sent = await saving.send_home(images, manifest, await self._home.keep_image(self.activation), pace)
+        ahead, self._on_its_way = self._on_its_way, None
+        if ahead is not None:
+            sent = await ahead.finish(manifest)
+        else:
+            sent = await saving.send_home(images, manifest, await self._home.keep_image(self.activation), pace)
         self._home.kept_image(self.activation, images, manifest)
         await asyncio.to_thread(images.drop, self.activation.name)
         return sent

@@ -199,7 +199,7 @@ async def test_a_node_that_dies_with_a_tentative_checkpoint_finishes_it(pool3: N
             async with client(machine) as there:
                 await there.call("startd.vacate", {})
                 images = machine.state / "images" / "jobs"
-                await until(lambda: list(images.glob("*/*.manifest")), "the checkpoint to be taken in")
+                await until(lambda: list(images.glob("*/[0-9]*.manifest")), "the checkpoint to be taken in")
             machine.crash()
         finally:
             head.signal(signal.SIGCONT)
@@ -217,3 +217,4 @@ def _chunks(nodes: Nodes) -> list[Path]:
     """All chunks on all disks."""
     stores = [nodes.state("head") / "spool" / "checkpoints", *(nodes.state(name) / "images" for name in ("one", "two"))]
     return [path for store in stores for path in store.glob("chunks/*/*")]
+

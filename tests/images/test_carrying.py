@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pool.images import (
+    Ahead,
     Assembly,
     ImageDamaged,
     ImageError,
@@ -24,6 +25,7 @@ from pool.images import (
 )
 from pool.images.chunks import compress, digest_of
 from pool.images.manifest import CHUNK
+from tests.e2e.support import until
 from tests.images.test_store import contents, image
 
 END = object()
@@ -239,3 +241,66 @@ async def test_chunks_of_another_image_are_not_given(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="not of this checkpoint"):
         await send_chunks(store, frozenset(mine.digests()), near)
     assert near.sent == []
+
+
+# -- ahead of its manifest -----------------------------------------------------------------------------------
+
+
+async def sent_ahead(store: ImageStore, source: Path, target: ImageStore) -> tuple[int, Manifest, Pipe]:
+    """Put a directory down and send it at the same time."""
+    near, far = pipes()
+    ahead = Ahead(store, near)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        receiving = group.create_task(receive_image(target, "1.0", far, renumber=True))
+        with store.begin("1.0") as draft:
+            draft.on_piece = ahead.have
+            manifest = await asyncio.to_thread(lambda: draft.commit(draft.take_in(source), 1.0))
+        sent = await ahead.finish(manifest)
+    return sent, receiving.result(), near
+
+
+async def test_chunks_go_ahead_of_their_manifest(tmp_path: Path) -> None:
+    here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
+    source = image(tmp_path / "image", 1, 40 * CHUNK)
+    sent, kept, near = await sent_ahead(here, source, there)
+    assert sent == here.used == there.used
+    kinds = [item[0] if isinstance(item, list) else "manifest" for item in near.sent]
+    assert kinds.count("offer") == 3
+    assert kinds.index("manifest") > len(kinds) - 4  # nothing was left to come after it
+    assert there.manifest("1.0") == kept
+
+
+async def test_what_the_other_side_has_is_offered_and_not_sent(tmp_path: Path) -> None:
+    here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
+    source = image(tmp_path / "image", 1, 20 * CHUNK)
+    there.keep("2.0", source, 1.0)
+    sent, kept, _ = await sent_ahead(here, source, there)
+    assert sent == 0
+    assert kept.parts == there.manifest("2.0").parts
+
+
+async def test_what_was_sent_ahead_of_nothing_stays_nowhere(tmp_path: Path) -> None:
+    here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
+    near, far = pipes()
+    kept = here.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    ahead = Ahead(here, near)
+    receiving = asyncio.ensure_future(receive_image(there, "1.0", far))
+    for digest in [*kept.digests()] * 20:
+        ahead.have(digest)
+    async with asyncio.timeout(20):
+        await until(lambda: there.used, "a chunk to come")
+        ahead.give_up()
+        await near.finish()
+        with pytest.raises(ImageDamaged):
+            await receiving
+    assert there.used == 0
+    assert there.jobs() == []
+
+
+async def test_a_chunk_ahead_that_was_not_asked_for_is_refused(tmp_path: Path) -> None:
+    there = ImageStore(tmp_path / "there")
+    near, far = pipes()
+    await near.send([digest_of(b"x"), compress(b"x")])
+    with pytest.raises(ImageDamaged, match="not asked for"):
+        await receive_image(there, "1.0", far)
+    assert there.used == 0

@@ -10,6 +10,7 @@ from when it asked; when it is over the job is killed, by its keeper if this nod
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -74,6 +75,7 @@ class Startd(Role):
         self.slots: dict[str, Slot] = {}
         self.claims: dict[str, Slot] = {}
         self._images: ImageStore | None = None
+        self._opening = threading.Lock()
         self.execute = Path(self.settings.text("EXECUTE_DIR") or f"{given.state}/execute")
         self.executables = self.execute.parent / "cached-executables"
         self.advertiser = Advertiser(
@@ -134,8 +136,9 @@ class Startd(Role):
 
     def images(self) -> ImageStore:
         """Where checkpoints lie on their way; opened when the first one comes. Blocks on the disk then."""
-        if self._images is None:
-            self._images = ImageStore(self.execute.parent / "images", quota=quota_of(self.settings), durable=False)
+        with self._opening:
+            if self._images is None:
+                self._images = ImageStore(self.execute.parent / "images", quota=quota_of(self.settings), durable=False)
         return self._images
 
     async def _drop_stale_images(self) -> None:

@@ -65,6 +65,11 @@ class HomeLink:
             raise ConnectionLost("the submit side is not connected")
         return await link.stream("schedd.remote_io", {"claim": self._claim.id, "run": run, "again": again})
 
+    @property
+    def reachable(self) -> bool:
+        link = self._claim.link
+        return link is not None and not link.closed.done()
+
     async def keep_image(self, activation: Activation) -> Any:
         startd = self._startd
         params = {"claim": self._claim.id, "run": activation.run}

@@ -282,7 +282,7 @@ class Saving:
         starter = running.starter
         assert starter is not None
         running.startd.peers.make_room()
-        report, manifest = await starter.dump(running.startd.outside.wall(), stop=stop)
+        report, manifest = await starter.dump(running.startd.outside.wall(), stop=stop, pace=self._pace)
         await self._found(report.refused)
         if manifest is None:
             raise PoolError(f"job {running.name} cannot be checkpointed: {'; '.join(report.refused)}")
@@ -298,7 +298,7 @@ class Saving:
             link = running.claim.link
             if link is not None and not link.closed.done():
                 try:
-                    sent = await starter.carry(manifest, self._pace(manifest))
+                    sent = await starter.carry(manifest, self._pace(manifest.size))
                     starter.sent += sent
                     self.last = running.startd.outside.wall()
                     return sent
@@ -320,13 +320,13 @@ class Saving:
         except (PoolError, OSError) as error:
             running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
 
-    def _pace(self, manifest: Manifest) -> Pace:
+    def _pace(self, size: int) -> Pace:
         """The node's share of the network for this checkpoint; more of it when the job has to leave soon."""
         share, loop = self._running.startd.share, asyncio.get_running_loop()
 
-        async def take(size: int) -> None:
+        async def take(piece: int) -> None:
             left = self._leaves_by - loop.time() if self._leaves_by is not None else None
-            await share.take(size, manifest.size / max(left, 1.0) if left is not None else 0.0)
+            await share.take(piece, size / max(left, 1.0) if left is not None else 0.0)
 
         return take
 
