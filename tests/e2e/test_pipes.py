@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.client import Pool
+from pool.client import Pool, Result
 from pool.starter.native import NativeKeepers
 from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, client, one_line, poolnode, program, slots, token, until
@@ -147,6 +147,51 @@ async def test_programs_are_sent_to_a_machine_once(pool3: Nodes, home: Path) -> 
             received.append(ad.value("BytesRecvd", 0))
     assert received[0] > 600_000
     assert received[1] == 0
+
+
+#: The shape of VS 7.1's second kind of job: names that the programs have in them; one file is read by two.
+MAPPED = """
+executable = phnx=/usr/bin/python3 geom=/usr/bin/python3 snomux=/usr/bin/python3
+pipe = phnx > fort.10 fort.11 > geom, phnx > fort.10 fort.11 > snomux
+phnx.arguments = phnx.py
+geom.arguments = geom.py
+snomux.arguments = snomux.py
+geom.output = geom
+snomux.output = snomux
+transfer_input_files = phnx.py, geom.py, snomux.py
+log = log
+queue
+"""
+
+
+async def mapped(pool: Pool, home: Path, geom: str, more: str = "") -> Result:
+    (home / "phnx.py").write_text(
+        "with open('fort.10', 'w') as f:\n    for i in range(30000):\n        print(i, file=f)\n"
+    )
+    (home / "geom.py").write_text(geom)
+    (home / "snomux.py").write_text("print(sum(map(int, open('fort.11'))))\n")
+    (result,) = await (await pool.submit(f"{more}{MAPPED}", iwd=str(home))).wait(support.PATIENCE)
+    return result
+
+
+@pytest.mark.parametrize("where", ["shared", "far"])
+async def test_files_that_are_pipes(pool3: Nodes, home: Path, where: str) -> None:
+    more = 'should_transfer_files = YES\nrequirements = FileSystemDomain == "far"\n' if where == "far" else ""
+    async with client(pool3.all[0]) as pool:
+        result = await mapped(pool, home, "print(len(open('fort.11').read()))\n", more)
+    assert result.ok, result
+    assert (home / "geom").read_text() == f"{sum(len(str(i)) + 1 for i in range(30000))}\n"
+    assert (home / "snomux").read_text() == f"{sum(range(30000))}\n"
+    assert not (home / "fort.10").exists()
+
+
+async def test_what_cannot_be_done_to_a_pipe_ends_the_job_and_is_named(pool3: Nodes, home: Path) -> None:
+    async with client(pool3.all[0]) as pool:
+        result = await mapped(pool, home, "f = open('fort.11')\nf.read(99999)\nf.seek(5)\nf.read(3)\n")
+    assert result.state == "completed"
+    assert not result.ok
+    assert result.reason.startswith("process geom: fort.11 (pipe from phnx): lseek"), result.reason
+    await until(lambda: "End: was ended: process geom: fort.11" in (home / "log").read_text(), "the log to say why")
 
 
 @pytest.mark.parametrize("where", ["shared", "far"])
