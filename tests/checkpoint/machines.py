@@ -37,9 +37,9 @@ PATIENCE = 40.0
 #: Where images are written: how fast this machine's disk is, is not what is tried here.
 MEMORY = Path("/dev/shm")
 
-#: The nursery of a machine. `--user` where the tests are not root's; the powers it takes to mount end with it.
+#: The nursery of a machine. `--user` where the tests have no power to mount; the powers it takes to mount end with it.
 NURSERY = """#!/bin/sh
-[ "$(id -u)" = 0 ] && as= || as="--user --map-current-user --keep-caps"
+unshare --mount --uts true 2>/dev/null && as= || as="--user --map-current-user --keep-caps"
 exec unshare --mount --uts $as sh -c '
 hostname {name}
 mount -t overlay libraries -o lowerdir={own}:/usr/lib /usr/lib 2>/dev/null || mount --bind /usr/lib /usr/lib
