@@ -1,7 +1,8 @@
 /* Unix sockets whose both ends are the job's, with what is in them, and those that it listens at or is bound to.
  *
  * The kernel tells of each its other end (sock_diag); what waits in it is looked at and stays. An end that was closed
- * is closed again. A connected socket has no name afterwards; descriptors on their way in one are refused. */
+ * is closed again. A connected socket has no name afterwards; descriptors on their way in one are refused. A datagram of no
+ * bytes shows only to the first who looks: in a second image it lacks. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -8,12 +8,14 @@ import random
 import signal
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pool.checkpoint.build import CannotBuild
+from pool.checkpoint.build import CannotBuild, compiler
 from pool.starter.keeper import NativeKeepers, StartFailed
 from pool.starter.messages import Verb, pack_control, pack_ping, pack_start, unpack_report
 from pool.starter.spec import Member, Pipe
@@ -257,3 +259,39 @@ async def test_images_that_nobody_should_trust(program: Path, tmp_path: Path) ->
             await soon(keeper.ended)
             await keeper.forget()
         assert restored
+
+
+async def test_checkpoints_of_all_kinds(program: Path, tmp_path: Path) -> None:
+    """Sockets, locks, threads, a crowd, chains of images with libraries in them: saved and put back."""
+    programs = Path(__file__).parent / "programs"
+    async with opened(tmp_path, program) as keepers:
+        if not keepers.abilities.checkpoint:
+            return
+        for name, command, build in (
+            ("sockets", [sys.executable, "-I", str(programs / "sockets.py"), "name"], False),
+            ("locks", [sys.executable, "-I", str(programs / "locks.py")], False),
+            ("kinds", [], True),
+            ("many", ["20", "50"], True),
+            ("dirty", ["100000", "go"], True),
+        ):
+            scratch = tmp_path / name
+            scratch.mkdir()
+            if build:
+                compile = [*compiler().split(), "-pthread", "-o", scratch / name, programs / f"{name}.c"]
+                await asyncio.to_thread(subprocess.run, compile, check=True)
+                command = [str(scratch / name), *command]
+            wanted = spec(scratch, command[0], *command[1:], isolation="full" if build else "shared")
+            keeper, out, previous = await soon(keepers.start(wanted)), scratch / "out", None
+            for number in range(3):
+                await until(lambda out=out: out.exists() and bool(out.read_text()), 20)  # type: ignore[misc]
+                image = scratch / f"image{number}"
+                report = await soon(keeper.checkpoint(image, stop=number == 1, parent=previous, carry=number < 2), 60)
+                assert report.refused == ()
+                previous = image
+                if number == 1:
+                    await soon(keeper.ended)
+                    await keeper.forget()
+                    keeper, previous = await soon(keepers.start(wanted, image=image), 60), None
+            (scratch / "go").touch()
+            assert (await soon(keeper.ended, 30)).code == 0, (scratch / "err").read_text()
+            await keeper.forget()

@@ -12,7 +12,7 @@ stream.sendall(b"from here")
 other.sendall(b"large " * 20000)
 other.settimeout(30)
 letters, box = socket.socketpair(AF_UNIX, SOCK_DGRAM)
-for letter in (b"one", b"", b"three" * 1000):
+for letter in (b"one", b"2", b"three" * 1000):
     letters.send(letter)
 packets, post = socket.socketpair(AF_UNIX, SOCK_SEQPACKET)
 packets.send(b"packet")

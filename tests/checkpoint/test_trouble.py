@@ -1,0 +1,177 @@
+"""What goes wrong around a checkpoint: no disk, no memory, deaths, crowds, jobs that do not listen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pool.starter.checkpointing import CheckpointFailed
+from pool.starter.keeper import NativeKeepers, StartFailed
+from tests.checkpoint.conftest import Compile
+from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
+from tests.starter.support import alive, family, hard_kill, shell, soon, spec, until
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path | None]:
+    """A file system of 4 MB, where one may be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+    mounted = os.getuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    yield place if mounted else None
+    if mounted:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+async def test_a_full_disk(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile, small_disk: Path | None
+) -> None:
+    """The job runs on, nothing stays on the disk, and the next image is as good as any."""
+    if small_disk is None:
+        return
+    wanted = spec(scratch, compiled("dirty", "-O2"), "100000", "stop")
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) > 1)
+    for stop in (False, True):
+        with pytest.raises(CheckpointFailed, match="no space left on device"):
+            await soon(keeper.checkpoint(small_disk / "image", stop=stop), 20)
+        assert os.listdir(small_disk) == []
+        at = lines(scratch)
+        await until(lambda at=at: lines(scratch) > at)  # type: ignore[misc]
+    await saved(keepers, keeper, tmp_path / "image")
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
+    (scratch / "stop").touch()
+    assert (await soon(keeper.ended, 20)).code == 0
+    await keeper.forget()
+    assert (scratch / "out").read_text() == undisturbed(scratch, wanted.argv[0], str(lines(scratch)))
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.03])
+async def test_a_keeper_that_dies_while_it_puts_back(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile, delay: float
+) -> None:
+    """No half job is left, and the image is as it was."""
+    wanted = spec(scratch, compiled("dirty", "-O2"), "100000", "stop")
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) > 1)
+    await saved(keepers, keeper, tmp_path / "image", stop=True)
+    before = {process.pid for process in family(os.getpid())}
+    task = asyncio.ensure_future(keepers.start(wanted, image=tmp_path / "image"))
+    await asyncio.sleep(delay)
+    new = [process for process in family(os.getpid()) if process.pid not in before and process.pid != keepers.nursery]
+    for process in new[:1]:
+        hard_kill(process.pid)
+    try:
+        keeper = await soon(task, 20)
+    except StartFailed:
+        pass
+    else:
+        if not keeper.ended.done():
+            await keeper.kill()
+        await soon(keeper.ended)
+        await keeper.forget()
+    await until(lambda: not alive([process for process in new if process.pid != keepers.nursery]))
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"), 20)
+    at = lines(scratch)
+    await until(lambda: lines(scratch) > at)
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
+
+
+async def test_no_room_for_a_copy(keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile) -> None:
+    """Where the job may not make the copy of itself it stands still until its own memory is written."""
+    program = compiled("dirty", "-O2")
+    who = {"uid": 65534, "gid": 65534, "groups": ()} if os.getuid() == 0 else {}
+    for path in (tmp_path, scratch, *tmp_path.parents[:2]):
+        path.chmod(0o777)
+    wanted = shell(scratch, f"ulimit -u 1; exec {program} 100000 stop", **who)
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) > 1)
+    for number in range(2):
+        report = await soon(keeper.checkpoint(tmp_path / f"image{number}"), 20)
+        assert report.refused == ()
+        assert report.standstill > report.seconds / 2
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "image1"))
+    (scratch / "stop").touch()
+    assert (await soon(keeper.ended, 20)).code == 0
+    await keeper.forget()
+    assert (scratch / "out").read_text() == undisturbed(scratch, program, str(lines(scratch)))
+
+
+async def test_processes_that_come_and_go(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    """One or another is always being born or dying when the job is stopped."""
+    script = 'for i in $(seq 1 400); do /bin/echo $i; (exit 3); ls / > /dev/null & done; wait; echo done'
+    wanted = shell(scratch, script)
+    keeper = await soon(keepers.start(wanted))
+    number = 0
+    while lines(scratch) < 250:
+        aim = lines(scratch) + 25
+        await until(lambda aim=aim: lines(scratch) >= aim, 20)  # type: ignore[misc]
+        await saved(keepers, keeper, tmp_path / f"image{number}", stop=number % 2 == 1)
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"), 20)
+        number += 1
+    assert (await soon(keeper.ended, 30)).code == 0
+    await keeper.forget()
+    assert (scratch / "out").read_text().split() == [*map(str, range(1, 401)), "done"]
+
+
+IGNORES = """
+import os, signal, time
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+while not os.path.exists("go"):
+    print("still here", flush=True)
+    time.sleep(0.01)
+"""
+
+
+async def test_a_job_that_ignores_every_signal(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    wanted = spec(scratch, sys.executable, "-c", IGNORES, isolation="shared")
+    keeper = await soon(keepers.start(wanted))
+    for number in range(3):
+        at = lines(scratch)
+        await until(lambda at=at: lines(scratch) > at)  # type: ignore[misc]
+        for signal in (2, 15, 20, 40):
+            await keeper.signal(signal)
+        await saved(keepers, keeper, tmp_path / f"image{number}", stop=number != 1)
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"))
+    (scratch / "go").touch()
+    assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()
+
+
+@pytest.mark.parametrize(("processes", "threads"), [(200, 0), (1, 2000)])
+async def test_a_crowd(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile, processes: int, threads: int
+) -> None:
+    program = compiled("many")
+    wanted = spec(scratch, program, str(processes), str(threads))
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) == 1, 20)
+    for number in range(2):
+        report = await saved(keepers, keeper, tmp_path / f"image{number}", stop=number == 1)
+        assert report.processes == processes + 1
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"), 40)
+        assert sum(process.num_threads() for process in psutil.Process(keeper.pid).children(recursive=True)) == (
+            processes + 1 + threads
+        )
+    (scratch / "go").touch()
+    assert (await soon(keeper.ended, 20)).code == 0
+    await keeper.forget()
+    assert (scratch / "out").read_text() == undisturbed(scratch, program, str(processes), str(threads))
