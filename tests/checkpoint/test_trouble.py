@@ -93,7 +93,7 @@ async def test_no_room_for_a_copy(keepers: NativeKeepers, tmp_path: Path, scratc
     who = {"uid": 65534, "gid": 65534, "groups": ()} if os.getuid() == 0 else {}
     for path in (tmp_path, scratch, *tmp_path.parents[:2]):
         path.chmod(0o777)
-    wanted = shell(scratch, f"sh -c 'ulimit -u 1; (:)'; ulimit -u 1; exec {program} 100000 stop", **who)
+    wanted = shell(scratch, f"sh -c 'ulimit -p 1; (:)'; ulimit -p 1; exec {program} 100000 stop", **who)
     keeper = await soon(keepers.start(wanted))
     await until(lambda: lines(scratch) > 1)
     assert "fork" in (scratch / "err").read_text()
