@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -41,7 +40,6 @@ static _Noreturn void supervise(struct supervisor *s, int keeper, int members)
 {
     for (int place = UP; place <= CELL; place++) /* the cell's lock is not to stay with this process */
         close(place);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     s->keeper = keeper;
     mapping_serve(s, members);
 }

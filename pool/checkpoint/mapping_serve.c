@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,6 +205,7 @@ _Noreturn void mapping_serve(struct supervisor *s, int members)
     over = s;
     prctl(PR_SET_NAME, "mapping");
     rights_of_job();
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* after a change of user id, which clears it */
     s->poll = epoll_create1(EPOLL_CLOEXEC);
     s->started = (int64_t)time(NULL);
     if (stat("/", &st) == 0) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,18 @@ async def test_a_mapped_file_in_no_directory_is_named_at_the_start(keepers: Nati
     members = (sh(scratch, "a", "true"), sh(scratch, "b", "true"))
     with pytest.raises(StartFailed, match="nowhere/x"):
         await keepers.start(job(scratch, members, (0, "nowhere/x", 1, "x")))
+
+
+async def test_another_users_processes(keepers: NativeKeepers, scratch: Path) -> None:
+    """Where the pool runs as root, the supervisor has the job's rights over files and may still look into it."""
+    if os.getuid() != 0:
+        return
+    os.chown(scratch, 65534, 65534)
+    members = (
+        sh(scratch, "a", "id -u > o; seq 1 300000 > p"),
+        sh(scratch, "b", "cat i; wc -l < j"),
+    )
+    pipes = ((0, "o", 1, "i"), (0, "p", 1, "j"))
+    end = await to_end(keepers, job(scratch, members, *pipes, uid=65534, gid=65534, groups=(), filter="plain"))
+    assert (end.code, end.error) == (0, "")
+    assert (scratch / "b.out").read_text() == "65534\n300000\n"
