@@ -289,3 +289,29 @@ if support.ROOT:
         assert result.state == "completed"
         assert "No space left on device" in (home / "err").read_text()
         assert (home / "out").read_text() == "refused\nfits\n"
+
+
+async def test_a_job_that_dies_after_a_checkpoint_goes_on_with_its_files_of_that_moment(
+    pair: Nodes, home: Path
+) -> None:
+    async with client(pair.all[0]) as pool:
+        cluster = await walk(pool, home)
+        await under_way(home, 30)
+        acted = await cluster.checkpoint()
+        assert acted.done == 1, acted
+        await under_way(home, 70)
+        job = support.processes_with("walk.py")[0]
+        job.parents()[0].kill()  # its keeper: the machine has lost it, and all it did since
+        await finished(cluster, home)
+    log = (home / "joblog").read_text()
+    assert log.count("Job executing on host") == 2
+    assert "checkpoint" in log
+
+
+async def test_a_job_that_leaves_goes_on_elsewhere_with_its_files(pair: Nodes, home: Path) -> None:
+    async with client(pair.all[0]) as pool:
+        cluster = await walk(pool, home)
+        await under_way(home, 30)
+        await cluster.vacate()
+        await finished(cluster, home)
+        assert (await cluster.results())[0].wall > 0
