@@ -16,7 +16,7 @@ can be undone no longer:
     probed   probes: they have been looked for
     commit   job, mark: what is older is not needed any more
     settle   job, mark: what is done until now is there to stay
-    leave    job: the start is over, and may be put back
+    leave    job, run: this start is over, and may be put back; a later one is not meant
     finish   job + its journal: it is over for good
 """
 
@@ -184,8 +184,9 @@ class Home:
         return {}
 
     def _do_leave(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-        job = self._jobs.pop(str(message["job"]), None)
-        if job is not None:
+        job = self._jobs.get(str(message["job"]))
+        if job is not None and job.run <= int(message["run"]):
+            del self._jobs[job.name]
             job.close()
         return {"why": job.journal.why if job is not None else ""}
 

@@ -167,7 +167,9 @@ def test_a_new_start_puts_back_and_hangs_up_on_the_one_before(home: HomeProcess,
     assert picture(tree) == marked
     with pytest.raises((EOFError, OSError)):
         job.ask(Op.WRITE, 1, APPEND, b"late\n")
-    assert home.ask("leave", job="1.0")["why"] == ""
+    assert home.ask("leave", job="1.0", run=1)["why"] == ""
+    assert again.hello()[0] == 1, "a later start is not meant"
+    assert home.ask("leave", job="1.0", run=2)["why"] == ""
     third = home.open(tree, journal, run=3, back_to=0)
     assert picture(tree) == before
     assert home.open(tree, journal, run=3, back_to=0) is not None  # the same start again changes nothing

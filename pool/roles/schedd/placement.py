@@ -398,7 +398,7 @@ class Placement:
         if job.status.final and job.get("NumCkpts"):
             self.spawn(self.images.forget(job), "forget")
         if self.remote is not None:
-            self.remote.left(job, over=job.status.final or report.get("cause") in BY_ITSELF)
+            self.remote.left(job, run, over=job.status.final or report.get("cause") in BY_ITSELF)
         idle_again = any(step.status == IDLE for step in steps)
         self.changed(claim.owner, idle_again and start is None)
         if start is not None:
@@ -451,7 +451,7 @@ class Placement:
         job.run = None
         self.moving.left(job)
         if self.remote is not None:
-            self.remote.left(job, over=False)
+            self.remote.left(job, claim.run, over=False)
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}
         changes |= self._ran_unseen(claim, job)
         wish = job.note("_wish")

@@ -242,25 +242,25 @@ class Remote:
             mark = (run << MARK_SECONDS) + int(self._outside.wall())
             await self.homes.ask(str(job.get("Owner")), "settle", job=name, mark=mark)
 
-    def left(self, job: Job, *, over: bool) -> None:
-        """A start of the job has ended, or with `over` the job itself."""
+    def left(self, job: Job, run: int, *, over: bool) -> None:
+        """A start of the job has ended, or with `over` the job itself; the next one may have begun already."""
         name = _name(job)
         if name in self._known:
-            self._spawn(self._leave(name, str(job.get("Owner")), over), "remote")
+            self._spawn(self._leave(name, str(job.get("Owner")), over, run), "remote")
 
     async def tidy(self, queued: Container[str]) -> None:
         """Take away the journals of jobs that are in the queue no more."""
         for name in [name for name in self._known if name not in queued]:
             assert self._journals is not None
             owner = _name_of((self._journals / name).stat().st_uid)
-            await self._leave(name, owner, True)
+            await self._leave(name, owner, True, 0)
 
-    async def _leave(self, name: str, owner: str, over: bool) -> None:
+    async def _leave(self, name: str, owner: str, over: bool, run: int) -> None:
         assert self._journals is not None
         try:
             if not over:
                 if self.homes.pid(owner) is not None:
-                    await self.homes.ask(owner, "leave", job=name)
+                    await self.homes.ask(owner, "leave", job=name, run=run)
                 return
             journal = os.open(self._journals / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
