@@ -16,12 +16,14 @@ from tests.benchmarks import (
     negotiation,
     owner,
     pipes,
+    remoteio,
     starts,
     submits,
     throughput,
 )
 
 __all__ = [
+    "remoteio",
     "checkpoint",
     "accounts",
     "fairness",
