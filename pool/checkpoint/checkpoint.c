@@ -69,7 +69,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     }
     memset(outcome, 0, sizeof *outcome);
     outcome->done = 3;
-    outcome->failure = (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed"};
+    outcome->failure = (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed, or the job ended first"};
     int ends[2] = {-1, -1};
     if (!(how & CHECKPOINT_EXAMINE) && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         ends[0] = ends[1] = -1; /* then the next image is a whole one */
