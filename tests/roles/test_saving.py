@@ -209,9 +209,9 @@ def test_a_removed_jobs_checkpoint_is_kept_and_another_job_begins_with_it() -> N
         assert 2 * HOUR <= it.seconds_run() < 2 * HOUR + 10.0
         images = it.pool.role("head", "schedd").placement.images
         await asyncio.sleep(10.0)
-        assert images._store.jobs() == ["kept-1.0"]
+        assert images.store.jobs() == ["kept-1.0"]
         await asyncio.sleep(3 * HOUR)
-        assert images._store.jobs() == []
+        assert images.store.jobs() == []
 
     play(story, KEPT_CHECKPOINTS="3 h")
 
