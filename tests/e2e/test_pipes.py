@@ -164,9 +164,9 @@ queue
 """
 
 
-async def mapped(pool: Pool, home: Path, geom: str, more: str = "") -> Result:
+async def mapped(pool: Pool, home: Path, geom: str, more: str = "", then: str = "") -> Result:
     (home / "phnx.py").write_text(
-        "with open('fort.10', 'w') as f:\n    for i in range(30000):\n        print(i, file=f)\n"
+        f"with open('fort.10', 'w') as f:\n    for i in range(30000):\n        print(i, file=f)\n{then}"
     )
     (home / "geom.py").write_text(geom)
     (home / "snomux.py").write_text("print(sum(map(int, open('fort.11'))))\n")
@@ -187,7 +187,9 @@ async def test_files_that_are_pipes(pool3: Nodes, home: Path, where: str) -> Non
 
 async def test_what_cannot_be_done_to_a_pipe_ends_the_job_and_is_named(pool3: Nodes, home: Path) -> None:
     async with client(pool3.all[0]) as pool:
-        result = await mapped(pool, home, "f = open('fort.11')\nf.read(99999)\nf.seek(5)\nf.read(3)\n")
+        still = "    f.flush()\n    import time\n    time.sleep(600)\n"  # the file is not whole yet
+        geom = "f = open('fort.11')\nf.read(99999)\nf.seek(5)\nf.read(3)\n"
+        result = await mapped(pool, home, geom, then=still)
     assert result.state == "completed"
     assert not result.ok
     assert result.reason.startswith("process geom: fort.11 (pipe from phnx): lseek"), result.reason
