@@ -218,7 +218,7 @@ cat SPOOL/*
 
 
 async def test_what_both_machines_see_is_opened_directly(pair: Nodes, home: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="remote-") as place:
+    with tempfile.TemporaryDirectory(prefix="remote-", dir="/tmp") as place:
         (Path(place) / "f").write_text("seen\n")
         os.chmod(place, 0o777)
         async with client(pair.all[0]) as pool:
