@@ -179,8 +179,7 @@ class Home:
         job = self._jobs.get(str(message["job"]))
         if job is None:
             return {"missing": True}
-        job.journal.mark(int(message["mark"]))
-        job.journal.commit(int(message["mark"]))
+        job.journal.settle(int(message["mark"]))
         return {}
 
     def _do_leave(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:

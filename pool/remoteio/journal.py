@@ -415,6 +415,13 @@ class Journal:
                 segment.remove()
             del self.segments[: len(old)]
 
+    def settle(self, number: int) -> None:
+        """What was done until now is there to stay: commits a new mark, this one where it is younger than all."""
+        with self.lock:
+            number = max(number, self.current.number + 1)
+            self.mark(number)
+            self.commit(number)
+
     def finish(self) -> None:
         """The job is over: everything stays as it is, and nothing of the journal."""
         with self.lock:

@@ -291,6 +291,20 @@ if support.ROOT:
         assert (home / "out").read_text() == "refused\nfits\n"
 
 
+async def test_who_is_told_that_a_job_is_over_finds_nothing_hidden_of_it(pair: Nodes, home: Path) -> None:
+    (home / "data").mkdir(mode=0o777)
+    for number in range(200):
+        (home / "data" / str(number)).write_text("before")
+    async with client(pair.all[0]) as pool:
+        text = "cd data; for i in *; do echo after > new; mv new $i; done"
+        result = await outcome(
+            pool, home, executable=program(home, text), error="err", remote_io="on", requirements=FAR
+        )
+        left = os.listdir(home / "data")
+    assert (result.state, (home / "err").read_text()) == ("completed", "")
+    assert sorted(left, key=int) == [str(number) for number in range(200)]
+
+
 async def test_a_job_that_dies_after_a_checkpoint_goes_on_with_its_files_of_that_moment(
     pair: Nodes, home: Path
 ) -> None:

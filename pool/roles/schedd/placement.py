@@ -379,10 +379,13 @@ class Placement:
     async def _ended(self, claim: Claim, job_id: tuple[int, int], run: int, report: dict[str, Any]) -> dict[str, Any]:
         job = claim.job
         if job is None or claim.run != run or job.id != job_id:
-            # Told before, and the answer was lost: so was the successor in it.
-            return {"next": self.order(claim, whole=True) if job else None, "keep": claim.id in self.claims}
+            return self._told_before(claim)
         if (job.note("_wish") or {}).get("checkpoint"):
             report["kept"] = await self.images.keep(job)
+        if self.remote is not None and report.get("cause") in BY_ITSELF:
+            await self.remote.over(job, run)
+            if claim.job is not job or claim.run != run:  # given up meanwhile
+                return self._told_before(claim)
         cpu = self.outside.cpu()
         steps = self._end_steps(claim, job, report)
         released = claim.job is None and claim.id not in self.claims
@@ -409,6 +412,10 @@ class Placement:
         elif not released:
             self._keep_idle(claim)
         return {"next": None, "keep": not released}
+
+    def _told_before(self, claim: Claim) -> dict[str, Any]:
+        """The end of an earlier job was told again: its answer was lost, and so was the successor in it."""
+        return {"next": self.order(claim, whole=True) if claim.job else None, "keep": claim.id in self.claims}
 
     def revoked(self, claim_id: str, reason: Reason) -> None:
         """The startd has ended a claim that no job is on. One with a job on the way to it hears so for itself."""

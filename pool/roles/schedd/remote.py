@@ -41,6 +41,8 @@ from pool.wire import ConnectionLost, DeadlineExceeded, Stream
 MARK = "mark"
 #: Bytes between a home and its node that are on their way at most.
 ROOM = 1 << 20
+#: Seconds that the end of a job waits at most for its home.
+SETTLED = 5.0
 #: Directories of the node's state that no job may look into.
 PRIVATE = ("spool", "keepers", "trust")
 
@@ -241,6 +243,20 @@ class Remote:
         if name in self._known:
             mark = (run << MARK_SECONDS) + int(self._outside.wall())
             await self.homes.ask(str(job.get("Owner")), "settle", job=name, mark=mark)
+
+    async def over(self, job: Job, run: int) -> None:
+        """The job has ended by itself: what was kept to undo it goes before anybody is told, so that nobody finds it.
+
+        Were its end lost after that, with this schedd and its machine both, the job would be held, not silently begun
+        again on changed files. A home that does not answer holds no end up for long.
+        """
+        if self.homes.pid(str(job.get("Owner"))) is None:
+            return
+        try:
+            async with asyncio.timeout(SETTLED):
+                await self.settle(job, run)
+        except (PoolError, TimeoutError) as error:
+            self._log.warning("what undoes a job's changes goes later", extra={"job": _name(job), "why": str(error)})
 
     def left(self, job: Job, run: int, *, over: bool) -> None:
         """A start of the job has ended, or with `over` the job itself; the next one may have begun already."""
