@@ -10,15 +10,10 @@ import pytest
 
 from pool.checkpoint.build import compiler
 from pool.starter.keeper import NativeKeepers
-from tests.starter.support import native, opened
+from tests.starter.support import opened
 
 SOURCES = Path(__file__).parent / "programs"
 Compile = Callable[..., str]
-
-
-@pytest.fixture(scope="session")
-def keeper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return native(tmp_path_factory.mktemp("program"))
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from pool.checkpoint.build import CannotBuild, compiler
+from pool.checkpoint.build import compiler
 from pool.starter.keeper import NativeKeepers, StartFailed
 from pool.starter.messages import Verb, pack_control, pack_ping, pack_start, unpack_report
 from pool.starter.spec import Member, Pipe
-from tests.starter.support import hard_kill, native, opened, shell, soon, spec, to_end, until
+from tests.starter.support import hard_kill, opened, shell, soon, spec, to_end, until
 
 PATH = {"PATH": "/usr/bin:/bin"}
 MEMBERS = (
@@ -31,11 +31,8 @@ PIPES = (Pipe(0, 1), Pipe(1, 2, capacity=65536))
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        return native(tmp_path_factory.mktemp("sanitized"), sanitize=True)
-    except CannotBuild as error:
-        pytest.skip(str(error))
+def program(sanitized_keeper: Path) -> Path:
+    return sanitized_keeper
 
 
 @pytest.fixture(autouse=True)

@@ -9,12 +9,12 @@ import psutil
 import pytest
 
 from pool.starter.keeper import NativeKeepers
-from tests.starter.support import native, opened, related
+from tests.starter.support import opened, related
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return native(tmp_path_factory.mktemp("program"))
+def program(keeper_program: Path) -> Path:
+    return keeper_program
 
 
 @pytest.fixture

@@ -14,20 +14,11 @@ from typing import Any
 
 import psutil
 
-from pool.checkpoint.build import build
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 
 PATIENCE = 5.0
 #: A Python that a job of any user can run: that of the tests may lie in somebody's home.
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
-
-
-def native(directory: Path, *, sanitize: bool = False) -> Path:
-    """A freshly compiled keeper, readable by every user."""
-    directory.chmod(0o755)
-    path = build(directory / ("keeper.sanitize" if sanitize else "keeper"), sanitize=sanitize)
-    path.chmod(0o755)
-    return path
 
 
 def spec(scratch: Path, *argv: str, id: str = "1.0.0", **more: Any) -> KeeperSpec:

@@ -29,7 +29,7 @@ from pool.store import (
     schema,
 )
 from pool.store.schema import MIGRATIONS, migrate
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, passable
 from tests.store.disks import WAYS, opened
 
 WRITER = """
@@ -278,8 +278,8 @@ def test_a_place_that_may_not_be_written(tmp_path: Path) -> None:
     for name in (home / "q", home / "q.lock"):
         name.chmod(0o444)
     home.chmod(0o555)
-    for directory in (tmp_path, *tmp_path.parents[:2]):
-        directory.chmod(0o755)
+    tmp_path.chmod(0o755)
+    passable(tmp_path)
     try:
         ran = run(READ_ONLY, str(home / "q"))
     finally:

@@ -7,18 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pool.checkpoint.build import CannotBuild
 from tests.checkpoint.mapping.conftest import Program
 from tests.checkpoint.mapping.support import job, program, sh
-from tests.starter.support import native, opened, to_end
-
-
-@pytest.fixture(scope="module")
-def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    try:
-        return native(tmp_path_factory.mktemp("sanitized"), sanitize=True)
-    except CannotBuild as error:
-        pytest.skip(str(error))
+from tests.starter.support import opened, to_end
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +21,12 @@ def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert [path.read_text() for path in tmp_path.glob("sanitizer*")] == []
 
 
-async def test_names_calls_logs_and_ends(tmp_path: Path, sanitized: Path, scratch: Path, programs: Program) -> None:
+async def test_names_calls_logs_and_ends(
+    tmp_path: Path, sanitized_keeper: Path, scratch: Path, programs: Program
+) -> None:
     names, calls = programs("names.c"), programs("calls.c")
     feed = "head -c 2000000 /dev/zero > data"
-    async with opened(tmp_path, sanitized) as keepers:
+    async with opened(tmp_path, sanitized_keeper) as keepers:
         for way in ("chain", "stream", "looked_first", "duplicated"):
             members = tuple(program(scratch, name, names, way, "x", how) for name, how in (("a", "w"), ("b", "r")))
             assert (await to_end(keepers, job(scratch, members, (0, "x", 1, "x")))).code == 0

@@ -14,7 +14,7 @@ import pytest
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 from pool.starter.spec import EndReport
 from tests.remoteio.support import HomeProcess, JobEnd
-from tests.starter.support import PYTHON, native, opened, soon, spec
+from tests.starter.support import PYTHON, opened, soon, spec
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -87,11 +87,6 @@ class Site:
 
     def error(self) -> str:
         return (self.scratch / "err").read_text()
-
-
-@pytest.fixture(scope="session")
-def keeper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return native(tmp_path_factory.mktemp("program"))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.checkpoint.remote.conftest import Site
 from tests.remoteio.support import HomeProcess
-from tests.starter.support import native, opened
+from tests.starter.support import opened
 
 HERE, HOME = 12345, 23456
 
@@ -55,12 +55,12 @@ async def test_a_machine_without_the_device_says_so(top: Path, keeper_program: P
         assert any("/dev/fuse" in line for line in keepers.abilities.reduced)
 
 
-async def test_under_sanitizers(top: Path, tmp_path: Path, monkeypatch: object) -> None:
+async def test_under_sanitizers(top: Path, sanitized_keeper: Path) -> None:
     """Random operations again, with a server that stops at the first error in memory or arithmetic."""
     os.environ["ASAN_OPTIONS"] = f"detect_leaks=0:log_path={top}/sanitizer"
     os.environ["UBSAN_OPTIONS"] = f"print_stacktrace=1:log_path={top}/sanitizer"
     try:
-        async with opened(top, native(tmp_path, sanitize=True)) as keepers:
+        async with opened(top, sanitized_keeper) as keepers:
             home = HomeProcess()
             site = Site(keepers, top, home)
             if site.able:

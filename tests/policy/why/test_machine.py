@@ -46,18 +46,18 @@ def test_a_start_that_depends_on_the_job_keeps_nobody_out() -> None:
 @pytest.mark.parametrize(
     ("condition", "asked"),
     [
-        (slots.BUSY, {"SUSPEND", "PREEMPT"}),
-        (slots.SUSPENDED, {"CONTINUE", "PREEMPT"}),
-        (slots.RETIRING, {"SUSPEND"}),
-        (slots.VACATING, {"KILL"}),
-        (slots.CLAIMED_IDLE, {"START"}),
-        (slots.DRAINED, set()),
-        (slots.KILLING, set()),
+        (slots.BUSY, "SUSPEND PREEMPT"),
+        (slots.SUSPENDED, "CONTINUE PREEMPT"),
+        (slots.RETIRING, "SUSPEND"),
+        (slots.VACATING, "KILL"),
+        (slots.CLAIMED_IDLE, "START"),
+        (slots.DRAINED, ""),
+        (slots.KILLING, ""),
     ],
     ids=str,
 )
-def test_only_what_matters_now_is_said(condition: Condition, asked: set[str]) -> None:
-    assert set(rules(view(condition, job_ad=job()))) == asked
+def test_only_what_matters_now_is_said(condition: Condition, asked: str) -> None:
+    assert set(rules(view(condition, job_ad=job()))) == set(asked.split())
 
 
 def test_a_time_that_runs_is_said() -> None:
