@@ -222,6 +222,12 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
         o->done = 2;
         return;
     }
+    if (members_spread(job)) {
+        refuse(&d, "its processes run on several machines");
+        copy_text(o->reasons, sizeof o->reasons, d.reasons);
+        o->done = 2;
+        return;
+    }
     d.carry = how & CHECKPOINT_CARRY;
     if (how & CHECKPOINT_EXAMINE)
         examine_all(&d, o);

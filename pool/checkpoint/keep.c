@@ -101,7 +101,7 @@ static void end_because(uint32_t cause, const char *text)
     if (!k.begun) {
         struct failure f;
         errno = ECANCELED;
-        fail(&f, "restore", "");
+        fail(&f, me.job.start->flags & FLAG_IMAGE ? "restore" : "start", "");
         give_up(&f);
     }
     if (!k.cause || cause == CAUSE_KILLED) {
@@ -138,6 +138,17 @@ static void send_report(uint16_t verb, uint64_t sequence)
     report_send(&r, NULL);
 }
 
+/* The job's processes, when nothing is waited for any more. */
+static void start_members(void)
+{
+    struct failure f;
+    if (!members_whole(&me.job))
+        return;
+    if (members_start(&me.job, me.group, &k.pipe, &f))
+        give_up(&f);
+    k.begun = true;
+}
+
 static void begin(void)
 {
     struct failure f;
@@ -159,11 +170,8 @@ static void begin(void)
     me.job.began_us = k.began_us;
     if (members_prepare(&me.job, &f))
         give_up(&f);
-    if (s->flags & FLAG_IMAGE)
-        return;
-    if (members_start(&me.job, me.group, &k.pipe, &f))
-        give_up(&f);
-    k.begun = true;
+    if (!(s->flags & FLAG_IMAGE))
+        start_members();
 }
 
 /* Waits for another job of the same kind in the same namespaces. */
@@ -385,7 +393,8 @@ static void restore(int directory)
     k.begun = true;
 }
 
-static void obey(const struct control *c, int passed)
+/* True: the descriptor was taken over. */
+static bool obey(const struct control *c, int passed)
 {
     switch (c->head.verb) {
     case ADOPT:
@@ -421,10 +430,17 @@ static void obey(const struct control *c, int passed)
         if (passed >= 0)
             remote_stream(passed);
         break;
+    case END:
+        if (passed < 0 || k.begun)
+            break;
+        members_end(&me.job, c->value, passed);
+        start_members();
+        return true;
     case USAGE:
         send_report(USED, c->sequence);
         break;
     }
+    return false;
 }
 
 static void listen_to_node(void)
@@ -442,12 +458,13 @@ static void listen_to_node(void)
             return;
         struct cmsghdr *held = CMSG_FIRSTHDR(&m);
         int passed = -1;
+        bool taken = false;
         if (held && held->cmsg_level == SOL_SOCKET && held->cmsg_type == SCM_RIGHTS)
             memcpy(&passed, CMSG_DATA(held), sizeof passed);
         /* A message for an earlier job of this cell may still lie here. */
         if (n == sizeof c && c.head.magic == MAGIC && c.head.version == VERSION && c.head.number == k.number)
-            obey(&c, passed);
-        if (passed >= 0)
+            taken = obey(&c, passed);
+        if (passed >= 0 && !taken)
             close(passed);
     }
 }

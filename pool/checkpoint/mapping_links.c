@@ -25,17 +25,18 @@ bool mapping_used(const struct job *job)
     return false;
 }
 
-/* Whether the processes at the two ends of that pipe are joined without it, too. */
+/* Whether the processes at the two ends of that pipe are joined without it, too. Other machines are one process that all pipes
+ * to them are joined by. */
 static bool in_circle(const struct job *job, uint32_t which)
 {
-    bool reached[MEMBERS_MOST] = {false};
+    bool all[MEMBERS_MOST + 1] = {false}, *reached = all + 1;
     const struct pipe_head *h = job->pipes[which].head;
     reached[h->writer] = true;
     for (bool more = true; more;) {
         more = false;
         for (uint32_t i = 0; i < job->pipe_count; i++) {
             const struct pipe_head *p = job->pipes[i].head;
-            if (i == which || p->writer < 0 || p->reader < 0 || reached[p->writer] == reached[p->reader])
+            if (i == which || reached[p->writer] == reached[p->reader])
                 continue;
             more = reached[p->writer] = reached[p->reader] = true;
         }

@@ -50,7 +50,7 @@ int end_descriptor(const char *file, int standard)
 static int make_pipe(struct conduit *c, struct failure *f)
 {
     int ends[2];
-    if (c->head->writer < 0 || c->head->reader < 0)
+    if (c->head->writer < 0 || c->head->reader < 0) /* the node has made it: members_end */
         return 0;
     if (end_descriptor(c->writer_file, 1) < 0 || end_descriptor(c->reader_file, 0) < 0)
         return 0;
@@ -65,6 +65,40 @@ static int make_pipe(struct conduit *c, struct failure *f)
     if (c->head->capacity && fcntl(c->ends[1], F_SETPIPE_SZ, (int)c->head->capacity) < 0 && errno != EPERM)
         return fail(f, "pipe", "of the wanted capacity");
     return 0;
+}
+
+/* The number of the one end that is the job's, of a pipe whose other end is on another machine; -1 for others. */
+static int own_end(const struct conduit *c)
+{
+    if ((c->head->writer < 0) == (c->head->reader < 0))
+        return -1;
+    return c->head->writer < 0 ? 0 : 1;
+}
+
+bool members_spread(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->pipe_count; i++)
+        if (own_end(&job->pipes[i]) >= 0)
+            return true;
+    return false;
+}
+
+bool members_whole(const struct job *job)
+{
+    for (uint32_t i = 0; i < job->pipe_count; i++) {
+        int end = own_end(&job->pipes[i]);
+        if (end >= 0 && job->pipes[i].ends[end] < 0)
+            return false;
+    }
+    return true;
+}
+
+void members_end(struct job *job, uint64_t pipe, int fd)
+{
+    int end = pipe < job->pipe_count ? own_end(&job->pipes[pipe]) : -1;
+    if (end >= 0 && job->pipes[pipe].ends[end] < 0)
+        job->pipes[pipe].ends[end] = fcntl(fd, F_DUPFD_CLOEXEC, 256);
+    close(fd);
 }
 
 static void close_ends(struct job *job)

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 5
+#define VERSION 6
 
 enum verb {
     /* node to nursery */
@@ -35,6 +35,8 @@ enum verb {
     IMAGE,      /* [none] to a keeper started with FLAG_IMAGE, with a descriptor of the directory that it lies in */
     REMOTE,     /* [none] to a keeper whose job has remote trees, with a descriptor: a stream to the submit machine's home side,
                  * the first or the next one */
+    END,        /* [index of a pipe] to a keeper whose job has a pipe that leads to another machine, with a descriptor: the end that
+                 * is the job's. It begins when it has all of them */
     RETIRE = 31, /* to a waiting keeper: end */
     /* back to the node: struct report */
     HELLO = 32, /* nursery is ready; code = abilities, text = one line for each thing that failed */

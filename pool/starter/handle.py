@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ class NativeKeeper:
         "_keepers",
         "cell",
         "ended",
+        "ends",
         "generation",
         "id",
         "image",
@@ -57,6 +59,8 @@ class NativeKeeper:
         self.image: Image | None = None
         #: A copy of the stream that it is to begin with.
         self.stream: int | None = None
+        #: Copies of its ends of pipes to other machines, by the pipe's index, until it runs.
+        self.ends: dict[int, int] = {}
         self._keepers = keepers
 
     def __repr__(self) -> str:
@@ -142,6 +146,11 @@ class NativeKeeper:
     def remote(self, fd: int) -> None:
         """Hand it a stream to home's files in place of the one before; the caller's copy stays the caller's."""
         self._keepers.hand_stream(self, fd)
+
+    def close_ends(self) -> None:
+        """It has its own ends of pipes to other machines."""
+        while self.ends:
+            os.close(self.ends.popitem()[1])
 
     async def forget(self) -> None:
         """The end was taken note of: drop the report.

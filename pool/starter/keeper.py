@@ -8,7 +8,7 @@ signals, stops and reports what it is told to, and by itself only ends a job who
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from pool.starter.checkpointing import CheckpointFailed, CheckpointReport
 from pool.starter.handle import NativeKeeper
 from pool.starter.native import NativeKeepers
 from pool.starter.spec import (
+    NO_ENDS,
     Abilities,
     Cause,
     EndReport,
@@ -120,11 +121,20 @@ class Keepers(Protocol):
     async def open(self) -> Sequence[Keeper]:
         """Begin, and find those of an earlier node: running, or ended and not yet forgotten."""
 
-    async def start(self, spec: KeeperSpec, /, *, image: Path | None = None, remote: int | None = None) -> Keeper:
+    async def start(
+        self,
+        spec: KeeperSpec,
+        /,
+        *,
+        image: Path | None = None,
+        remote: int | None = None,
+        ends: Mapping[int, int] = NO_ENDS,
+    ) -> Keeper:
         """Start a job, from a checkpoint's directory where one is given; returns when its program runs.
 
         Args:
             remote: the first stream to the submit machine's files, for a spec with `remote`; see `Keeper.remote`.
+            ends: the job's end of each pipe that leads to another machine, by the pipe's index in the spec.
 
         Raises:
             StartFailed: it does not, and nothing of it is left.

@@ -29,7 +29,7 @@ from pool.starter.members import (
 )
 from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 5
+MAGIC, VERSION = 0x4B504F4F, 6
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
@@ -59,6 +59,7 @@ class Verb(IntEnum):
     CHECKPOINT = 16
     IMAGE = 17
     REMOTE = 18
+    END = 19
     RETIRE = 31
     HELLO = 32
     PONG = 33

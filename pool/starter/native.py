@@ -21,7 +21,7 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from pool.starter.messages import (
     usage_of,
 )
 from pool.starter.nursery import GONE_TIME, Nursery, exits, resolve
-from pool.starter.spec import Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
+from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
 from pool.starter.strays import Strays
 from pool.starter.waiting import Idle, Waiting, kind_of
 
@@ -143,12 +143,20 @@ class NativeKeepers:
             await self.close(kill=False)
             raise
 
-    async def start(self, spec: KeeperSpec, *, image: Path | None = None, remote: int | None = None) -> NativeKeeper:
+    async def start(
+        self,
+        spec: KeeperSpec,
+        *,
+        image: Path | None = None,
+        remote: int | None = None,
+        ends: Mapping[int, int] = NO_ENDS,
+    ) -> NativeKeeper:
         """Start a job; returns when its program runs. When this is cancelled the job is killed and forgotten.
 
         With `image`, the directory of a checkpoint, it goes on from there: of `spec` then only identity, scratch
-        directory, limits and isolation count. `remote` is a stream to the submit machine's files, for a spec with such;
-        the caller's copy stays the caller's.
+        directory, limits and isolation count. `remote` is a stream to the submit machine's files, for a spec with such.
+        `ends`: by its index the job's end of each pipe that leads to another machine. The caller's copies stay the
+        caller's.
 
         Raises:
             StartFailed: it does not run, and nothing of it is left.
@@ -185,6 +193,9 @@ class NativeKeepers:
             if remote is not None:
                 keeper.stream = os.dup(remote)
                 self.hand_stream(keeper, keeper.stream)
+            for pipe, fd in ends.items():
+                keeper.ends[pipe] = os.dup(fd)
+            self._hand_ends(keeper)
             if keeper.image is not None:
                 keeper.image.hand(self, keeper)
             await asyncio.shield(keeper.starting)
@@ -202,6 +213,7 @@ class NativeKeepers:
             if keeper.stream is not None:
                 os.close(keeper.stream)
                 keeper.stream = None
+            keeper.close_ends()
         return keeper
 
     def _open_image(self, spec: KeeperSpec, image: Path) -> Image:
@@ -262,17 +274,21 @@ class NativeKeepers:
 
     def hand_stream(self, keeper: NativeKeeper, fd: int) -> None:
         """Give a keeper a stream to the submit machine's files, when it can take it."""
-        self._send_stream(keeper, os.dup(fd))
+        self._send_descriptor(keeper, Verb.REMOTE, 0, os.dup(fd))
 
-    def _send_stream(self, keeper: NativeKeeper, own: int) -> None:
+    def _hand_ends(self, keeper: NativeKeeper) -> None:
+        for pipe, fd in keeper.ends.items():
+            self._send_descriptor(keeper, Verb.END, pipe, os.dup(fd))
+
+    def _send_descriptor(self, keeper: NativeKeeper, verb: Verb, value: int, own: int) -> None:
         done = keeper.ended.done() or self._closing
         try:
             if not done:
-                message = pack_control(Verb.REMOTE, keeper.number, keeper.cell)
+                message = pack_control(verb, keeper.number, keeper.cell, value)
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (own,)))]
                 self._control.sendmsg([message], rights, 0, self._directory.socket(keeper.cell))
         except (BlockingIOError, ConnectionRefusedError, FileNotFoundError):
-            self._loop.call_later(0.01, self._send_stream, keeper, own)
+            self._loop.call_later(0.01, self._send_descriptor, keeper, verb, value, own)
             return
         os.close(own)
 
@@ -495,6 +511,7 @@ class NativeKeepers:
         self._spawn(self._send_start(message))
         if keeper.stream is not None:
             self.hand_stream(keeper, keeper.stream)
+        self._hand_ends(keeper)
         if keeper.image is not None:
             keeper.image.hand(self, keeper)
 

@@ -4,14 +4,18 @@ anything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from pool.errors import PoolError
 
 #: What a scratch directory is called inside of 'full' where it is `fixed` (pool/checkpoint/space.c).
 SEEN = "/job"
+#: For a job none of whose pipes leads to another machine.
+NO_ENDS: Mapping[int, int] = MappingProxyType({})
 
 
 class KeeperError(PoolError):

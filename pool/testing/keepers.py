@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pool.starter.checkpointing import CheckpointFailed, CheckpointReport
-from pool.starter.spec import Abilities, EndReport, KeeperSpec, StartFailed, Usage
+from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperSpec, StartFailed, Usage
 
 #: The files of an image.
 META, PAGES = "meta", "pages"
@@ -226,8 +226,9 @@ class FakeMachine:
 
     @staticmethod
     def job_of(spec: KeeperSpec) -> str:
-        """cluster.proc of a keeper's id, which has the number of the run behind it."""
-        return ".".join(spec.id.split(".")[:2])
+        """cluster.proc of a keeper's id, and the part where it is one of a gang's; not the number of the run."""
+        cluster, proc, _, *part = spec.id.split(".")
+        return ".".join((cluster, proc, *part))
 
     def crash(self) -> None:
         """The power goes: every program on it is gone without a report."""
@@ -246,7 +247,14 @@ class FakeKeepers:
     async def open(self) -> list[FakeKeeper]:
         return list(self.machine.keepers.values())
 
-    async def start(self, spec: KeeperSpec, *, image: Path | None = None, remote: int | None = None) -> FakeKeeper:
+    async def start(
+        self,
+        spec: KeeperSpec,
+        *,
+        image: Path | None = None,
+        remote: int | None = None,
+        ends: Mapping[int, int] = NO_ENDS,
+    ) -> FakeKeeper:
         behaviour = self.machine.behave(spec)
         if image is not None and behaviour.broken:
             raise StartFailed(f"cannot start {spec.id}: restore checkpoint: broken", call="restore", path="checkpoint")
