@@ -1,4 +1,4 @@
-"""Checkpoints: how long a job stands still, how fast it is written and put back, beside CRIU where root has it."""
+"""Checkpoints: how long a job stands still, how fast it is written and put back, beside CRIU and DMTCP where there."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from pool.checkpoint.build import compiler
 from pool.starter.keeper import KeeperSpec, NativeKeepers
+from tests.benchmarks.checkpoint_peers import Measured, measured
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.starter.support import until
-
-QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": False}
 
 #: Fills memory with numbers that no file system can leave out, says so, and waits; then writes to every tenth page.
 PROGRAM = """
@@ -49,7 +47,7 @@ def _place() -> Path:
     """In memory where that is, so that the kernel's page cache is measured and no disk."""
     shm = Path("/dev/shm")
     free = shutil.disk_usage(shm).free if shm.is_dir() else 0
-    return Path(tempfile.mkdtemp(dir=shm if free > 4 << 30 else None))
+    return Path(tempfile.mkdtemp(dir=shm if free > 16 << 30 else None))
 
 
 def _ready(out: Path, times: int = 1) -> bool:
@@ -99,81 +97,55 @@ async def _ours(place: Path, program: Path, megabytes: int) -> tuple[float, floa
         shutil.rmtree(place / f"image{megabytes}again", ignore_errors=True)
 
 
-def _criu(place: Path, program: Path, megabytes: int) -> tuple[float, float] | None:
-    """(dump, restore) in seconds, the job standing still for the whole dump; None where it cannot be used."""
-    criu = shutil.which("criu", path="/usr/sbin:/usr/bin:/sbin:/usr/local/sbin")
-    if criu is None or os.getuid():
-        return None
-    out, image = place / f"criu{megabytes}", place / f"criu-image{megabytes}"
-    image.mkdir()
-    with out.open("wb") as file:
-        job = subprocess.Popen(
-            [program, str(megabytes)], stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
-    try:
-        while not _ready(out):
-            time.sleep(0.01)
-        where = ["--images-dir", str(image)]
-        began = time.perf_counter()
-        done = subprocess.run([criu, "dump", "-t", str(job.pid), *where], **QUIET)
-        dumped = time.perf_counter() - began
-        if done.returncode:  # it does not know this kernel, for one
-            return None
-        job.wait()
-        began = time.perf_counter()
-        done = subprocess.run([criu, "restore", "-d", *where], **QUIET)
-        restored = time.perf_counter() - began
-        if done.returncode:
-            return None
-        os.kill(job.pid, 9)
-        return dumped, restored
-    finally:
-        job.kill()
-        job.wait()
-        shutil.rmtree(image, ignore_errors=True)
+def _beside(peer: Measured | None, what: str, gigabytes: float, still: float, dump: float, restore: float) -> list[Row]:
+    """The three figures that a peer has, too; seconds."""
+    name = peer.peer if peer else ""
+    return [
+        Row(
+            f"job stands still{what}",
+            still * 1000,
+            "ms",
+            Goal("at most", 5 + 25 * gigabytes),
+            name,
+            peer.dump * 1000 if peer else None,
+        ),
+        Row(
+            f"dump to page cache{what}",
+            gigabytes / dump,
+            "GB/s",
+            Goal("at least", 2),
+            name,
+            gigabytes / peer.dump if peer else None,
+        ),
+        Row(
+            f"restore{what}",
+            restore * 1000,
+            "ms",
+            Goal("at most", 30 + 600 * gigabytes),
+            name,
+            peer.restore * 1000 if peer else None,
+        ),
+    ]
 
 
 @benchmark("checkpoint")
 async def checkpoint(effort: Effort) -> list[Row]:
-    """A job's standstill, the rate of its dump and the time of its restore, at 100 MB and 1 GB."""
+    """A job's standstill, the rate of its dump and the time of its restore, at 100 MB, 1 GB and 4 GB."""
     place = _place()
     rows = []
     try:
         program = _compiled(place)
-        for megabytes in (100, effort.of(1000, least=100)):
+        for megabytes in (100, effort.of(1000, least=100), effort.of(4000, least=100)):
             await _ours(place, program, megabytes)  # memory the machine has never touched costs more the first time
             still, dump, increment, restore = await _ours(place, program, megabytes)
-            criu = await asyncio.to_thread(_criu, place, program, megabytes)
-            peer = "CRIU (root)" if criu else ""
-            dumped, restored = criu or (None, None)
+            peers = await asyncio.to_thread(measured, place, program, megabytes)
             gigabytes = megabytes / 1000
             what = f"{megabytes} MB"
+            first = peers[0] if peers else None
             rows += [
-                Row(
-                    f"job stands still, {what}",
-                    still * 1000,
-                    "ms",
-                    Goal("at most", 5 + 25 * gigabytes),
-                    peer=peer,
-                    peer_value=dumped * 1000 if dumped else None,
-                ),
-                Row(
-                    f"dump to page cache, {what}",
-                    gigabytes / dump,
-                    "GB/s",
-                    Goal("at least", 2),
-                    peer=peer,
-                    peer_value=gigabytes / dumped if dumped else None,
-                ),
                 Row(f"dump, 10 % dirty, {what}", increment * 1000, "ms", Goal("at most", 100 * gigabytes)),
-                Row(
-                    f"restore, {what}",
-                    restore * 1000,
-                    "ms",
-                    Goal("at most", 30 + 600 * gigabytes),
-                    peer=peer,
-                    peer_value=restored * 1000 if restored else None,
-                ),
+                *_beside(first, f", {what}", gigabytes, still, dump, restore),
+                *(row for peer in peers[1:] for row in _beside(peer, f", {what}", gigabytes, still, dump, restore)),
             ]
         return rows
     finally:
