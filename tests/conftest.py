@@ -43,7 +43,7 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory that all processes of one run of the tests have in common, and which every user may read."""
     base = tmp_path_factory.getbasetemp()
     path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "common"
@@ -52,16 +52,16 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def keeper_program(common: Path) -> Path:
+def keeper_program(run_directory: Path) -> Path:
     """A freshly compiled keeper, which every user may run."""
-    return _built(common / "keeper", sanitize=False)
+    return _built(run_directory / "keeper", sanitize=False)
 
 
 @pytest.fixture(scope="session")
-def sanitized_keeper(common: Path) -> Path:
+def sanitized_keeper(run_directory: Path) -> Path:
     """The same under sanitizers of memory and arithmetic."""
     try:
-        return _built(common / "keeper.sanitize", sanitize=True)
+        return _built(run_directory / "keeper.sanitize", sanitize=True)
     except CannotBuild as error:
         pytest.skip(str(error))
 
