@@ -9,6 +9,7 @@ Methods block on the disk.
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Self
 
@@ -31,6 +32,7 @@ class Assembly:
         self.directory = directory
         self._places: dict[bytes, list[tuple[str, int, int]]] = {}
         self._files: dict[str, int] = {}
+        self._lock = threading.Lock()
         self.received = 0
 
     def __enter__(self) -> Self:
@@ -72,7 +74,7 @@ class Assembly:
         return self.missing
 
     def put(self, pieces: list[tuple[bytes, bytes]]) -> None:
-        """Write chunks, each wherever the image has it.
+        """Write chunks, each wherever the image has it; from several threads, if they like.
 
         Raises:
             ImageDamaged: one is not what was asked for. ImageError: the disk fails.
@@ -81,10 +83,15 @@ class Assembly:
             if digest not in self._places:
                 raise ImageDamaged("a chunk came that was not asked for")
             self._put(digest, packed)
-            self.received += len(packed)
+            with self._lock:
+                self.received += len(packed)
 
     def _put(self, digest: bytes, packed: bytes) -> None:
         data = expand(digest, packed)
+        with self._lock:
+            self._write(digest, data)
+
+    def _write(self, digest: bytes, data: bytes) -> None:
         try:
             for name, index, length in self._places[digest]:
                 if len(data) != length:

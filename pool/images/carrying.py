@@ -13,8 +13,9 @@ image to restore it asks somebody nearer for the chunks first, where there is on
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Container
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 from pool.images.assembling import Assembly
 from pool.images.errors import ImageDamaged, ImageError
@@ -25,8 +26,10 @@ from pool.images.store import Draft, ImageStore
 PIECE = 256 * 1024
 #: Digests in one item; keeps items far below a frame.
 BATCH = 4096
-#: Chunks that are read or written in one go, and may lie in memory for it.
-TOGETHER = 16
+#: Chunks that are read or written in one go, and so many goes that may lie in memory at a time.
+TOGETHER, AT_ONCE = 16, 3
+#: Offers ahead of a manifest that wait for their answers.
+OFFERS = 4
 #: The largest manifest taken in: an image of about 800 GB.
 LARGEST_MANIFEST = 64 * 2**20
 
@@ -147,11 +150,12 @@ async def receive_image(
         missing = await quietly(draft.missing, manifest)
         await _ask(stream, missing)
         wanted = set(missing)
-        async for some in _pieces(items):
-            if any(digest not in wanted for digest, _ in some):
-                raise ImageDamaged("a chunk came that was not asked for")
-            await quietly(_put, draft, some)
-            wanted.difference_update(digest for digest, _ in some)
+        async with _Laying(functools.partial(_put, draft)) as laying:
+            async for some in _pieces(items):
+                if any(digest not in wanted for digest, _ in some):
+                    raise ImageDamaged("a chunk came that was not asked for")
+                await laying.have(some)
+                wanted.difference_update(digest for digest, _ in some)
         if wanted:
             raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
         taken = await quietly(
@@ -174,22 +178,80 @@ async def _ahead(items: AsyncIterator[Any], draft: Draft, stream: Items) -> Asyn
     """Take in what is offered ahead of the manifest; gives the rest."""
     asked: set[bytes] = set()
     some: list[tuple[bytes, bytes]] = []
+    rest: list[Any] = []
+    async with _Laying(functools.partial(_put, draft)) as laying:
+        async for item in items:
+            piece = isinstance(item, list) and len(item) == 2 and isinstance(item[0], bytes)
+            if piece:
+                if item[0] not in asked:
+                    raise ImageDamaged("a chunk came that was not asked for")
+                asked.discard(item[0])
+                some.append((item[0], bytes(item[1])))
+            if some and (not piece or not asked or len(some) == TOGETHER):
+                await laying.have(some)
+                some = []
+            if piece:
+                continue
+            if isinstance(item, list) and item[0] == "offer":
+                offered = [bytes(digest) for digest in item[1] if bytes(digest) not in asked]
+                lacking = await quietly(draft.lacks, offered)
+                asked.update(lacking)
+                await stream.send(["want", lacking])
+            else:
+                rest = [item]
+                break
+    for item in rest:
+        yield item
     async for item in items:
-        piece = isinstance(item, list) and len(item) == 2 and isinstance(item[0], bytes)
-        if piece:
-            if item[0] not in asked:
-                raise ImageDamaged("a chunk came that was not asked for")
-            asked.discard(item[0])
-            some.append((item[0], bytes(item[1])))
-        if some and (not piece or len(some) == TOGETHER):
-            await quietly(_put, draft, some)
+        yield item
+
+
+T = TypeVar("T")
+
+
+async def batches(made: asyncio.Queue[T | None]) -> AsyncIterator[list[T]]:
+    """What comes by a queue, TOGETHER at a time, until None does."""
+    some: list[T] = []
+    while (one := await made.get()) is not None:
+        some.append(one)
+        if len(some) == TOGETHER:
+            yield some
             some = []
-        if isinstance(item, list) and item[0] == "offer":
-            lacking = await quietly(draft.lacks, [bytes(digest) for digest in item[1]])
-            asked.update(lacking)
-            await stream.send(["want", lacking])
-        elif not piece:
-            yield item
+    if some:
+        yield some
+
+
+class _Laying:
+    """Chunks that are put down while the next are on their way; a context manager that waits for the last.
+
+    Args:
+        put: takes a batch, in a thread.
+    """
+
+    def __init__(self, put: Callable[[list[tuple[bytes, bytes]]], None]) -> None:
+        self._put = put
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def have(self, some: list[tuple[bytes, bytes]]) -> None:
+        """Raises what an earlier batch came to."""
+        self._under_way.add(asyncio.create_task(quietly(self._put, some)))
+        await self._wait(AT_ONCE - 1)
+
+    async def _wait(self, most: int) -> None:
+        while len(self._under_way) > most:
+            done, self._under_way = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                await self._wait(0)
+        finally:
+            await asyncio.gather(*self._under_way, return_exceptions=True)
 
 
 class Ahead:
@@ -206,6 +268,7 @@ class Ahead:
         self._answers = aiter(stream)
         self._loop = asyncio.get_running_loop()
         self._made: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._offers: asyncio.Queue[bool] = asyncio.Queue(OFFERS)
         self._sent = 0
         self._task = self._loop.create_task(self._send())
 
@@ -225,23 +288,28 @@ class Ahead:
         self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _send(self) -> None:
-        while True:
-            some: list[bytes] = []
-            while len(some) < TOGETHER:
-                digest = await self._made.get()
-                if digest is None:
-                    break
-                some.append(digest)
-            if some:
-                await self._stream.send(["offer", some])
-                async for answer in self._answers:
-                    wanted = [bytes(digest) for digest in answer[1]]
-                    self._sent += await _send_pieces(self._store, wanted, self._stream, self._pace)
-                    break
-                else:
-                    raise ImageError("the other side did not say what it lacks", retry=True)
-            if len(some) < TOGETHER:
-                return
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._offer())
+                both.create_task(self._answer())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _offer(self) -> None:
+        """Say what there is, several times before the first answer."""
+        async for some in batches(self._made):
+            await self._offers.put(True)
+            await self._stream.send(["offer", some])
+        await self._offers.put(False)
+
+    async def _answer(self) -> None:
+        """Send what is asked for of each offer."""
+        while await self._offers.get():
+            answer = await anext(self._answers, None)
+            if answer is None:
+                raise ImageError("the other side did not say what it lacks", retry=True)
+            wanted = [bytes(digest) for digest in answer[1]]
+            self._sent += await _send_pieces(self._store, wanted, self._stream, self._pace)
 
 
 async def fetch_image(
@@ -284,14 +352,16 @@ async def ask_chunks(stream: Items, assembly: Assembly, patience: float) -> None
     async with asyncio.timeout(patience) as timeout:
         await _ask(stream, assembly.missing)
         await stream.finish()
-        async for some in _pieces(aiter(stream)):
-            await quietly(assembly.put, some)
-            timeout.reschedule(loop.time() + patience)
+        async with _Laying(assembly.put) as laying:
+            async for some in _pieces(aiter(stream)):
+                await laying.have(some)
+                timeout.reschedule(loop.time() + patience)
 
 
 async def _fill(items: AsyncIterator[Any], assembly: Assembly) -> None:
-    async for some in _pieces(items):
-        await quietly(assembly.put, some)
+    async with _Laying(assembly.put) as laying:
+        async for some in _pieces(items):
+            await laying.have(some)
 
 
 async def _announced(items: AsyncIterator[Any], job: str) -> Manifest:

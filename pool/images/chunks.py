@@ -7,6 +7,7 @@ here.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 
 import zstandard
@@ -21,14 +22,25 @@ LEVEL = 1
 FOLDER = "chunks"
 
 
+_own = threading.local()
+
+
 def digest_of(data: bytes | memoryview) -> bytes:
-    """The name of a chunk."""
-    return hashlib.blake2b(data, digest_size=DIGEST).digest()
+    """The name of a chunk: of SHA-256, which processors have instructions for, the first DIGEST bytes."""
+    return hashlib.sha256(data).digest()[:DIGEST]
+
+
+def _is_named(data: bytes, digest: bytes) -> bool:
+    """Whether a chunk has that name, of now or of the stores before (BLAKE2b, a third as quick)."""
+    return digest_of(data) == digest or hashlib.blake2b(data, digest_size=DIGEST).digest() == digest
 
 
 def compress(data: bytes | memoryview) -> bytes:
     """A chunk as it lies on disk and travels."""
-    return zstandard.ZstdCompressor(level=LEVEL, write_content_size=True).compress(data)
+    if not hasattr(_own, "compressor"):
+        _own.compressor = zstandard.ZstdCompressor(level=LEVEL, write_content_size=True)
+    packed: bytes = _own.compressor.compress(data)
+    return packed
 
 
 def expand(digest: bytes, packed: bytes) -> bytes:
@@ -41,7 +53,7 @@ def expand(digest: bytes, packed: bytes) -> bytes:
         data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=CHUNK)
     except zstandard.ZstdError as error:
         raise ImageDamaged(f"chunk {digest.hex()} cannot be unpacked: {error}") from error
-    if digest_of(data) != digest:
+    if not _is_named(data, digest):
         raise ImageDamaged(f"chunk {digest.hex()} holds something else")
     return data
 
@@ -55,6 +67,7 @@ class Chunks:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._lock = threading.Lock()
         self._sizes: dict[bytes, int] = {}
         for name, size in place.names(FOLDER):
             digest = _digest_in(name)
@@ -71,11 +84,14 @@ class Chunks:
         return iter(self._sizes)
 
     def put(self, digest: bytes, packed: bytes) -> None:
-        """Keep a compressed chunk, not yet known to be there for good. Raises OSError."""
-        if digest not in self._sizes:
-            self._place.write(_name_of(digest), packed)
-            self._sizes[digest] = len(packed)
-            self.used += len(packed)
+        """Keep a compressed chunk, not yet known to be there for good; several may be put at a time. Raises OSError."""
+        if digest in self._sizes:
+            return
+        self._place.write(_name_of(digest), packed)
+        with self._lock:
+            if digest not in self._sizes:
+                self._sizes[digest] = len(packed)
+                self.used += len(packed)
 
     def packed(self, digest: bytes) -> bytes:
         """A chunk as it lies there.
@@ -97,7 +113,8 @@ class Chunks:
 
     def drop(self, digest: bytes) -> None:
         """Remove a chunk. Raises OSError."""
-        self.used -= self._sizes.pop(digest, 0)
+        with self._lock:
+            self.used -= self._sizes.pop(digest, 0)
         self._place.remove(_name_of(digest))
 
 

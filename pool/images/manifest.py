@@ -19,7 +19,7 @@ from pool.images.errors import ImageDamaged
 VERSION = 1
 #: Bytes of a file that make one chunk: small enough that a changed page costs little, large enough for few names.
 CHUNK = 256 * 1024
-#: Bytes of a digest (BLAKE2b).
+#: Bytes of a digest.
 DIGEST = 20
 #: Stands in for the digest of a chunk that is nothing but zeros: a hole.
 HOLE = b""

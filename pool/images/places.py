@@ -10,8 +10,11 @@ raises OSError where the place cannot do it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import functools
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +24,8 @@ from pool.errors import PoolError
 
 #: Files that are synchronised at a time.
 SYNCS = 8
+#: SYNC_FILE_RANGE_WRITE
+_BEGIN_WRITING = 2
 #: What names of files that are being written begin with.
 _ASIDE = "."
 
@@ -39,10 +44,15 @@ class Place(Protocol):
 
 
 class Folder:
-    """A directory of this machine; nobody else writes there."""
+    """A directory of this machine; nobody else writes there.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        lasting: what is written will be synchronised, and may be on its way to the disk before that.
+    """
+
+    def __init__(self, directory: Path, *, lasting: bool = True) -> None:
         self.where = str(directory)
+        self._lasting = lasting
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -63,13 +73,13 @@ class Folder:
     def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Written aside and renamed, so that a name stands for whole content or is not there."""
         path = self._directory / name
-        aside = path.with_name(f"{_ASIDE}{path.name}")
+        aside = path.with_name(f"{_ASIDE}{threading.get_ident():x}.{path.name}")
         try:
             try:
-                _write(aside, data, durable)
+                _write(aside, data, durable, self._lasting)
             except FileNotFoundError:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                _write(aside, data, durable)
+                _write(aside, data, durable, self._lasting)
         except OSError:
             aside.unlink(missing_ok=True)
             raise
@@ -167,12 +177,24 @@ def _plainly(call: Any) -> Any:
         raise OSError(errno.EIO, f"{type(error).__name__}: {error}") from error
 
 
-def _write(path: Path, data: bytes, durable: bool) -> None:
+def _write(path: Path, data: bytes, durable: bool, lasting: bool) -> None:
     with path.open("wb") as handle:
         handle.write(data)
+        handle.flush()
         if durable:
-            handle.flush()
             os.fsync(handle.fileno())
+        elif lasting:
+            _set_out(handle.fileno())
+
+
+def _set_out(fd: int) -> None:
+    """Have what was written begin its way to the disk: who synchronises it later finds most of it done."""
+    _libc().sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), _BEGIN_WRITING)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def _sync(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Compressing, hashing and writing an image is done by threads of the lowest ordinary priority for the processor and
 idle priority for the disk. Not of the idle class for the processor: between two chunks such a thread holds the
-interpreter's lock, and what waits for that is the node.
+interpreter's lock, and what waits for that is the node. What a job waits for, on a machine that is its own meanwhile or
+at home, is done `promptly`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ T = TypeVar("T")
 #: Number of the system call ioprio_set by processor; IOPRIO_WHO_PROCESS; the idle class, as the call wants it.
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _THIS_THREAD, _IDLE = 1, 3 << 13
-#: Images are worked on by so many threads at most: a checkpoint at a time is the rule.
-_THREADS = 2
+#: Images are worked on by so many threads at most: one that packs, the others for what comes and goes.
+_THREADS = 4
 
 
 def give_way() -> None:
@@ -36,8 +37,21 @@ def give_way() -> None:
 
 
 @functools.cache
-def _executor() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, "images", give_way)
+def _executor(prompt: bool) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, "images", None if prompt else give_way)
+
+
+_PROMPT: ContextVar[bool] = ContextVar("prompt", default=False)
+
+
+@contextlib.contextmanager
+def promptly() -> Iterator[None]:
+    """A job waits for what is done in here: it has the priority of all else, and is as much in threads of its own."""
+    token = _PROMPT.set(True)
+    try:
+        yield
+    finally:
+        _PROMPT.reset(token)
 
 
 class Meter:
@@ -73,9 +87,9 @@ _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 async def quietly(function: Callable[..., T], *args: Any, **more: Any) -> T:
-    """Call a function that takes its time, in a thread that gives way."""
+    """Call a function that takes its time, in a thread that gives way; within `promptly` in one that does not."""
     call = functools.partial(function, *args, **more)
     meter = _METER.get()
     if meter is not None:
         call = functools.partial(meter.call, call)
-    return await asyncio.get_running_loop().run_in_executor(_executor(), call)
+    return await asyncio.get_running_loop().run_in_executor(_executor(_PROMPT.get()), call)

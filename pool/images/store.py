@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import shutil
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -24,11 +26,14 @@ from pool.images.chunks import Chunks, compress, digest_of, expand
 from pool.images.errors import FULL, ImageDamaged, ImageError, ImageGone, NoRoom, failed
 from pool.images.manifest import CHUNK, HOLE, Manifest, Part
 from pool.images.places import Folder, Place
+from pool.images.quietly import give_way
 
 #: Generations kept of each job while there is room: one to restore, and one to fall back to.
 KEEP = 2
 #: Bytes of a file, as if it had no holes.
 LARGEST_FILE = 2**39
+#: Chunks of one file that are packed at a time, where the machine has processors for it.
+PACKERS = min(4, os.cpu_count() or 1)
 _ZEROS = bytes(CHUNK)
 #: Folders of a place.
 MANIFESTS, INCOMING = "jobs", "incoming"
@@ -48,7 +53,7 @@ class ImageStore:
     def __init__(
         self, place: Path | Place, *, quota: int | None = None, keep: int = KEEP, durable: bool = True
     ) -> None:
-        self._place = Folder(place) if isinstance(place, Path) else place
+        self._place = Folder(place, lasting=durable) if isinstance(place, Path) else place
         self._incoming = place / INCOMING if isinstance(place, Path) else None
         self._keep = max(keep, 1)
         self._durable = durable
@@ -56,6 +61,7 @@ class ImageStore:
         self._jobs: dict[str, dict[int, Manifest]] = {}
         self._uses: Counter[bytes] = Counter()
         self._drafts: set[Draft] = set()
+        self._coming = 0
         self._rooms = 0
         self.quota = quota or None
         self.damaged: list[str] = []
@@ -156,11 +162,15 @@ class ImageStore:
             draft.pinned.add(digest)
             if digest in self._chunks:
                 return
-            self._make_room(len(packed))
-            try:
-                self._put_or_make_room(digest, packed)
-            except OSError as error:
-                raise failed("keep a checkpoint in", self._place.where, error) from error
+            self._make_room(len(packed) + self._coming)
+            self._coming += len(packed)
+        try:
+            self._put_or_make_room(digest, packed)
+        except OSError as error:
+            raise failed("keep a checkpoint in", self._place.where, error) from error
+        finally:
+            with self._lock:
+                self._coming -= len(packed)
 
     def _put_or_make_room(self, digest: bytes, packed: bytes) -> None:
         try:
@@ -168,8 +178,9 @@ class ImageStore:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            for job in list(self._jobs):
-                self._drop_superseded(job, 1)
+            with self._lock:
+                for job in list(self._jobs):
+                    self._drop_superseded(job, 1)
             self._chunks.put(digest, packed)
 
     def _commit(self, draft: Draft, manifest: Manifest) -> Manifest:
@@ -326,14 +337,15 @@ class Draft:
 
     Attributes:
         pinned: chunks that must stay for it.
-        on_piece: called with each chunk that was put down of a file, in whatever thread did it.
+        on_piece: called with the name of a file, the index and the digest of each chunk of it that was put down, in
+            whatever thread did it.
     """
 
     def __init__(self, store: ImageStore, job: str) -> None:
         self._store = store
         self.job = job
         self.pinned: set[bytes] = set()
-        self.on_piece: Callable[[bytes], None] | None = None
+        self.on_piece: Callable[[str, int, bytes], None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -401,25 +413,41 @@ class Draft:
         status = os.fstat(fd)
         if status.st_size > LARGEST_FILE:
             raise ImageError(f"a file of {status.st_size} bytes is larger than a checkpoint can hold")
+        places = range(0, status.st_size, CHUNK)
         chunks: list[bytes] = []
-        for place in range(0, status.st_size, CHUNK):
-            length = min(CHUNK, status.st_size - place)
-            if _hole(fd, place, length):
-                chunks.append(HOLE)
-                continue
-            data = os.pread(fd, length, place)
-            if len(data) != length:
-                raise ImageError("the checkpoint changed while it was stored", retry=True)
-            chunks.append(self._piece(data))
+        for digest in self._pieces(fd, [(place, min(CHUNK, status.st_size - place)) for place in places]):
+            if digest != HOLE and self.on_piece is not None:
+                self.on_piece(name, len(chunks), digest)
+            chunks.append(digest)
         return Part(name, status.st_size, status.st_mode & 0o777, tuple(chunks))
 
-    def _piece(self, data: bytes) -> bytes:
-        if data == _ZEROS[: len(data)]:
+    def _pieces(self, fd: int, places: list[tuple[int, int]]) -> Iterator[bytes]:
+        """Put down so much of a file at each place, several of a large one at a time; gives the digests in order."""
+        if len(places) <= PACKERS:
+            yield from (self._piece(fd, *place) for place in places)
+            return
+        under_way: deque[Future[bytes]] = deque()
+        try:
+            for place in places:
+                if len(under_way) == 2 * PACKERS:
+                    yield under_way.popleft().result()
+                under_way.append(_packers().submit(self._piece, fd, *place))
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for left in under_way:  # one has failed: nobody reads from the file when it is closed
+                left.cancel() or left.exception()
+
+    def _piece(self, fd: int, place: int, length: int) -> bytes:
+        if _hole(fd, place, length):
+            return HOLE
+        data = os.pread(fd, length, place)
+        if len(data) != length:
+            raise ImageError("the checkpoint changed while it was stored", retry=True)
+        if data == _ZEROS[:length]:
             return HOLE
         digest = digest_of(data)
         self._store._put(self, digest, b"" if digest in self._store._chunks else compress(data))
-        if self.on_piece is not None:
-            self.on_piece(digest)
         return digest
 
     def commit(
@@ -444,6 +472,11 @@ class Draft:
         if number in known:
             raise ImageError(f"job {self.job} has a checkpoint {number} already")
         return self._store._commit(self, Manifest(self.job, number, created, parts, needs, facts))
+
+
+@functools.cache
+def _packers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(PACKERS, "packing", give_way)
 
 
 def _hole(fd: int, place: int, length: int) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.images import Assembly, ImageStore, Manifest, ask_chunks, fetch_image
+from pool.images.quietly import promptly
 from pool.jobs.activation import Mode
 from pool.starter import freezing, saving
 
@@ -86,7 +87,7 @@ async def fetch(
         nearer = assembly.received
 
     try:
-        with Assembly(directory) as assembly:
+        with Assembly(directory) as assembly, promptly():
             async with home:
                 manifest = await fetch_image(images, job, home, assembly, ask if before is not None else None)
         return Resumed(directory, manifest, assembly.received, nearer)

@@ -79,7 +79,10 @@ class OnItsWay:
     def __init__(self, store: ImageStore, stream: Any, pace: Pace | None) -> None:
         self._stream = stream
         self._ahead = Ahead(store, stream, pace)
-        self.have = self._ahead.have
+
+    def have(self, name: str, index: int, digest: bytes) -> None:
+        """There is one more chunk of a file; from any thread."""
+        self._ahead.have(digest)
 
     async def finish(self, manifest: Manifest) -> int:
         """As `send_home`; where that fails it can be sent again in the plain way."""

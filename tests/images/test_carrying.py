@@ -253,7 +253,7 @@ async def sent_ahead(store: ImageStore, source: Path, target: ImageStore) -> tup
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         receiving = group.create_task(receive_image(target, "1.0", far, renumber=True))
         with store.begin("1.0") as draft:
-            draft.on_piece = ahead.have
+            draft.on_piece = lambda name, index, digest: ahead.have(digest)
             manifest = await asyncio.to_thread(lambda: draft.commit(draft.take_in(source), 1.0))
         sent = await ahead.finish(manifest)
     return sent, receiving.result(), near

@@ -8,7 +8,7 @@ import threading
 
 import psutil
 
-from pool.images.quietly import quietly
+from pool.images.quietly import promptly, quietly
 
 
 def _priority() -> tuple[int, int, str]:
@@ -24,6 +24,15 @@ async def test_it_has_the_lowest_priority_for_processor_and_disk() -> None:
     assert (nice, disk) == (19, psutil.IOPRIO_CLASS_IDLE)
     assert name.startswith("images")
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+async def test_what_a_job_waits_for_has_the_priority_of_all_else() -> None:
+    here = os.getpriority(os.PRIO_PROCESS, 0)
+    with promptly():
+        nice, _, _ = await quietly(_priority)
+    assert nice == here
+    nice, _, _ = await quietly(_priority)
+    assert nice == 19
 
 
 async def test_the_loop_goes_on_meanwhile() -> None:

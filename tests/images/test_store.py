@@ -13,7 +13,8 @@ import msgpack
 import pytest
 
 from pool.images import ImageDamaged, ImageError, ImageGone, ImageStore, Manifest, NoRoom
-from pool.images.manifest import CHUNK, HOLE
+from pool.images.chunks import compress, digest_of, expand
+from pool.images.manifest import CHUNK, DIGEST, HOLE
 from tests.conftest import REPOSITORY
 
 
@@ -214,3 +215,26 @@ def test_killed_at_any_moment_what_was_committed_is_there_and_nothing_else(tmp_p
         files = [path for path in (tmp_path / "store" / "chunks").rglob("*") if path.is_file()]
         assert len(files) == len(needed)
         os.sync()
+
+
+def test_chunks_of_stores_before_are_known_by_their_old_names() -> None:
+    data = bytes(range(256)) * 100
+    assert expand(hashlib.blake2b(data, digest_size=DIGEST).digest(), compress(data)) == data
+    assert expand(digest_of(data), compress(data)) == data
+    with pytest.raises(ImageDamaged):
+        expand(digest_of(b"other"), compress(data))
+
+
+def test_a_large_file_is_packed_in_order(tmp_path: Path) -> None:
+    store = ImageStore(tmp_path / "store")
+    source = tmp_path / "image"
+    source.mkdir()
+    pieces = [bytes([number]) * CHUNK for number in range(20)]
+    (source / "memory").write_bytes(b"".join(pieces) + b"end")
+    told: list[tuple[str, int, bytes]] = []
+    with store.begin("1.0") as draft:
+        draft.on_piece = lambda *piece: told.append(piece)
+        kept = draft.commit(draft.take_in(source), 1.0)
+    (part,) = kept.parts
+    assert part.chunks == (b"", *map(digest_of, [*pieces[1:], b"end"]))
+    assert told == [("memory", index, digest) for index, digest in enumerate(part.chunks) if digest]

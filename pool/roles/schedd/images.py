@@ -17,7 +17,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest, receive_image, send_image
-from pool.images.quietly import Meter, quietly
+from pool.images.quietly import Meter, promptly, quietly
 from pool.jobs.activation import Mode
 from pool.jobs.events import EventKind
 from pool.outside import Outside
@@ -127,7 +127,8 @@ class Images:
     async def give(self, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start goes on from: {claim, run, generation}."""
         store, job = self._of(params)
-        await send_image(store, store.manifest(_name(job), int(params["generation"])), stream)
+        with promptly():
+            await send_image(store, store.manifest(_name(job), int(params["generation"])), stream)
         await stream.finish()
 
     async def forget(self, job: Job) -> None:
