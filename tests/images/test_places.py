@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 import random
 import signal
 import subprocess
@@ -130,12 +131,14 @@ class Full(Folder):
     """A disk of so many bytes."""
 
     room = 10**9
+    one = threading.Lock()
 
     def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        taken = sum(size for folder in ("chunks", "jobs") for _, size in self.names(folder))
-        if taken + len(data) > self.room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().write(name, data, durable=durable)
+        with self.one:
+            taken = sum(size for folder in ("chunks", "jobs") for _, size in self.names(folder))
+            if taken + len(data) > self.room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().write(name, data, durable=durable)
 
 
 def test_on_a_full_disk_what_is_superseded_goes_and_the_last_good_one_never(tmp_path: Path) -> None:
