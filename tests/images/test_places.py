@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import random
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
