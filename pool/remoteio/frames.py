@@ -9,6 +9,7 @@ side of this is written in C (pool/checkpoint/remote_*.c): change both together.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
@@ -154,6 +155,8 @@ ANSWERS: dict[Op, str] = {
 }
 #: The answer to a LOCK that only looks: kind, start, length, process.
 LOCKED = "1884"
+_LETTERS = {"1": "B", "4": "I", "8": "Q", "q": "q"}
+_NESTED = frozenset("a(f")
 _NUMBERS = {"1": struct.Struct("<B"), "4": _U32, "8": struct.Struct("<Q"), "q": struct.Struct("<q")}
 
 
@@ -185,6 +188,11 @@ def answer(op: Op, unique: int, *values: Any) -> bytes:
     return pack(op, unique, fields(shape, values))
 
 
+def reading(unique: int, size: int) -> bytes:
+    """The answer to a READ, but for its data, which come behind it."""
+    return _HEADER.pack(HEADER + 4 + size, Op.READ, 0, unique) + _U32.pack(size)
+
+
 def refusal(op: int, unique: int, error: int) -> bytes:
     """The answer that it failed."""
     return pack(op, unique, error=error)
@@ -209,8 +217,12 @@ def _put(shape: str, values: Sequence[Any], out: list[bytes]) -> None:
         elif kind == "(":
             end = shape.index(")", at)
             out.append(_U32.pack(len(value)))
-            for item in value:
-                _put(shape[at + 1 : end], item, out)
+            if shape[at + 1 : end] == "sa":
+                for name, attr in value:
+                    out += (_U32.pack(len(name)), name, _ATTR.pack(*attr))
+            else:
+                for item in value:
+                    _put(shape[at + 1 : end], item, out)
             at = end
         elif kind == "f":
             out.append(bytes(value))
@@ -228,12 +240,41 @@ def values_of(shape: str, body: bytes) -> list[Any]:
     """
     found: list[Any] = []
     try:
-        end = _take(shape, body, 0, found)
+        runs = _runs(shape)
+        end = _take(shape, body, 0, found) if runs is None else _take_runs(runs, body, found)
     except (struct.error, IndexError) as error:
         raise Malformed("a body that is cut off") from error
     if end != len(body):
         raise Malformed("a body that is too long")
     return found
+
+
+@functools.cache
+def _runs(shape: str) -> tuple[struct.Struct | None, ...] | None:
+    """A shape of numbers and strings, the numbers between two strings at once; None is a string. None for others."""
+    if _NESTED & set(shape):
+        return None
+    found: list[struct.Struct | None] = []
+    for numbers in shape.split("s"):
+        if numbers:
+            found.append(struct.Struct("<" + "".join(_LETTERS[kind] for kind in numbers)))
+        found.append(None)
+    return tuple(found[:-1])
+
+
+def _take_runs(runs: tuple[struct.Struct | None, ...], body: bytes, found: list[Any]) -> int:
+    at = 0
+    for run in runs:
+        if run is not None:
+            found += run.unpack_from(body, at)
+            at += run.size
+            continue
+        (size,) = _U32.unpack_from(body, at)
+        at += 4 + size
+        if at > len(body):
+            raise IndexError
+        found.append(body[at - size : at])
+    return at
 
 
 def _take(shape: str, body: bytes, at: int, found: list[Any]) -> int:

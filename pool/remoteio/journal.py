@@ -156,7 +156,7 @@ class Journal:
         finally:
             os.close(source)
 
-    def appending(self, unique: int, fd: int, data: bytes) -> bool:
+    def appending(self, unique: int, fd: int, data: bytes | memoryview) -> bool:
         """Bytes are going to be appended; whether they have been already, for this request."""
         with self.lock:
             status = os.fstat(fd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from typing import Any
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _OPENAT2, _RENAMEAT2 = 437, {"x86_64": 316, "aarch64": 276, "riscv64": 276}.get(os.uname().machine, 276)
@@ -21,6 +22,11 @@ class _Time(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
+#: Those that were asked for, which are few; the kernel only reads them.
+_HOWS: dict[tuple[int, int], Any] = {}
+_HOW_SIZE = ctypes.sizeof(_How)
+
+
 def _checked(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
@@ -30,8 +36,10 @@ def _checked(result: int) -> int:
 
 def openat2(directory: int, path: bytes, flags: int, resolve: int) -> int:
     """Open a path below a directory under the kernel's own rules of resolution. Raises OSError."""
-    how = _How(flags | os.O_CLOEXEC, 0, resolve)
-    return _checked(_libc.syscall(_OPENAT2, directory, path, ctypes.byref(how), ctypes.sizeof(how)))
+    how = _HOWS.get((flags, resolve))
+    if how is None:
+        how = _HOWS[flags, resolve] = ctypes.pointer(_How(flags | os.O_CLOEXEC, 0, resolve))
+    return _checked(_libc.syscall(_OPENAT2, directory, path, how, _HOW_SIZE))
 
 
 def renameat2(old_at: int, old: bytes, new_at: int, new: bytes, flags: int = 0) -> None:

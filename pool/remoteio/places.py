@@ -9,8 +9,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pool.remoteio import kernel
@@ -27,6 +26,8 @@ _NOT_FILES = {
 }
 _BENEATH = kernel.BENEATH | kernel.NO_SYMLINKS | kernel.NO_MAGICLINKS
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+#: Directories that are known to be shown.
+_KNOWN = 4096
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -36,6 +37,21 @@ class Place(NamedTuple):
     directory: int
     name: bytes
     readonly: bool
+
+
+class _At:
+    """A place, for as long as its directory is open."""
+
+    __slots__ = ("_place",)
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def __enter__(self) -> Place:
+        return self._place
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._place.directory)
 
 
 class Places:
@@ -51,12 +67,14 @@ class Places:
         self._open: list[tuple[bytes, int, bool]] = []
         self._hidden = tuple(os.fsencode(os.path.realpath(path)) for path in hidden)
         self._devices: dict[int, bool] = {}
+        self._known: dict[tuple[bytes, bool], tuple[int, bytes, bool]] = {}
         for tree in sorted(self.trees, key=lambda tree: -len(tree.path)):
             try:
                 root = os.fsencode(tree.path).rstrip(b"/")
                 self._open.append((root, os.open(tree.path, _DIRECTORY), tree.readonly))
             except OSError:
                 continue  # what is not there, or may not be entered, is missing for the job as for its owner
+        self._tops = frozenset(root for root, _, _ in self._open)
 
     def close(self) -> None:
         """Let go of the trees."""
@@ -67,9 +85,8 @@ class Places:
         """Whether a path lies in a tree at all."""
         return any(path == tree or path.startswith(tree + b"/") for tree, _, _ in self._open)
 
-    @contextmanager
-    def at(self, path: bytes, *, write: bool = False, own: bool = False) -> Iterator[Place]:
-        """The directory that holds a path, open, and the name in it.
+    def at(self, path: bytes, *, write: bool = False, own: bool = False) -> _At:
+        """The directory that holds a path, open, and the name in it: for `with`.
 
         Args:
             write: it is going to be changed.
@@ -78,33 +95,53 @@ class Places:
         Raises:
             OSError: it is not shown (EACCES), read-only (EROFS), or whatever the owner would meet.
         """
-        parts = path.split(b"/")
-        if parts[0] or b"\0" in path or any(part in (b"", b".", b"..") for part in parts[1:]):
+        above, _, name = path.rpartition(b"/")
+        if name in (b"", b".", b"..") or b"\0" in path:
             raise _problem(errno.EINVAL)
         if len(path) >= 4096:
             raise _problem(errno.ENAMETOOLONG)
+        if not own and name.startswith(UNDO):
+            raise _problem(errno.ENOENT)
+        found = self._shown(path, own) if path in self._tops else self._above(above, own)
+        if path in self._hidden:
+            raise _problem(errno.EACCES)
+        root, inner, readonly = found
+        if path in self._tops:
+            name = b"."
+        if write and readonly:
+            raise _problem(errno.EROFS)
+        if write and name == b".":
+            raise _problem(errno.EBUSY)
+        directory = _parent(root, inner)
+        try:
+            self._check(directory)
+        except OSError:
+            os.close(directory)
+            raise
+        return _At(Place(directory, name, readonly))
+
+    def _above(self, above: bytes, own: bool) -> tuple[int, bytes, bool]:
+        """Which tree a directory lies in: (its descriptor, path in it, read-only). Kept for the next time."""
+        known = self._known.get((above, own))
+        if known is None:
+            if len(self._known) > _KNOWN:
+                self._known.clear()
+            known = self._known[above, own] = self._shown(above, own)
+        return known
+
+    def _shown(self, path: bytes, own: bool) -> tuple[int, bytes, bool]:
+        parts = path.split(b"/")
+        if parts[0] or any(part in (b"", b".", b"..") for part in parts[1:]):
+            raise _problem(errno.EINVAL)
         if not own and any(part.startswith(UNDO) for part in parts):
             raise _problem(errno.ENOENT)
         if any(path == one or path.startswith(one + b"/") for one in self._hidden):
             raise _problem(errno.EACCES)
         for tree, root, readonly in self._open:
             if path == tree:
-                inner, name = b".", b"."
-            elif path.startswith(tree + b"/"):
-                inner, _, name = path[len(tree) + 1 :].rpartition(b"/")
-            else:
-                continue
-            if write and readonly:
-                raise _problem(errno.EROFS)
-            if write and name == b".":
-                raise _problem(errno.EBUSY)
-            directory = _parent(root, inner or b".")
-            try:
-                self._check(directory)
-                yield Place(directory, name, readonly)
-            finally:
-                os.close(directory)
-            return
+                return root, b".", readonly
+            if path.startswith(tree + b"/"):
+                return root, path[len(tree) + 1 :], readonly
         raise _problem(errno.EACCES)
 
     def _check(self, directory: int) -> None:

@@ -1,4 +1,7 @@
-"""One job's requests at home: read from its connection, done by a few threads, answered as they are ready.
+"""One job's requests at home: read from its connection, done, answered as they are ready.
+
+Whoever reads a request does it too: to hand it to another thread costs more than most are worth. When one takes long,
+another thread goes on reading (`overtaking`), and hands what it reads to a few more until that one is done.
 
 Requests about one handle keep their order, reads among themselves excepted; others do not wait for each other, so that
 a slow disk or a lock that is waited for holds up nobody else. A mark waits for all before it, and all after it for
@@ -14,18 +17,21 @@ from __future__ import annotations
 import errno
 import socket
 import threading
+import traceback
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
 from pool.remoteio import frames
 from pool.remoteio.frames import Malformed, Op
+from pool.remoteio.intake import Intake
 from pool.remoteio.locks import TEST, Waits
+from pool.remoteio.overtaking import Overtaking
 from pool.remoteio.work import Work, methods
 
-#: Requests of one job that are done at a time.
+#: Requests of one job that are done at a time while one of them takes long.
 THREADS = 8
 #: Answers that are remembered.
 REMEMBERED = 4096
@@ -34,7 +40,8 @@ AGAIN = 0.05
 #: Requests that change nothing: they may be done twice.
 _HARMLESS = {Op.STAT, Op.READLINK, Op.LIST, Op.READ, Op.STATFS, Op.ACCESS, Op.XATTR, Op.SYNC, Op.LOCK}
 _BY_HANDLE = {Op.OPEN: 0, Op.REOPEN: 0, Op.READ: 0, Op.WRITE: 0, Op.SYNC: 0, Op.CLOSE: 0, Op.TRUNCATE: 1, Op.LOCK: 0}
-_BUFFER = 1024 * 1024
+#: An answer, in the parts that are sent.
+Answer = Sequence[bytes | memoryview]
 
 
 @dataclass(slots=True)
@@ -52,6 +59,18 @@ class _Lane:
     reading: int = 0
     changing: bool = False
     waiting: deque[_Request] = field(default_factory=deque)
+
+
+class _Reading:
+    """A connection, and the watch over who reads it.
+
+    Args:
+        overtake: has another thread go on with it.
+    """
+
+    def __init__(self, intake: Intake, overtake: Callable[[_Reading], None]) -> None:
+        self.intake = intake
+        self.watch = Overtaking(lambda: overtake(self))
 
 
 class Session:
@@ -72,6 +91,7 @@ class Session:
         self._threads = 0
         self._free = 0  # threads with nothing to do
         self._behind = 0  # requests that no thread was there for
+        self._working = 0  # requests that are being done
         self._running: set[int] = set()
         self._answers: OrderedDict[int, bytes] = OrderedDict()
         self._lanes: dict[int, _Lane] = {}
@@ -89,7 +109,7 @@ class Session:
             before, self._connection = self._connection, connection
         if before is not None:
             _shut(before)
-        threading.Thread(target=self._read, args=(connection,), daemon=True).start()
+        self._go_on(_Reading(Intake(connection), self._go_on))
 
     def close(self) -> None:
         """End the connection, and wait until nothing is being done any more."""
@@ -106,79 +126,83 @@ class Session:
             _shut(connection)
         self._work.locks.wake()
         with self._idle:
-            self._idle.wait_for(lambda: not self._running or self._threads == 0)
+            self._idle.wait_for(lambda: not self._working)
 
     # -- taking requests ---------------------------------------------------------------------------------
 
-    def _read(self, connection: socket.socket) -> None:
+    def _go_on(self, reading: _Reading) -> None:
+        threading.Thread(target=self._read, args=(reading,), daemon=True).start()
+
+    def _read(self, reading: _Reading) -> None:
+        """Take requests until the connection ends, or another thread goes on with it."""
+        connection = reading.intake.connection
         try:
-            self._frames(connection)
+            while (found := reading.intake.request()) is not None:
+                if not self._take(reading, *found):
+                    return
         except (Malformed, ValueError, OSError):
             pass
-        finally:
-            with self._lock:
-                if self._connection is connection:
-                    self._connection = None
-            _shut(connection)
-            connection.close()
-
-    def _frames(self, connection: socket.socket) -> None:
-        buffer = bytearray()
-        piece = bytearray(_BUFFER)
-        view = memoryview(piece)
-        greeted = False
-        while count := connection.recv_into(view):
-            buffer += view[:count]
-            start = 0
-            while len(buffer) - start >= frames.HEADER:
-                size, number, _, unique = frames.header(buffer, start)
-                if len(buffer) - start < size:
-                    break
-                op = Op(number)
-                body = bytes(buffer[start + frames.HEADER : start + size])
-                values = frames.values_of(frames.REQUESTS[op], body)
-                start += size
-                if op is Op.HELLO:
-                    greeted = True
-                    self._say(frames.answer(op, unique, *self._hello()), connection)
-                elif greeted:
-                    self._take(_Request(op, unique, values))
-                else:
-                    raise Malformed("no HELLO")
-            if start:
-                del buffer[:start]
-
-    def _take(self, request: _Request) -> None:
-        if request.op in (Op.COMMIT, Op.ROLLBACK):  # these are the schedd's to say
-            self._say(frames.refusal(request.op, request.unique, errno.EPERM))
-            return
-        place = _BY_HANDLE.get(request.op)
-        if place is not None:
-            request.handle = request.values[place]
         with self._lock:
-            if self._closed or request.unique in self._running:
-                return
-            known = self._answers.get(request.unique)
-            if known is None:
-                self._running.add(request.unique)
-                self._enter(request)
-        if known is not None:
-            self._say(known)
-        elif request.op is Op.LOCK and request.values[2] == 0 and not request.values[3] & TEST:
-            self._give_up_waiting(request)
+            if self._connection is connection:
+                self._connection = None
+        reading.watch.close()
+        _shut(connection)
+        connection.close()
 
-    def _enter(self, request: _Request) -> None:
+    def _take(self, reading: _Reading, op: Op, unique: int, values: list[Any]) -> bool:
+        """Do a request or leave it to others; false when another thread reads meanwhile."""
+        if op is Op.HELLO:
+            reading.intake.greeted = True
+            self._say((frames.answer(op, unique, *self._hello()),), reading.intake.connection)
+            return True
+        if not reading.intake.greeted:
+            raise Malformed("no HELLO")
+        if op in (Op.COMMIT, Op.ROLLBACK):  # these are the schedd's to say
+            self._say((frames.refusal(op, unique, errno.EPERM),))
+            return True
+        place = _BY_HANDLE.get(op)
+        request = _Request(op, unique, values, values[place] if place is not None else 0)
+        here = False
+        with self._lock:
+            if self._closed or unique in self._running:
+                return True
+            known = self._answers.get(unique)
+            if known is None:
+                self._running.add(unique)
+                if self._enter(request):
+                    here = not reading.watch.behind and op is not Op.SYNC
+                    if here:
+                        self._working += 1
+                    else:
+                        self._start(request)
+        if known is not None:
+            self._say((known,))
+            return True
+        if op is Op.LOCK and values[2] == 0 and not values[3] & TEST:
+            self._give_up_waiting(request)
+        if not here:
+            return True
+        doing = reading.watch.begin()
+        self._finished(request, self._done(request))
+        return reading.watch.end(doing)
+
+    def _enter(self, request: _Request) -> bool:
+        """Whether a request may be done now. If not, it is when its turn comes."""
         if self._barrier is not None:
             self._held.append(request)
-        elif request.op is Op.MARK:
+            return False
+        if request.op is Op.MARK:
             self._barrier = request
             self._maybe_mark()
-        elif request.handle:
+            return False
+        if request.handle:
             lane = self._lanes.setdefault(request.handle, _Lane())
-            lane.waiting.append(request)
-            self._advance(request.handle, lane)
-        else:
-            self._start(request)
+            reads = request.op is Op.READ
+            if lane.waiting or lane.changing or (lane.reading and not reads):
+                lane.waiting.append(request)
+                return False
+            lane.changing, lane.reading = not reads, lane.reading + reads
+        return True
 
     def _advance(self, handle: int, lane: _Lane) -> None:
         while lane.waiting and not lane.changing:
@@ -204,62 +228,75 @@ class Session:
 
     def _serve(self) -> None:
         while (request := self._ready.get()) is not None:
-            self._do(request)
+            with self._lock:
+                if self._closed:
+                    continue
+                self._working += 1
+            self._finished(request, self._done(request))
             with self._lock:
                 if self._behind:
                     self._behind -= 1
                 else:
                     self._free += 1
-        with self._idle:
-            self._threads -= 1
-            self._idle.notify_all()
 
-    def _do(self, request: _Request) -> None:
+    def _done(self, request: _Request) -> Answer | None:
+        """What is answered; None where it has to be waited for."""
         op, unique = request.op, request.unique
         try:
+            if op is Op.READ:
+                data = self._methods[op](unique, *request.values)[0]
+                return frames.reading(unique, len(data)), data
             if op is Op.MARK:
                 assert self._work.journal is not None
                 self._work.journal.mark(request.values[0])
-                done = frames.answer(op, unique)
-            else:
-                done = frames.answer(op, unique, *self._methods[op](unique, *request.values))
+                return (frames.answer(op, unique),)
+            return (frames.answer(op, unique, *self._methods[op](unique, *request.values)),)
         except Waits:
-            self._wait(request)
-            return
+            return None
         except OSError as error:
-            done = frames.refusal(op, unique, error.errno or errno.EIO)
+            return (frames.refusal(op, unique, error.errno or errno.EIO),)
         except ValueError:
-            done = frames.refusal(op, unique, errno.EINVAL)
+            return (frames.refusal(op, unique, errno.EINVAL),)
         except Exception:
-            done = frames.refusal(op, unique, errno.EIO)
-            self._finished(request, done)
-            raise
-        self._finished(request, done)
+            traceback.print_exc()
+            return (frames.refusal(op, unique, errno.EIO),)
 
-    def _finished(self, request: _Request, done: bytes) -> None:
+    def _finished(self, request: _Request, done: Answer | None) -> None:
         with self._idle:
-            self._running.discard(request.unique)
-            if request.op not in _HARMLESS:
-                self._answers[request.unique] = done if len(done) < 1024 else _without_data(request.op, done)
-                if len(self._answers) > REMEMBERED:
-                    self._answers.popitem(last=False)
-            if not self._closed:
-                if request is self._barrier:
-                    self._barrier = None
-                    held, self._held = self._held, deque()
-                    for one in held:
-                        self._enter(one)
-                else:
-                    lane = self._lanes.get(request.handle) if request.handle else None
-                    if lane is not None:
-                        if request.op is Op.READ:
-                            lane.reading -= 1
-                        else:
-                            lane.changing = False
-                        self._advance(request.handle, lane)
-                    self._maybe_mark()
+            self._working -= 1
+            if done is None:
+                self._wait(request)
+            else:
+                self._running.discard(request.unique)
+                if request.op not in _HARMLESS:
+                    self._remember(request, done[0])
+                if not self._closed:
+                    self._next_after(request)
             self._idle.notify_all()
-        self._say(done)
+        if done is not None:
+            self._say(done)
+
+    def _remember(self, request: _Request, done: bytes | memoryview) -> None:
+        self._answers[request.unique] = bytes(done) if len(done) < 1024 else _without_data(request.op, bytes(done))
+        if len(self._answers) > REMEMBERED:
+            self._answers.popitem(last=False)
+
+    def _next_after(self, request: _Request) -> None:
+        if request is self._barrier:
+            self._barrier = None
+            held, self._held = self._held, deque()
+            for one in held:
+                if self._enter(one):
+                    self._start(one)
+            return
+        lane = self._lanes.get(request.handle) if request.handle else None
+        if lane is not None:
+            if request.op is Op.READ:
+                lane.reading -= 1
+            else:
+                lane.changing = False
+            self._advance(request.handle, lane)
+        self._maybe_mark()
 
     def _maybe_mark(self) -> None:
         """Do the mark that is waited for, when all before it is done; a lock that is waited for is not before it."""
@@ -270,20 +307,18 @@ class Session:
     # -- locks that are waited for -----------------------------------------------------------------------
 
     def _wait(self, request: _Request) -> None:
-        with self._lock:
-            if self._closed:
-                self._running.discard(request.unique)
-                self._idle.notify_all()
-                return
-            self._locking.append(request)
-            lane = self._lanes.get(request.handle)
-            if lane is not None:  # whoever waits for a lock may be read and written beside it
-                lane.changing = False
-                self._advance(request.handle, lane)
-            self._maybe_mark()
-            if not self._watching:
-                self._watching = True
-                threading.Thread(target=self._watch, daemon=True).start()
+        if self._closed:
+            self._running.discard(request.unique)
+            return
+        self._locking.append(request)
+        lane = self._lanes.get(request.handle)
+        if lane is not None:  # whoever waits for a lock may be read and written beside it
+            lane.changing = False
+            self._advance(request.handle, lane)
+        self._maybe_mark()
+        if not self._watching:
+            self._watching = True
+            threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
         freed = self._work.locks.freed
@@ -314,20 +349,31 @@ class Session:
             for one in given_up:
                 self._running.discard(one.unique)
         for one in given_up:
-            self._say(frames.refusal(one.op, one.unique, errno.EINTR))
+            self._say((frames.refusal(one.op, one.unique, errno.EINTR),))
 
     # -- answering ---------------------------------------------------------------------------------------
 
-    def _say(self, data: bytes, connection: socket.socket | None = None) -> None:
+    def _say(self, parts: Answer, connection: socket.socket | None = None) -> None:
         """Send an answer, if there is anybody; it is asked for again when there is not."""
         to = connection if connection is not None else self._connection
         if to is None:
             return
         try:
             with self._sending:
-                to.sendall(data)
+                if len(parts) == 1:
+                    to.sendall(parts[0])
+                else:
+                    _send_parts(to, parts)
         except OSError:
             _shut(to)
+
+
+def _send_parts(to: socket.socket, parts: Answer) -> None:
+    sent = to.sendmsg(parts)
+    for part in parts:
+        if sent < len(part):
+            to.sendall(memoryview(part)[sent:])
+        sent = max(sent - len(part), 0)
 
 
 def _without_data(op: Op, done: bytes) -> bytes:

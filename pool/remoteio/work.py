@@ -51,6 +51,7 @@ class Work:
         self.files: dict[int, Open] = {}
         self.locks = Locks()
         self._lock = threading.Lock()
+        self._rooms = threading.local()
         self._listings: dict[int, list[bytes]] = {}
         self._cookie = 0
 
@@ -207,9 +208,13 @@ class Work:
         return (self._attr(status),)
 
     def read(self, unique: int, handle: int, offset: int, size: int) -> tuple[Any, ...]:
-        return (os.pread(self._file(handle).fd, min(size, MOST), offset),)
+        """Answers a view of the thread's own room, good until its next."""
+        room: memoryview | None = getattr(self._rooms, "room", None)
+        if room is None:
+            room = self._rooms.room = memoryview(bytearray(MOST))
+        return (room[: os.preadv(self._file(handle).fd, [room[: min(size, MOST)]], offset)],)
 
-    def write(self, unique: int, handle: int, offset: int, data: bytes) -> tuple[Any, ...]:
+    def write(self, unique: int, handle: int, offset: int, data: bytes | memoryview) -> tuple[Any, ...]:
         file = self._file(handle)
         if offset == APPEND:
             if not self._kept().appending(unique, file.fd, data):
@@ -394,7 +399,7 @@ def _stat(place: Place) -> os.stat_result:
     return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
 
 
-def _all(write: Callable[[memoryview], int], data: bytes) -> None:
+def _all(write: Callable[[memoryview], int], data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[write(view) :]

@@ -1,0 +1,105 @@
+"""Requests of one job: who does them, in what order, and that one which takes long holds up no other."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pool.remoteio import frames
+from pool.remoteio.frames import Op
+from pool.remoteio.session import Session
+from tests.remoteio.support import Desk, JobEnd
+
+CREATE, RDWR = os.O_CREAT, os.O_RDWR
+
+
+@contextmanager
+def session(desk: Desk) -> Iterator[JobEnd]:
+    """The desk's operations behind a connection."""
+    found = Session(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
+    ours, theirs = socket.socketpair()
+    found.connect(theirs)
+    job = JobEnd(ours, desk.tree)
+    job.hello()
+    yield job
+    found.close()
+    job.close()
+
+
+def slow(desk: Desk, operation: str) -> threading.Event:
+    """Have an operation wait, as for a slow disk, until the event is set."""
+    go, real = threading.Event(), getattr(desk.work, operation)
+
+    def waits(*arguments: Any) -> Any:
+        assert go.wait(20)
+        return real(*arguments)
+
+    setattr(desk.work, operation, waits)
+    return go
+
+
+def test_a_request_that_takes_long_holds_up_no_other(desk: Desk) -> None:
+    (desk.tree / "f").write_text("text")
+    go = slow(desk, "readlink")
+    with session(desk) as job:
+        os.symlink("f", desk.tree / "link")
+        waits = [job.send(Op.READLINK, "link") for _ in range(3)]
+        for _ in range(20):
+            assert job.ask(Op.STAT, "f")[0].size == 4
+        go.set()
+        answers = {job.receive()[0] for _ in waits}
+        assert answers == set(waits)
+        assert job.ask(Op.STAT, "f")[0].size == 4
+
+
+def test_what_comes_for_one_handle_waits_for_what_takes_long_there(desk: Desk) -> None:
+    go = slow(desk, "write")
+    with session(desk) as job:
+        job.ask(Op.OPEN, 1, "f", CREATE | RDWR, 0o644, 0)
+        sent = [job.send(Op.WRITE, 1, 0, b"one"), job.send(Op.WRITE, 1, 3, b"two"), job.send(Op.READ, 1, 0, 10)]
+        assert job.ask(Op.STAT, "f")[0].size == 0
+        go.set()
+        answers = [job.receive() for _ in sent]
+        assert [unique for unique, _, _ in answers] == sent
+        assert answers[-1][2] == [b"onetwo"]
+
+
+def test_data_of_any_size_come_whole(desk: Desk) -> None:
+    data = os.urandom(1 << 20)
+    sizes = [1, 100, 32 * 1024 - 37, 32 * 1024, 200_000, 256 * 1024 - 1, 1 << 20]
+    with session(desk) as job:
+        job.ask(Op.OPEN, 1, "f", CREATE | RDWR, 0o644, 0)
+        for size in sizes:
+            sent = [job.send(Op.STAT, "f"), job.send(Op.WRITE, 1, 0, data[:size]), job.send(Op.STAT, "f")]
+            assert [job.receive()[0] for _ in sent] == sent
+            assert job.ask(Op.READ, 1, 0, 1 << 20)[0][:size] == data[:size]
+
+
+def test_what_is_no_frame_ends_the_connection(desk: Desk) -> None:
+    with session(desk) as job:
+        job.end.sendall(frames.pack(Op.WRITE, 7, b"too short"))
+        assert job.end.recv(100) == b""
+
+
+def test_a_session_is_closed_when_what_is_being_done_is_done(desk: Desk) -> None:
+    go = slow(desk, "mkdir")
+    found = Session(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
+    ours, theirs = socket.socketpair()
+    found.connect(theirs)
+    job = JobEnd(ours, desk.tree)
+    job.hello()
+    job.send(Op.MKDIR, "made", 0o755)
+    job.ask(Op.STAT, "")
+    closing = threading.Thread(target=found.close)
+    closing.start()
+    assert job.end.recv(100) == b""
+    assert closing.is_alive()
+    assert not (desk.tree / "made").exists()
+    go.set()
+    closing.join(20)
+    assert (desk.tree / "made").is_dir()
+    job.close()
