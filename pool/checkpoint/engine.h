@@ -44,7 +44,7 @@ struct watched { /* the same while an image is made */
     pid_t pid;
     int fd;
     uint64_t born;
-    bool fresh, sound; /* not watched before; what follows is right */
+    bool fresh, sound, lost; /* not watched before; what follows is right; to be watched no more */
     struct ranges written, clean;
 };
 

@@ -28,6 +28,7 @@
 #define ASYNCHRONOUS (1u << 15) /* UFFD_FEATURE_WP_ASYNC */
 #define WORTH_KIB (16u << 10)
 #define TOP ((1ull << 47) - PAGE) /* of what a process may have */
+#define TRIES 8 /* to watch an area that the job changes meanwhile */
 
 static bool ranges_add(struct ranges *r, uint64_t start, uint64_t end)
 {
@@ -154,26 +155,55 @@ static int watch_new(struct dump *d)
     return 0;
 }
 
+static bool watches(int pagemap, uint64_t start)
+{
+    struct region found;
+    struct scan q = {.size = sizeof q, .start = start, .end = start + PAGE, .vector = (uint64_t)(uintptr_t)&found, .vector_size = 1,
+                     .mask = IS_WATCHED, .wanted = IS_WATCHED};
+    return ioctl(pagemap, SCAN, &q) == 1;
+}
+
+/* A page may bear the mark of what was not written from when its area was watched before: the kernel ends the watch of an area
+ * that another one is moved beside and that becomes one with it, or, before Linux 6.14, is moved itself, and the marks stay. So
+ * all of a new area counts as written. False: it is watched in part, and nothing is known of its marks. */
+static bool watch_area(int fd, uint64_t start, uint64_t end)
+{
+    struct uffdio_register area = {.range = {start, end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
+    struct uffdio_writeprotect unmark = {.range = {start, end - start}};
+    for (int i = 0; i < TRIES; i++) {
+        if (ioctl(fd, UFFDIO_REGISTER, &area) < 0)
+            return i == 0 && errno != ENOMEM; /* refused: it is gone meanwhile, or cannot be watched */
+        if (ioctl(fd, UFFDIO_WRITEPROTECT, &unmark) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Memory of its own that it may write, or may come to: other areas are taken for written. */
-static void register_areas(const struct watched *w)
+static bool watch_areas(const struct watched *w)
 {
     char path[64], *text = NULL;
     size_t room = 0;
+    snprintf(path, sizeof path, "/proc/%d/pagemap", w->pid);
+    int pagemap = open(path, O_RDONLY | O_CLOEXEC);
     snprintf(path, sizeof path, "/proc/%d/maps", w->pid);
     FILE *maps = fopen(path, "re");
-    while (maps && getline(&text, &room, maps) > 0) {
+    bool known = pagemap >= 0 && maps;
+    while (known && getline(&text, &room, maps) > 0) {
         unsigned long start, end, inode;
         char perms[8], name[8] = "";
         if (sscanf(text, "%lx-%lx %7s %*x %*s %lu %7s", &start, &end, perms, &inode, name) < 4 || end > TOP)
             continue;
         if (perms[3] != 'p' || strncmp(name, "[v", 2) == 0 || (inode && perms[1] != 'w'))
             continue;
-        struct uffdio_register area = {.range = {start, end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
-        ioctl(w->fd, UFFDIO_REGISTER, &area); /* refused: it is gone meanwhile, or cannot be watched */
+        known = watches(pagemap, start) || watch_area(w->fd, start, end);
     }
     free(text);
     if (maps)
         fclose(maps);
+    if (pagemap >= 0)
+        close(pagemap);
+    return known;
 }
 
 /* While the job runs. */
@@ -191,9 +221,8 @@ int track_before(struct dump *d, bool stop, struct outcome *o)
     }
     for (size_t i = 0; i < d->watched_count; i++) {
         struct watched *w = &d->watched[i];
-        if (!stop)
-            register_areas(w);
-        w->sound = scan(w->pid, (struct scan){.flags = stop ? 0 : SCAN_PROTECT, .mask = IS_WRITTEN, .any = IS_PRESENT | IS_SWAPPED}, &w->written);
+        w->lost = !stop && !watch_areas(w);
+        w->sound = !w->lost && scan(w->pid, (struct scan){.flags = stop ? 0 : SCAN_PROTECT, .mask = IS_WRITTEN | IS_WATCHED, .any = IS_PRESENT | IS_SWAPPED}, &w->written);
     }
     return 0;
 }
@@ -236,6 +265,8 @@ const struct watched *track_of(struct dump *d, pid_t pid)
 void track_hand(struct dump *d)
 {
     for (size_t i = 0; i < d->watched_count; i++) {
+        if (d->watched[i].lost)
+            continue; /* its areas are let go of, without marks */
         struct tracked t = {d->watched[i].pid, d->watched[i].born, d->watched[i].fd};
         union {
             struct cmsghdr align;

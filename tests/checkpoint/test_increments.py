@@ -94,3 +94,31 @@ async def test_a_wrong_or_damaged_parent(
     await keeper.kill()
     await soon(keeper.ended)
     await keeper.forget()
+
+
+async def test_writes_that_the_kernel_does_not_note(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
+) -> None:
+    """Pages of an area whose watch the kernel has ended bear the marks of before, whatever is written to them."""
+    os.mkfifo(scratch / "go")
+    wanted = spec(scratch, compiled("stale", "-static"), "go")
+    keeper = await soon(keepers.start(wanted))
+    with (scratch / "go").open("wb", buffering=0) as go:
+        await until(lambda: lines(scratch) == 1)
+        previous = None
+        for number, word in enumerate(b"\0\0abab"):
+            image = tmp_path / f"image{number}"
+            if word:
+                go.write(bytes([word]))
+                await until(lambda aim=2 * number - 1: lines(scratch) == aim)  # type: ignore[misc]
+            await soon(keeper.checkpoint(image, parent=previous), 20)
+            previous = image
+    assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()
+    said = (scratch / "out").read_text().splitlines()
+    for number in (2, 3, 4, 5):
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"))
+        assert (await soon(keeper.ended)).code == 0
+        await keeper.forget()
+        left = (scratch / "out").read_text().splitlines()
+        assert left[-2:] == said[2 * number - 3 : 2 * number - 1]
