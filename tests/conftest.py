@@ -1,17 +1,18 @@
 """What every test gets: a HOME of its own, so that no test reads or leaves anything in the user's. And what many share:
-the keeper, compiled once however many processes the tests run in.
+the keeper, compiled once however many processes the tests run in (compiler.py).
 """
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pool.checkpoint.build import CannotBuild, build
+from pool.checkpoint.build import CannotBuild, build, compiler
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 USER_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
@@ -25,13 +26,29 @@ def passable(directory: Path) -> None:
             place.chmod(mode | 0o111)
 
 
+@pytest.fixture(scope="session")
+def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all processes of one run of the tests have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 @pytest.fixture(autouse=True, scope="session")
-def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """HOME is an empty directory for as long as the tests run, in this process and in those it starts."""
+def _surroundings(tmp_path_factory: pytest.TempPathFactory, run_directory: Path) -> Iterator[None]:
+    """For as long as the tests run, in this process and in those it starts: HOME is an empty directory, $CC remembers
+    what it compiled, and Python keeps its bytecode where it must not keep it beside the sources.
+    """
     patch = pytest.MonkeyPatch()
     patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
     for name in (*USER_DIRECTORIES, *(name for name in os.environ if name.startswith("POOLNODE_"))):
         patch.delenv(name, raising=False)
+    compiled = run_directory / "compiled"
+    compiled.mkdir(exist_ok=True)
+    with contextlib.suppress(CannotBuild):
+        patch.setenv("CC", f"{sys.executable} -IS {REPOSITORY}/tests/compiler.py {compiled} {compiler()}")
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        patch.delenv("PYTHONDONTWRITEBYTECODE")
+        patch.setenv("PYTHONPYCACHEPREFIX", str(run_directory / "bytecode"))
     yield
     patch.undo()
 
@@ -43,32 +60,22 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory that all processes of one run of the tests have in common, and which every user may read."""
-    base = tmp_path_factory.getbasetemp()
-    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "common"
-    path.mkdir(mode=0o755, exist_ok=True)
-    return path
+def keeper_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A keeper of these sources, which every user may run."""
+    return _built(tmp_path_factory.mktemp("keeper"), sanitize=False)
 
 
 @pytest.fixture(scope="session")
-def keeper_program(run_directory: Path) -> Path:
-    """A freshly compiled keeper, which every user may run."""
-    return _built(run_directory / "keeper", sanitize=False)
-
-
-@pytest.fixture(scope="session")
-def sanitized_keeper(run_directory: Path) -> Path:
+def sanitized_keeper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same under sanitizers of memory and arithmetic."""
     try:
-        return _built(run_directory / "keeper.sanitize", sanitize=True)
+        return _built(tmp_path_factory.mktemp("keeper"), sanitize=True)
     except CannotBuild as error:
         pytest.skip(str(error))
 
 
-def _built(program: Path, *, sanitize: bool) -> Path:
-    with program.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of this run may be at it
-        if not program.exists():
-            build(program, sanitize=sanitize).chmod(0o755)
+def _built(directory: Path, *, sanitize: bool) -> Path:
+    directory.chmod(0o755)
+    program = build(directory / "keeper", sanitize=sanitize)
+    program.chmod(0o755)
     return program

@@ -37,7 +37,7 @@ def hatchling(tree: Path, code: str, **environment: str) -> subprocess.Completed
     return subprocess.run(
         [sys.executable, "-c", f"from hatchling.build import *; print({code})"],
         cwd=tree,
-        env={"PATH": os.environ["PATH"], **environment},
+        env={"PATH": os.environ["PATH"], "CC": os.environ.get("CC", ""), **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -111,7 +111,7 @@ def test_the_source_distribution_has_the_sources_only(tree: Path, tmp_path: Path
 
 
 def test_without_a_compiler_one_line_says_what_to_install(tree: Path, tmp_path: Path) -> None:
-    built = hatchling(tree, f"build_wheel({str(tmp_path)!r})", PATH="/nowhere")
+    built = hatchling(tree, f"build_wheel({str(tmp_path)!r})", PATH="/nowhere", CC="")
     assert built.returncode != 0
     (line,) = [line for line in built.stderr.splitlines() if line.strip()]
     assert line == (

@@ -16,7 +16,8 @@ import psutil
 
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 
-PATIENCE = 5.0
+#: Seconds for anything that is waited for: the machine may be busy. What works takes a small part of it.
+PATIENCE = 20.0
 #: A Python that a job of any user can run: that of the tests may lie in somebody's home.
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
 

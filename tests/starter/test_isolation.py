@@ -294,6 +294,7 @@ async def test_all_of_it_as_an_ordinary_user(common: Path, repository: Path) -> 
             "PYTHONPATH": paths,
             "PYTHONDONTWRITEBYTECODE": "1",
             "HOME": str(common),
+            "CC": os.environ.get("CC", ""),
         },
         cwd=repository,
         capture_output=True,
