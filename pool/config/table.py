@@ -218,6 +218,7 @@ _SCHEDD = (
     _number("REMOTE_IO_BANDWIDTH", "0", "MB/s", "for the remote_io of all jobs of this schedd, shared fairly; 0: all"),
     _duration("CLAIM_LEASE", "600", "how long a claim lives when the two sides cannot reach each other"),
     _duration("CLAIM_PATIENCE", "1800", "how long a slot is waited for that the job in it has yet to leave"),
+    _duration("GANG_PATIENCE", "60", "how long a job on several machines holds some of them while it lacks others"),
     _duration("CLAIM_LIFE", "1200", "age at which a claim is given back after its present job", least=0.0),
     _flag("REMATCH", "false", "whether running jobs look for machines that their Rank likes better (RL 4.1)"),
     _duration("REMATCH_PAUSE", "3600", "how long a job runs before it looks for another machine", least=0.0),

@@ -73,6 +73,9 @@ class Activation:
             stdout and stderr are the last's, to be followed.
         on_process_failure: what becomes of it when one of them fails.
         pipe_buffer: bytes that a pipe with a file at an end may hold on disk.
+        gang: of a part of a job that runs on several machines: the secret that its parts know each other by; processes
+            and pipes are then the part's. part, parts: its number, and how many there are.
+        crossings: the pipes that lead to other parts: the index in `pipes`, the stream's number, the other part.
     """
 
     job: tuple[int, int]
@@ -107,6 +110,10 @@ class Activation:
     pipes: tuple[Joint, ...] = ()
     on_process_failure: str = "end"
     pipe_buffer: int = BUFFER
+    gang: str = ""
+    part: int = 0
+    parts: int = 1
+    crossings: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -141,6 +148,8 @@ class Activation:
             values["processes"] = tuple(_process(one) for one in values["processes"])
         if "pipes" in values:
             values["pipes"] = tuple(Joint(**one) for one in values["pipes"])
+        if "crossings" in values:
+            values["crossings"] = tuple((int(pipe), int(stream), int(part)) for pipe, stream, part in wire["crossings"])
         if since is not None and values.keys() <= {"job", "run"}:
             return since.for_job(values.get("job", since.job), values.get("run", since.run))
         if since is not None:

@@ -29,6 +29,8 @@ ALWAYS = frozenset(
         "niceuser",
         "urgent",  # whom it may suspend: see `pool.policy.urgent`
         "concurrencylimits",
+        "gangparts",  # such a job takes several slots: see `pool.policy.gangs`
+        "gangapart",
     }
 )
 

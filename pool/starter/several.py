@@ -11,7 +11,7 @@ from typing import Any
 
 from pool.jobs.activation import NOTHING, Activation
 from pool.jobs.layout import Layout
-from pool.jobs.processes import Process
+from pool.jobs.processes import Joint, Process
 from pool.starter.spec import EndReport, Member, OnFailure, Pipe
 
 
@@ -27,19 +27,23 @@ def members_of(activation: Activation, env: Mapping[str, str], own: str | None) 
 
 
 def pipes_of(activation: Activation) -> tuple[Pipe, ...]:
-    """The pipes between them, by number; one to a process that is not there is refused with the start."""
+    """The pipes between them, by number; one to a process that is not there is refused with the start. An end on
+    another machine has no number and no file."""
     places = {process.name: index for index, process in enumerate(activation.processes)}
-    none = len(places)
-    return tuple(
-        Pipe(
-            places.get(joint.writer, none),
-            places.get(joint.reader, none),
-            joint.writer_file,
-            joint.reader_file,
+    crossing = {pipe for pipe, _, _ in activation.crossings}
+
+    def pipe(index: int, joint: Joint) -> Pipe:
+        none = -1 if index in crossing else len(places)
+        writer, reader = places.get(joint.writer, none), places.get(joint.reader, none)
+        return Pipe(
+            writer,
+            reader,
+            joint.writer_file if writer >= 0 else "",
+            joint.reader_file if reader >= 0 else "",
             buffer=activation.pipe_buffer,
         )
-        for joint in activation.pipes
-    )
+
+    return tuple(pipe(index, joint) for index, joint in enumerate(activation.pipes))
 
 
 def on_failure_of(activation: Activation) -> OnFailure:

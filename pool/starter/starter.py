@@ -27,9 +27,10 @@ from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
 from pool.starter import devices, freezing, programs, resuming, saving, scratch, several, staging
 from pool.starter.checkpointing import CheckpointReport
+from pool.starter.crossings import Crossings
 from pool.starter.files import Files, Seen
 from pool.starter.keeper import Keeper, Keepers
-from pool.starter.spec import SEEN, EndReport, KeeperSpec, StartFailed
+from pool.starter.spec import NO_ENDS, SEEN, EndReport, KeeperSpec, StartFailed
 from pool.wire import RemoteError
 
 #: What a keeper says could not be restored when it is not the image but the machine (pool/checkpoint/restore.c).
@@ -125,7 +126,15 @@ class StartRefused(PoolError):
 class Starter:
     """One job on this machine."""
 
-    def __init__(self, activation: Activation, account: Account, place: Place, keepers: Keepers, home: Home) -> None:
+    def __init__(
+        self,
+        activation: Activation,
+        account: Account,
+        place: Place,
+        keepers: Keepers,
+        home: Home,
+        crossings: Crossings | None = None,
+    ) -> None:
         self.activation = activation
         self.account = account
         self.place = place
@@ -147,10 +156,13 @@ class Starter:
         self._seen: Seen | None = None
         self._mark = 0
         self._on_its_way: saving.OnItsWay | None = None
+        #: The pipes to other machines, where the job runs on several.
+        self.crossings = crossings
 
     @property
     def id(self) -> str:
-        return f"{self.activation.name}.{self.activation.run}"
+        start = self.activation
+        return f"{start.name}.{start.run}" + (f".{start.part}" if start.gang else "")
 
     @classmethod
     def found(
@@ -211,6 +223,7 @@ class Starter:
                 await self._fetch_checkpoint()
             if self._own_files:
                 await self._place_files()
+            cards = await self._meet() if self.crossings is not None else []
             await self.happen(Event.SUCCESS)
             if self.machine.state is not State.SPAWN_ALL:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
@@ -219,6 +232,8 @@ class Starter:
             if self.received:
                 claim = {**claim, "received": self.received}
             await self._start_keeper(lease, claim)
+            if self.crossings is not None:
+                self.crossings.begin(cards)
         except StartFailed as error:
             self._not_started()
             where = "start" if self._image is None else "checkpoint"
@@ -239,6 +254,19 @@ class Starter:
                 await asyncio.to_thread(self.resumed.drop)
         return await self.happen(Event.SUCCESS)
 
+    async def _meet(self) -> list[dict[str, Any]]:
+        """The other parts of the job are ready to begin, too; what each brought."""
+        assert self.crossings is not None
+        try:
+            return await self.crossings.meet()
+        except RemoteError as error:
+            raise StartRefused(error.message, where="gang", retry=True) from error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise StartRefused("the job was stopped before it started", where="start", retry=True) from None
+
     @property
     def _image(self) -> Path | None:
         """The keeper's image that this start puts back."""
@@ -246,7 +274,8 @@ class Starter:
 
     async def _start_keeper(self, lease: float, claim: dict[str, Any]) -> None:
         if self.activation.mode is not Mode.REMOTE:
-            self.keeper = await self._keepers.start(self._spec(lease, claim), image=self._image)
+            ends = self.crossings.ends if self.crossings is not None else NO_ENDS
+            self.keeper = await self._keepers.start(self._spec(lease, claim), image=self._image, ends=ends)
             return
         self._files = Files(self.activation.name, self.activation.run, self._home)
         account = self.account
@@ -292,7 +321,7 @@ class Starter:
     def can_dump(self) -> bool:
         """Whether the running job can be saved from outside: this machine allows it, and its files are at home, or in
         a directory that has the same name on every machine."""
-        able = self._keepers.abilities.checkpoint and self.place.images is not None
+        able = self._keepers.abilities.checkpoint and self.place.images is not None and not self.activation.gang
         fixed = self.keeper is not None and self.keeper.spec.fixed
         return able and (self.activation.mode is Mode.SHARED or fixed)
 

@@ -132,6 +132,12 @@ class Stream:
         self._carrier.stream_end(self._number, error or Cancelled(f"{self.method} was given up"))
         self._wake_all()
 
+    def widen(self, size: int) -> None:
+        """Let the other side send so many bytes more ahead of what is read here, for as long as the stream lasts."""
+        if not self._over and not self._aborted:
+            self._window += size
+            self._carrier.stream_used(self._number, size)
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation
 from pool.policy.charges import Charge
 from pool.policy.queue import Job
 from pool.wire import Connection, ConnectionLost, DeadlineExceeded
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.gangs import Gang
 
 #: What a machine that cannot be reached looks like.
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
@@ -52,6 +55,8 @@ class Claim:
         link: the connection whose end is watched for it.
         spent: no other job follows the present one.
         idle_until: when it is given back, unless there is a job for it before that.
+        gathers: the job for which it is held until there is one for each of its parts.
+        gang, part: where it has a part of a job.
         sent: the order before, which the startd has: the next one says only what is different.
     """
 
@@ -74,6 +79,9 @@ class Claim:
     lost: bool = False
     spent: bool = False
     template: Activation | None = None
+    gathers: Job | None = None
+    gang: Gang | None = None
+    part: int = 0
     sent: Activation | None = None
     link: Connection | None = None
     ending: asyncio.Lock = field(default_factory=asyncio.Lock)

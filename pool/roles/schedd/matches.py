@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import ClassAd
 from pool.jobs.privacy import public
 from pool.policy.charges import Charge, charge
-from pool.policy.queue import RUNNING, SUSPENDED, Group, Job
+from pool.policy.queue import RUNNING, SUSPENDED, Group, Job, Wire
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
+from pool.roles.schedd.gangs import is_gang
 from pool.wire import RemoteError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Matches:
         left = limit - self.on_the_way(owner)
         on_the_way = dict(self._asked.get(owner, {}))
         for group in self._queue.groups(owner):
-            count = group.idle
+            count = 0 if is_gang(group.ad) else group.idle
             if coming := on_the_way.get(group.charge, 0):
                 count, on_the_way[group.charge] = max(0, count - coming), max(0, coming - count)
             count = min(count, left)
@@ -59,11 +60,12 @@ class Matches:
                     "oldest": float(oldest) if isinstance(oldest, (int, float)) else 0.0,
                 }
             )
-        return found + self._placement.moving.requests(owner)
+        return found + self._placement.gangs.requests(owner) + self._placement.moving.requests(owner)
 
     def holds(self, owner: str) -> int:
         """How many slots an owner has, those on the way included."""
-        return self._queue.count(owner, RUNNING, SUSPENDED) + self.on_the_way(owner)
+        running = self._queue.count(owner, RUNNING, SUSPENDED)
+        return running + self.on_the_way(owner) + self._placement.gangs.beyond(owner)
 
     def on_the_way(self, owner: str) -> int:
         """How many slots have been matched to an owner's jobs and are being claimed."""
@@ -75,7 +77,7 @@ class Matches:
 
     def matched(self, match: dict[str, Any], owner: str) -> None:
         """Take up a match: claim the slot in the background, or wait for it where it has to be freed first."""
-        if self._placement.moving.matched(match, owner):
+        if self._placement.gangs.matched(match, owner) or self._placement.moving.matched(match, owner):
             return
         group = self._queue.group(int(match["request"]))
         if group is None:
@@ -113,8 +115,14 @@ class Matches:
         for claim in fresh:
             self._placement.spawn(self._placement.use(claim, first), "use")
 
-    async def obtain(self, match: dict[str, Any], owner: str, job: Job, count: int) -> list[Claim]:
-        """Claim a slot that was matched to a job; the claims that were made, none when it was not to be had."""
+    async def obtain(
+        self, match: dict[str, Any], owner: str, job: Job, count: int, wanted: Wire | None = None
+    ) -> list[Claim]:
+        """Claim a slot that was matched to a job; the claims that were made, none when it was not to be had.
+
+        Args:
+            wanted: what was asked for, where that is not the job's own ad.
+        """
         placement = self._placement
         address = str(match["startd"])
         preempts = bool(match.get("preempt"))
@@ -131,7 +139,7 @@ class Matches:
                     "submitter": match["submitter"],
                     "owner": owner,
                     "lease": lease,
-                    "ad": public(job.wire()),
+                    "ad": public(wanted if wanted is not None else job.wire()),
                     "count": count,
                 },
                 timeout=placement.patience if preempts else CLAIM_SECONDS,

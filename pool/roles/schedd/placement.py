@@ -36,6 +36,7 @@ from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
 from pool.roles.schedd.ends import BEGAN, After, as_wished, end_steps, hold_step, started, usage_changes
+from pool.roles.schedd.gangs import Gangs, is_gang
 from pool.roles.schedd.images import Images
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.matches import Matches
@@ -70,6 +71,7 @@ class Placement:
         lease: seconds a claim lives without being renewed, where its jobs do not say; `longest_lease` where they do.
         linger: seconds an idle claim is kept for the owner's next job.
         patience: seconds for which a slot is waited for that another job has to leave.
+        hold: seconds for which a job that needs several claims keeps those it has until there are all.
         spawn: runs a coroutine in the background of the role.
         changed: called when the owner's idle or running numbers changed.
         finished: called with the job's last ad once its end is durable.
@@ -93,6 +95,7 @@ class Placement:
         longest_lease: float,
         linger: float,
         patience: float,
+        hold: float,
     ) -> None:
         self.ledger = ledger
         self.queue = ledger.queue
@@ -112,12 +115,14 @@ class Placement:
         self.matches = Matches(self)
         self.reaching = Reaching(self)
         self.moving = Moving(self)
+        self.gangs = Gangs(self, hold)
         #: Who answers jobs that reach their owner's files from elsewhere.
         self.remote: Remote | None = None
 
     def changed(self, owner: str, more: bool) -> None:
         """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
         self.matches.trim(owner)
+        self.gangs.trim(owner)
         self._changed(owner, more)
 
     # -- starting ----------------------------------------------------------------------------------------
@@ -125,6 +130,7 @@ class Placement:
     def offer(self, owner: str) -> None:
         """Jobs have come or gone: use idle claims for them at once."""
         self.matches.trim(owner)
+        self.gangs.trim(owner)
         waiting = self._idle.get(owner)
         while waiting and self.queue.count(owner, IDLE):
             claim = waiting.pop()
@@ -140,7 +146,7 @@ class Placement:
         Args:
             first: the job that the claim was made for, if it comes before all others.
         """
-        if claim.job is not None or claim.id not in self.claims:
+        if claim.job is not None or claim.gathers is not None or claim.id not in self.claims:
             return
         steps: list[Step] = []
         start = self._choose(claim, steps, first)
@@ -200,7 +206,7 @@ class Placement:
             granted = (
                 group.charge == claim.charge and self.lease_of(group.ad.value("JobLeaseDuration")) == claim.lease
             )
-            known = granted and symmetric_match(group.ad, claim.ad, self.outside.wall())
+            known = granted and not is_gang(group.ad) and symmetric_match(group.ad, claim.ad, self.outside.wall())
             claim.fits[group.id] = known
         return known
 
@@ -229,9 +235,12 @@ class Placement:
         }
         if job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
-        if job.get(BEGAN) is not None:
-            changes[BEGAN] = None
-        return Step(job, Happening.START, changes)
+        return Step(job, Happening.START, changes | self.not_begun(job))
+
+    @staticmethod
+    def not_begun(job: Job) -> dict[str, Any]:
+        """What takes an earlier run's beginning from a job."""
+        return {} if job.get(BEGAN) is None else {BEGAN: None}
 
     async def send(self, claim: Claim, start: Activation) -> None:
         """Send a durable start; whatever is not a clear answer is left to `_reach_again`."""
@@ -247,6 +256,8 @@ class Placement:
             self.reaching.lose(claim)
         else:
             claim.going = True
+            if self.gangs.is_broken(claim):
+                await self.gangs.stop_part(claim)
 
     def order(self, claim: Claim, *, whole: bool = False) -> dict[str, Any]:
         """What is sent to start the claim's present job: everything, or what differs from the order before."""
@@ -261,7 +272,7 @@ class Placement:
             "base": list(before.mark) if before is not None else None,
             "start": start.to_wire(before),
             "shared": None if same_cluster else job.cluster.wire,
-            "own": job.own(),
+            "own": job.own() if claim.gang is None else claim.gang.own(claim.part),
         }
 
     async def _not_started(self, claim: Claim, job: Job, run: int, why: str) -> None:
@@ -359,6 +370,8 @@ class Placement:
         claim: Claim | None = job.run
         if claim is None:
             return "it is not running"
+        if claim.gang is not None:
+            return "its processes run on several machines"
         try:
             link = await self.links.to(claim.startd)
             await link.call("startd.checkpoint", {"claim": claim.id, "run": claim.run}, timeout=CHECKPOINT_SECONDS)
@@ -380,6 +393,9 @@ class Placement:
         job = claim.job
         if job is None or claim.run != run or job.id != job_id:
             return self._told_before(claim)
+        if claim.gang is not None:
+            await self.gangs.ended(claim, report)
+            return {"next": None, "keep": False}
         if (job.note("_wish") or {}).get("checkpoint"):
             report["kept"] = await self.images.keep(job)
         if self.remote is not None and report.get("cause") in BY_ITSELF:
@@ -396,10 +412,7 @@ class Placement:
             if step.job is job and step.event is not EventKind.EXECUTE:
                 step.data["local_user_cpu"] = round(spent, 6)
         await self.ledger.commit(*steps)
-        if (job.status.final or job.status is HELD) and job.get("JobNotification"):
-            self._finished(job.wire())
-        if job.status.final and job.get("NumCkpts"):
-            self.spawn(self.images.forget(job), "forget")
+        self.is_over(job)
         if self.remote is not None:
             self.remote.left(job, run, over=job.status.final or report.get("cause") in BY_ITSELF)
         idle_again = any(step.status == IDLE for step in steps)
@@ -416,6 +429,13 @@ class Placement:
     def _told_before(self, claim: Claim) -> dict[str, Any]:
         """The end of an earlier job was told again: its answer was lost, and so was the successor in it."""
         return {"next": self.order(claim, whole=True) if claim.job else None, "keep": claim.id in self.claims}
+
+    def is_over(self, job: Job) -> None:
+        """The end of a run is durable: its user is told, and what is not needed any more is forgotten."""
+        if (job.status.final or job.status is HELD) and job.get("JobNotification"):
+            self._finished(job.wire())
+        if job.status.final and job.get("NumCkpts"):
+            self.spawn(self.images.forget(job), "forget")
 
     def revoked(self, claim_id: str, reason: Reason) -> None:
         """The startd has ended a claim that no job is on. One with a job on the way to it hears so for itself."""
@@ -438,9 +458,9 @@ class Placement:
     async def stop(self, job: Job, wish: dict[str, Any], graceful: bool) -> None:
         """Have a running job stopped; what becomes of it then is the wish, kept durably with the job."""
         await self.ledger.commit(Step(job, None, {"_wish": wish}))
-        claim: Claim | None = job.run
-        if claim is None:
-            return
+        await asyncio.gather(*(self._deactivate(job, claim, wish, graceful) for claim in self.gangs.claims_of(job)))
+
+    async def _deactivate(self, job: Job, claim: Claim, wish: dict[str, Any], graceful: bool) -> None:
         try:
             link = await self.links.to(claim.startd)
             await link.call(
@@ -455,6 +475,9 @@ class Placement:
 
     async def requeue(self, claim: Claim, job: Job, why: str, event: EventKind | None) -> None:
         """The job is not running any more, without having ended: idle again, or as its user wished meanwhile."""
+        if claim.gang is not None:
+            await self.gangs.gone(claim, why)
+            return
         job.run = None
         self.moving.left(job)
         if self.remote is not None:
@@ -518,6 +541,8 @@ class Placement:
     def drop(self, claim: Claim) -> None:
         self.claims.pop(claim.id, None)
         self.reaching.forget(claim)
+        if claim.gathers is not None:
+            self.gangs.lost(claim)
         waiting = self._idle.get(claim.owner)
         if waiting and claim in waiting:
             waiting.remove(claim)

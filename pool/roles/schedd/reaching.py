@@ -37,6 +37,9 @@ class Reaching:
         """After a restart: take up the claim under which a job was running when we stopped."""
         placement = self._placement
         note = job.note("_run")
+        if "parts" in note:
+            placement.gangs.adopt(job)
+            return
         now = asyncio.get_running_loop().time()
         claim = placement.claims.get(note["claim"])
         if claim is None:
@@ -130,6 +133,9 @@ class Reaching:
         claim.fits.clear()
         if claim.job is not None and claim.start is None:
             try:
+                if claim.gang is not None:
+                    claim.start = placement.gangs.start_of(claim)
+                    return
                 digest = placement.executables.digest_of(claim.job)
                 claim.start = activation(claim.job.ad(), claim.ad, claim.run, digest)
             except PoolError as error:

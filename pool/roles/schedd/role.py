@@ -99,6 +99,7 @@ class Schedd(Role):
             longest_lease=self.settings.number("CLAIM_LEASE_MAX"),
             linger=LINGER,
             patience=self.settings.number("CLAIM_PATIENCE"),
+            hold=self.settings.number("GANG_PATIENCE"),
         )
         self.placement.moving.terms = self._terms_of_moving()
         self.remote = Remote(
@@ -166,6 +167,7 @@ class Schedd(Role):
         self.placement.lease = settings.number("CLAIM_LEASE")
         self.placement.longest_lease = settings.number("CLAIM_LEASE_MAX")
         self.placement.patience = settings.number("CLAIM_PATIENCE")
+        self.placement.gangs.hold = settings.number("GANG_PATIENCE")
         self.remote.reload(settings)
         self.placement.moving.terms = self._terms_of_moving()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
@@ -330,6 +332,7 @@ class Schedd(Role):
         """What a cycle left without a machine, and why: {submitter, time, rejections: [[request, reason]]}"""
         when = float(params["time"])
         for number, reason in params["rejections"]:
+            self.placement.gangs.rejected(int(number), str(reason)[:MOST_REASON], when)
             group = self.queue.group(int(number))
             if group is not None and group.owner == self._owner(params["submitter"]):
                 group.rejected = (str(reason)[:MOST_REASON], when)
@@ -349,6 +352,12 @@ class Schedd(Role):
         self.placement.check_node(claim, call.identity.node)
         await self.placement.told(claim, int(params["run"]), str(params["kind"]), params["data"])
         return {}
+
+    @method(Right.EXECUTE, cancellable=True, takes={"claim": str, "run": int, "card": dict})
+    async def meet(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A part of a job on several machines can begin: {claim, run, card} -> {cards}, when all parts can."""
+        self.placement.check_node(params["claim"], call.identity.node)
+        return await self.placement.gangs.meet(params["claim"], params["run"], params["card"])
 
     @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
     async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from pool.roles.startd.peers import Peers
 from pool.roles.startd.preempting import Preempting
 from pool.roles.startd.running import Running
 from pool.roles.startd.slots import Claim, Refused, Slot, Wire
+from pool.roles.startd.streams import Streams
 from pool.roles.startd.urgent import Urgent
 from pool.starter import scratch
 from pool.starter.keeper import Keepers
@@ -94,6 +95,7 @@ class Startd(Role):
         self.preempting = Preempting(self)
         self.urgent = Urgent(self)
         self.peers = Peers(self)
+        self.streams = Streams()
         self.share = Share(bandwidth_of(self.settings))
         self.draining = Draining(self)
         self.execute.mkdir(parents=True, exist_ok=True, mode=0o711)
@@ -323,6 +325,11 @@ class Startd(Role):
     async def chunks(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Chunks of a checkpoint that was made here, for the machine on which its job goes on: {job, ticket}"""
         await self.peers.give(params, stream)
+
+    @streaming(Right.EXECUTE, takes={"gang": str, "run": int, "stream": int})
+    async def join(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """What a part of a job writes for one that runs here: {gang, run, stream}; see `pool.starter.crossings`."""
+        await self.streams.serve(params, stream)
 
     @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None, "lines": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:

@@ -21,8 +21,10 @@ from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd.saving import Saving
 from pool.roles.startd.slots import Claim, Slot
+from pool.roles.startd.streams import Others
 from pool.starter import devices
 from pool.starter.accounts import NoAccount, account_for
+from pool.starter.crossings import Crossings, StreamLost
 from pool.starter.keeper import Keeper
 from pool.starter.several import ends_of
 from pool.starter.spec import EndReport
@@ -39,6 +41,8 @@ TELL_AFTER = 0.05
 #: Seconds between two reports of what a running job uses.
 USAGE_EVERY = 60.0
 CHUNK = 64 * 1024
+#: A job on several machines whose streams were this node's.
+STREAMS_LOST = Reason(Evict.MACHINE_LOST, "the node was restarted, and with it the streams to the job's other machines")
 CLAIM_OVER = Reason(Evict.LEASE_ENDED, "its claim is over")
 #: Directories of the node's state that no job may look into.
 PRIVATE = ("spool", "keepers", "trust")
@@ -116,6 +120,8 @@ class Running:
         self.suspended = 0.0
         self._suspended_at: float | None = None
         self._why_still = ""
+        #: Its processes are gone, and what they wrote for other machines may be on its way yet.
+        self._closing = False
         self.saving = Saving(self)
 
     @property
@@ -180,6 +186,7 @@ class Running:
             actions = await starter.start(self.claim.until - loop.time(), self.note())
         except (StartRefused, NoAccount, *TROUBLE, RemoteError) as error:
             self.ended = True
+            await self._forget_streams()
             if self.abandoned:
                 self._leave()
                 return
@@ -203,6 +210,9 @@ class Running:
     async def take_up(self) -> None:
         """Go on with a job that was found, and that an earlier run of this node may have left suspended."""
         assert self.starter is not None
+        if self.starter.keeper is not None and self.starter.keeper.spec.claim.get("gang"):
+            self.why = STREAMS_LOST
+            await self.starter.keeper.kill()
         await self.saving.do(await self.starter.happen(Event.FOUND))
         await self.go_on()
 
@@ -216,6 +226,7 @@ class Running:
             end = await self.saving.until_it_ends()
         finally:
             self._teller.cancel()
+        await self._streams_end(end)
         self.ended = True
         if not self.saving.saved:
             self.startd.peers.forget(self.name)
@@ -229,6 +240,26 @@ class Running:
             self._leave()
             return
         await self._report(self._end(end, error))
+
+    async def _streams_end(self, end: EndReport) -> None:
+        """What the processes wrote for other machines has come there, or the job runs no more."""
+        crossings = self.starter.crossings if self.starter is not None else None
+        if crossings is None:
+            return
+        self._closing = True
+        if end.cause in BY_ITSELF and self.why is None:
+            try:
+                await crossings.over()
+            except StreamLost as error:
+                self.why = self.why or Reason(Evict.MACHINE_LOST, error.message)
+        await crossings.abandon()
+
+    async def _forget_streams(self) -> None:
+        if self.starter is not None and self.starter.crossings is not None:
+            await self.starter.crossings.abandon()
+
+    def _stream_broke(self, why: str) -> None:
+        self.startd.spawn(self.stop(False, Reason(Evict.MACHINE_LOST, why)), "stop")
 
     async def _outputs_home(self, end: EndReport) -> str | None:
         """What is to be carried home after this end; in words what makes it impossible."""
@@ -278,6 +309,11 @@ class Running:
         if self.ended:
             return  # by itself, and its end is on the way
         self.why = self.why or why
+        if self.starter is not None and self.starter.crossings is not None:
+            self.starter.crossings.give_up()
+        if self._closing:
+            await self._forget_streams()  # its processes have ended; what they wrote is not wanted any more
+            return
         await self.saving.leave(graceful, saves)
 
     async def abandon(self) -> None:
@@ -523,7 +559,10 @@ class Running:
         uid_domain = str(self.claim.ad_wire.get("User", "")).rsplit("@", 1)[-1]
         at_home = self.claim.node == startd.given.node
         account = account_for(self.claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule, at_home=at_home)
-        return Starter(self.start, account, self._place(), startd.keepers, HomeLink(startd, self.claim))
+        crossings = None
+        if self.start.gang:
+            crossings = Crossings(self.start, Others(startd, self.claim), self._stream_broke)
+        return Starter(self.start, account, self._place(), startd.keepers, HomeLink(startd, self.claim), crossings)
 
     def _place(self) -> Place:
         claim = self.claim
@@ -571,4 +610,5 @@ class Running:
             "job": list(self.start.job),
             "run": self.start.run,
             "began": self.began,
+            **({"gang": True} if self.start.gang else {}),
         }

@@ -1,0 +1,137 @@
+"""Gangs: which slots a job that needs several at once asks for, how long it holds some of them, and what its ends make.
+
+A gang runs when it has a claim for each part, and not before. Claims come one after the other, so that two gangs may
+each hold what the other lacks. None waits for that: a gang that is not whole `patience` seconds after its first claim
+gives all of them back and pauses, at random and longer each time, so that of two that meet again and again one is
+soon alone; and of one queue one gang gathers at a time. Plain data, pure functions of a time and a chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Seconds that a gang pauses which did not get whole: the first time and at most; between half of it and all of it.
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
+#: Ends of a program by itself.
+BY_ITSELF = ("exit", "signal", "misuse")
+#: What the parts' reports add up to, and of what the largest counts.
+SUMS, LARGEST = ("user_cpu", "system_cpu", "sent", "received", "max_rss"), ("wall", "suspended")
+
+Report = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Gathering:
+    """A gang on its way to be whole.
+
+    Attributes:
+        kinds: what each part asks for: equal for parts that may have each other's slots.
+        apart: no two parts on one machine.
+        held: the machine of each part that has a claim.
+        coming: parts whose slots have been matched and are being claimed.
+        since: when the first of the present claims came.
+        tries: how often it has given up. not_before: when it may ask again.
+    """
+
+    kinds: Sequence[Hashable]
+    apart: bool = False
+    held: dict[int, str] = field(default_factory=dict)
+    coming: set[int] = field(default_factory=set)
+    since: float | None = None
+    tries: int = 0
+    not_before: float = 0.0
+
+    @property
+    def whole(self) -> bool:
+        """Whether every part has a claim."""
+        return len(self.held) == len(self.kinds)
+
+    def wanted(self, now: float) -> list[list[int]]:
+        """The parts to ask for now, those together that ask for the same; where they must be apart, one alone: where
+        the next may be depends on where that is."""
+        if now < self.not_before or (self.apart and self.coming):
+            return []
+        alike: dict[Hashable, list[int]] = {}
+        for part, kind in enumerate(self.kinds):
+            if part not in self.held and part not in self.coming:
+                alike.setdefault(kind, []).append(part)
+        groups = list(alike.values())
+        return [groups[0][:1]] if self.apart and groups else groups
+
+    def take(self, parts: Sequence[int], machine: str, now: float) -> int | None:
+        """A slot was claimed for one of these parts: which has it; None when it is of no use."""
+        if self.apart and machine in self.held.values():
+            return None
+        part = next((part for part in parts if part not in self.held), None)
+        if part is not None:
+            self.held[part] = machine
+            self.since = now if self.since is None else self.since
+        return part
+
+    def lose(self, part: int) -> None:
+        """A claim is gone before the gang was whole."""
+        self.held.pop(part, None)
+        if not self.held:
+            self.since = None
+
+    def gives_up_at(self, patience: float) -> float | None:
+        """When its claims are given back if it is not whole by then; None while it has none."""
+        return None if self.since is None else self.since + patience
+
+    def give_up(self, now: float, chance: float) -> None:
+        """Give all claims back and pause.
+
+        Args:
+            chance: from 0 to 1.
+        """
+        pause = min(FIRST_PAUSE * 2**self.tries, LONGEST_PAUSE)
+        self.held.clear()
+        self.since = None
+        self.tries += 1
+        self.not_before = now + pause * (0.5 + chance / 2)
+
+
+def breaks(report: Mapping[str, Any], on_failure: str) -> bool:
+    """Whether the end of a part ends the gang: not by itself, or of a process that failed where that ends the job."""
+    if report.get("cause") not in BY_ITSELF or report.get("output_error") or report.get("cause") == "misuse":
+        return True
+    return on_failure == "end" and any(end.get("failed") for end in report.get("ends") or ())
+
+
+def merged(reports: Sequence[Report], processes: Sequence[str], root: int | None, on_failure: str) -> Report:
+    """One report of all parts' ends, as `pool.roles.schedd.ends` takes it.
+
+    Args:
+        reports: in the order in which they came.
+        processes: the names of the job's processes, in the order of the description.
+        root: the index of the report that ended the gang; None when all parts ended by themselves.
+        on_failure: what becomes of the job when a process fails (`pool.jobs.processes.ON_FAILURE`).
+    """
+    first = reports[root] if root is not None else None
+    if first is None and on_failure == "wait":
+        first = next((one for one in reports if any(end.get("failed") for end in one.get("ends") or ())), None)
+    ends = {end.get("name"): end for one in reports for end in one.get("ends") or ()}
+    result = dict(first if first is not None else _last(reports, ends.get(processes[-1])))
+    if result.get("cause") in BY_ITSELF:
+        result["ends"] = [ends[name] for name in processes if name in ends]
+    result |= {name: sum(float(one.get(name) or 0) for one in reports) for name in SUMS}
+    result |= {name: max(float(one.get(name) or 0) for one in reports) for name in LARGEST}
+    result["max_rss"] = int(result["max_rss"])
+    starts = [one["started"] for one in reports if one.get("started")]
+    if starts:
+        result["started"] = min(starts)
+    result["core"] = any(one.get("core") for one in reports)
+    for name in ("released", "costs"):  # of the one machine
+        result.pop(name, None)
+    return result
+
+
+def _last(reports: Sequence[Report], end: Mapping[str, Any] | None) -> Report:
+    """The job's end where nobody failed: that of its last process."""
+    if end is None:
+        return reports[-1]
+    by_signal = end.get("signal") is not None
+    own = {"cause": "signal" if by_signal else "exit", "code": end.get("code"), "signal": end.get("signal")}
+    return {**reports[-1], **own, "said": ""}

@@ -1,0 +1,429 @@
+"""Jobs that run on several machines at once: from a claim for each part to one end of all.
+
+    match ... match -> claims held -> all there -> one durable start -> each part sent -> parts meet -> ends -> one end
+
+Claims are held without a job until the gang is whole (`pool.policy.gangs` says for how long). The start is one step
+of the job, written before any part is sent. Parts that have what they need to begin *meet*: each waits here until all
+have come, and learns what the others brought, their addresses. A part's end is written with the job before it is
+acknowledged; the job's own comes with the last. When one part loses its machine, or fails, the others are stopped:
+the gang runs as a whole or not at all (start contract, rule 2: the job is idle again only when no part of it can be
+running).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import ClassAd
+from pool.jobs.activation import Activation, CannotStart, activation
+from pool.jobs.gangs import APART, PARTS, Part, part_of, parts_of
+from pool.jobs.privacy import public
+from pool.jobs.processes import processes_of
+from pool.jobs.reasons import Evict, Hold
+from pool.jobs.states import Happening
+from pool.policy.charges import charge
+from pool.policy.gangs import Gathering, breaks, merged
+from pool.policy.packed import pack
+from pool.policy.queue import IDLE, Job, Wire
+from pool.roles.schedd.claims import TROUBLE, Claim, patience
+from pool.roles.schedd.ends import After, end_steps, hold_step, without_machine
+from pool.roles.schedd.ledger import Step
+from pool.wire import RemoteError
+from pool.wire.errors import Refused
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.placement import Placement
+
+#: Requests of gangs have numbers below this one, those of jobs that move between it and zero.
+NUMBERS = -(1 << 40)
+#: The job's own note of parts that have ended: [part, report] each.
+ENDED = "_parts"
+#: Attributes that are there while it runs.
+HOSTS = "AllRemoteHosts"
+
+
+@dataclass(slots=True, eq=False)
+class Gang:
+    """A job whose parts have been started.
+
+    Attributes:
+        secret: what the parts know each other by.
+        parts: as the job describes them.
+        claims: of the parts that have not ended.
+        reports: of those that have, in the order in which they came; root: the one that ended the gang.
+        cards: what each part brought to the meeting; met: done when all have come.
+    """
+
+    job: Job
+    run: int
+    secret: str
+    parts: tuple[Part, ...]
+    claims: dict[int, Claim] = field(default_factory=dict)
+    reports: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    root: int | None = None
+    cards: dict[int, Any] = field(default_factory=dict)
+    met: asyncio.Future[None] | None = None
+
+    def own(self, part: int) -> Wire:
+        """What a part's order says of the job beside what its cluster shares."""
+        return {**self.job.own(), **self.parts[part].own}
+
+
+def is_gang(ad: ClassAd) -> bool:
+    """Whether the ad's job needs several claims."""
+    return ad.get(PARTS) is not None
+
+
+class Gangs:
+    """The gangs of one schedd.
+
+    Args:
+        hold: seconds for which a gang that is not whole keeps its claims.
+    """
+
+    def __init__(self, placement: Placement, hold: float) -> None:
+        self.hold = hold
+        self._placement = placement
+        self._gathering: dict[Job, Gathering] = {}
+        self._held: dict[Job, dict[int, Claim]] = {}
+        self._asked: dict[int, tuple[Job, list[int]]] = {}
+        self._last = NUMBERS
+        self._running: dict[Job, Gang] = {}
+
+    # -- gathering ---------------------------------------------------------------------------------------
+
+    def requests(self, owner: str) -> list[dict[str, Any]]:
+        """What the owner's first gang still lacks; while one of this schedd's has claims no other is asked for."""
+        placement, now = self._placement, asyncio.get_running_loop().time()
+        self._asked = {number: asked for number, asked in self._asked.items() if asked[0].cluster.owner != owner}
+        holder = next(iter(self._held), None)
+        found: list[dict[str, Any]] = []
+        for group in placement.queue.groups(owner):
+            job = placement.queue.first(group) if is_gang(group.ad) else None
+            if job is None or (holder is not None and job is not holder):
+                continue
+            for parts in self._of(job).wanted(now):
+                self._last -= 1
+                self._asked[self._last] = (job, parts)
+                found.append(
+                    {
+                        "number": self._last,
+                        "ad": public(self._wanted_ad(job, parts[0])),
+                        "count": len(parts),
+                        "oldest": float(job.get("QDate") or 0),
+                    }
+                )
+            if found:
+                break
+        return found
+
+    def _of(self, job: Job) -> Gathering:
+        known = self._gathering.get(job)
+        if known is None:
+            kinds = [pack(part.own) for part in parts_of(job.ad())]
+            known = self._gathering[job] = Gathering(kinds, apart=job.get(APART) is True)
+        return known
+
+    def _wanted_ad(self, job: Job, part: int) -> Wire:
+        wire = {**job.wire(), **parts_of(job.ad())[part].own}
+        gathering = self._of(job)
+        for machine in gathering.held.values() if gathering.apart else ():
+            wire["Requirements"] = without_machine(wire.get("Requirements"), machine)
+        return wire
+
+    def matched(self, match: dict[str, Any], owner: str) -> bool:
+        """Take up a match of a gang's part; False where it is none.
+
+        Nobody leaves a machine for a gang that may not come about: a match that asks for it lapses.
+        """
+        number = int(match["request"])
+        if number > NUMBERS:
+            return False
+        job, parts = self._asked.pop(number, (None, []))
+        if job is not None and job.status == IDLE and not match.get("preempt"):
+            gathering = self._of(job)
+            taken = [part for part in parts if part not in gathering.held and part not in gathering.coming]
+            taken = taken[: int(match["count"])]
+            gathering.coming.update(taken)
+            if taken:
+                self._asked[number] = (job, [part for part in parts if part not in taken])
+                self._placement.spawn(self._claim(match, owner, job, taken), "claim")
+        return True
+
+    def rejected(self, number: int, reason: str, when: float) -> None:
+        """A cycle found nothing for a part."""
+        job, _ = self._asked.get(number, (None, []))
+        if job is not None and job.group is not None:
+            job.group.rejected = (reason, when)
+
+    async def _claim(self, match: dict[str, Any], owner: str, job: Job, parts: list[int]) -> None:
+        placement, gathering = self._placement, self._of(job)
+        wire = self._wanted_ad(job, parts[0])
+        try:
+            claims = await placement.matches.obtain(match, owner, job, len(parts), wire)
+        finally:
+            gathering.coming.difference_update(parts)
+        now = asyncio.get_running_loop().time()
+        for claim in claims:
+            machine = claim.slot.rpartition("@")[2]
+            other = next(iter(self._held), job) is not job
+            part = None if other or job.status != IDLE else gathering.take(parts, machine, now)
+            if part is None:
+                self._give_back(claim)
+                continue
+            claim.gathers = job
+            held = self._held.setdefault(job, {})
+            held[part] = claim
+            if len(held) == 1:
+                asyncio.get_running_loop().call_later(self.hold, self._check, job)
+        if gathering.whole and job.status == IDLE:
+            await self._begin(job)
+        else:
+            self.trim(owner)
+            placement.changed(owner, True)
+
+    def trim(self, owner: str) -> None:
+        """Give back what is held for jobs that are not idle any more."""
+        for job in [job for job in self._held if job.cluster.owner == owner and job.status != IDLE]:
+            self._release(job)
+        for job in [job for job in self._gathering if job.status != IDLE]:
+            del self._gathering[job]
+
+    def lost(self, claim: Claim) -> None:
+        """A claim that was held is gone."""
+        job = claim.gathers
+        held = self._held.get(job) if job is not None else None
+        if job is None or held is None:
+            return
+        claim.gathers = None
+        for part in [part for part, other in held.items() if other is claim]:
+            del held[part]
+            self._of(job).lose(part)
+        if not held:
+            del self._held[job]
+        self._placement.changed(claim.owner, True)
+
+    def _check(self, job: Job) -> None:
+        """Some time after a first claim: not whole after its patience, it gives up for a while."""
+        gathering, loop = self._gathering.get(job), asyncio.get_running_loop()
+        due = gathering.gives_up_at(self.hold) if gathering is not None else None
+        if gathering is None or due is None:
+            return
+        if loop.time() < due:
+            loop.call_at(due, self._check, job)
+            return
+        placement, owner = self._placement, job.cluster.owner
+        self._release(job)
+        gathering.give_up(loop.time(), placement.outside.chance.random())
+        missing = len(gathering.kinds)
+        placement.log.info("a gang did not get whole", extra={"job": job.id, "parts": missing})
+        loop.call_at(gathering.not_before, placement.changed, owner, True)
+        placement.changed(owner, True)  # another's turn
+
+    def _release(self, job: Job) -> None:
+        for claim in self._held.pop(job, {}).values():
+            self._give_back(claim)
+
+    def _give_back(self, claim: Claim) -> None:
+        claim.gathers = None
+        self._placement.drop(claim)
+        self._placement.spawn(self._placement.release(claim), "release")
+
+    # -- starting ----------------------------------------------------------------------------------------
+
+    async def _begin(self, job: Job) -> None:
+        """Every part has its claim: start them all."""
+        placement, claims = self._placement, self._held.pop(job)
+        del self._gathering[job]
+        gang = Gang(job, int(job.get("NumJobStarts", 0)) + 1, placement.outside.secret(16), parts_of(job.ad()))
+        try:
+            starts = {part: self._start_of(gang, part, claim) for part, claim in claims.items()}
+        except CannotStart as error:
+            for claim in claims.values():
+                self._give_back(claim)
+            await placement.ledger.commit(hold_step(job, f"cannot start: {error}", Hold.START_FAILED))
+            return
+        gang.met = asyncio.get_running_loop().create_future()
+        gang.met.add_done_callback(lambda met: met.cancelled() or met.exception())
+        for part, claim in sorted(claims.items()):
+            self._enter(gang, part, claim)
+            claim.start = starts[part]
+        await placement.ledger.commit(self._start_step(gang))
+        await asyncio.gather(*(placement.send(claim, starts[part]) for part, claim in sorted(claims.items())))
+
+    def _enter(self, gang: Gang, part: int, claim: Claim) -> None:
+        claim.gathers = None
+        claim.gang, claim.part = gang, part
+        claim.job, claim.run, claim.spent, claim.going = gang.job, gang.run, True, False
+        gang.claims[part] = claim
+        gang.job.run = self._lead(gang)
+        self._running[gang.job] = gang
+
+    @staticmethod
+    def _lead(gang: Gang) -> Claim:
+        """Where the job's last process is, whose output is the job's."""
+        return gang.claims[max(gang.claims)]
+
+    def _start_of(self, gang: Gang, part: int, claim: Claim) -> Activation:
+        wire = {**gang.job.wire(), **gang.parts[part].own}
+        start = activation(ClassAd.from_wire(wire), claim.ad, gang.run, None)
+        return part_of(start, gang.parts, part, gang.secret)
+
+    def start_of(self, claim: Claim) -> Activation:
+        """What a claim's part was started with, after a restart of the schedd.
+
+        Raises:
+            PoolError: it cannot be said any more.
+        """
+        assert claim.gang is not None
+        return self._start_of(claim.gang, claim.part, claim)
+
+    def _start_step(self, gang: Gang) -> Step:
+        now = int(self._placement.outside.wall())
+        lead = self._lead(gang)
+        note = {"run": gang.run, "gang": gang.secret, "parts": [_noted(claim) for claim in gang.claims.values()]}
+        changes: dict[str, Any] = {
+            "NumJobStarts": gang.run,
+            "JobCurrentStartDate": now,
+            "RemoteHost": lead.slot,
+            HOSTS: ",".join(claim.slot for claim in gang.claims.values()),
+            "_run": note,
+            ENDED: None,
+        }
+        if gang.job.get("JobStartDate") is None:
+            changes["JobStartDate"] = now
+        return Step(gang.job, Happening.START, changes | self._placement.not_begun(gang.job))
+
+    async def meet(self, claim_id: str, run: int, card: Any) -> dict[str, Any]:
+        """A part is ready to begin: waits for the others, and answers with what each part brought.
+
+        Raises:
+            Refused: they do not come any more.
+        """
+        claim = self._placement.claims.get(claim_id)
+        gang = claim.gang if claim is not None and claim.run == run else None
+        if claim is None or gang is None or gang.met is None or gang.root is not None:
+            raise Refused("the other parts of this job do not come", retry=True)
+        gang.cards[claim.part] = card
+        if len(gang.cards) == len(gang.parts) and not gang.met.done():
+            gang.met.set_result(None)
+        await asyncio.shield(gang.met)
+        return {"cards": [gang.cards[part] for part in range(len(gang.parts))]}
+
+    # -- ends --------------------------------------------------------------------------------------------
+
+    async def ended(self, claim: Claim, report: dict[str, Any]) -> None:
+        """A part is over: it has ended, could not be started, or is lost. Durable when this returns."""
+        gang, placement = claim.gang, self._placement
+        if gang is None or gang.claims.get(claim.part) is not claim:
+            return
+        job, part = gang.job, claim.part
+        lead = self._lead(gang)
+        del gang.claims[part]
+        gang.reports.append((part, report))
+        claim.job, claim.start, claim.gang = None, None, None
+        placement.drop(claim)
+        if gang.root is None and breaks(report, str(job.get("OnProcessFailure") or "end")):
+            gang.root = len(gang.reports) - 1
+            if gang.met is not None and not gang.met.done():
+                gang.met.set_exception(Refused("another part of this job could not be started", retry=True))
+            placement.spawn(self._stop(gang), "gang")
+        if gang.claims:
+            job.run = self._lead(gang)
+            await placement.ledger.commit(Step(job, None, {ENDED: [list(one) for one in gang.reports]}))
+            return
+        await self._over(gang, lead.slot)
+
+    async def _over(self, gang: Gang, slot: str) -> None:
+        """The last part is over, and with it the job's run."""
+        placement, job = self._placement, gang.job
+        self._running.pop(job, None)
+        job.run = None
+        names = [process.name for process in processes_of(job.ad())]
+        reports = [report for _, report in gang.reports]
+        report = merged(reports, names, gang.root, str(job.get("OnProcessFailure") or "end"))
+        steps = end_steps(job, slot, report, placement.outside.wall(), After(home=placement.name))
+        steps[0].changes |= {ENDED: None, HOSTS: None}
+        await placement.ledger.commit(*steps)
+        placement.is_over(job)
+        placement.changed(job.cluster.owner, any(step.status == IDLE for step in steps))
+
+    async def gone(self, claim: Claim, why: str) -> None:
+        """A part is not running any more, without having ended."""
+        await self.ended(claim, {"cause": "lost", "why": why, "reason": str(Evict.MACHINE_LOST)})
+
+    async def _stop(self, gang: Gang) -> None:
+        """The gang is broken: what is left of it has to go."""
+        await asyncio.gather(*(self.stop_part(claim) for claim in list(gang.claims.values())))
+
+    async def stop_part(self, claim: Claim) -> None:
+        placement = self._placement
+        try:
+            link = await placement.links.to(claim.startd)
+            asked = {"claim": claim.id, "run": claim.run, "graceful": False, "save": None}
+            await link.call("startd.deactivate", asked, timeout=30.0)
+        except RemoteError:
+            return  # it has none of it: whoever was starting it hears so
+        except TROUBLE:
+            placement.reaching.lose(claim)
+
+    def is_broken(self, claim: Claim) -> bool:
+        """Whether the other parts of a claim's gang have been given up."""
+        return claim.gang is not None and claim.gang.root is not None
+
+    def claims_of(self, job: Job) -> list[Claim]:
+        """The claims that a running job has, of all its parts."""
+        gang = self._running.get(job)
+        if gang is not None:
+            return list(gang.claims.values())
+        return [job.run] if job.run is not None else []
+
+    def beyond(self, owner: str) -> int:
+        """How many slots an owner's gangs have or hold beyond one for each running job."""
+        running = sum(len(gang.claims) - 1 for job, gang in self._running.items() if job.cluster.owner == owner)
+        return running + sum(len(held) for job, held in self._held.items() if job.cluster.owner == owner)
+
+    # -- after a restart ---------------------------------------------------------------------------------
+
+    def adopt(self, job: Job) -> None:
+        """Take up the claims under which a gang was running when the schedd stopped. Who has not met by then never
+        does: what the others brought is forgotten."""
+        note, placement = job.note("_run"), self._placement
+        gang = Gang(job, int(note["run"]), str(note["gang"]), parts_of(job.ad()))
+        gang.reports = [(int(part), dict(report)) for part, report in job.note(ENDED) or ()]
+        failing = str(job.get("OnProcessFailure") or "end")
+        broken = (index for index, (_, report) in enumerate(gang.reports) if breaks(report, failing))
+        gang.root = next(broken, None)
+        over = {part for part, _ in gang.reports}
+        now = asyncio.get_running_loop().time()
+        for entry in note["parts"]:
+            if entry["part"] in over:
+                continue
+            claim = Claim(
+                str(entry["claim"]),
+                str(entry["slot"]),
+                ClassAd(),
+                str(entry["startd"]),
+                str(entry["owner"]),
+                charge(job.ad()),
+                float(entry["lease"]),
+                now,
+                now + patience(float(entry["lease"])),
+            )
+            placement.claims[claim.id] = claim
+            self._enter(gang, int(entry["part"]), claim)
+        for claim in list(gang.claims.values()):
+            placement.reaching.lose(claim)
+
+
+def _noted(claim: Claim) -> dict[str, Any]:
+    return {
+        "part": claim.part,
+        "claim": claim.id,
+        "slot": claim.slot,
+        "startd": claim.startd,
+        "owner": claim.owner,
+        "lease": claim.lease,
+    }
