@@ -50,6 +50,8 @@ class Job:
         written: commands and macros (lower case) that the present queue statement has.
         several: the job has several processes (VS 3.2), whose programs and arguments `sections.processes` writes.
         last_files: what the commands `input`, `output` and `error` of such a job say: the first's, the last's.
+        parts: of such a job the names of the processes that run together; empty where it is of one process.
+        apart: no two of them on one machine.
         asked: the command whose text is being expanded, for what is said about its macros.
     """
 
@@ -77,6 +79,8 @@ class Job:
     written: frozenset[str] = frozenset()
     several: bool = False
     last_files: Mapping[str, str] = field(default_factory=dict)
+    parts: Sequence[Sequence[str]] = ()
+    apart: bool = False
     _templates: dict[str, Template] = field(default_factory=dict)
 
     # -- what the description says -------------------------------------------------------------------

@@ -106,8 +106,57 @@ def _check_unique(job: Job, joints: list[Joint]) -> None:
             )
 
 
-def tee(made: list[Process], joints: list[Joint], path: str) -> None:
-    """Plain ends with several readers: a tee(1), found at `path`, gives each of them all of it."""
+Parts = list[list[str]]
+
+
+def carry(made: list[Process], joints: list[Joint], path: str, parts: Parts) -> None:
+    """Ends that are files of a pipe that leads to another part: a cat(1), found at `path`, stands between the file and
+    what leads there, so that files are mapped on one machine only and a plain pipe leads to the other.
+
+    Args:
+        parts: the names of the processes that run together; what is put between is added to them.
+    """
+    place = {name: part for part in parts for name in part}
+    for index, joint in enumerate(list(joints)):
+        if place[joint.writer] is place[joint.reader]:
+            continue
+        if _is_file(joint.writer_file):
+            name = _put_in(made, f"{joint.writer}_out", path, (), joint.writer, place, after=True)
+            joints.append(Joint(joint.writer, name, joint.writer_file))
+            joint = joints[index] = Joint(name, joint.reader, "", joint.reader_file)
+        if _is_file(joint.reader_file):
+            name = _put_in(made, f"{joint.reader}_in", path, (), joint.reader, place, after=False)
+            joints.append(Joint(name, joint.reader, "", joint.reader_file))
+            joints[index] = Joint(joint.writer, name, joint.writer_file)
+
+
+def _is_file(end: str) -> bool:
+    return bool(end) and not end.startswith(DESCRIPTOR)
+
+
+def _put_in(
+    made: list[Process],
+    name: str,
+    path: str,
+    arguments: tuple[str, ...],
+    beside: str,
+    place: dict[str, list[str]],
+    *,
+    after: bool,
+) -> str:
+    """Put a process beside another one, where it runs; never last, for the last one's end is the job's."""
+    name = pipelines.name_for(name, {process.name for process in made})
+    index = next(i for i, process in enumerate(made) if process.name == beside)
+    process = Process(name, path, arguments, made[index].iwd, carried=False)
+    made.insert(index + 1 if after and index + 1 < len(made) else index, process)
+    place[beside].append(name)
+    place[name] = place[beside]
+    return name
+
+
+def tee(made: list[Process], joints: list[Joint], path: str, parts: Parts) -> None:
+    """Plain ends with several readers: a tee(1), found at `path` where the writer runs, gives each all of it."""
+    place = {name: part for part in parts for name in part}
     groups: dict[tuple[str, str], list[Joint]] = {}
     for joint in joints:
         if not joint.writer_file or joint.writer_file.startswith(DESCRIPTOR):
@@ -115,13 +164,8 @@ def tee(made: list[Process], joints: list[Joint], path: str) -> None:
     for (writer, file), group in groups.items():
         if len(group) < 2:
             continue
-        name = pipelines.name_for(f"{writer}_tee", {process.name for process in made})
         ends = ["", *(f"{DESCRIPTOR}{number}" for number in range(3, 2 + len(group)))]
-        index = next(i for i, process in enumerate(made) if process.name == writer)
-        iwd = made[index].iwd
-        made.insert(
-            index + 1 if index + 1 < len(made) else index, Process(name, path, ("-p", *ends[1:]), iwd, carried=False)
-        )
+        name = _put_in(made, f"{writer}_tee", path, ("-p", *ends[1:]), writer, place, after=True)
         joints[:] = [joint for joint in joints if joint not in group]
         joints.append(Joint(writer, name, file))
         joints += [replace(joint, writer=name, writer_file=end) for joint, end in zip(group, ends, strict=True)]

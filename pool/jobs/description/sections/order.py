@@ -12,7 +12,16 @@ from functools import partial
 
 from pool.jobs.description.commands import SIMPLE
 from pool.jobs.description.job import Job
-from pool.jobs.description.sections import policy, processes, program, requirements, resources, transfer, universe
+from pool.jobs.description.sections import (
+    policy,
+    processes,
+    program,
+    requirements,
+    resources,
+    spread,
+    transfer,
+    universe,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,4 +211,5 @@ AFTER_ADDITIONS: tuple[Section, ...] = (
     Section(resources.gpu_demands, _attributes("RequireGPUs")),
     Section(transfer.methods, _attributes("WantTransferPluginMethods")),
     Section(requirements.requirements, _attributes("Requirements ScheddInterval CUDAVersion")),
+    Section(spread.spread, _attributes("GangParts GangApart RemoteIO Requirements Request*")),
 )

@@ -15,7 +15,7 @@ from pool.jobs.description.commands import process_command
 from pool.jobs.description.expressions import boolean_of, size_of
 from pool.jobs.description.job import Job
 from pool.jobs.description.pipelines import Line, PipelineError, Stage
-from pool.jobs.description.sections import joints
+from pool.jobs.description.sections import joints, spread
 from pool.jobs.description.sections.program import (
     NULL,
     check_readable,
@@ -62,7 +62,7 @@ class _Draft:
 
 def processes(job: Job) -> None:
     """All of it."""
-    job.several = several(job)
+    job.several, job.parts = several(job), ()
     if not job.several:
         return
     draft = _read(job)
@@ -70,7 +70,10 @@ def processes(job: Job) -> None:
     made = [_process(job, draft, stage) for stage in draft.line.stages]
     _job_wide(job, made, draft)
     joints.check(job, draft.line.joints, made)
-    joints.tee(made, draft.line.joints, _program(job, "tee")[0])
+    places, job.apart = spread.parts(job, [process.name for process in made], draft.commands)
+    joints.tee(made, draft.line.joints, _program(job, "tee")[0], places)
+    joints.carry(made, draft.line.joints, _program(job, "cat")[0], places)
+    job.parts = places
     if len(made) > MOST_PROCESSES or len(draft.line.joints) > MOST_PIPES:
         raise job.refuse("executable", f"a job has at most {MOST_PROCESSES} processes and {MOST_PIPES} pipes")
     for name, value in attributes_of(made, draft.line.joints).items():
@@ -84,7 +87,6 @@ def processes(job: Job) -> None:
         job.set("TransferExecutable", False)
     _on_failure(job)
     _buffer(job)
-    _spread(job)
 
 
 def _read(job: Job) -> _Draft:
@@ -265,12 +267,6 @@ def _on_failure(job: Job) -> None:
         )
     if text != "end":
         job.set("OnProcessFailure", text)
-
-
-def _spread(job: Job) -> None:
-    text = (job.param("spread") or "off").lower()
-    if text not in ("off", "false", "no"):
-        raise job.refuse("spread", "all processes of a job run on one machine", "leave 'spread' out")
 
 
 def _buffer(job: Job) -> None:
