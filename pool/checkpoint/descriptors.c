@@ -236,45 +236,56 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
     return true;
 }
 
-static int save_one(struct dump *d, struct subject *s, int number)
+int file_met(struct dump *d, pid_t pid, int number, struct met *met)
 {
     static char text[65536];
     char link[64], name[4200];
     struct stat st;
-    snprintf(link, sizeof link, "/proc/%d/fd/%d", s->pid, number);
+    *met = (struct met){.row = NOBODY, .text = text};
+    snprintf(link, sizeof link, "/proc/%d/fd/%d", pid, number);
     ssize_t n = readlink(link, name, sizeof name - 1);
     if (n < 0 || stat(link, &st) < 0)
         return fail(&d->failure, "read", link);
     name[n] = 0;
     snprintf(link, sizeof link, "fdinfo/%d", number);
-    if (!proc_text(s->pid, link, text, sizeof text))
+    if (!proc_text(pid, link, text, sizeof text))
         return fail(&d->failure, "read", link);
-    uint32_t flags = (uint32_t)info(text, "flags:", 8), row = NOBODY;
+    met->flags = (uint32_t)info(text, "flags:", 8);
     for EACH(&d->image, files, file, f) {
         uint32_t at = (uint32_t)(f - (struct file *)d->image.files.rows);
-        if (f->kind != FILE_MAPPED && f->kind != FILE_TREE && f->device == st.st_dev && f->inode == st.st_ino && shares(d, at, s->pid, number))
-            row = at;
+        if (f->kind != FILE_MAPPED && f->kind != FILE_TREE && f->device == st.st_dev && f->inode == st.st_ino && shares(d, at, pid, number))
+            met->row = at;
     }
-    bool fresh = row == NOBODY;
-    if (fresh) {
-        struct file f = {.flags = flags & ~(uint32_t)O_CLOEXEC, .mode = st.st_mode, .peer = NOBODY, .device = st.st_dev,
-                         .inode = st.st_ino, .size = (uint64_t)st.st_size, .position = (int64_t)info(text, "pos:", 10)};
-        if (!known_kind(d, &f, s->pid, number, name, &st))
-            return 0;
-        if (!f.path.size)
-            f.path = image_text(&d->image, f.kind == FILE_MEMORY && starts(name, "/memfd:") ? name + 7 : name);
-        if (f.kind == FILE_PIPE)
-            f.number = st.st_ino;
-        particulars(d, &f, text);
-        row = d->image.files.count;
-        *(struct file *)table_add(&d->image.files) = f;
-        *(struct sample *)table_add(&d->samples) = (struct sample){.pid = s->pid, .fd = number};
-        if (f.kind == FILE_EPOLL)
-            epoll_entries(d, row, text);
-    }
-    locks_save(d, s, row, number, text, fresh);
+    met->fresh = met->row == NOBODY;
+    if (!met->fresh)
+        return 0;
+    struct file f = {.flags = met->flags & ~(uint32_t)O_CLOEXEC, .mode = st.st_mode, .peer = NOBODY, .device = st.st_dev,
+                     .inode = st.st_ino, .size = (uint64_t)st.st_size, .position = (int64_t)info(text, "pos:", 10)};
+    if (!known_kind(d, &f, pid, number, name, &st))
+        return 0;
+    if (!f.path.size)
+        f.path = image_text(&d->image, f.kind == FILE_MEMORY && starts(name, "/memfd:") ? name + 7 : name);
+    if (f.kind == FILE_PIPE)
+        f.number = st.st_ino;
+    particulars(d, &f, text);
+    met->row = d->image.files.count;
+    *(struct file *)table_add(&d->image.files) = f;
+    *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = number};
+    if (f.kind == FILE_EPOLL)
+        epoll_entries(d, met->row, text);
+    return 0;
+}
+
+static int save_one(struct dump *d, struct subject *s, int number)
+{
+    struct met met;
+    if (file_met(d, s->pid, number, &met))
+        return -1;
+    if (met.row == NOBODY)
+        return 0;
+    locks_save(d, s, met.row, number, met.text, met.fresh);
     struct descriptor *e = table_add(&d->image.descriptors);
-    *e = (struct descriptor){.owner = s->row, .file = row, .number = number, .close_on_exec = (flags & O_CLOEXEC) != 0};
+    *e = (struct descriptor){.owner = s->row, .file = met.row, .number = number, .close_on_exec = (met.flags & O_CLOEXEC) != 0};
     return 0;
 }
 

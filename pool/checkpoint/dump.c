@@ -132,7 +132,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     earlier_open(d, directory);
     clocks(d);
     machine(d);
-    if (describe_all(d) || members_save(d))
+    if (describe_all(d) || members_save(d) || mapping_save(d))
         return -1;
     sockets_join(d);
     if (d->reason_count)
@@ -194,6 +194,10 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
 /* Descriptors and areas tell almost all, and can be read while the job runs. */
 static void examine_all(struct dump *d, struct outcome *o)
 {
+    if (mapping_settle(d)) {
+        o->failure = d->failure;
+        return;
+    }
     family_list(d);
     for (size_t i = 0; i < d->count; i++) {
         struct subject *s = &d->subjects[i];
@@ -202,6 +206,11 @@ static void examine_all(struct dump *d, struct outcome *o)
         memory_areas(d, s);
         descriptors_save(d, s);
     }
+    if (mapping_save(d)) {
+        o->failure = d->failure;
+        return;
+    }
+    mapping_go();
     sockets_join(d);
     copy_text(o->reasons, sizeof o->reasons, d->reasons);
     o->done = d->reason_count ? 2 : 1;
@@ -216,12 +225,6 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
     d.job = job;
     d.loose = how & CHECKPOINT_LOOSE;
     d.mark = how >> MARK_SHIFT;
-    if (mapping_used(job)) {
-        refuse(&d, "it has files that are mapped to pipes");
-        copy_text(o->reasons, sizeof o->reasons, d.reasons);
-        o->done = 2;
-        return;
-    }
     if (members_spread(job)) {
         refuse(&d, "its processes run on several machines");
         copy_text(o->reasons, sizeof o->reasons, d.reasons);

@@ -135,6 +135,25 @@ int files_contents(struct dump *d); /* of pipes, memory files and deleted ones *
 uint64_t file_sum(int fd);
 int files_open(struct image *image, const struct job *job, int base, int *opened, struct failure *f);
 
+struct met { /* an open file, at a descriptor of somebody's */
+    uint32_t row, flags; /* row NOBODY: it was refused */
+    bool fresh;          /* it was not met before */
+    const char *text;    /* its fdinfo, until the next */
+};
+int file_met(struct dump *d, pid_t pid, int number, struct met *met);
+
+/* mapping_save.c: the supervisor of mapped files, as who makes a checkpoint sees it */
+int mapping_settle(struct dump *d); /* it stands still, and has told what it knows; without mapped files nothing is done */
+int mapping_give_back(struct dump *d); /* calls that wait at it, of who was asked to stop */
+int mapping_held(struct dump *d);   /* everybody has stopped */
+void mapping_go(void);
+bool mapping_is(uint64_t inode);    /* an end of a mapped file, with whole reads and writes */
+uint32_t mapping_member(struct held *h); /* 1 and the index of whose mapped files it has; 0: none */
+int mapping_save(struct dump *d);
+
+/* whole.c */
+int calls_whole(struct dump *d);
+
 /* sockets.c */
 bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t inode, bool *told);
 void sockets_join(struct dump *d);

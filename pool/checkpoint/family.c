@@ -134,6 +134,9 @@ static int hold_threads(struct subject *s)
     return fresh;
 }
 
+/* Whatever the job needs of the keeper's is none of it. */
+static bool is_other(pid_t pid) { return pid == 1 || pid == getpid() || pid == settings.spared || pid == mapping_supervisor(); }
+
 /* Those that have stopped are taken off `waiting`, those that are gone off the job. True when all have within the time. */
 static bool await_stops(struct dump *d, uint64_t until)
 {
@@ -172,6 +175,7 @@ static void let_pass(struct dump *d)
                 j++;
             }
     }
+    mapping_go(); /* what the child opens on its way may have to be asked about */
     await_stops(d, boot_us() + PASS_US);
     for (size_t i = 0; i < d->count; i++) {
         for (size_t j = 0; j < d->subjects[i].count; j++)
@@ -182,15 +186,16 @@ static void let_pass(struct dump *d)
 }
 
 /* Until a round finds nobody new: whoever is not held yet may start another. All are asked before any is waited for. 0, 1
- * when somebody does not stop. */
+ * when somebody does not stop, -1. */
 static int stop_all(struct dump *d)
 {
-    pid_t own = getpid();
+    if (mapping_settle(d))
+        return -1;
     for (int round = 0; round < 1000; round++) {
         pid_t *pids;
         size_t count = numbers_in("/proc", &pids), known = d->count;
         for (size_t i = 0; i < count; i++)
-            if (pids[i] != 1 && pids[i] != own && pids[i] != settings.spared)
+            if (!is_other(pids[i]))
                 subject_of(d, pids[i]);
         free(pids);
         bool fresh = d->count > known;
@@ -200,17 +205,22 @@ static int stop_all(struct dump *d)
             if (stat_read(d->subjects[i].pid, &line) && line.state != 'Z')
                 fresh |= hold_threads(&d->subjects[i]) > 0 && d->subjects[i].count > before;
         }
+        if (mapping_give_back(d))
+            return -1;
         if (!await_stops(d, boot_us() + STOP_US))
             return 1;
         if (!fresh)
-            return 0;
+            return mapping_held(d) || calls_whole(d) ? -1 : 0;
     }
     return 1;
 }
 
 int family_stop(struct dump *d)
 {
-    for (uint64_t end = boot_us() + STUCK_US; stop_all(d);) {
+    int done;
+    for (uint64_t end = boot_us() + STUCK_US; (done = stop_all(d)) != 0;) {
+        if (done < 0)
+            return -1;
         let_pass(d);
         if (boot_us() > end) {
             errno = EAGAIN;
@@ -223,11 +233,11 @@ int family_stop(struct dump *d)
 
 int family_list(struct dump *d)
 {
-    pid_t *pids, own = getpid();
+    pid_t *pids;
     size_t count = numbers_in("/proc", &pids);
     for (size_t i = 0; i < count; i++) {
         struct stat_line line;
-        if (pids[i] != 1 && pids[i] != own && pids[i] != settings.spared && stat_read(pids[i], &line) && line.state != 'Z')
+        if (!is_other(pids[i]) && stat_read(pids[i], &line) && line.state != 'Z')
             subject_of(d, pids[i]);
     }
     free(pids);
@@ -377,6 +387,7 @@ static void ask_process(struct subject *s, struct process *p)
         p->flags |= PROCESS_NO_DUMP;
     if (CALL(h, SYS_prctl, PR_GET_THP_DISABLE, 0) == 1)
         p->flags |= PROCESS_NO_THP;
+    p->mapped = mapping_member(h);
 }
 
 /* Where the process has a system call instruction: in its vdso, else in any code it has. */
@@ -513,6 +524,7 @@ void family_go(struct dump *d)
             held_release(&d->subjects[i].threads[j]);
         d->subjects[i].count = 0;
     }
+    mapping_go();
 }
 
 void family_drop(struct dump *d)

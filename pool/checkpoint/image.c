@@ -13,7 +13,7 @@
 
 #include "image.h"
 
-#define TABLE_COUNT 14
+#define TABLE_COUNT 19
 #define META_MOST (1u << 30)
 
 struct header {
@@ -232,6 +232,29 @@ static const char *check_rest(const struct image *image)
     return NULL;
 }
 
+static const char *check_mapped(const struct image *image)
+{
+    const struct table *files = &image->files;
+    for EACH(image, ends, mapped_end, e)
+        if (!row_or_none(files, e->file) || !row_or_none(files, e->held))
+            return "an end of a pipe";
+    for EACH(image, logs, mapped_log, l)
+        if (!row_or_none(files, l->file) || !row_or_none(files, l->spool) || !span_fits(image, l->ring) || l->kept > l->end ||
+            l->end - l->kept != l->ring.size)
+            return "what a pipe held";
+    for EACH(image, outlets, mapped_outlet, o)
+        if (!row_of(&image->logs, o->log) || !row_or_none(files, o->file) || o->sent > ((struct mapped_log *)image->logs.rows)[o->log].end)
+            return "what a pipe held";
+    for EACH(image, strays, mapped_stray, s)
+        if (!row_of(&image->ends, s->end) || !row_of(files, s->file) || !row_of(files, s->kept) || !row_of(files, s->other) ||
+            !memchr(s->call, 0, sizeof s->call))
+            return "a mapped file";
+    for EACH(image, processes, process, p)
+        if (p->mapped > image->members.count)
+            return "a process with mapped files";
+    return NULL;
+}
+
 static const char *check(const struct image *image, const uint64_t pages[SOURCES])
 {
     if (!text_fits(image, image->machine.scratch))
@@ -249,7 +272,9 @@ static const char *check(const struct image *image, const uint64_t pages[SOURCES
         if (m->pid && (m->pid < 2 || m->end.state & MEMBER_OVER))
             return "a process of the description";
     const char *wrong = check_memory(image, pages);
-    return wrong ? wrong : check_rest(image);
+    if (!wrong)
+        wrong = check_rest(image);
+    return wrong ? wrong : check_mapped(image);
 }
 
 static const char *header_wrong(const struct header *h, uint64_t size, struct table *all[TABLE_COUNT])

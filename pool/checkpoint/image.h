@@ -16,7 +16,7 @@
 #include "wire.h"
 
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 4
+#define IMAGE_VERSION 5
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
@@ -33,7 +33,9 @@ struct machine {
     uint64_t vdso_sum;
     uint32_t xstate, vdso_size;
     uint64_t id, stored; /* of this image; bytes of all its files of pages */
-    uint32_t sources, unused; /* how many those are */
+    uint32_t sources; /* how many those are */
+    uint32_t first;   /* of the high numbers of mapped descriptors; 0: no file is mapped to a pipe */
+    int64_t mapped_since; /* what stat tells of mapped files, s of wall time */
     struct span scratch; /* the job's scratch directory where it ran */
 };
 
@@ -51,6 +53,7 @@ struct process {
     uint64_t limits[16][2];
     uint64_t timers[3][4]; /* setitimer: interval s, us, value s, us */
     uint64_t exe_size, exe_sum, born; /* born: in clock ticks, by which a process is known again */
+    uint32_t mapped, unused; /* 1 and the index of the member whose mapped files it has; 0: none */
 };
 
 struct thread {
@@ -89,7 +92,7 @@ enum kind {
     FILE_EVENT,   /* number: the count */
     FILE_TIMER,   /* number: the clock; times: interval and value in ns; */
     FILE_EPOLL,
-    FILE_MEMORY,  /* memfd, shared anonymous memory, a deleted file: contents in extents */
+    FILE_MEMORY,  /* memfd, shared anonymous memory, a deleted file: contents in extents; number 1: it is to lie on disk */
     FILE_PAIR,    /* end of a connection of unix sockets within the job; sockets.c knows what is in it */
     FILE_NAMED,   /* unix socket that is not connected */
     FILE_SIGNAL,  /* number: the mask */
@@ -147,6 +150,38 @@ struct member_row { /* of the job's own processes, in the order of the descripti
     struct member_end end; /* of a living one what it has used so far */
 };
 
+/* What the supervisor of mapped files knows (mapping.h), in its order. Where it tells it to a dumper, its own descriptors stand in
+ * place of rows of `files`, and the inode in place of an end's row. */
+struct mapped_end {
+    uint64_t inode, shown;
+    uint32_t file, held; /* the end itself, NOBODY: closed; as which the supervisor keeps it for whoever opens it, or NOBODY */
+    uint32_t opened, unused;
+};
+
+struct mapped_log {
+    uint64_t end, kept, punched, limit;
+    uint32_t file, spool; /* NOBODY: it has ended; none */
+    uint32_t full, unused;
+    struct span ring; /* from `kept` to `end` */
+};
+
+struct mapped_outlet { /* in the order of the logs */
+    uint64_t sent;
+    uint32_t log, file;
+};
+
+struct mapped_stray { /* a descriptor that stands elsewhere than its pipe */
+    uint64_t inode, at;
+    uint32_t end, file, kept, other;
+    int32_t pid, number;
+    char call[80];
+};
+
+struct mapped_seek { /* a call that had begun to pass over what it leaves out: done again, it goes to the same place */
+    int32_t tid, number;
+    int64_t by, to;
+};
+
 struct table {
     void *rows;
     uint32_t count, room, size;
@@ -156,7 +191,8 @@ struct table {
 #define TABLES(X) \
     X(processes, process) X(threads, thread) X(areas, area) X(chunks, chunk) X(extents, extent) X(files, file) X(descriptors, descriptor) \
     X(locks, file_lock) X(watches, watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer) \
-    X(members, member_row)
+    X(members, member_row) X(ends, mapped_end) X(logs, mapped_log) X(outlets, mapped_outlet) X(strays, mapped_stray) \
+    X(seeks, mapped_seek)
 struct image {
     struct machine machine;
 #define X(name, row) struct table name;

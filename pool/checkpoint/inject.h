@@ -50,6 +50,11 @@ void regs_call(struct user_regs_struct *r, uint64_t call_at, long number, const 
 long regs_result(const struct user_regs_struct *r);
 void regs_settle(struct user_regs_struct *r, bool for_image); /* an interrupted system call is done again */
 uint64_t regs_place(const struct user_regs_struct *r); /* of the next instruction */
+/* A read or write that returned less than it was asked for: its arguments, and how much it moved. */
+bool regs_partial(const struct user_regs_struct *r, long *number, uint64_t arguments[3], uint64_t *moved);
+/* Code that makes the call for the rest, returns the sum, and goes on where the registers say; they then lead to it. */
+#define REST_SIZE 64u
+void regs_rest(struct user_regs_struct *r, unsigned char code[REST_SIZE], uint64_t code_at, uint64_t from, uint64_t count);
 #define JUMP_SIZE 12u
 void jump_to(unsigned char *code, uint64_t to);
 bool regs_foreign(const struct user_regs_struct *r); /* 32-bit code */

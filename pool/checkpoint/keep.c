@@ -258,6 +258,20 @@ static void finish(void)
 
 static void suspend(bool stop);
 
+static void add_used(const struct rusage *use)
+{
+    k.user_us += (uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec;
+    k.system_us += (uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec;
+}
+
+/* What carries a job's bytes works for it. */
+static void end_mapping(void)
+{
+    struct rusage use = {0};
+    mapping_end(&use);
+    add_used(&use);
+}
+
 static void reap(void)
 {
     int status;
@@ -272,14 +286,15 @@ static void reap(void)
             k.checkpoint_ends &= checkpoint_made();
             continue;
         }
-        if (mapping_reaped(pid))
+        if (mapping_reaped(pid)) {
+            add_used(&use);
             continue;
+        }
         if (pid == k.restorer) {
             k.restorer = status ? -2 : 0;
             continue;
         }
-        k.user_us += (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
-        k.system_us += (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
+        add_used(&use);
         if ((uint64_t)use.ru_maxrss > k.max_rss_kib)
             k.max_rss_kib = (uint64_t)use.ru_maxrss;
         const struct member *m = members_reaped(&me.job, pid, status, &use, k.killing);
@@ -320,7 +335,7 @@ static void program_runs(void)
     if (got == sizeof f) {
         if (k.restorer == -2 || me.job.count > 1)
             tree_kill();
-        mapping_end();
+        mapping_end(NULL);
         f.call[sizeof f.call - 1] = f.text[sizeof f.text - 1] = 0;
         while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
         }
@@ -589,7 +604,7 @@ static _Noreturn void loop(void)
         if (k.over && k.pipe >= 0)
             program_runs();
         if (k.over)
-            mapping_end();
+            end_mapping();
         if (!k.over && (k.killing || k.pipe >= 0 || !members_failed(&me.job)))
             continue;
         if (anybody_left() && !k.killing)

@@ -115,10 +115,18 @@ int end_descriptor(const char *file, int standard); /* of a plain end of a pipe:
 bool mapping_used(const struct job *job);
 int mapping_begin(struct job *job, int group, struct failure *f); /* before the members are forked */
 int mapping_enter(const struct job *job, uint32_t member, struct failure *f); /* in one, just before its program */
+pid_t mapping_supervisor(void); /* 0: none */
+int mapping_way(void);          /* where it is spoken to first (mapping.h), or -1 */
 int mapping_report(void); /* readable when the supervisor has something to say, or -1 */
 bool mapping_read(char *text, size_t size); /* why the job has to end; false: nothing was said */
 bool mapping_reaped(pid_t pid);
-void mapping_end(void);
+void mapping_end(struct rusage *use); /* what it used is added there, or is nobody's */
+int mapping_await(const struct job *job, pid_t pid, struct failure *f); /* in place of mapping_begin for a job that is put back */
+void mapping_ends(int *report, int *members);
+void mapping_awaited(void);
+
+/* mapping_log.c */
+int log_spool(const struct job *job); /* a file without a name in the job's scratch directory */
 
 /* filter.c */
 void filter_build(void); /* in the nursery, when it is known what is able */

@@ -16,12 +16,16 @@
 static struct { /* of the job that runs */
     pid_t pid;
     int report;  /* from the supervisor */
-    int members; /* to it, for the members to send their descriptors on; -1: no mapped files */
+    int members; /* to it, for who has something to say to it first (struct hello); -1: no mapped files */
+    int its_report, its_members; /* until it is forked */
     int first;
-    bool dead;
-} at = {.report = -1, .members = -1};
+} at = {.report = -1, .members = -1, .its_report = -1, .its_members = -1};
 
 int mapping_report(void) { return at.report; }
+
+pid_t mapping_supervisor(void) { return at.pid; }
+
+int mapping_way(void) { return at.members; }
 
 /* Numbers below what select can take, and what the job may have. */
 static int first_number(const struct job *job)
@@ -41,11 +45,11 @@ static _Noreturn void supervise(struct supervisor *s, int keeper, int members)
     for (int place = UP; place <= CELL; place++) /* the cell's lock is not to stay with this process */
         close(place);
     s->keeper = keeper;
-    mapping_serve(s, members);
+    mapping_serve(s, members, -1);
 }
 
 /* Ends are made here, so that what processes are born with is at hand for them; what the supervisor holds is its own. */
-static int forked(struct job *job, struct supervisor *s, int group, int told[2], int members[2], struct failure *f)
+static int forked(struct job *job, struct supervisor *s, int group, struct failure *f)
 {
     at.pid = group_fork(group);
     if (at.pid < 0) {
@@ -57,9 +61,9 @@ static int forked(struct job *job, struct supervisor *s, int group, int told[2],
             for (int end = 0; end < 2; end++)
                 if (job->pipes[i].ends[end] >= 0)
                     close(job->pipes[i].ends[end]);
-        close(told[0]);
-        close(members[1]);
-        supervise(s, told[1], members[0]);
+        close(at.report);
+        close(at.members);
+        supervise(s, at.its_report, at.its_members);
     }
     return 0;
 }
@@ -80,10 +84,35 @@ static void close_all(struct supervisor *s)
     free(s);
 }
 
+/* To the keeper's side and from it. */
+static int ways(struct failure *f)
+{
+    int told[2], members[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, told) < 0)
+        return fail(f, "socketpair", "");
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, members) < 0) {
+        close(told[0]);
+        close(told[1]);
+        return fail(f, "socketpair", "");
+    }
+    at.report = told[0];
+    at.members = members[1];
+    at.its_report = told[1];
+    at.its_members = members[0];
+    return 0;
+}
+
+static void close_its(void)
+{
+    if (at.its_report >= 0)
+        close(at.its_report);
+    if (at.its_members >= 0)
+        close(at.its_members);
+    at.its_report = at.its_members = -1;
+}
+
 int mapping_begin(struct job *job, int group, struct failure *f)
 {
-    int told[2], members[2], done;
-    at.dead = false;
     if (!mapping_used(job))
         return 0;
     struct supervisor *s = calloc(1, sizeof *s);
@@ -91,29 +120,31 @@ int mapping_begin(struct job *job, int group, struct failure *f)
         return fail(f, "malloc", "mapped files");
     s->job = job;
     s->first = at.first = first_number(job);
-    memset(s->listeners, 0xff, sizeof s->listeners);
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, told) < 0) {
-        free(s);
-        return fail(f, "socketpair", "");
-    }
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, members) < 0) {
-        close(told[0]);
-        close(told[1]);
-        free(s);
-        return fail(f, "socketpair", "");
-    }
-    done = links_make(job, s, f);
-    if (!done)
-        done = forked(job, s, group, told, members, f);
+    int done = ways(f) || links_plan(s, f) || links_join(job, s, f) || forked(job, s, group, f) ? -1 : 0;
     close_all(s);
-    close(told[1]);
-    close(members[0]);
-    at.report = told[0];
-    at.members = members[1];
+    close_its();
     if (done)
-        mapping_end();
+        mapping_end(NULL);
     return done;
 }
+
+/* For a job that is put back: whoever restores it makes the supervisor (mapping_revive.c), under this number. */
+int mapping_await(const struct job *job, pid_t pid, struct failure *f)
+{
+    if (!mapping_used(job))
+        return 0;
+    at.pid = pid;
+    return ways(f);
+}
+
+void mapping_ends(int *report, int *members)
+{
+    *report = at.its_report;
+    *members = at.its_members;
+}
+
+/* When it is forked. */
+void mapping_awaited(void) { close_its(); }
 
 static bool has_mapped(const struct job *job, uint32_t member)
 {
@@ -126,30 +157,52 @@ static bool has_mapped(const struct job *job, uint32_t member)
     return false;
 }
 
-/* In a member, when all that it opens itself is open. One without mapped files only says who it is. */
-int mapping_enter(const struct job *job, uint32_t member, struct failure *f)
+int hello_send(int to, const struct hello *hello, int fd)
 {
-    uint32_t hello[2] = {member, (uint32_t)getpid()};
     union {
         struct cmsghdr align;
         char room[CMSG_SPACE(sizeof(int))];
     } extra;
-    struct iovec part = {hello, sizeof hello};
+    struct iovec part = {(void *)(uintptr_t)hello, sizeof *hello};
     struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
-    if (at.members < 0)
-        return 0;
-    int fd = -1;
     memset(&extra, 0, sizeof extra);
-    if (has_mapped(job, member)) {
-        if ((fd = mapping_filter(at.first, f)) < 0)
-            return -1;
+    if (fd >= 0) {
         m.msg_control = &extra;
         m.msg_controllen = sizeof extra;
         struct cmsghdr *held = CMSG_FIRSTHDR(&m);
         *held = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
         memcpy(CMSG_DATA(held), &fd, sizeof fd);
     }
-    if (sendmsg(at.members, &m, MSG_NOSIGNAL) < 0)
+    return sendmsg(to, &m, MSG_NOSIGNAL) < 0 ? -1 : 0;
+}
+
+bool hello_take(int from, struct hello *hello, int *fd)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } extra;
+    struct iovec part = {hello, sizeof *hello};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
+    *fd = -1;
+    if (recvmsg(from, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof *hello)
+        return false;
+    struct cmsghdr *held = CMSG_FIRSTHDR(&m);
+    if (held && held->cmsg_type == SCM_RIGHTS)
+        memcpy(fd, CMSG_DATA(held), sizeof *fd);
+    return true;
+}
+
+/* In a member, when all that it opens itself is open. One without mapped files only says who it is. */
+int mapping_enter(const struct job *job, uint32_t member, struct failure *f)
+{
+    struct hello hello = {HELLO_MEMBER, member, getpid()};
+    int fd = -1;
+    if (at.members < 0)
+        return 0;
+    if (has_mapped(job, member) && (fd = mapping_filter(at.first, f)) < 0)
+        return -1;
+    if (hello_send(at.members, &hello, fd) < 0)
         return fail(f, "send", "to the supervisor of mapped files");
     if (fd >= 0)
         syscall(SYS_close_range, fd, fd, 0); /* close itself may be asked about */
@@ -179,12 +232,13 @@ bool mapping_reaped(pid_t pid)
     return true;
 }
 
-/* When the job's processes are over, or were never forked. */
-void mapping_end(void)
+/* When the job's processes are over, or were never forked. What it used is the job's. */
+void mapping_end(struct rusage *use)
 {
+    struct rusage ignored;
     if (at.pid > 0) {
         kill(at.pid, SIGKILL);
-        while (waitpid(at.pid, NULL, 0) < 0 && errno == EINTR) {
+        while (wait4(at.pid, NULL, 0, use ? use : &ignored) < 0 && errno == EINTR) {
         }
     }
     at.pid = 0;
@@ -193,4 +247,5 @@ void mapping_end(void)
     if (at.members >= 0)
         close(at.members);
     at.report = at.members = -1;
+    close_its();
 }

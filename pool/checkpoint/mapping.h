@@ -41,7 +41,9 @@ struct end { /* a mapped file of a member, one way; or an end that a log feeds o
     char last[256];
     const char *name; /* as the description has it */
     dev_t device;     /* of its directory */
-    ino_t directory, inode; /* the end's own */
+    ino_t directory, inode; /* the end's own; 0: it is closed for good */
+    ino_t shown;      /* what stat tells, also where the end is another one after a checkpoint */
+    uint32_t conduit; /* by which the description names it */
     int fd;           /* held for whoever opens it, or -1 */
     struct end *peer; /* without a log: the other end */
     struct log *log;
@@ -77,6 +79,11 @@ struct question { /* of the kernel: somebody's call */
     bool answered; /* by a descriptor, or to be left unanswered: the job ends */
 };
 
+struct listener { /* of one member, for all processes that have the filter from it; of one process after a checkpoint */
+    int fd; /* -1: they are all gone */
+    uint32_t member;
+};
+
 struct supervisor {
     const struct job *job;
     struct end ends[ENDS_MOST];
@@ -84,8 +91,8 @@ struct supervisor {
     struct log logs[PIPES_MOST];
     uint32_t log_count;
     int first; /* of the high numbers */
-    int listeners[MEMBERS_MOST];
-    bool gone[MEMBERS_MOST];
+    struct listener *listeners;
+    uint32_t listener_count;
     pid_t pids[MEMBERS_MOST];
     int keeper; /* told of misuse here */
     int poll;
@@ -97,17 +104,31 @@ struct supervisor {
 
 extern struct supervisor *over; /* in the supervisor */
 
+/* mapping.c: who speaks to the supervisor first */
+struct hello {
+    enum { HELLO_MEMBER = 1, HELLO_PROCESS, HELLO_DUMPER } what; /* a process that is put back; who makes a checkpoint */
+    uint32_t member;
+    pid_t pid;
+};
+int hello_send(int to, const struct hello *hello, int fd); /* fd -1: none */
+bool hello_take(int from, struct hello *hello, int *fd);
+
 /* mapping_filter.c */
 int mapping_filter(int first, struct failure *f); /* in a member: the descriptor at which it is asked */
+const void *mapping_code(int first, size_t *instructions); /* the same for a process that is put back, or NULL */
+#define MAPPING_FLAGS (SECCOMP_FILTER_FLAG_NEW_LISTENER | 1ul << 5 /* SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV */)
 
 /* mapping_links.c */
-int links_make(struct job *job, struct supervisor *s, struct failure *f);
+int links_plan(struct supervisor *s, struct failure *f);
+int links_join(struct job *job, struct supervisor *s, struct failure *f);
+ino_t inode_of(int fd);
 void links_member_gone(struct supervisor *s, uint32_t member);
 const char *partner(const struct end *e, char *text, size_t size); /* "pipe to geom" */
 
 /* mapping_serve.c */
 enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG, FROM_AHEAD };
-_Noreturn void mapping_serve(struct supervisor *s, int members);
+_Noreturn void mapping_serve(struct supervisor *s, int members, int gate); /* gate: closes when all are put back; or -1 */
+bool receive(int listener, struct seccomp_notif **notif, struct seccomp_notif_resp **answer); /* the next question, its answer empty */
 void watch(int fd, enum source source, uint32_t which, uint32_t events);
 void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void accuse(const char *text);
@@ -144,13 +165,49 @@ void describe(const struct question *q, const struct end *e, bool extended, void
 bool position(const struct end *e, uint64_t *at); /* bytes read or written so far; false: unknown */
 int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid); /* a descriptor of somebody's, or -1 */
 int take_from(pid_t pid, int number);             /* a copy of another process's descriptor, or -1 */
-bool displaced_any(void);
+ino_t inode_at(pid_t pid, int number);
+
+/* mapping_displaced.c */
+extern struct displaced { /* kept: what belongs there; other: the end of the socket that stays here */
+    pid_t pid;
+    int number, kept, other;
+    struct end *end;
+    ino_t inode;
+    uint64_t at;
+    char call[80];
+} displaced[SLOTS];
+extern uint32_t displaced_count;
 void displaced_look(void);
+void displaced_begin(struct question *q, struct end *e, int number, int64_t to, const char *call);
+void displaced_back(struct question *q, struct displaced *d);
+void displaced_forget(struct displaced *d);
+void displaced_fill(int fd);
+int displaced_kept(const struct end *e);
+struct displaced *displaced_at(pid_t pid, int number);
 
 /* mapping_ahead.c */
 void ahead_begin(struct question *q, int fd, uint64_t by, int64_t to); /* `fd` is its own then */
 bool ahead_any(void);
 void ahead_look(void);
+void ahead_give_back(void);
+bool ahead_again(const struct question *q, int64_t *to); /* where a call that was given back leads to */
+extern struct again { /* calls that were given back and not made again yet */
+    pid_t tid;
+    int number;
+    int64_t by, to;
+} again[SLOTS];
+extern uint32_t again_count;
+uint32_t ahead_list(struct again *list); /* of those that wait; room for SLOTS */
+
+/* mapping_settle.c: the supervisor stands still while a checkpoint is made, and tells all that it knows */
+struct settled { /* then rows as in an image (image.h): of ends, logs, outlets, strays, seeks; then what is in the rings */
+    uint32_t ends, logs, outlets, strays, seeks, first;
+    int64_t since;
+};
+#define ASK_MEMBER 0x706f6f6c /* a command of fcntl by which a held process is made to show whose files it has */
+#define GIVEN_BACK 513 /* ERESTARTNOINTR, which the kernel and inject.c take for a call to be made again */
+enum say { SAY_GIVE_BACK = 1, SAY_HELD, SAY_GO };
+void settle(int talk);
 
 /* mapping_log.c */
 void log_pump(struct log *l);

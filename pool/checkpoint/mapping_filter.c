@@ -23,9 +23,6 @@
 #endif
 #define X32_BIT 0x40000000u
 #define LONGEST 512
-#ifndef SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
-#define SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (1UL << 5)
-#endif
 
 static struct sock_filter code[LONGEST];
 static unsigned short length;
@@ -122,14 +119,19 @@ static void build(int first)
     answer(SECCOMP_RET_ALLOW);
 }
 
-int mapping_filter(int first, struct failure *f)
+const void *mapping_code(int first, size_t *instructions)
 {
     build(first);
-    struct sock_fprog program = {.len = length, .filter = code};
+    *instructions = length;
+    return ARCH && length < LONGEST ? code : NULL;
+}
+
+int mapping_filter(int first, struct failure *f)
+{
+    size_t count;
+    const void *built = mapping_code(first, &count);
+    struct sock_fprog program = {.filter = code, .len = (unsigned short)count};
     errno = ENOSYS;
-    int fd = !ARCH || length == LONGEST
-                 ? -1
-                 : (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-                                SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &program);
+    int fd = built ? (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, MAPPING_FLAGS, &program) : -1;
     return fd < 0 ? fail(f, "seccomp", "mapping of file names needs user notification (Linux 5.19)") : fd;
 }

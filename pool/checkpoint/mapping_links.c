@@ -90,93 +90,58 @@ static int rule(struct failure *f, const char *file, const char *why)
     return fail(f, "map", text);
 }
 
-static struct end *add_end(struct supervisor *s, uint32_t member, enum way way, const char *name, struct failure *f)
+static struct end *add_end(struct supervisor *s, uint32_t member, enum way way, const char *name, uint32_t pipe, struct failure *f)
 {
     struct end *e = &s->ends[s->end_count++];
-    *e = (struct end){.member = member, .way = way, .name = name, .fd = -1, .mapped = is_mapped(name, way)};
+    *e = (struct end){.member = member, .way = way, .name = name, .fd = -1, .mapped = is_mapped(name, way), .conduit = pipe};
+    e->pipe = !e->mapped;
     return e->mapped && identify(s->job, e, f) ? NULL : e;
 }
 
-static int set(int fd, int option, int value) { return setsockopt(fd, SOL_SOCKET, option, &value, sizeof value); }
-
-/* ends[0] reads, ends[1] writes. A read of the first is whole; what was read is counted down from INT_MAX. */
-static int join(bool pipe, int ends[2], struct failure *f)
+static struct end *add_reader(struct supervisor *s, uint32_t pipe, struct failure *f)
 {
-    if (pipe)
-        return pipe2(ends, O_CLOEXEC) < 0 ? fail(f, "pipe", "") : 0;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || shutdown(ends[0], SHUT_WR) < 0 ||
-        set(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
-        return fail(f, "socketpair", "");
-    set(ends[1], SO_SNDBUF, 1 << 20); /* as much as the machine allows */
-    return 0;
+    const struct conduit *c = &s->job->pipes[pipe];
+    return add_end(s, (uint32_t)c->head->reader, READS, c->reader_file, pipe, f);
 }
 
-static ino_t inode_of(int fd)
+static int add_direct(struct supervisor *s, uint32_t pipe, struct end *writer, struct failure *f)
 {
-    struct stat st;
-    return fstat(fd, &st) == 0 ? st.st_ino : 0;
-}
-
-/* To the process: held until it opens it, or for the descriptor that it is born with. */
-static int hand(struct end *e, int fd, struct conduit *c, struct failure *f)
-{
-    e->inode = inode_of(fd);
-    e->pipe = !e->mapped;
-    if (e->mapped) {
-        e->fd = fd;
-        return 0;
-    }
-    c->ends[e->way == WRITES] = fcntl(fd, F_DUPFD_CLOEXEC, 256);
-    close(fd);
-    return c->ends[e->way == WRITES] < 0 ? fail(f, "pipe", e->name) : 0;
-}
-
-static int make_direct(struct supervisor *s, struct conduit *c, struct end *writer, struct failure *f)
-{
-    int ends[2];
-    struct end *reader = add_end(s, (uint32_t)c->head->reader, READS, c->reader_file, f);
-    if (!reader || join(!reader->mapped, ends, f))
+    struct end *reader = add_reader(s, pipe, f);
+    if (!reader)
         return -1;
     writer->peer = reader;
     reader->peer = writer;
-    if (hand(reader, ends[0], c, f) || hand(writer, ends[1], c, f))
-        return -1;
     writer->pipe = reader->pipe;
     return 0;
 }
 
-static int add_outlet(struct supervisor *s, struct log *l, struct conduit *c, struct failure *f)
+static int add_outlet(struct supervisor *s, struct log *l, uint32_t pipe, struct failure *f)
 {
-    int ends[2];
-    struct end *reader = add_end(s, (uint32_t)c->head->reader, READS, c->reader_file, f);
+    const struct pipe_head *head = s->job->pipes[pipe].head;
+    struct end *reader = add_reader(s, pipe, f);
     struct outlet *more = realloc(l->outlets, (l->count + 1) * sizeof *more);
-    if (!reader || !more || join(!reader->mapped, ends, f))
+    if (!reader || !more)
         return -1;
     l->outlets = more;
-    more[l->count++] = (struct outlet){.end = reader, .fd = ends[1]};
+    more[l->count++] = (struct outlet){.end = reader, .fd = -1};
     reader->log = l;
-    if (c->head->buffer > l->bound)
-        l->bound = c->head->buffer;
-    return hand(reader, ends[0], c, f) || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0 ? -1 : 0;
+    if (head->buffer > l->bound)
+        l->bound = head->buffer;
+    return 0;
 }
 
-static int make_log(struct supervisor *s, struct job *job, uint32_t first, struct end *writer, struct failure *f)
+static int add_log(struct supervisor *s, uint32_t first, struct end *writer, struct failure *f)
 {
-    int ends[2];
+    const struct job *job = s->job;
     struct log *l = &s->logs[s->log_count++];
-    *l = (struct log){.writer = writer, .spool = -1, .limit = RING, .ring = malloc(RING)};
-    if (!l->ring || join(!writer->mapped, ends, f))
-        return -1;
-    l->fd = ends[0];
+    *l = (struct log){.writer = writer, .fd = -1, .spool = -1, .limit = RING, .bound = RING, .ring = malloc(RING)};
+    if (!l->ring)
+        return fail(f, "malloc", "mapped files");
     writer->log = l;
-    if (hand(writer, ends[1], &job->pipes[first], f) || fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0)
-        return -1;
     for (uint32_t i = first; i < job->pipe_count; i++)
         if (job->pipes[i].head->writer == (int32_t)writer->member && strcmp(job->pipes[i].writer_file, writer->name) == 0 &&
-            add_outlet(s, l, &job->pipes[i], f))
+            add_outlet(s, l, i, f))
             return -1;
-    if (l->bound < RING)
-        l->bound = RING;
     return 0;
 }
 
@@ -201,11 +166,12 @@ static int check(const struct job *job, uint32_t at, struct failure *f)
     return 0;
 }
 
-/* Makes everything that there is between mapped files. What a process is born with is left in the pipe's `ends`. */
-int links_make(struct job *job, struct supervisor *s, struct failure *f)
+/* Who is joined to whom, as the description says; nothing is open yet. */
+int links_plan(struct supervisor *s, struct failure *f)
 {
+    const struct job *job = s->job;
     for (uint32_t i = 0; i < job->pipe_count; i++) {
-        struct conduit *c = &job->pipes[i];
+        const struct conduit *c = &job->pipes[i];
         bool writer_mapped = is_mapped(c->writer_file, 1), fans = false, first = true;
         if (!writer_mapped && !is_mapped(c->reader_file, 0))
             continue;
@@ -217,17 +183,81 @@ int links_make(struct job *job, struct supervisor *s, struct failure *f)
         }
         if (!first)
             continue;
-        struct end *writer = add_end(s, (uint32_t)c->head->writer, WRITES, c->writer_file, f);
-        if (!writer || (fans || !writer_mapped || in_circle(job, i) ? make_log(s, job, i, writer, f) : make_direct(s, c, writer, f)))
+        struct end *writer = add_end(s, (uint32_t)c->head->writer, WRITES, c->writer_file, i, f);
+        if (!writer || (fans || !writer_mapped || in_circle(job, i) ? add_log(s, i, writer, f) : add_direct(s, i, writer, f)))
             return -1;
     }
+    return 0;
+}
+
+static int set(int fd, int option, int value) { return setsockopt(fd, SOL_SOCKET, option, &value, sizeof value); }
+
+/* ends[0] reads, ends[1] writes. A read of the first is whole; what was read is counted down from INT_MAX. */
+static int join(bool pipe, int ends[2], struct failure *f)
+{
+    if (pipe)
+        return pipe2(ends, O_CLOEXEC) < 0 ? fail(f, "pipe", "") : 0;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || shutdown(ends[0], SHUT_WR) < 0 ||
+        set(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
+        return fail(f, "socketpair", "");
+    set(ends[1], SO_SNDBUF, 1 << 20); /* as much as the machine allows */
+    return 0;
+}
+
+ino_t inode_of(int fd)
+{
+    struct stat st;
+    return fd >= 0 && fstat(fd, &st) == 0 ? st.st_ino : 0;
+}
+
+/* To the process: held until it opens it, or for the descriptor that it is born with. */
+static int hand(struct job *job, struct end *e, int fd, struct failure *f)
+{
+    struct conduit *c = &job->pipes[e->conduit];
+    e->inode = e->shown = inode_of(fd);
+    if (e->mapped) {
+        e->fd = fd;
+        return 0;
+    }
+    c->ends[e->way == WRITES] = fcntl(fd, F_DUPFD_CLOEXEC, 256);
+    close(fd);
+    return c->ends[e->way == WRITES] < 0 ? fail(f, "pipe", e->name) : 0;
+}
+
+static int join_log(struct job *job, struct log *l, struct failure *f)
+{
+    int ends[2];
+    if (join(l->writer->pipe, ends, f))
+        return -1;
+    l->fd = ends[0];
+    if (fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0 || hand(job, l->writer, ends[1], f))
+        return -1;
+    for (struct outlet *o = l->outlets; o < l->outlets + l->count; o++) {
+        if (join(o->end->pipe, ends, f))
+            return -1;
+        o->fd = ends[1];
+        if (fcntl(o->fd, F_SETFL, O_NONBLOCK) < 0 || hand(job, o->end, ends[0], f))
+            return -1;
+    }
+    return 0;
+}
+
+/* Makes everything that there is between mapped files. What a process is born with is left in the pipe's `ends`. */
+int links_join(struct job *job, struct supervisor *s, struct failure *f)
+{
+    int ends[2];
+    for (struct end *e = s->ends; e < s->ends + s->end_count; e++)
+        if (e->way == WRITES && !e->log && (join(e->pipe, ends, f) || hand(job, e->peer, ends[0], f) || hand(job, e, ends[1], f)))
+            return -1;
+    for (uint32_t i = 0; i < s->log_count; i++)
+        if (join_log(job, &s->logs[i], f))
+            return -1;
     return 0;
 }
 
 /* Nobody of it is left who could still open one. */
 void links_member_gone(struct supervisor *s, uint32_t member)
 {
-    s->gone[member] = true;
     for (uint32_t i = 0; i < s->end_count; i++) {
         struct end *e = &s->ends[i];
         if (e->member == member && e->fd >= 0) {

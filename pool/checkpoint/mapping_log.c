@@ -32,10 +32,10 @@ uint64_t log_held(const struct log *l) { return l->end - slowest(l); }
 
 bool log_full(const struct log *l) { return l->fd >= 0 && (l->full_disk || log_held(l) >= l->limit); }
 
-static int open_spool(void)
+int log_spool(const struct job *job)
 {
     char name[4096];
-    const char *directory = space_scratch(over->job);
+    const char *directory = space_scratch(job);
     if (!*directory)
         directory = "/tmp";
     int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -56,7 +56,7 @@ static bool make_room(struct log *l)
         l->kept = read_by_all;
         return true;
     }
-    if (l->spool < 0 && (l->spool = open_spool()) < 0)
+    if (l->spool < 0 && (l->spool = log_spool(over->job)) < 0)
         return false;
     for (size_t done = 0; done < PIECE;) { /* the ring's length is a multiple of it */
         ssize_t n = pwrite(l->spool, l->ring + (from + done) % RING, PIECE - (from + done) % PIECE, (off_t)(from + done));

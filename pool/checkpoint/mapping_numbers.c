@@ -18,7 +18,7 @@
 
 #include "mapping.h"
 
-static ino_t inode_at(pid_t pid, int number)
+ino_t inode_at(pid_t pid, int number)
 {
     char path[64], text[64];
     unsigned long inode = 0;
@@ -75,18 +75,6 @@ int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid)
     return found;
 }
 
-/* Descriptors that stand elsewhere than the pipe does. Many a program seeks back over what it has not used and closes, or ends:
- * only who reads or writes there does what cannot be done. Meanwhile the number stands for a socket on which both wait. */
-static struct displaced {
-    pid_t pid;
-    int number, kept, other; /* kept: what belongs there; other: the end of the socket that stays here */
-    struct end *end;
-    ino_t inode;
-    uint64_t at;
-    char call[80];
-} displaced[SLOTS];
-static int displaced_count;
-
 /* A copy of it, wherever it is. */
 static int borrow(const struct end *e)
 {
@@ -95,9 +83,9 @@ static int borrow(const struct end *e)
     int number = e->number;
     if (e->fd >= 0)
         return fcntl(e->fd, F_DUPFD_CLOEXEC, 0);
-    for (int i = 0; i < displaced_count; i++)
-        if (displaced[i].end == e)
-            return fcntl(displaced[i].kept, F_DUPFD_CLOEXEC, 0);
+    int kept = displaced_kept(e);
+    if (kept >= 0)
+        return fcntl(kept, F_DUPFD_CLOEXEC, 0);
     if (number < 0 || !pid || inode_at(pid, number) != e->inode)
         number = holder_of(e, 0, -1, &pid);
     hint->holder = pid;
@@ -170,90 +158,15 @@ void describe(const struct question *q, const struct end *e, bool extended, void
     if (extended) {
         struct statx *x = into;
         *x = (struct statx){.stx_mask = STATX_BASIC_STATS, .stx_blksize = 65536, .stx_nlink = 1, .stx_uid = over->job->start->uid,
-                            .stx_gid = over->job->start->gid, .stx_mode = S_IFREG | 0644, .stx_ino = e->inode, .stx_size = size,
+                            .stx_gid = over->job->start->gid, .stx_mode = S_IFREG | 0644, .stx_ino = e->shown, .stx_size = size,
                             .stx_blocks = (size + 511) / 512, .stx_dev_major = major(e->device), .stx_dev_minor = minor(e->device)};
         x->stx_atime.tv_sec = x->stx_mtime.tv_sec = x->stx_ctime.tv_sec = over->started;
         return;
     }
     struct stat *st = into;
-    *st = (struct stat){.st_dev = e->device, .st_ino = e->inode, .st_mode = S_IFREG | 0644, .st_nlink = 1, .st_uid = over->job->start->uid,
+    *st = (struct stat){.st_dev = e->device, .st_ino = e->shown, .st_mode = S_IFREG | 0644, .st_nlink = 1, .st_uid = over->job->start->uid,
                         .st_gid = over->job->start->gid, .st_size = (off_t)size, .st_blksize = 65536, .st_blocks = (blkcnt_t)((size + 511) / 512)};
     st->st_atim.tv_sec = st->st_mtim.tv_sec = st->st_ctim.tv_sec = over->started;
-}
-
-bool displaced_any(void) { return displaced_count > 0; }
-
-static void forget(int which)
-{
-    close(displaced[which].kept);
-    close(displaced[which].other);
-    displaced[which] = displaced[--displaced_count];
-}
-
-static bool waits_at(pid_t pid, int number, long *call)
-{
-    char path[64], text[128];
-    bool found = false;
-    snprintf(path, sizeof path, "/proc/%d/task", pid);
-    DIR *all = opendir(path);
-    for (struct dirent *e; all && !found && (e = readdir(all));) {
-        unsigned long first;
-        snprintf(path, sizeof path, "/proc/%d/task/%.20s/syscall", pid, e->d_name);
-        int fd = e->d_name[0] == '.' ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-        if (fd >= 0)
-            close(fd);
-        text[n < 0 ? 0 : n] = 0;
-        found = sscanf(text, "%ld %lx", call, &first) == 2 && (int)first == number &&
-                (*call == SYS_read || *call == SYS_readv || *call == SYS_write || *call == SYS_writev);
-    }
-    if (all)
-        closedir(all);
-    return found;
-}
-
-void displaced_look(void)
-{
-    for (int i = displaced_count - 1; i >= 0; i--) {
-        struct displaced *d = &displaced[i];
-        long call;
-        if (inode_at(d->pid, d->number) != d->inode)
-            forget(i);
-        else if (waits_at(d->pid, d->number, &call))
-            misuse(NULL, d->end, "%s and then %s: a pipe can only be %s", d->call, call == SYS_read || call == SYS_readv ? "read" : "write",
-                   d->end->way == READS ? "read from its beginning to its end"
-                                        : "written from its beginning to its end; where it is Fortran's runtime that goes back, "
-                                          "GFORTRAN_UNFORMATTED_BUFFER_SIZE of twice the longest record helps");
-    }
-}
-
-static struct displaced *displaced_at(pid_t pid, int number)
-{
-    ino_t inode = displaced_count ? inode_at(pid, number) : 0;
-    for (int i = 0; i < displaced_count; i++)
-        if (displaced[i].pid == pid && displaced[i].number == number && displaced[i].inode == inode)
-            return &displaced[i];
-    return NULL;
-}
-
-static void displace(struct question *q, struct end *e, int number, int64_t to, const char *call)
-{
-    int ends[2], kept = take_from(q->tgid, number);
-    struct stat st;
-    if (kept < 0 || displaced_count == SLOTS || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) < 0)
-        return answer_error(q, ENFILE);
-    static const char filling[4096];
-    while (write(ends[0], filling, sizeof filling) > 0) { /* who writes is to wait */
-    }
-    fcntl(ends[0], F_SETFL, 0);
-    fstat(ends[0], &st);
-    displaced[displaced_count] = (struct displaced){.pid = q->tgid, .number = number, .kept = kept, .other = ends[1], .end = e,
-                                                    .inode = st.st_ino, .at = (uint64_t)to};
-    copy_text(displaced[displaced_count].call, sizeof displaced->call, call);
-    if (replace_descriptor(q, ends[0], number))
-        displaced_count++;
-    close(ends[0]);
-    answer_value(q, to);
 }
 
 static void seek(struct question *q, struct end *e, struct displaced *d, int number)
@@ -274,14 +187,14 @@ static void seek(struct question *q, struct end *e, struct displaced *d, int num
             return misuse(q, e, "%s: its length is not known while it is still written", call);
         to = by + (int64_t)(e->way == READS ? size : now);
     }
+    ahead_again(q, &to);
     if (to < 0)
         return answer_error(q, EINVAL);
     bool forward = e->way == READS && (uint64_t)to > now;
     if (!d && (uint64_t)to != now && !forward)
-        return displace(q, e, number, to, call);
+        return displaced_begin(q, e, number, to, call);
     if (d && ((uint64_t)to == now || forward)) {
-        replace_descriptor(q, d->kept, number);
-        forget((int)(d - displaced));
+        displaced_back(q, d);
     } else if (d) {
         d->at = (uint64_t)to;
     }
@@ -354,7 +267,7 @@ bool handle_number(struct question *q, int number)
     case SYS_close:
         answer_pass(q);
         if (d)
-            forget((int)(d - displaced));
+            displaced_forget(d);
         else
             closing(q, e, number);
         return true;

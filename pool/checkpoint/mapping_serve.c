@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +99,7 @@ void misuse(struct question *q, const struct end *e, const char *format, ...)
 /* Reading it costs as much as half an answer: only for what needs it. */
 void know_process(struct question *q) { q->tgid = (pid_t)proc_field(q->tid, "status", "Tgid", 10); }
 
-static void ask(int listener, uint32_t member)
+bool receive(int listener, struct seccomp_notif **notif, struct seccomp_notif_resp **answer)
 {
     static union {
         struct seccomp_notif notif;
@@ -111,12 +112,22 @@ static void ask(int listener, uint32_t member)
     memset(&in, 0, sizeof in);
     memset(&out, 0, sizeof out);
     if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &in.notif) < 0)
-        return;
+        return false;
     out.resp.id = in.notif.id;
-    struct question q = {.listener = listener, .member = member, .tid = (pid_t)in.notif.pid, .notif = &in.notif, .answer = &out.resp};
+    *notif = &in.notif;
+    *answer = &out.resp;
+    return true;
+}
+
+static void ask(int listener, uint32_t member)
+{
+    struct question q = {.listener = listener, .member = member};
+    if (!receive(listener, &q.notif, &q.answer))
+        return;
+    q.tid = (pid_t)q.notif->pid;
     handle(&q);
     if (!q.answered)
-        ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &out.resp);
+        ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, q.answer);
 }
 
 void watch(int fd, enum source source, uint32_t which, uint32_t events)
@@ -125,40 +136,49 @@ void watch(int fd, enum source source, uint32_t which, uint32_t events)
     epoll_ctl(over->poll, EPOLL_CTL_ADD, fd, &e);
 }
 
-/* A member that is about to run its program sends the descriptor at which it is asked about. */
+static void listen_at(int fd, uint32_t member)
+{
+    struct listener *more = realloc(over->listeners, (over->listener_count + 1) * sizeof *more);
+    if (!more)
+        _exit(1);
+    over->listeners = more;
+    more[over->listener_count] = (struct listener){fd, member};
+    /* Asking and answering one after the other on one processor (Linux 6.6): nobody else comes between. */
+    ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
+    watch(fd, FROM_LISTENER, over->listener_count++, EPOLLIN);
+}
+
+/* A member that is about to run its program sends the descriptor at which it is asked about; who makes a checkpoint one by
+ * which they talk. */
 static void greet(int members)
 {
-    uint32_t hello[2];
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } extra;
-    struct iovec part = {hello, sizeof hello};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
-    if (recvmsg(members, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof hello || hello[0] >= over->job->count) {
+    struct hello hello;
+    int fd = -1;
+    if (!hello_take(members, &hello, &fd) || (hello.what != HELLO_DUMPER && hello.member >= over->job->count)) {
         epoll_ctl(over->poll, EPOLL_CTL_DEL, members, NULL);
         return;
     }
-    struct cmsghdr *held = CMSG_FIRSTHDR(&m);
-    over->pids[hello[0]] = (pid_t)hello[1];
-    if (!held || held->cmsg_type != SCM_RIGHTS)
-        return;
-    memcpy(&over->listeners[hello[0]], CMSG_DATA(held), sizeof(int));
-    /* Asking and answering one after the other on one processor (Linux 6.6): nobody else comes between. */
-    ioctl(over->listeners[hello[0]], SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
-    watch(over->listeners[hello[0]], FROM_LISTENER, hello[0], EPOLLIN);
+    if (hello.what == HELLO_DUMPER && fd >= 0)
+        return settle(fd);
+    if (hello.what == HELLO_MEMBER)
+        over->pids[hello.member] = hello.pid;
+    if (fd >= 0)
+        listen_at(fd, hello.member);
 }
 
-static void member_event(uint32_t member, uint32_t events)
+static void member_event(uint32_t which, uint32_t events)
 {
-    int listener = over->listeners[member];
+    struct listener *l = &over->listeners[which];
     if (events & EPOLLIN) {
-        ask(listener, member);
+        ask(l->fd, l->member);
     } else if (events & (EPOLLHUP | EPOLLERR)) {
-        epoll_ctl(over->poll, EPOLL_CTL_DEL, listener, NULL);
-        close(listener);
-        over->listeners[member] = -1;
-        links_member_gone(over, member);
+        epoll_ctl(over->poll, EPOLL_CTL_DEL, l->fd, NULL);
+        close(l->fd);
+        l->fd = -1;
+        for (uint32_t i = 0; i < over->listener_count; i++)
+            if (over->listeners[i].member == l->member && over->listeners[i].fd >= 0)
+                return;
+        links_member_gone(over, l->member);
     }
 }
 
@@ -198,7 +218,17 @@ static void rights_of_job(void)
     setfsuid(s->uid);
 }
 
-_Noreturn void mapping_serve(struct supervisor *s, int members)
+/* Until all processes are put back: before, they have not what it would look for in them. */
+static void await_all(int gate, int members)
+{
+    struct pollfd fds[2] = {{.fd = gate, .events = POLLIN}, {.fd = members, .events = POLLIN}};
+    while (!fds[0].revents)
+        if (poll(fds, 2, -1) > 0 && fds[1].revents)
+            greet(members);
+    close(gate);
+}
+
+_Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
 {
     struct epoll_event events[16];
     struct stat st;
@@ -207,17 +237,20 @@ _Noreturn void mapping_serve(struct supervisor *s, int members)
     rights_of_job();
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* after a change of user id, which clears it */
     s->poll = epoll_create1(EPOLL_CLOEXEC);
-    s->started = (int64_t)time(NULL);
+    if (!s->started)
+        s->started = (int64_t)time(NULL);
     if (stat("/", &st) == 0) {
         s->root_device = st.st_dev;
         s->root_inode = st.st_ino;
     }
+    if (gate >= 0)
+        await_all(gate, members);
     watch(members, FROM_MEMBERS, 0, EPOLLIN);
     for (uint32_t i = 0; i < s->log_count; i++)
         watch_log(i);
     while (true) {
         int pause = stuck_look(s);
-        if (displaced_any()) {
+        if (displaced_count) {
             displaced_look();
             pause = pause < 0 || pause > 20 ? 20 : pause;
         }

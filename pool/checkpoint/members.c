@@ -141,7 +141,7 @@ int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
     if (mapping_begin(job, group, f)) /* first of all: its supervisor is to hold nothing of what follows */
         return -1;
     if (pipe2(told, O_CLOEXEC) < 0) {
-        mapping_end();
+        mapping_end(NULL);
         return fail(f, "pipe", "");
     }
     if (job->count > 1 && pipe2(gate, O_CLOEXEC) < 0)
@@ -156,7 +156,7 @@ int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
     close(told[1]);
     if (done) {
         close(told[0]);
-        mapping_end();
+        mapping_end(NULL);
     }
     *pipe_end = done ? -1 : told[0];
     return done;

@@ -117,8 +117,8 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
         *suffix = 0;
     for (char *c = name; *c; c++)
         *c = *c == '/' ? '-' : *c;
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, (off_t)((row->size + 0))) < 0)
+    int fd = row->number ? log_spool(r->job) : memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)row->size) < 0)
         return fail(f, "memfd_create", name);
     for EACH(r->image, extents, extent, e) {
         if (e->file != at)

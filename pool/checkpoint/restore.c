@@ -126,7 +126,7 @@ static int prepare(struct restoring *r, struct failure *f)
     for (unsigned i = 0; i < SOURCES; i++)
         r->pages[i] = lift(r->pages[i], r->base);
     r->end = lift(r->end, r->base);
-    r->helper = unused(r->image, getpid() + 1);
+    r->helper = unused(r->image, (mapping_supervisor() > 0 ? mapping_supervisor() : getpid()) + 1);
     return 0;
 }
 
@@ -191,6 +191,8 @@ static int restore(struct restoring *r, struct failure *f)
     struct failure back;
     if (space_as_job(r->job, false, opened ? &back : f) || opened)
         return -1;
+    if (mapping_revive(r, f))
+        return -1;
     set_clocks(r->image);
     return revive_all(r, f) || put_back(r, f) ? -1 : 0;
 }
@@ -218,7 +220,10 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
         return unfit(f, "checkpoint", "it is of a job of other processes");
     if (pipe2(ends, O_CLOEXEC) < 0)
         return fail(f, "pipe", "");
-    pid_t pid = fork_as(unused(&image, 300), group, 0);
+    pid_t wanted = unused(&image, 300);
+    if (mapping_await(job, unused(&image, wanted + 1), f))
+        return -1;
+    pid_t pid = fork_as(wanted, group, 0);
     if (pid == 0) {
         r.end = ends[1];
         int done = restore(&r, f);
@@ -228,6 +233,7 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
     }
     if (pid < 0)
         fail(f, "fork", "a process that restores");
+    mapping_awaited();
     close(ends[1]);
     if (pid < 0)
         close(ends[0]);

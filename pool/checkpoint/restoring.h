@@ -42,6 +42,10 @@ void sockets_shut(struct restoring *r);
 int locks_of_files(struct restoring *r, struct failure *f);
 int locks_of_process(struct restoring *r, uint32_t row, struct held *h, uint64_t room, struct failure *f);
 
+/* mapping_revive.c */
+int mapping_revive(struct restoring *r, struct failure *f);
+int mapping_dress(struct restoring *r, uint32_t row, struct held *leader, uint64_t room, struct failure *f);
+
 /* tmp.c */
 int tmp_put(struct restoring *r, struct failure *f);
 

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -25,10 +26,13 @@
 #define LISTENS 10 /* TCP_LISTEN, which unix sockets use as well */
 #define CONNECTED 1
 #define MOST (8u << 20) /* of what waits in one */
+#define PARTS 16u /* of them in an image */
+#define LAST 48832u /* bytes that the kernel makes one piece of: 16 KiB but for its own part of them, and 32 KiB of pages */
 
 struct traits { /* before the contents of the row: of a pair what waits, else the name it is bound to */
     uint32_t type, shut, send_buffer, credentials, listens, backlog;
     int64_t patience[2][2]; /* SO_RCVTIMEO, SO_SNDTIMEO */
+    int32_t low_water, peek; /* SO_RCVLOWAT, SO_PEEK_OFF */
 };
 
 struct facts {
@@ -88,6 +92,8 @@ static void read_traits(int fd, struct traits *t)
     socklen_t size = sizeof t->send_buffer;
     getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &t->send_buffer, &size);
     getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &t->credentials, &size);
+    getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &t->low_water, &size);
+    getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &t->peek, &size);
     for (int i = 0; i < 2; i++) {
         size = sizeof t->patience[i];
         getsockopt(fd, SOL_SOCKET, i ? SO_SNDTIMEO : SO_RCVTIMEO, t->patience[i], &size);
@@ -181,7 +187,7 @@ static bool carries_descriptors(struct msghdr *m)
 
 static int look(struct dump *d, uint32_t row, int fd, const struct traits *t)
 {
-    static char buffer[1 << 20];
+    static char buffer[MOST / PARTS * 2];
     static union {
         struct cmsghdr align;
         char room[8192];
@@ -235,6 +241,8 @@ static int put_traits(int fd, const struct traits *t)
     uint32_t half = t->send_buffer / 2; /* the kernel doubles what it is asked for */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
     setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &t->credentials, sizeof t->credentials);
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &t->low_water, sizeof t->low_water);
+    setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &t->peek, sizeof t->peek);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, t->patience[0], sizeof t->patience[0]);
     return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, t->patience[1], sizeof t->patience[1]);
 }
@@ -248,19 +256,64 @@ static int traits_of(const struct restoring *r, const struct file *row, struct t
     return 0;
 }
 
-/* Through the other end. */
-static int send_all(const struct restoring *r, const struct file *row, int through, struct failure *f)
+/* The whole of a stream, in pieces as large as the kernel makes them: it was full when the last of it was let in, which therefore
+ * goes by itself. */
+static bool send_stream(int through, struct iovec *parts, size_t count, size_t total)
 {
-    const char *at = (const char *)image_bytes(r->image, row->contents) + sizeof(struct traits);
+    for (size_t left = total; left;) {
+        size_t wanted = left > LAST ? left - LAST : left, used = 0, sum = 0, cut = 0;
+        while (used < count && sum < wanted)
+            sum += parts[used++].iov_len;
+        cut = sum - wanted;
+        parts[used - 1].iov_len -= cut;
+        struct msghdr m = {.msg_iov = parts, .msg_iovlen = used};
+        ssize_t n = sendmsg(through, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n <= 0)
+            return false;
+        parts[used - 1].iov_len += cut;
+        left -= (size_t)n;
+        for (size_t gone = (size_t)n; gone;) {
+            size_t part = gone < parts->iov_len ? gone : parts->iov_len;
+            parts->iov_base = (char *)parts->iov_base + part;
+            parts->iov_len -= part;
+            gone -= part;
+            if (!parts->iov_len && count > 1) {
+                parts++;
+                count--;
+            }
+        }
+    }
+    return true;
+}
+
+/* Through the other end, which meanwhile gets as much room as the machine allows. */
+static int send_all(const struct restoring *r, const struct file *row, const struct traits *t, int through, struct failure *f)
+{
+    const char *at = (const char *)image_bytes(r->image, row->contents) + sizeof *t;
     const char *end = (const char *)image_bytes(r->image, row->contents) + row->contents.size;
-    while (end - at >= (ptrdiff_t)sizeof(uint32_t)) {
+    uint32_t before = 0, most = 1 << 30;
+    struct iovec parts[2 * PARTS];
+    size_t count = 0, total = 0;
+    socklen_t size = sizeof before;
+    getsockopt(through, SOL_SOCKET, SO_SNDBUF, &before, &size);
+    setsockopt(through, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
+    bool sent = true;
+    while (sent && end - at >= (ptrdiff_t)sizeof(uint32_t)) {
         uint32_t length;
         memcpy(&length, at, sizeof length);
         at += sizeof length;
-        if (length > end - at || send(through, at, length, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)length)
-            return fail(f, "send", "what waited in a socket");
+        sent = length <= end - at && (t->type != SOCK_STREAM || count < sizeof parts / sizeof *parts);
+        if (sent && t->type == SOCK_STREAM)
+            parts[count++] = (struct iovec){(char *)(uintptr_t)at, length};
+        else if (sent)
+            sent = send(through, at, length, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length;
+        total += length;
         at += length;
     }
+    if (!sent || (count && !send_stream(through, parts, count, total)))
+        return fail(f, "send", "what waited in a socket");
+    before /= 2; /* the kernel doubles what it is asked for */
+    setsockopt(through, SOL_SOCKET, SO_SNDBUF, &before, sizeof before);
     return 0;
 }
 
@@ -274,12 +327,12 @@ int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct
     if (row->peer != NOBODY) {
         if ((ends[0] = fcntl(r->spare[row->peer], F_DUPFD_CLOEXEC, 0)) < 0)
             return fail(f, "dup", "a socket");
-        return put_traits(ends[0], &t) < 0 || send_all(r, row, r->opened[row->peer], f) ? -1 : ends[0];
+        return put_traits(ends[0], &t) < 0 || send_all(r, row, &t, r->opened[row->peer], f) ? -1 : ends[0];
     }
     if (socketpair(AF_UNIX, (int)t.type | SOCK_CLOEXEC, 0, ends) < 0)
         return fail(f, "socketpair", "");
     r->spare[at] = ends[1];
-    return put_traits(ends[0], &t) < 0 || send_all(r, row, ends[1], f) ? -1 : ends[0];
+    return put_traits(ends[0], &t) < 0 || send_all(r, row, &t, ends[1], f) ? -1 : ends[0];
 }
 
 /* What was shut down of an end, when all that waited is in. */

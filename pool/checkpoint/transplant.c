@@ -304,24 +304,31 @@ static int drop_rights(struct restoring *r, struct held *h, uint64_t room, struc
     return bad(done) ? failed(f, "setuid", "the job's rights", done) : 0;
 }
 
-/* As filter.c does for a job that starts: the Landlock domain where the kernel has it, and the filter. */
-static int put_on_filter(struct restoring *r, struct held *h, uint64_t room, struct failure *f)
+/* As filter.c does for a job that starts: the Landlock domain where the kernel has it. */
+static void put_in_domain(struct restoring *r, struct held *h, uint64_t room)
 {
     size_t count;
-    const void *code = filter_code(r->job, &count);
     const uint64_t rules[3] = {0, 0, 3 /* abstract sockets and signals */};
-    struct {
-        uint16_t length, pad[3];
-        uint64_t code;
-    } program = {(uint16_t)count, {0}, room + 64};
-    if (!code)
-        return 0;
+    if (!filter_code(r->job, &count))
+        return;
     held_write(h->tid, room, rules, sizeof rules);
     long domain = CALL(h, SYS_landlock_create_ruleset, room, sizeof rules, 0);
     if (!bad(domain)) {
         CALL(h, SYS_landlock_restrict_self, domain, 0);
         CALL(h, SYS_close, domain);
     }
+}
+
+static int put_on_filter(struct restoring *r, struct held *h, uint64_t room, struct failure *f)
+{
+    size_t count;
+    const void *code = filter_code(r->job, &count);
+    struct {
+        uint16_t length, pad[3];
+        uint64_t code;
+    } program = {(uint16_t)count, {0}, room + 64};
+    if (!code)
+        return 0;
     if (count * 8 > ROOM - 64 || held_write(h->tid, room, &program, sizeof program) < 0 || held_write(h->tid, room + 64, code, count * 8) < 0)
         return fail(f, "seccomp", "");
     long done = CALL(h, SYS_prctl, PR_SET_SECCOMP, 2 /* SECCOMP_MODE_FILTER */, room);
@@ -381,9 +388,11 @@ static int dress(struct restoring *r, uint32_t row, struct body *b, struct failu
     if (signals_put(r->image, row, b->threads, b->count, b->room, f))
         return -1;
     for (size_t i = 0; i < b->count; i++)
+        put_in_domain(r, &b->threads[i], b->room);
+    for (size_t i = 0; i < (p->mapped ? 1 : b->count); i++)
         if (put_on_filter(r, &b->threads[i], b->room, f))
             return -1;
-    return 0;
+    return p->mapped ? mapping_dress(r, row, leader, b->room, f) : 0;
 }
 
 /* The last call unmaps the instruction that makes it: the thread is stopped before it would run another. */

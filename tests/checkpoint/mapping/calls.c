@@ -149,6 +149,19 @@ static int with_signals(void)
         all += (size_t)n;
     return all == 2000000 ? 0 : 1;
 }
+static int seeks_over(void) /* waits for what it passes over, which comes late */
+{
+    CHECK(read(in, data, 1000) == 1000 && lseek(in, 1500000, SEEK_CUR) == 1501000 && lseek(in, 0, SEEK_CUR) == 1501000);
+    return read(in, data, sizeof data) == 2000000 - 1501000 ? 0 : 1;
+}
+static int goes_back_late(void) /* stands elsewhere for a while, in which it is saved */
+{
+    CHECK(read(in, data, 1000) == 1000 && lseek(in, 0, SEEK_SET) == 0);
+    while (access("go", F_OK) != 0)
+        usleep(1000);
+    CHECK(lseek(in, 0, SEEK_CUR) == 0 && lseek(in, 1000, SEEK_SET) == 1000 && read(in, data, sizeof data) == sizeof data);
+    return 0;
+}
 
 /* Cannot work. */
 static int read_back(void) { return read(in, data, 1000) == 1000 && lseek(in, 0, SEEK_SET) == 0 ? (int)read(in, data, 10) : 1; }
@@ -180,7 +193,7 @@ static const struct {
     const char *name;
     int (*run)(void);
 } cases[] = {CASE(whole_reads), CASE(positions), CASE(harmless), CASE(stdio_stops_early), CASE(back_and_forth), CASE(looks_and_opens_again),
-             CASE(child_reads), CASE(two_threads), CASE(many_descriptors), CASE(with_signals), CASE(read_back), CASE(patches),
+             CASE(child_reads), CASE(two_threads), CASE(many_descriptors), CASE(with_signals), CASE(seeks_over), CASE(goes_back_late), CASE(read_back), CASE(patches),
              CASE(asks_length), CASE(shortens), CASE(shortens_by_name), CASE(locks), CASE(locks_a_part), CASE(maps), CASE(reads_at),
              CASE(writes_at), CASE(renames), CASE(renames_onto), CASE(links), CASE(opens_again_after_reading), CASE(opens_twice),
              CASE(appends_after_closing), CASE(reads_what_it_writes), CASE(writes_what_it_reads), CASE(empties_what_it_reads)};

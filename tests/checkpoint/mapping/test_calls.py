@@ -120,12 +120,3 @@ async def test_a_program_of_32_bits_is_named(keepers: NativeKeepers, scratch: Pa
     end = await to_end(keepers, job(scratch, members, (0, "o", 1, "i")))
     assert end.cause == "misuse"
     assert end.error.startswith("process old: its files are mapped to pipes, and it is a program for another instr")
-
-
-async def test_a_checkpoint_is_refused_by_name(keepers: NativeKeepers, scratch: Path, tmp_path: Path) -> None:
-    members = (sh(scratch, "a", "exec sleep 60 > o"), sh(scratch, "b", "cat i"))
-    keeper = await keepers.start(job(scratch, members, (0, "o", 1, "i")))
-    report = await keeper.checkpoint(tmp_path / "image")
-    assert report.refused == ("it has files that are mapped to pipes",)
-    await keeper.kill()
-    await keeper.ended
