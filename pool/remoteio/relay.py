@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 #: Bytes that are read at a time.
 CHUNK = 256 * 1024
+#: Bytes that the other node may send ahead: what a long way home holds is on it (160 MB/s at 100 ms).
+WINDOW = 16 * 1024 * 1024
 #: Waits until so many bytes may go.
 Gate = Callable[[int], Awaitable[None]]
 
@@ -18,6 +20,7 @@ class Carrier(Protocol):
 
     async def send(self, item: Any, /) -> None: ...
     async def finish(self) -> None: ...
+    def widen(self, window: int, /) -> None: ...
     def __aiter__(self) -> Any: ...
 
 
@@ -32,6 +35,7 @@ async def carry(stream: Carrier, end: socket.socket, gate: Gate | None = None) -
         WireError, OSError: how it ended, where it broke.
     """
     loop = asyncio.get_running_loop()
+    stream.widen(WINDOW)
 
     async def outward() -> None:
         while data := await loop.sock_recv(end, CHUNK):

@@ -16,6 +16,7 @@ import msgpack
 from pool.wire.errors import LocalFault, RemoteFault
 
 HEADER = Struct(">I")
+BYTES = Struct(">BI")  # msgpack's bin 32
 LARGE = 64 * 1024  # bytes; from here on a copy costs more than a second buffer
 _unpack = msgpack.unpackb
 
@@ -44,11 +45,22 @@ class Encoder:
         if size > LARGE:
             self._pack = _packer()
         if size > limit:
-            raise LocalFault(
-                f"cannot send {size} bytes at once: the other side takes at most {limit}",
-                hint="ask for less at a time",
-            )
+            raise _too_long(size, limit)
         return HEADER.pack(size), body
+
+
+    def encode_bytes(self, before: list[int], data: bytes, limit: int) -> tuple[bytes, bytes]:
+        """The frame of [*before, data] in two pieces: the second is `data` itself, which may be large.
+
+        Raises:
+            LocalFault: it is longer than `limit` bytes.
+        """
+        packed: bytes = self._pack(before)
+        start = bytes((packed[0] + 1,)) + packed[1:] + BYTES.pack(0xC6, len(data))
+        size = len(start) + len(data)
+        if size > limit:
+            raise _too_long(size, limit)
+        return HEADER.pack(size) + start, data
 
 
 class Decoder:
@@ -114,6 +126,12 @@ def decode(body: bytes | memoryview) -> Any:
 
 def _packer() -> Any:
     return msgpack.Packer(unicode_errors="surrogateescape", buf_size=1024).pack
+
+
+def _too_long(size: int, limit: int) -> LocalFault:
+    return LocalFault(
+        f"cannot send {size} bytes at once: the other side takes at most {limit}", hint="ask for less at a time"
+    )
 
 
 def _no_extensions(code: int, data: bytes) -> Any:

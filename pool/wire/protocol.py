@@ -202,7 +202,12 @@ class Protocol:
             raise LocalFault("this side of the stream is finished")
         if stream.credit <= 0:
             raise LocalFault("the stream has no credit", retry=True)
-        stream.credit -= self._put([3, number, int(Step.ITEM), item])
+        if type(item) is bytes and len(item) > LARGE:
+            head, body = self._encoder.encode_bytes([3, number, int(Step.ITEM)], item, self.peer.frame)
+            self.out += (head, body)
+            stream.credit -= len(head) + len(body)
+        else:
+            stream.credit -= self._put([3, number, int(Step.ITEM), item])
         return stream.credit
 
     def give_credit(self, number: int, count: int) -> None:

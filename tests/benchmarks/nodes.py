@@ -50,15 +50,19 @@ async def whole_node(slots: int, *arguments: str) -> AsyncIterator[Node]:
 
 
 @contextlib.asynccontextmanager
-async def two_nodes(slots: int) -> AsyncIterator[tuple[Node, Node]]:
-    """A submitting node with collector and negotiator, and one with a startd that joined it by token."""
+async def two_nodes(slots: int, *arguments: str) -> AsyncIterator[tuple[Node, Node]]:
+    """A submitting node with collector and negotiator, and one with a startd that joined it by token.
+
+    Args:
+        arguments: more of the second one's.
+    """
     with _directory() as here, _directory() as there:
         async with _node(here, *PROGRAM, "--roles", "collector,negotiator,schedd", *LISTEN) as submit:
             async with await Pool.connect(submit.address) as pool:
                 params = {"roles": ["startd"], "lifetime": 600, "uses": 1}
                 token = (await pool.call("node.token", params))["token"]
             joining = (*PROGRAM, "--roles", "startd", "--join", token, "--set", "NODE_NAME=second")
-            async with _node(there, *joining, *LISTEN, *_slots(slots)) as execute:
+            async with _node(there, *joining, *LISTEN, *_slots(slots), *arguments) as execute:
                 yield submit, execute
 
 

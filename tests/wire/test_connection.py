@@ -244,6 +244,16 @@ async def test_a_stream_takes_all_and_answers(kind: str, tmp_path: Path) -> None
 
 
 @both
+async def test_a_stream_that_was_widened_takes_more_ahead(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path) as (echo, link):
+        stream = await link.stream("echo.count", {"n": 40, "size": 100_000})
+        stream.widen(8 * 1024 * 1024)
+        stream.widen(1024)  # is wider already
+        await soon(lambda: len(echo.heard) == 40)
+        assert [number async for number, _ in stream] == list(range(40))
+
+
+@both
 async def test_an_error_comes_after_the_items(kind: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as (_, link):
         stream = await link.stream("echo.count", {"n": 3, "sour": True})

@@ -109,3 +109,13 @@ def test_a_knot_cannot_travel() -> None:
 def test_names_that_are_not_utf8_travel() -> None:
     (got, _), *_ = Decoder(100).feed(whole(["caf\udce9"]))
     assert got == ["caf\udce9"]
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=5), st.binary(max_size=200))
+def test_bytes_that_are_not_copied_make_the_same_value(before: list[int], data: bytes) -> None:
+    head, body = Encoder().encode_bytes(before, data, 1 << 20)
+    assert body is data
+    ((value, size),) = Decoder(1 << 20).feed(head + body)
+    assert (value, size) == ([*before, data], len(head) + len(body))
+    with pytest.raises(LocalFault, match="takes at most 100"):
+        Encoder().encode_bytes(before, b"x" * 101, 100)
