@@ -66,12 +66,15 @@ void handle_close(struct handle *h)
     request_send(r);
 }
 
+/* Whether home has it open for certain: one that is being closed it has only as long as somebody borrows it. */
+static bool usable(const struct handle *h) { return h->state == OPEN && (!h->closing || h->borrowers); }
+
 /* One that home has open for writing, for reading too where there is one. */
 struct handle *handle_writable(struct node *node)
 {
     struct handle *found = NULL;
     for (struct handle *h = handles; h; h = h->next) {
-        if (h->node != node || !h->writable || h->state != OPEN)
+        if (h->node != node || !h->writable || !usable(h))
             continue;
         found = h;
         if ((h->flags & O_ACCMODE) == O_RDWR)
@@ -236,7 +239,7 @@ static uint32_t home_flags(uint32_t flags, bool append)
 static void open_nameless(struct ask *q, uint32_t how)
 {
     struct handle *found = handles;
-    while (found && (found->node != q->node || found->state != OPEN || found->lender || (how != O_RDONLY && !found->writable) ||
+    while (found && (found->node != q->node || !usable(found) || found->lender || (how != O_RDONLY && !found->writable) ||
                      (how != O_WRONLY && (found->flags & O_ACCMODE) == O_WRONLY)))
         found = found->next;
     if (!found || ((const struct fuse_open_in *)q->body)->flags & O_TRUNC) {

@@ -96,3 +96,21 @@ async def test_errors_are_the_owners(site: Site) -> None:
     }
     found = await site.run(PYTHON, "-c", script, *calls)
     assert found.splitlines() == list(calls.values())
+
+
+NAMELESS = """if True:
+    import fcntl, os
+    for number in range(40):
+        first = os.open("file", os.O_RDWR | os.O_CREAT, 0o644)
+        second = os.open("file", os.O_RDWR)
+        os.unlink("file")
+        os.close(second)
+        fcntl.lockf(first, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        os.close(os.open("/proc/self/fd/%d" % first, os.O_RDWR))
+        os.close(first)
+"""
+
+
+async def test_a_file_without_a_name_is_locked_beside_one_that_is_being_closed(site: Site) -> None:
+    if site.able:
+        await site.run(PYTHON, "-c", NAMELESS)
