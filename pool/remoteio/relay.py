@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 #: Bytes that are read at a time.
 CHUNK = 256 * 1024
-#: Bytes that the other node may send ahead: what a long way home holds is on it (160 MB/s at 100 ms).
+#: Bytes more that the other node may send ahead: what a long way home holds is on it (160 MB/s at 100 ms).
 WINDOW = 16 * 1024 * 1024
 #: Waits until so many bytes may go.
 Gate = Callable[[int], Awaitable[None]]
@@ -20,7 +20,7 @@ class Carrier(Protocol):
 
     async def send(self, item: Any, /) -> None: ...
     async def finish(self) -> None: ...
-    def widen(self, window: int, /) -> None: ...
+    def widen(self, size: int, /) -> None: ...
     def __aiter__(self) -> Any: ...
 
 

@@ -103,13 +103,6 @@ class Stream:
         except StopAsyncIteration:
             raise EOFError(f"{self.method} has ended") from None
 
-    def widen(self, window: int) -> None:
-        """Let the other side send so many bytes ahead of us from now on; what it may already stays."""
-        more = window - self._window
-        if more > 0 and not (self._no_more or self._over or self._aborted):
-            self._window = window
-            self._carrier.stream_used(self._number, more)
-
     # -- writing ---------------------------------------------------------------------------------------------
 
     async def send(self, item: object) -> None:

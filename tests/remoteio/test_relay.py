@@ -30,8 +30,8 @@ class Pipe:
     async def finish(self) -> None:
         await self.outward.put(None)
 
-    def widen(self, window: int) -> None:
-        assert window > 0
+    def widen(self, size: int) -> None:
+        assert size > 0
 
     def __aiter__(self) -> Pipe:
         return self
