@@ -9,11 +9,21 @@ one is made `pool.policy.checkpoints`'.
 """
 
 from pool.images.assembling import Assembly
-from pool.images.carrying import Ahead, ask_chunks, fetch_image, receive_image, send_chunks, send_image
+from pool.images.carrying import (
+    Ahead,
+    ask_chunks,
+    fetch_image,
+    lay_pieces,
+    receive_image,
+    send_chunks,
+    send_image,
+    send_pieces,
+)
+from pool.images.drafts import Draft
 from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
 from pool.images.manifest import Manifest, Part
 from pool.images.pacing import Share
-from pool.images.store import Draft, ImageStore
+from pool.images.store import ImageStore
 
 __all__ = [
     "Ahead",
@@ -29,7 +39,9 @@ __all__ = [
     "Share",
     "ask_chunks",
     "fetch_image",
+    "lay_pieces",
     "receive_image",
     "send_chunks",
     "send_image",
+    "send_pieces",
 ]

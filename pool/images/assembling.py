@@ -1,9 +1,10 @@
 """An image put together as its chunks come, from wherever they come: what was fetched is written once, in its place.
 
-    missing = assembly.begin(manifest, store) -> put(digest, packed) for each of them -> the files are whole
+    lay(pieces) ... -> missing = begin(manifest, store) -> put(digest, packed) for each of them -> the files are whole
 
-Every chunk is looked at against its name before it is written. Who sends them, and in which order, is not known here.
-Methods block on the disk.
+What comes before the manifest is laid where its sender says that it belongs; what the manifest then says otherwise is
+written over. Every chunk is looked at against its name before it is written. Who sends them, and in which order, is not
+known here. Methods block on the disk.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ from pathlib import Path
 from typing import Self
 
 from pool.images.chunks import expand
+from pool.images.drafts import LARGEST_FILE
 from pool.images.errors import ImageDamaged, failed
-from pool.images.manifest import CHUNK, HOLE, Manifest
+from pool.images.manifest import CHUNK, HOLE, Manifest, is_plain
 from pool.images.store import ImageStore
+
+#: A chunk ahead of its manifest: the file it belongs to, its index there, its name, itself as it travels.
+Piece = tuple[str, int, bytes, bytes]
 
 #: Files that are kept open for the next chunk.
 OPEN = 8
@@ -31,6 +36,7 @@ class Assembly:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._places: dict[bytes, list[tuple[str, int, int]]] = {}
+        self._laid: dict[tuple[str, int], tuple[bytes, int]] = {}
         self._files: dict[str, int] = {}
         self._lock = threading.Lock()
         self.received = 0
@@ -48,25 +54,54 @@ class Assembly:
         """The chunks that have not come, in the order of the files."""
         return list(self._places)
 
+    def lay(self, pieces: list[Piece]) -> None:
+        """Write chunks ahead of the manifest; from several threads, if they like.
+
+        Raises:
+            ImageDamaged: one is not what it is called, or belongs nowhere. ImageError: the disk fails.
+        """
+        for name, index, digest, packed in pieces:
+            if not is_plain(name) or not 0 <= index < LARGEST_FILE // CHUNK:
+                raise ImageDamaged("a chunk came that belongs nowhere")
+            data = expand(digest, packed)
+            try:
+                with self._lock:
+                    os.pwrite(self._open(name), data, index * CHUNK)
+                    self._laid[name, index] = (digest, len(data))
+                    self.received += len(packed)
+            except OSError as error:
+                raise failed("write a checkpoint to", self.directory, error) from error
+
     def begin(self, manifest: Manifest, local: ImageStore) -> list[bytes]:
-        """Make the files; the chunks that have to come: those that `local` has are in place already.
+        """Make the files; the chunks that have to come: those that were laid or `local` has are in place already.
 
         Raises:
             ImageError: the directory cannot be written.
         """
+        have: dict[bytes, tuple[str, int]] = {}
         try:
-            self.directory.mkdir(mode=0o700, parents=True)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for part in manifest.parts:
-                path = self.directory / part.name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("xb") as handle:
-                    handle.truncate(part.size)
+                os.ftruncate(self._open(part.name), part.size)
                 for index, digest in enumerate(part.chunks):
-                    if digest != HOLE:
-                        place = (part.name, index, part.length(index))
+                    place = (part.name, index, part.length(index))
+                    laid = self._laid.pop(place[:2], None)
+                    if laid == (digest, place[2]):
+                        have[digest] = place[:2]
+                    elif digest != HOLE:
                         self._places.setdefault(digest, []).append(place)
+                    elif laid is not None:
+                        os.pwrite(self._open(part.name), bytes(place[2]), index * CHUNK)
+            for name in {name for name, _ in self._laid} - {part.name for part in manifest.parts}:
+                os.unlink(self.directory / name)
+            for digest in have.keys() & self._places.keys():
+                name, index = have[digest]
+                length = self._places[digest][0][2]
+                with open(self.directory / name, "rb") as handle:
+                    self._write(digest, os.pread(handle.fileno(), length, index * CHUNK))
         except OSError as error:
             raise failed("write a checkpoint to", self.directory, error) from error
+        self._laid.clear()
         with local.begin(manifest.job) as draft:
             lacks = set(draft.missing(manifest))
             for digest in [digest for digest in self._places if digest not in lacks]:
@@ -106,5 +141,7 @@ class Assembly:
         if fd is None:
             while len(self._files) >= OPEN:
                 os.close(self._files.pop(next(iter(self._files))))
-            fd = self._files[name] = os.open(self.directory / name, os.O_WRONLY | os.O_CLOEXEC)
+            path = self.directory / name
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = self._files[name] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         return fd

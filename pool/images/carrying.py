@@ -7,7 +7,8 @@
 
 Only what the other side lacks travels, compressed as it lies on disk. Nothing the other side says is believed: chunks
 are looked at against their names, and a manifest counts for the one job that the receiver expects. Who fetches an
-image to restore it asks somebody nearer for the chunks first, where there is one (`send_chunks`).
+image to restore it asks somebody nearer for the chunks first, where there is one (`send_chunks`); it may have been sent
+them while the image was put together, with where each belongs (`send_pieces`), and then lacks little or nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Container
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from pool.images.assembling import Assembly
+from pool.images.assembling import Assembly, Piece
+from pool.images.drafts import Draft
 from pool.images.errors import ImageDamaged, ImageError
 from pool.images.manifest import DIGEST, Manifest
 from pool.images.quietly import quietly
-from pool.images.store import Draft, ImageStore
+from pool.images.store import ImageStore
 
 PIECE = 256 * 1024
 #: Digests in one item; keeps items far below a frame.
@@ -33,6 +35,7 @@ OFFERS = 4
 #: The largest manifest taken in: an image of about 800 GB.
 LARGEST_MANIFEST = 64 * 2**20
 
+T = TypeVar("T")
 Pace = Callable[[int], Awaitable[None]]
 #: Has an assembly's missing chunks put into it from nearer than home, as far as they are to be had there.
 Nearer = Callable[[Assembly], Awaitable[None]]
@@ -90,6 +93,44 @@ async def send_chunks(store: ImageStore, allowed: Container[bytes], stream: Item
     sent = await _send_pieces(store, wanted, stream, pace)
     await stream.finish()
     return sent
+
+
+async def send_pieces(
+    store: ImageStore, made: AsyncIterator[list[tuple[str, int, bytes]]], stream: Items, pace: Pace | None = None
+) -> None:
+    """Send the chunks of an image as they are made, each with the file and the index there that it belongs to.
+
+    Raises:
+        ImageError: one is gone.
+    """
+    async for some in made:
+        packed = await quietly(_read, store, [digest for _, _, digest in some])
+        for place, data in zip(some, packed, strict=True):
+            if pace is not None:
+                await pace(len(data))
+            await stream.send([*place, data])
+    await stream.finish()
+
+
+async def lay_pieces(stream: Items, assembly: Assembly, came: Callable[[], None]) -> None:
+    """The other end of `send_pieces`.
+
+    Args:
+        came: called with each batch that comes.
+
+    Raises:
+        ImageDamaged: something else came. ImageError: the disk fails.
+    """
+    some: list[Piece] = []
+    async with _Laying(assembly.lay) as laying:
+        async for name, index, digest, packed in stream:
+            some.append((str(name), int(index), bytes(digest), bytes(packed)))
+            if len(some) == TOGETHER:
+                await laying.have(some)
+                some = []
+                came()
+        if some:
+            await laying.have(some)
 
 
 async def _wanted(answers: AsyncIterator[Any]) -> list[bytes]:
@@ -206,9 +247,6 @@ async def _ahead(items: AsyncIterator[Any], draft: Draft, stream: Items) -> Asyn
         yield item
 
 
-T = TypeVar("T")
-
-
 async def batches(made: asyncio.Queue[T | None]) -> AsyncIterator[list[T]]:
     """What comes by a queue, TOGETHER at a time, until None does."""
     some: list[T] = []
@@ -221,18 +259,18 @@ async def batches(made: asyncio.Queue[T | None]) -> AsyncIterator[list[T]]:
         yield some
 
 
-class _Laying:
+class _Laying(Generic[T]):
     """Chunks that are put down while the next are on their way; a context manager that waits for the last.
 
     Args:
         put: takes a batch, in a thread.
     """
 
-    def __init__(self, put: Callable[[list[tuple[bytes, bytes]]], None]) -> None:
+    def __init__(self, put: Callable[[list[T]], None]) -> None:
         self._put = put
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def have(self, some: list[tuple[bytes, bytes]]) -> None:
+    async def have(self, some: list[T]) -> None:
         """Raises what an earlier batch came to."""
         self._under_way.add(asyncio.create_task(quietly(self._put, some)))
         await self._wait(AT_ONCE - 1)

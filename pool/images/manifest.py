@@ -119,8 +119,15 @@ def _written(part: Part) -> Iterator[bytes]:
         yield chunk or bytes(DIGEST)
 
 
+def is_plain(name: Any) -> bool:
+    """Whether something is the name of a file of an image: below its directory, and spelt in one way."""
+    if not isinstance(name, str) or name != posixpath.normpath(name):
+        return False
+    return name[:1] not in ("/", ".") and "\0" not in name
+
+
 def _part(name: Any, size: Any, mode: Any, chunks: Any) -> Part:
-    if not isinstance(name, str) or name != posixpath.normpath(name) or name[:1] in ("/", ".") or "\0" in name:
+    if not is_plain(name):
         raise ValueError(f"a file named {name!r}")
     if not isinstance(chunks, bytes) or not isinstance(size, int) or size < 0:
         raise ValueError(f"the size of {name!r}")

@@ -16,7 +16,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,9 +45,9 @@ _PROMPT: ContextVar[bool] = ContextVar("prompt", default=False)
 
 
 @contextlib.contextmanager
-def promptly() -> Iterator[None]:
-    """A job waits for what is done in here: it has the priority of all else, and is as much in threads of its own."""
-    token = _PROMPT.set(True)
+def promptly(*, when: bool = True) -> Iterator[None]:
+    """A job waits for what is done in here: it has the priority of all else."""
+    token = _PROMPT.set(when or _PROMPT.get())
     try:
         yield
     finally:
@@ -92,4 +92,15 @@ async def quietly(function: Callable[..., T], *args: Any, **more: Any) -> T:
     meter = _METER.get()
     if meter is not None:
         call = functools.partial(meter.call, call)
-    return await asyncio.get_running_loop().run_in_executor(_executor(_PROMPT.get()), call)
+    inside = copy_context()
+    return await asyncio.get_running_loop().run_in_executor(_executor(_PROMPT.get()), lambda: inside.run(call))
+
+
+def packers(most: int) -> ThreadPoolExecutor:
+    """Threads that help the calling one, which was called by `quietly`; they give way as it does."""
+    return _packers(most, _PROMPT.get())
+
+
+@functools.cache
+def _packers(most: int, prompt: bool) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(most, "packing", None if prompt else give_way)

@@ -11,30 +11,21 @@ Every method blocks on the disk: callers on an event loop use a thread. Methods 
 from __future__ import annotations
 
 import contextlib
-import errno
-import functools
 import os
 import shutil
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
-from pool.images.chunks import Chunks, compress, digest_of, expand
+from pool.images.chunks import Chunks, expand
+from pool.images.drafts import Draft
 from pool.images.errors import FULL, ImageDamaged, ImageError, ImageGone, NoRoom, failed
-from pool.images.manifest import CHUNK, HOLE, Manifest, Part
+from pool.images.manifest import HOLE, Manifest, Part
 from pool.images.places import Folder, Place
-from pool.images.quietly import give_way
 
 #: Generations kept of each job while there is room: one to restore, and one to fall back to.
 KEEP = 2
-#: Bytes of a file, as if it had no holes.
-LARGEST_FILE = 2**39
-#: Chunks of one file that are packed at a time, where the machine has processors for it.
-PACKERS = min(4, os.cpu_count() or 1)
-_ZEROS = bytes(CHUNK)
 #: Folders of a place.
 MANIFESTS, INCOMING = "jobs", "incoming"
 _SUFFIX, _DAMAGED = ".manifest", ".damaged"
@@ -304,7 +295,6 @@ class ImageStore:
             with contextlib.suppress(OSError):
                 self._chunks.drop(digest)
 
-
     # -- opening -----------------------------------------------------------------------------------------
 
     def _read(self) -> None:
@@ -330,169 +320,6 @@ class ImageStore:
             return
         self._jobs.setdefault(manifest.job, {})[manifest.generation] = manifest
         self._uses.update(manifest.digests())
-
-
-class Draft:
-    """A checkpoint in the making; a context manager that leaves nothing behind unless it was committed.
-
-    Attributes:
-        pinned: chunks that must stay for it.
-        on_piece: called with the name of a file, the index and the digest of each chunk of it that was put down, in
-            whatever thread did it.
-    """
-
-    def __init__(self, store: ImageStore, job: str) -> None:
-        self._store = store
-        self.job = job
-        self.pinned: set[bytes] = set()
-        self.on_piece: Callable[[str, int, bytes], None] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of what only this draft needs."""
-        self._store._end(self)
-
-    def missing(self, manifest: Manifest) -> list[bytes]:
-        """The chunks of somebody's manifest that have to come; those that are here stay here from now on."""
-        return self.lacks(manifest.digests())
-
-    def has(self, part: Part) -> bool:
-        """Whether all chunks of a file are here; they stay here from now on."""
-        with self._store._lock:
-            wanted = {chunk for chunk in part.chunks if chunk != HOLE}
-            if any(digest not in self._store._chunks for digest in wanted):
-                return False
-            self.pinned |= wanted
-            return True
-
-    def lacks(self, digests: Iterable[bytes]) -> list[bytes]:
-        """Those chunks that have to come; those that are here stay here from now on."""
-        with self._store._lock:
-            found = list(dict.fromkeys(digests))
-            self.pinned.update(digest for digest in found if digest in self._store._chunks)
-            return [digest for digest in found if digest not in self._store._chunks]
-
-    def put(self, digest: bytes, packed: bytes) -> None:
-        """A chunk as it travels, looked at before it is kept.
-
-        Raises:
-            ImageDamaged: it is not the chunk of that name.
-            NoRoom, ImageError
-        """
-        expand(digest, packed)
-        self._store._put(self, digest, packed)
-
-    def take_in(self, directory: Path, *, without: tuple[str, ...] = ()) -> tuple[Part, ...]:
-        """Put down what a directory holds.
-
-        Args:
-            without: beginnings of names that are left out.
-
-        Raises:
-            NoRoom, ImageError
-        """
-        parts: list[Part] = []
-        try:
-            for path in sorted(_files(directory)):
-                name = str(path.relative_to(directory))
-                if not name.startswith(without):
-                    with path.open("rb") as handle:
-                        parts.append(self.add(name, handle))
-        except OSError as error:
-            raise failed("read the checkpoint in", directory, error) from error
-        return tuple(parts)
-
-    def add(self, name: str, file: BinaryIO) -> Part:
-        """Put down one open file. Raises NoRoom, ImageError, OSError."""
-        fd = file.fileno()
-        status = os.fstat(fd)
-        if status.st_size > LARGEST_FILE:
-            raise ImageError(f"a file of {status.st_size} bytes is larger than a checkpoint can hold")
-        places = range(0, status.st_size, CHUNK)
-        chunks: list[bytes] = []
-        for digest in self._pieces(fd, [(place, min(CHUNK, status.st_size - place)) for place in places]):
-            if digest != HOLE and self.on_piece is not None:
-                self.on_piece(name, len(chunks), digest)
-            chunks.append(digest)
-        return Part(name, status.st_size, status.st_mode & 0o777, tuple(chunks))
-
-    def _pieces(self, fd: int, places: list[tuple[int, int]]) -> Iterator[bytes]:
-        """Put down so much of a file at each place, several of a large one at a time; gives the digests in order."""
-        if len(places) <= PACKERS:
-            yield from (self._piece(fd, *place) for place in places)
-            return
-        under_way: deque[Future[bytes]] = deque()
-        try:
-            for place in places:
-                if len(under_way) == 2 * PACKERS:
-                    yield under_way.popleft().result()
-                under_way.append(_packers().submit(self._piece, fd, *place))
-            while under_way:
-                yield under_way.popleft().result()
-        finally:
-            for left in under_way:  # one has failed: nobody reads from the file when it is closed
-                left.cancel() or left.exception()
-
-    def _piece(self, fd: int, place: int, length: int) -> bytes:
-        if _hole(fd, place, length):
-            return HOLE
-        data = os.pread(fd, length, place)
-        if len(data) != length:
-            raise ImageError("the checkpoint changed while it was stored", retry=True)
-        if data == _ZEROS[:length]:
-            return HOLE
-        digest = digest_of(data)
-        self._store._put(self, digest, b"" if digest in self._store._chunks else compress(data))
-        return digest
-
-    def commit(
-        self,
-        parts: tuple[Part, ...],
-        created: float,
-        *,
-        generation: int | None = None,
-        needs: tuple[int, ...] = (),
-        facts: tuple[tuple[str, Any], ...] = (),
-    ) -> Manifest:
-        """Make it a checkpoint of the job: it is on disk, whole, when this returns.
-
-        Args:
-            generation: its number where it has one already; by default the next of the job.
-
-        Raises:
-            ImageError: a chunk is missing, the number was used, or the disk fails.
-        """
-        known = self._store.generations(self.job)
-        number = (known[-1] + 1 if known else 1) if generation is None else generation
-        if number in known:
-            raise ImageError(f"job {self.job} has a checkpoint {number} already")
-        return self._store._commit(self, Manifest(self.job, number, created, parts, needs, facts))
-
-
-@functools.cache
-def _packers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(PACKERS, "packing", give_way)
-
-
-def _hole(fd: int, place: int, length: int) -> bool:
-    """Whether nothing was ever written there."""
-    try:
-        return os.lseek(fd, place, os.SEEK_DATA) >= place + length
-    except OSError as error:
-        return error.errno == errno.ENXIO  # nothing from there on; elsewhere it may not be known
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            path = Path(folder, name)
-            if path.is_file() and not path.is_symlink():
-                yield path
 
 
 def _name_of(job: str, generation: int) -> str:

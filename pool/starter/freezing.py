@@ -120,7 +120,7 @@ class Frozen:
                 inner = numbers.get(entry.mark[0])
                 if inner is None:
                     inner = numbers[entry.mark[0]] = len(parts)
-                    parts.append(replace(self._content(draft, directory, entry), name=f"{FILES}{inner}"))
+                    parts.append(self._content(draft, directory, entry, f"{FILES}{inner}"))
             elif stat.S_ISLNK(entry.mode):
                 inner = entry.target
             rows.append([entry.name, entry.mode, entry.mark[2], inner])
@@ -130,20 +130,22 @@ class Frozen:
             parts.append(draft.add(TREE, handle))
         return tuple(parts)
 
-    def _content(self, draft: Draft, directory: Path, entry: Entry) -> Part:
+    def _content(self, draft: Draft, directory: Path, entry: Entry, name: str) -> Part:
         if entry.kept is not None:
             with (directory / f"{KEPT}{entry.kept}").open("rb") as handle:
-                return draft.add("", handle)
-        return self._part(draft, entry)
+                return draft.add(name, handle)
+        return self._part(draft, entry, name)
 
-    def _part(self, draft: Draft, entry: Entry) -> Part:
+    def _part(self, draft: Draft, entry: Entry, name: str = "") -> Part:
         known = self._parts.get(entry.mark)
         if known is not None and draft.has(known):
+            known = replace(known, name=name)
+            draft.tell(known)
             return known
         path = os.path.join(os.fsencode(self._scratch), entry.name)
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb") as handle:
-            part = draft.add("", handle)
+            part = draft.add(name, handle)
             if mark_of(os.fstat(handle.fileno())) != entry.mark:
                 raise ImageError("a file changed while it was saved", retry=True)
         self._parts[entry.mark] = part

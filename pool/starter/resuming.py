@@ -60,18 +60,23 @@ class Resumed:
 
 
 async def fetch(
-    images: ImageStore, job: str, home: Any, before: Callable[[], Awaitable[Any]] | None
+    images: ImageStore,
+    job: str,
+    home: Any,
+    before: Callable[[], Awaitable[Any]] | None,
+    came: Assembly | None = None,
 ) -> Resumed:
     """Bring a checkpoint here.
 
     Args:
         home: the stream on which the submit side sends it.
         before: opens a stream to the machine that made it, where that may have its chunks yet.
+        came: what has come of it already.
 
     Raises:
         ImageError: it cannot be had.
     """
-    directory = await asyncio.to_thread(images.room)
+    directory = came.directory if came is not None else await asyncio.to_thread(images.room)
     nearer = 0
 
     async def ask(assembly: Assembly) -> None:
@@ -87,7 +92,8 @@ async def fetch(
         nearer = assembly.received
 
     try:
-        with Assembly(directory) as assembly, promptly():
+        with came or Assembly(directory) as assembly, promptly():
+            nearer = assembly.received
             async with home:
                 manifest = await fetch_image(images, job, home, assembly, ask if before is not None else None)
         return Resumed(directory, manifest, assembly.received, nearer)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pool.errors import PoolError
-from pool.images import Draft, ImageError, ImageStore, Manifest
+from pool.images import Assembly, Draft, ImageError, ImageStore, Manifest
 from pool.images.carrying import Pace
 from pool.images.quietly import quietly
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
@@ -55,10 +55,12 @@ class Home(Protocol):
     async def remote_io(self, run: int, again: bool) -> Any: ...
     @property
     def reachable(self) -> bool: ...
-    async def keep_image(self, activation: Activation) -> Any: ...
+    async def keep_image(self, activation: Activation, last: bool = False) -> Any: ...
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None: ...
     async def image(self, activation: Activation) -> Any: ...
     async def nearer(self, activation: Activation) -> Any: ...
+    def coming(self, activation: Activation) -> Callable[[str, int, bytes], None] | None: ...
+    async def prepared(self, activation: Activation) -> Assembly | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,15 +374,22 @@ class Starter:
         return report, kept
 
     async def _begin_sending(self, images: ImageStore, draft: Draft, pace: Pace | None) -> None:
+        draft.on_piece = onward = self._home.coming(self.activation)
         if not self._home.reachable:
             return
         try:
             async with asyncio.timeout(MOMENT):
-                stream = await self._home.keep_image(self.activation)
+                stream = await self._home.keep_image(self.activation, last=True)
         except (PoolError, OSError, TimeoutError):
             return  # it is sent when it is whole
-        self._on_its_way = saving.OnItsWay(images, stream, pace)
-        draft.on_piece = self._on_its_way.have
+        home = self._on_its_way = saving.OnItsWay(images, stream, pace)
+
+        def both(name: str, index: int, digest: bytes) -> None:
+            home.have(name, index, digest)
+            if onward is not None:
+                onward(name, index, digest)
+
+        draft.on_piece = both
 
     def _stop_sending(self) -> None:
         if self._on_its_way is not None:
@@ -520,7 +529,8 @@ class Starter:
         images = await asyncio.to_thread(self.place.images)
         try:
             before = (lambda: self._home.nearer(start)) if start.checkpoint_from is not None else None
-            self.resumed = await resuming.fetch(images, start.name, await self._home.image(start), before)
+            came = await self._home.prepared(start)
+            self.resumed = await resuming.fetch(images, start.name, await self._home.image(start), before, came)
             self.received += self.resumed.received
             if not self.resumed.own and self.resumed.mode is not start.mode:
                 raise ImageError("it was made where the job's files are reached in another way")

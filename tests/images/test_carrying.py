@@ -19,12 +19,14 @@ from pool.images import (
     Manifest,
     ask_chunks,
     fetch_image,
+    lay_pieces,
     receive_image,
     send_chunks,
     send_image,
+    send_pieces,
 )
 from pool.images.chunks import compress, digest_of
-from pool.images.manifest import CHUNK
+from pool.images.manifest import CHUNK, HOLE
 from tests.e2e.support import until
 from tests.images.test_store import contents, image
 
@@ -304,3 +306,69 @@ async def test_a_chunk_ahead_that_was_not_asked_for_is_refused(tmp_path: Path) -
     with pytest.raises(ImageDamaged, match="not asked for"):
         await receive_image(there, "1.0", far)
     assert there.used == 0
+
+
+# -- laid where it belongs before there is a manifest ----------------------------------------------------------
+
+
+async def laid(store: ImageStore, directory: Path, pieces: list[tuple[str, int, bytes]]) -> Assembly:
+    """What has come of an image when these of its chunks were sent."""
+
+    async def made() -> AsyncIterator[list[tuple[str, int, bytes]]]:
+        yield pieces
+
+    near, far = pipes()
+    assembly = Assembly(directory)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(send_pieces(store, made(), near))
+        group.create_task(lay_pieces(far, assembly, lambda: None))
+    return assembly
+
+
+def pieces_of(manifest: Manifest) -> list[tuple[str, int, bytes]]:
+    return [
+        (part.name, index, digest)
+        for part in manifest.parts
+        for index, digest in enumerate(part.chunks)
+        if digest != HOLE
+    ]
+
+
+async def test_what_came_ahead_need_not_come_again(tmp_path: Path) -> None:
+    here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
+    source = image(tmp_path / "image", 1, 20 * CHUNK + 5)
+    (source / "twice").write_bytes((source / "memory").read_bytes()[:CHUNK])
+    manifest = here.keep("1.0", source, 1.0)
+    assembly = await laid(here, tmp_path / "back", pieces_of(manifest)[:-1])
+    with assembly:
+        assert assembly.begin(manifest, there) == []  # the last is "twice": it is had from the file that it is in
+    assert {name: data for name, (data, _) in contents(tmp_path / "back").items()} == {
+        name: data for name, (data, _) in contents(source).items()
+    }
+
+
+async def test_what_the_manifest_says_otherwise_is_written_over(tmp_path: Path) -> None:
+    here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
+    source = image(tmp_path / "image", 1)
+    manifest = here.keep("1.0", source, 1.0)
+    known = pieces_of(manifest)
+    first = next(digest for name, index, digest in known if (name, index) == ("memory", 0))
+    wrong = [("memory", 1, first), ("memory", 4, first), ("empty", 2, first), ("deep/more", 0, first)]
+    assembly = await laid(here, tmp_path / "back", [("memory", 0, first), *wrong])
+    with assembly:
+        missing = assembly.begin(manifest, there)
+        assert sorted(missing) == sorted({digest for _, _, digest in known} - {first})
+        assembly.put([(digest, here.packed(digest)) for digest in missing])
+    assert {name: data for name, (data, _) in contents(tmp_path / "back").items()} == {
+        name: data for name, (data, _) in contents(source).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "named"),
+    [*((name, 0, b"x") for name in ("../x", "/x", "a/../b", "")), ("x", -1, b"x"), ("x", 2**40, b"x"), ("x", 0, b"")],
+)
+def test_a_chunk_that_belongs_nowhere_is_refused(tmp_path: Path, name: str, index: int, named: bytes) -> None:
+    with Assembly(tmp_path / "back") as assembly, pytest.raises(ImageDamaged):
+        assembly.lay([(name, index, digest_of(named), compress(b"x"))])
+    assert not (tmp_path / "back").exists()

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from pool.images import ImageStore, Manifest
+from pool.images import ImageStore, Manifest, Share
 from pool.outside import Outside
 from pool.roles.startd.peers import KEPT, Peers
 from pool.roles.startd.role import Startd
@@ -129,3 +129,52 @@ def test_it_is_not_kept_for_long(tmp_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(main())
+
+
+# -- while it is made ------------------------------------------------------------------------------------------
+
+
+class Sent(Asked):
+    """A stream that chunks come by without being asked for."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.began, self.over = asyncio.Event(), asyncio.Event()
+
+    async def send(self, item: Any) -> None:
+        await super().send(item)
+        self.began.set()
+
+    async def finish(self) -> None:
+        self.over.set()
+
+
+async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
+    machine = Machine()
+    store = ImageStore(tmp_path / "store")
+    peers = Peers(cast(Startd, machine))
+    machine.images, machine.share = lambda: store, Share()  # type: ignore[attr-defined]
+    ticket = peers.leaves("1.0")
+    for job, shown in (("1.0", "x"), ("1.0", ""), ("2.0", ticket)):
+        with pytest.raises(Refused, match="no such checkpoint"):
+            await peers.give_ahead({"job": job, "ticket": shown}, cast(Stream, Sent()))
+    stream = Sent()
+    giving = asyncio.ensure_future(peers.give_ahead({"job": "1.0", "ticket": ticket}, cast(Stream, stream)))
+    image = kept(store, tmp_path / "image", "1.0", 1)
+    (digest,) = image.digests()
+    coming = peers.coming("1.0")
+    assert coming is not None
+    coming.have(("pages", 0, digest))
+    async with asyncio.timeout(20):
+        await stream.began.wait()
+    assert stream.sent == [["pages", 0, digest, store.packed(digest)]]
+    assert not stream.over.is_set()
+    assert peers.ticket("1.0") == ticket  # the one that goes home with it
+    peers.hold("1.0", store, image)
+    await giving
+    assert stream.over.is_set()
+    with pytest.raises(Refused):  # it lies there now, and at home
+        await give(peers, "1.0", ticket, [digest])
+    await machine.settle()
+    store.drop("1.0")
+    assert store.used == 0

@@ -88,7 +88,7 @@ class Images:
         return go_on_from(generations, tries, self._home)
 
     async def take(self, params: dict[str, Any], stream: Stream) -> None:
-        """A running job's checkpoint: {claim, run}; see `pool.images.carrying`."""
+        """A running job's checkpoint: {claim, run, last}; see `pool.images.carrying`. The last one is waited for."""
         store, job = self._of(params)
 
         async def kept(manifest: Manifest) -> None:
@@ -99,7 +99,7 @@ class Images:
                     await self.kept(job)
 
         meter = Meter(self._outside.thread_cpu)
-        with meter.on():
+        with meter.on(), promptly(when=bool(params.get("last"))):
             await receive_image(store, _name(job), stream, renumber=True, kept=kept)
         if meter.seconds and self._present(params) is job:
             # Part of what the job's work costs at home (EV 2.8); on disk with the job's next change.

@@ -60,7 +60,10 @@ class Matches:
                     "oldest": float(oldest) if isinstance(oldest, (int, float)) else 0.0,
                 }
             )
-        return found + self._placement.gangs.requests(owner) + self._placement.moving.requests(owner)
+        placement = self._placement
+        for others in (placement.gangs, placement.leaving, placement.moving):
+            found += others.requests(owner)
+        return found
 
     def holds(self, owner: str) -> int:
         """How many slots an owner has, those on the way included."""
@@ -77,7 +80,8 @@ class Matches:
 
     def matched(self, match: dict[str, Any], owner: str) -> None:
         """Take up a match: claim the slot in the background, or wait for it where it has to be freed first."""
-        if self._placement.gangs.matched(match, owner) or self._placement.moving.matched(match, owner):
+        placement = self._placement
+        if any(one.matched(match, owner) for one in (placement.leaving, placement.gangs, placement.moving)):
             return
         group = self._queue.group(int(match["request"]))
         if group is None:

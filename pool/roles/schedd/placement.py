@@ -38,6 +38,7 @@ from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
 from pool.roles.schedd.ends import BEGAN, After, as_wished, end_steps, hold_step, started, usage_changes
 from pool.roles.schedd.gangs import Gangs, is_gang
 from pool.roles.schedd.images import Images
+from pool.roles.schedd.leaving import Leaving
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.matches import Matches
 from pool.roles.schedd.moving import Moving
@@ -116,6 +117,7 @@ class Placement:
         self.reaching = Reaching(self)
         self.moving = Moving(self)
         self.gangs = Gangs(self, hold)
+        self.leaving = Leaving(self)
         #: Who answers jobs that reach their owner's files from elsewhere.
         self.remote: Remote | None = None
 
@@ -335,6 +337,9 @@ class Placement:
         elif kind == "saved":
             changes |= costs.told(job.get, run, job.note(costs.COSTS), data)
             step = Step(job, None, changes)
+        elif kind == "leaving":
+            self.leaving.begins(claim, data.get("nearer"))
+            return
         elif kind == "unresumable":
             await self._unresumable(job, [str(line) for line in data.get("why", ())][:MOST_LINES])
             return
@@ -448,6 +453,7 @@ class Placement:
         claim.job, claim.start, claim.going = None, None, False
         job.run = None
         self.moving.left(job)
+        self.leaving.left(job)
         if report.get("cause") == "start" or report.get("released"):
             self.drop(claim)
         after = After(lambda tries: self.images.newest(job, tries=tries), self.name)
@@ -480,6 +486,7 @@ class Placement:
             return
         job.run = None
         self.moving.left(job)
+        self.leaving.left(job)
         if self.remote is not None:
             self.remote.left(job, claim.run, over=False)
         changes: dict[str, Any] = {"_run": None, "RemoteHost": None, "LastRemoteHost": claim.slot}

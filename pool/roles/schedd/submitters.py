@@ -43,7 +43,7 @@ class Submitters:
         self._timer = None
         self._sent = asyncio.get_running_loop().time()
         dirty, self._dirty = self._dirty, {}
-        queue, given = self._schedd.queue, self._schedd.given
+        queue, given, placement = self._schedd.queue, self._schedd.given, self._schedd.placement
         for owner, more in dirty.items():
             name = f"{owner}@{given.node}"
             idle = queue.count(owner, IDLE)
@@ -68,7 +68,7 @@ class Submitters:
                     "IdleJobs": idle,
                     "RunningJobs": running,
                     "HeldJobs": queue.count(owner, HELD),
-                    "MovingJobs": self._schedd.placement.moving.count(owner),
+                    "MovingJobs": placement.moving.count(owner) + placement.leaving.count(owner),
                     "Demand": self._demand.get(owner, 0),
                 },
             )

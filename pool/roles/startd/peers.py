@@ -1,18 +1,21 @@
-"""Images that went home from here and are kept a while, for the machine on which their job goes on (C5).
+"""Images that go home from here and are kept a while, for the machine on which their job goes on (C5).
 
 A machine that has made a checkpoint says to the schedd, with it, a ticket. The schedd gives the ticket to the machine
-that it next starts the job on, and whoever shows it gets chunks of that one image: no other, and no list of them.
-Nothing here is durable or has to be had: home has it all.
+that it next starts the job on, and whoever shows it gets chunks of that one image: no other, and no list of them. Of a
+job that has to leave the schedd hears before its last checkpoint is made, so that whoever comes next can come at once
+and is sent all of it while it is put together. Nothing here is durable or has to be had: home has it all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pool.images import Draft, ImageStore, Manifest, send_chunks
+from pool.images import Draft, ImageStore, Manifest, send_chunks, send_pieces
+from pool.images.carrying import TOGETHER
 from pool.wire import Stream
 from pool.wire.errors import Refused
 
@@ -38,6 +41,41 @@ class Offer:
     timer: asyncio.TimerHandle
 
 
+@dataclass(slots=True)
+class Coming:
+    """A last checkpoint that is being made.
+
+    Attributes:
+        made: its chunks so far: file, index there, digest. over: there will be no more of them.
+    """
+
+    made: list[tuple[str, int, bytes]] = field(default_factory=list)
+    over: bool = False
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def have(self, *piece: tuple[str, int, bytes]) -> None:
+        """There are more chunks."""
+        self.made += piece
+        self.more.set()
+
+    def end(self) -> None:
+        """There are no more."""
+        self.over = True
+        self.more.set()
+
+    async def batches(self) -> AsyncIterator[list[tuple[str, int, bytes]]]:
+        """All of them, as they are made."""
+        place = 0
+        while place < len(self.made) or not self.over:
+            if place == len(self.made):
+                self.more.clear()
+                await self.more.wait()
+            some = self.made[place : place + TOGETHER]
+            place += len(some)
+            if some:
+                yield some
+
+
 class Peers:
     """The images that one machine offers, one of each job at most."""
 
@@ -45,14 +83,30 @@ class Peers:
         self._startd = startd
         self._tickets: dict[str, str] = {}
         self._offers: dict[str, Offer] = {}
+        self._coming: dict[str, Coming] = {}
 
     def ticket(self, job: str) -> str:
-        """A new secret for the image of a job that goes home now."""
-        self._tickets[job] = self._startd.outside.secret(16)
-        return self._tickets[job]
+        """The secret for the image of a job that goes home next."""
+        return self._tickets.setdefault(job, self._startd.outside.secret(16))
+
+    def leaves(self, job: str) -> str:
+        """The last checkpoint of a job is about to be made; the ticket for it."""
+        self._coming[job] = Coming()
+        return self.ticket(job)
+
+    def coming(self, job: str) -> Coming | None:
+        """The last checkpoint of a job that leaves, while it is made."""
+        return self._coming.get(job)
+
+    def stays(self, job: str) -> None:
+        """There is no last checkpoint, or it is whole: nobody waits for more of it."""
+        coming = self._coming.pop(job, None)
+        if coming is not None:
+            coming.end()
 
     def hold(self, job: str, images: ImageStore, manifest: Manifest) -> None:
         """It is at home: keep its chunks here for a while, in place of those of the one before."""
+        self.stays(job)
         ticket = self._tickets.pop(job, None)
         if ticket is None:
             return
@@ -74,6 +128,19 @@ class Peers:
         for job, offer in list(self._offers.items()):
             if offer.images.quota is not None and offer.images.used * 2 > offer.images.quota:
                 self.forget(job)
+
+    async def give_ahead(self, params: dict[str, Any], stream: Stream) -> None:
+        """The chunks of a last checkpoint as they are made: {job, ticket}; see `pool.images.carrying.send_pieces`.
+
+        Raises:
+            Refused: there is none for that ticket.
+        """
+        job = str(params["job"])
+        coming = self._coming.get(job)
+        if coming is None or not hmac.compare_digest(self._tickets.get(job, ""), str(params["ticket"])):
+            raise Refused("no such checkpoint is made on this machine")
+        await send_pieces(self._startd.images(), coming.batches(), stream, self._startd.share.take)
+        self.forget(job)  # all of it lies there now
 
     async def give(self, params: dict[str, Any], stream: Stream) -> None:
         """Chunks of an image: {job, ticket}; see `pool.images.carrying`.

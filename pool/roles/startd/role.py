@@ -34,6 +34,7 @@ from pool.roles.startd.leases import Leases
 from pool.roles.startd.owner import OwnerWatch
 from pool.roles.startd.peers import Peers
 from pool.roles.startd.preempting import Preempting
+from pool.roles.startd.preparing import Prepared
 from pool.roles.startd.running import Running
 from pool.roles.startd.slots import Claim, Refused, Slot, Wire
 from pool.roles.startd.streams import Streams
@@ -331,6 +332,29 @@ class Startd(Role):
         """What a part of a job writes for one that runs here: {gang, run, stream}; see `pool.starter.crossings`."""
         await self.streams.serve(params, stream)
 
+    @streaming(Right.EXECUTE, takes={"job": str, "ticket": str})
+    async def chunks_ahead(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Chunks of the last checkpoint of a job that leaves, as they are made: {job, ticket}"""
+        await self.peers.give_ahead(params, stream)
+
+    @method(Right.SUBMIT, takes={"claim": str, "job": str, "nearer": dict})
+    async def prepare(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A job that leaves another machine comes next: {claim, job, nearer: {address, ticket}}"""
+        slot, claim = self._claimed(call, params)
+        if claim.running is not None:
+            raise Refused(f"slot {slot.name} is busy", retry=True)
+        self.forget_prepared(claim)
+        nearer = params["nearer"]
+        claim.prepared = Prepared(self, str(params["job"]), str(nearer.get("address")), str(nearer.get("ticket")))
+        self.spawn(claim.prepared.run(), "prepare")
+        return {}
+
+    def forget_prepared(self, claim: Claim) -> None:
+        """What was prepared on a claim is not for the job that comes, or none comes."""
+        prepared, claim.prepared = claim.prepared, None
+        if prepared is not None:
+            self.spawn(prepared.drop(), "forget what was prepared")
+
     @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None, "lines": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """What a running job has written so far: {claim, file, offset | lines} -> bytes
@@ -417,6 +441,7 @@ class Startd(Role):
             self.owner.happen(slot, SlotEvent.RELEASE)
         self.claims.pop(claim.id, None)
         slot.claim = None
+        self.forget_prepared(claim)
         scratch.discard(self.execute / slot.name)
         claim.reconnected.set()
         if slot.kind == "urgent":

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.images import ImageStore, Manifest
+from pool.images import Assembly, ImageStore, Manifest
 from pool.jobs.activation import Activation, Mode
 from pool.jobs.lastlines import start_of
 from pool.jobs.reasons import Evict, Reason
@@ -74,9 +74,9 @@ class HomeLink:
         link = self._claim.link
         return link is not None and not link.closed.done()
 
-    async def keep_image(self, activation: Activation) -> Any:
+    async def keep_image(self, activation: Activation, last: bool = False) -> Any:
         startd = self._startd
-        params = {"claim": self._claim.id, "run": activation.run}
+        params = {"claim": self._claim.id, "run": activation.run, "last": last}
         offer = {"address": startd.given.address, "ticket": startd.peers.ticket(activation.name)}
         return await self._claim.link.stream("schedd.keep_image", {**params, "nearer": offer})
 
@@ -88,6 +88,26 @@ class HomeLink:
         address, ticket = activation.checkpoint_from
         link = await self._startd.given.links.to(address)
         return await link.stream("startd.chunks", {"job": activation.name, "ticket": ticket})
+
+    def coming(self, activation: Activation) -> Callable[[str, int, bytes], None] | None:
+        coming = self._startd.peers.coming(activation.name)
+        if coming is None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def have(*piece: Any) -> None:
+            loop.call_soon_threadsafe(coming.have, piece)
+
+        return have
+
+    async def prepared(self, activation: Activation) -> Assembly | None:
+        prepared, claim = self._claim.prepared, self._claim
+        if prepared is None or prepared.job != activation.name:
+            self._startd.forget_prepared(claim)
+            return None
+        claim.prepared = None
+        assembly: Assembly | None = await prepared.take()
+        return assembly
 
     async def image(self, activation: Activation) -> Any:
         params = {"claim": self._claim.id, "run": activation.run, "generation": activation.checkpoint}
@@ -228,6 +248,7 @@ class Running:
             self._teller.cancel()
         await self._streams_end(end)
         self.ended = True
+        self.startd.peers.stays(self.name)
         if not self.saving.saved:
             self.startd.peers.forget(self.name)
         while self.forgot and await self.another_chance(self._reminded):
@@ -532,6 +553,12 @@ class Running:
         claim = self.claim
         if size and claim.ad_wire.get("ImageSize") != size:
             claim.ad_wire = {**claim.ad_wire, "ImageSize": size, "ResidentSetSize": size}
+
+    def tell_leaving(self) -> None:
+        """Its machine is wanted, and its last checkpoint is made now: where it goes on may be seen to meanwhile."""
+        if self.claim.retiring and self.startd.given.address:
+            ticket = self.startd.peers.leaves(self.name)
+            self._tell("leaving", {"nearer": {"address": self.startd.given.address, "ticket": ticket}})
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
         self.startd.spawn(self.tell_now(kind, data), kind)

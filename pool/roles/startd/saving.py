@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pool.errors import PoolError
 from pool.images import Manifest
 from pool.images.carrying import Pace
+from pool.images.quietly import promptly
 from pool.jobs.activation import Mode
+from pool.jobs.reasons import Evict
 from pool.policy.checkpoints import Rhythm, Saves, Wish, before_leaving, rhythm_of, wish_of
 from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd.costs import Costs
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from pool.roles.startd.running import Running
 
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
+#: Evictions for the machine's owner, who is there: the checkpoint gives way to what that does (D4).
+GIVES_WAY = (Evict.OWNER_RETURNED, Evict.VACATED)
 
 
 class Saving:
@@ -129,6 +133,7 @@ class Saving:
                 self.plan()
                 self._plan_examination()
             elif action is Action.DUMP_LAST:
+                self._running.tell_leaving()
                 self._leaving = self._running.startd.spawn(self._save_and_leave(), "last checkpoint")
 
     def _has_saved_itself(self, end: EndReport) -> bool:
@@ -383,9 +388,11 @@ class Saving:
         starter = running.starter
         assert starter is not None
         checkpoint = self._costs.begin()
+        hurry = running.why is not None and running.why.kind not in GIVES_WAY
         try:
             async with self._one:
-                report, manifest = await self._dump(stop=True)
+                with promptly(when=hurry):
+                    report, manifest = await self._dump(stop=True)
         except (PoolError, OSError) as error:
             running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
             await starter.happen(Event.CKPT_FAILED)

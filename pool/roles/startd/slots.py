@@ -55,6 +55,7 @@ class Claim:
         verified, ranked: what the slot accepted last, and how much it likes it, so that the same is not asked twice.
         since: wall time at which the claim was made.
         running: the job that is here, from its activation until its end is acknowledged.
+        prepared: the checkpoint of the job that comes next, as far as it has come.
         retiring: no other job follows the present one.
         once: it was taken from another for an urgent job, and is for that alone.
         over: it has ended for everybody else, and is kept until its job is dead.
@@ -71,6 +72,7 @@ class Claim:
     link: Any
     ad_wire: Wire
     running: Any = None
+    prepared: Any = None
     last: Activation | None = None
     shared: Wire = field(default_factory=dict)
     verified: tuple[Any, Any, Any] = (None, None, None)

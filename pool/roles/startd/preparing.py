@@ -1,0 +1,84 @@
+"""A checkpoint on its way from one machine to the next while it is still made, and home takes its own copy (C5).
+
+    schedd: this job leaves there and comes here  ->  chunks from there, each laid where it belongs
+    the job is at home and started here  ->  home's manifest  ->  what is missing  ->  the job goes on
+
+Nothing of it has to succeed: what does not come is fetched when the job is started, and what came counts only as far as
+home's manifest says so. No job is started by this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from typing import TYPE_CHECKING
+
+from pool.errors import PoolError
+from pool.images import Assembly, lay_pieces
+from pool.images.quietly import promptly
+
+if TYPE_CHECKING:
+    from pool.roles.startd.role import Startd
+
+#: Seconds without anything after which the machine before is given up, once its job is at home.
+PATIENCE = 5.0
+
+
+class Prepared:
+    """The checkpoint of one job that comes next.
+
+    Args:
+        address, ticket: of the machine that makes it.
+    """
+
+    def __init__(self, startd: Startd, job: str, address: str, ticket: str) -> None:
+        self.job = job
+        self.assembly: Assembly | None = None
+        self._startd = startd
+        self._address, self._ticket = address, ticket
+        self._came = asyncio.Event()
+        self._over = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Take in what the other machine sends, until it ends."""
+        self._task = asyncio.current_task()
+        try:
+            images = await asyncio.to_thread(self._startd.images)
+            self.assembly = Assembly(images.room())
+            link = await self._startd.given.links.to(self._address)
+            async with await link.stream("startd.chunks_ahead", {"job": self.job, "ticket": self._ticket}) as stream:
+                with promptly():
+                    await lay_pieces(stream, self.assembly, self._came.set)
+        except (PoolError, OSError, TimeoutError, ValueError, TypeError) as error:
+            said = {"job": self.job, "why": str(error)}
+            self._startd.log.info("a checkpoint is not had ahead", extra=said)
+        finally:
+            self._over.set()
+
+    async def take(self) -> Assembly | None:
+        """What has come, when no more comes; from now on the caller's."""
+        while not self._over.is_set():
+            self._came.clear()
+            waits = [asyncio.ensure_future(event.wait()) for event in (self._over, self._came)]
+            done, left = await asyncio.wait(waits, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            for one in left:
+                one.cancel()
+            if not done:
+                await self._end()
+        assembly, self.assembly = self.assembly, None
+        return assembly
+
+    async def drop(self) -> None:
+        """It is not needed."""
+        await self._end()
+        assembly, self.assembly = self.assembly, None
+        if assembly is not None:
+            with assembly:
+                await asyncio.to_thread(shutil.rmtree, assembly.directory, True)
+
+    async def _end(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._over.set()
