@@ -181,17 +181,14 @@ static int scan_area(struct dump *d, const struct subject *s, const struct sourc
     struct scan q = {.size = sizeof q, .start = a->start, .end = a->end, .vector = (uint64_t)(uintptr_t)found,
                      .vector_size = sizeof found / sizeof *found, .any = IS_PRESENT | IS_SWAPPED,
                      .wanted = IS_FILE | IS_PRESENT | IS_SWAPPED | IS_ZERO};
-    while (q.start < q.end) {
-        int n = ioctl(from->pagemap, SCAN, &q);
-        if (n < 0)
+    int n;
+    do {
+        if ((n = ioctl(from->pagemap, SCAN, &q)) < 0)
             return q.start == a->start ? 1 : fail(&d->failure, "scan", "memory of the job");
         for (int i = 0; i < n; i++)
             if (saved(a, found[i].categories))
                 earlier_plan(d, s->row, found[i].start, found[i].end);
-        if (q.walk_end <= q.start)
-            break;
-        q.start = q.walk_end;
-    }
+    } while (scan_on(&q, n));
     return 0;
 }
 

@@ -2,6 +2,7 @@
 #ifndef POOL_SCAN_H
 #define POOL_SCAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
 
@@ -14,5 +15,17 @@ struct scan { /* struct pm_scan_arg */
     uint64_t size, flags, start, end, walk_end, vector, vector_size, max_pages, inverted, mask, any, wanted;
 };
 #define SCAN _IOWR('f', 16, struct scan)
+
+/* Behind what a call has found; false at the end. Where the walk came to its end the kernel names a place before it, where a
+ * buffer of its own was last full (512 regions; seen in Linux 6.18): from there all would be found once more, and in no order
+ * what was written meanwhile. */
+static inline bool scan_on(struct scan *q, int found)
+{
+    const struct region *all = (const struct region *)(uintptr_t)q->vector;
+    if (found <= 0 || (uint64_t)found < q->vector_size)
+        return false;
+    q->start = all[found - 1].end;
+    return q->start < q->end;
+}
 
 #endif

@@ -65,22 +65,23 @@ static bool scan(pid_t pid, struct scan q, struct ranges *found)
     static struct region regions[4096];
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/pagemap", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC), n = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC), n;
     q.size = sizeof q;
     q.end = TOP;
     q.vector = (uint64_t)(uintptr_t)regions;
     q.vector_size = sizeof regions / sizeof *regions;
     q.wanted = IS_WRITTEN;
     found->count = 0;
-    while (fd >= 0 && q.start < q.end && (n = ioctl(fd, SCAN, &q)) >= 0 && q.walk_end > q.start) {
+    bool whole = fd >= 0;
+    do {
+        n = whole ? ioctl(fd, SCAN, &q) : -1;
+        whole = n >= 0;
         for (int i = 0; i < n; i++)
-            if (!ranges_add(found, regions[i].start, regions[i].end))
-                n = -1;
-        q.start = q.walk_end;
-    }
+            whole = whole && ranges_add(found, regions[i].start, regions[i].end);
+    } while (whole && scan_on(&q, n));
     if (fd >= 0)
         close(fd);
-    return n >= 0;
+    return whole;
 }
 
 static struct watched *watched_of(struct dump *d, pid_t pid)

@@ -122,3 +122,27 @@ async def test_writes_that_the_kernel_does_not_note(
         await keeper.forget()
         left = (scratch / "out").read_text().splitlines()
         assert left[-2:] == said[2 * number - 3 : 2 * number - 1]
+
+
+async def test_a_job_that_writes_all_the_time(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
+) -> None:
+    """What it writes while the kernel is asked what was written is saved, and nothing is saved twice."""
+    wanted = spec(scratch, compiled("rounds", "-O2"))
+    keeper = await soon(keepers.start(wanted))
+    previous = None
+    for number in range(8):
+        await until(lambda aim=number: lines(scratch) > aim)  # type: ignore[misc]
+        image = tmp_path / f"image{number}"
+        report = await soon(keeper.checkpoint(image, parent=previous), 20)
+        assert report.bytes < 6120 * 4096 + (1 << 20)
+        if previous is not None:
+            shutil.rmtree(previous)
+        previous = image
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
+    (scratch / "stop").touch()
+    keeper = await soon(keepers.start(wanted, image=previous))
+    assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()
