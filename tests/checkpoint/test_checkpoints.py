@@ -43,7 +43,7 @@ def lines(scratch: Path) -> int:
 
 async def saved(keepers: NativeKeepers, keeper: NativeKeeper, image: Path, *, stop: bool = False) -> CheckpointReport:
     """An image, after which the job is gone."""
-    report = await soon(keeper.checkpoint(image, stop=stop), 20)
+    report = await soon(keeper.checkpoint(image, stop=stop))
     assert report.refused == ()
     assert sorted(os.listdir(image)) == ["meta", "pages"]
     if not stop:
@@ -66,7 +66,7 @@ async def through(
         image = place / f"image{generation}"
         await saved(keepers, keeper, image, stop=generation % 2 == 1)
         keeper = await soon(keepers.start(wanted, image=image))
-    end = await soon(keeper.ended, 20)
+    end = await soon(keeper.ended)
     await keeper.forget()
     return end
 
@@ -134,7 +134,7 @@ async def test_a_job_that_goes_on(keepers: NativeKeepers, tmp_path: Path, scratc
     with contextlib.suppress(CheckpointFailed):  # one that the job's end comes before
         for generation in range(20):
             await until(lambda at=generation: lines(scratch) > 4 * at)  # type: ignore[misc]
-            report = await soon(keeper.checkpoint(tmp_path / f"image{generation}"), 20)
+            report = await soon(keeper.checkpoint(tmp_path / f"image{generation}"))
             assert 0 < report.standstill <= report.seconds
             assert report.bytes > 0
             made += 1
@@ -264,10 +264,10 @@ async def test_a_pipeline_and_a_tmp_of_its_own(keepers: NativeKeepers, tmp_path:
     await until(lambda: lines(scratch) >= 1)
     for generation in range(6):
         await saved(keepers, keeper, tmp_path / f"image{generation}", stop=generation % 2 == 1)
-        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{generation}"), 20)
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{generation}"))
         await asyncio.sleep(0.03 * generation)  # another moment of it each time
     (scratch / "go").touch()
-    end = await soon(keeper.ended, 20)
+    end = await soon(keeper.ended)
     await keeper.forget()
     assert (end.code, (scratch / "err").read_text()) == (0, "")
     assert (scratch / "out").read_text() == "ready\n1800030000\n60000\nkept\n"

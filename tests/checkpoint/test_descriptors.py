@@ -22,7 +22,7 @@ async def lives(keepers: NativeKeepers, place: Path, wanted: KeeperSpec, generat
         await saved(keepers, keeper, place / f"image{generation}", stop=generation % 2 == 1)
         keeper = await soon(keepers.start(wanted, image=place / f"image{generation}"))
     (scratch / "go").touch()
-    end = await soon(keeper.ended, 20)
+    end = await soon(keeper.ended)
     await keeper.forget()
     assert (end.code, (scratch / "err").read_text()) == (0, "")
 
@@ -80,7 +80,7 @@ async def test_a_database_in_the_middle_of_writing(
         await until(lambda at=generation: lines(scratch) > 15 * at)  # type: ignore[misc]
         await saved(keepers, keeper, tmp_path / f"image{generation}", stop=True)
         keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{generation}"))
-    assert (await soon(keeper.ended, 20)).code == 0, (scratch / "err").read_text()
+    assert (await soon(keeper.ended)).code == 0, (scratch / "err").read_text()
     await keeper.forget()
     here = tmp_path / "undisturbed"
     here.mkdir()

@@ -81,8 +81,8 @@ async def test_other_libraries_and_no_program(keepers: NativeKeepers, tmp_path: 
     wanted = spec(scratch, str(program))
     keeper = await soon(keepers.start(wanted))
     await until(lambda: lines(scratch) > 3)
-    plain = await soon(keeper.checkpoint(tmp_path / "plain"), 20)
-    report = await soon(keeper.checkpoint(tmp_path / "carried", carry=True, stop=True), 20)
+    plain = await soon(keeper.checkpoint(tmp_path / "plain"))
+    report = await soon(keeper.checkpoint(tmp_path / "carried", carry=True, stop=True))
     assert plain.bytes + (1 << 20) < report.bytes
     await soon(keeper.ended)
     await keeper.forget()
@@ -100,7 +100,7 @@ async def test_other_libraries_and_no_program(keepers: NativeKeepers, tmp_path: 
     (scratch / "libword.so").unlink()
     keeper = await soon(keepers.start(wanted, image=tmp_path / "again"))
     (scratch / "go").touch()
-    assert (await soon(keeper.ended, 20)).code == 0
+    assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text() == expected
 
@@ -133,7 +133,7 @@ async def test_another_kernels_code_page(tmp_path: Path, scratch: Path, keeper_p
             assert maps_of(keeper.pid).count("[vdso]") == 1
             await asyncio.sleep(0.02)
         (scratch / "go").touch()
-        assert (await soon(keeper.ended, 30)).code == 0, (scratch / "err").read_text()
+        assert (await soon(keeper.ended)).code == 0, (scratch / "err").read_text()
         await keeper.forget()
     assert (scratch / "out").read_text() == "ready\ndone\n"
 

@@ -33,7 +33,7 @@ def giving_way(keeper: int) -> set[tuple[int, int, bool]]:
 async def test_an_image_is_written_by_what_gives_way(keepers: NativeKeepers, scratch: Path, stop: bool) -> None:
     """In the idle class beside a job that runs; the last image, for which a job waits, at the lowest priority."""
     keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", FULL, isolation="shared")))
-    await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()), 20)
+    await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()))
     assert not giving_way(keeper.pid)
     saving = asyncio.create_task(keeper.checkpoint(scratch.parent / "image", stop=stop))
     seen: set[tuple[int, int, bool]] = set()

@@ -32,7 +32,7 @@ async def test_a_chain_of_images(
             aim = lines(scratch) + 2
             await until(lambda aim=aim: lines(scratch) >= aim)  # type: ignore[misc]
             image = tmp_path / f"image{number}"
-            report = await soon(keeper.checkpoint(image, parent=previous), 20)
+            report = await soon(keeper.checkpoint(image, parent=previous))
             assert report.refused == ()
             sizes.append(own(image))
             if previous is not None:
@@ -41,7 +41,7 @@ async def test_a_chain_of_images(
         image = tmp_path / f"last{life}"
         assert previous is not None
         if stop:
-            report = await soon(keeper.checkpoint(image, parent=previous, stop=True), 20)
+            report = await soon(keeper.checkpoint(image, parent=previous, stop=True))
             sizes.append(own(image))
             assert report.bytes > 20 << 20
             shutil.rmtree(previous)
@@ -54,7 +54,7 @@ async def test_a_chain_of_images(
         assert "parent" not in os.listdir(previous)
         keeper = await soon(keepers.start(wanted, image=previous))
     (scratch / "stop").touch()
-    assert (await soon(keeper.ended, 20)).code == 0
+    assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text() == undisturbed(scratch, program, str(lines(scratch)))
     if keepers.abilities.checkpoint and sizes[1] < sizes[0] / 2:  # a kernel that can tell: from 6.7 on
@@ -70,13 +70,13 @@ async def test_a_wrong_or_damaged_parent(
     keeper = await soon(keepers.start(wanted))
     await until(lambda: lines(scratch) > 1)
     for number in range(3):
-        await soon(keeper.checkpoint(tmp_path / f"image{number}"), 20)
+        await soon(keeper.checkpoint(tmp_path / f"image{number}"))
     for parent in (tmp_path / "image1", tmp_path / "no such", tmp_path):  # not the last, and none
         image = tmp_path / f"whole{parent.name}"
-        await soon(keeper.checkpoint(image, parent=parent), 20)
+        await soon(keeper.checkpoint(image, parent=parent))
         assert sorted(os.listdir(image)) == ["meta", "pages"]
         assert own(image) > 20 << 20
-    await soon(keeper.checkpoint(tmp_path / "first", parent=image), 20)
+    await soon(keeper.checkpoint(tmp_path / "first", parent=image))
     await saved(keepers, keeper, tmp_path / "full", stop=True)
     chained = tmp_path / "first"
     if not (chained / "pages.1").exists():
@@ -111,7 +111,7 @@ async def test_writes_that_the_kernel_does_not_note(
             if word:
                 go.write(bytes([word]))
                 await until(lambda aim=2 * number - 1: lines(scratch) == aim)  # type: ignore[misc]
-            await soon(keeper.checkpoint(image, parent=previous), 20)
+            await soon(keeper.checkpoint(image, parent=previous))
             previous = image
     assert (await soon(keeper.ended)).code == 0
     await keeper.forget()

@@ -40,7 +40,8 @@ async def test_plain_python(elsewhere: list[Machine]) -> None:
 
 async def test_linear_algebra_in_threads(around: list[Machine]) -> None:
     pytest.importorskip("numpy", reason="needs numpy, of the package's extra 'test'")
-    env = {"OPENBLAS_NUM_THREADS": "2"}
+    # A thread that finds nothing to do sleeps soon, and does not take the processor from the other.
+    env = {"OPENBLAS_NUM_THREADS": "2", "OPENBLAS_THREAD_TIMEOUT": "4"}
     await travel(around, Work((sys.executable, "algebra.py"), ("algebra.py",), env=env, appends=True), 2)
 
 

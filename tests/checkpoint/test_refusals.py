@@ -98,7 +98,7 @@ async def test_a_death_in_the_middle_leaves_the_image_before(
     wanted = spec(scratch, compiled("steps", "-static"), "1000000")
     keeper = await soon(keepers.start(wanted))
     await until(lambda: lines(scratch) > 1)
-    before = await soon(keeper.checkpoint(tmp_path / "before"), 20)
+    before = await soon(keeper.checkpoint(tmp_path / "before"))
     assert before.refused == ()
     known = {process.pid for process in family(keeper.pid)}
     task = asyncio.ensure_future(keeper.checkpoint(tmp_path / "image"))
@@ -111,7 +111,7 @@ async def test_a_death_in_the_middle_leaves_the_image_before(
     elif victim == "job":
         await keeper.kill()
     try:
-        await soon(task, 20)
+        await soon(task)
         assert sorted(os.listdir(tmp_path / "image")) == ["meta", "pages"]
     except CheckpointFailed:
         assert not (tmp_path / "image").exists()
@@ -121,7 +121,7 @@ async def test_a_death_in_the_middle_leaves_the_image_before(
         await keeper.kill()
         await soon(keeper.ended)
     await keeper.forget()
-    keeper = await soon(keepers.start(wanted, image=tmp_path / "before"), 20)
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "before"))
     at = lines(scratch)
     await until(lambda: lines(scratch) > at)
     await saved(keepers, keeper, tmp_path / "after", stop=True)

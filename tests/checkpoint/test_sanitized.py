@@ -152,10 +152,10 @@ async def test_a_job_of_several_processes(program: Path, tmp_path: Path) -> None
         waiting = spec(tmp_path / "scratch", "x", members=(wait, *MEMBERS[1:]), pipes=PIPES)
         keeper = await soon(keepers.start(waiting))
         if keepers.abilities.checkpoint:
-            await soon(keeper.checkpoint(tmp_path / "image", stop=True), 20)
+            await soon(keeper.checkpoint(tmp_path / "image", stop=True))
             await soon(keeper.ended)
             await keeper.forget()
-            keeper = await soon(keepers.start(waiting, image=tmp_path / "image"), 20)
+            keeper = await soon(keepers.start(waiting, image=tmp_path / "image"))
         (tmp_path / "scratch" / "go").touch()
         assert (await soon(keeper.ended)).code == 0
         await keeper.forget()
@@ -232,7 +232,7 @@ async def test_images_that_nobody_should_trust(program: Path, tmp_path: Path) ->
             return
         keeper = await keepers.start(wanted)
         await until(lambda: (scratch / "out").exists() and (scratch / "out").read_text() == "ready\n")
-        await soon(keeper.checkpoint(image, stop=True), 30)
+        await soon(keeper.checkpoint(image, stop=True))
         await soon(keeper.ended)
         await keeper.forget()
         meta = (image / "meta").read_bytes()
@@ -248,7 +248,7 @@ async def test_images_that_nobody_should_trust(program: Path, tmp_path: Path) ->
             struct.pack_into("=Q", broken, sum_at, fits ^ old ^ new)
             (image / "meta").write_bytes(broken)
             try:
-                keeper = await soon(keepers.start(wanted, image=image), 30)
+                keeper = await soon(keepers.start(wanted, image=image))
             except StartFailed:
                 continue
             restored += 1
@@ -280,15 +280,15 @@ async def test_checkpoints_of_all_kinds(program: Path, tmp_path: Path) -> None:
             wanted = spec(scratch, command[0], *command[1:], isolation="full" if build else "shared")
             keeper, out, previous = await soon(keepers.start(wanted)), scratch / "out", None
             for number in range(3):
-                await until(lambda out=out: out.exists() and bool(out.read_text()), 20)  # type: ignore[misc]
+                await until(lambda out=out: out.exists() and bool(out.read_text()))  # type: ignore[misc]
                 image = scratch / f"image{number}"
-                report = await soon(keeper.checkpoint(image, stop=number == 1, parent=previous, carry=number < 2), 60)
+                report = await soon(keeper.checkpoint(image, stop=number == 1, parent=previous, carry=number < 2))
                 assert report.refused == ()
                 previous = image
                 if number == 1:
                     await soon(keeper.ended)
                     await keeper.forget()
-                    keeper, previous = await soon(keepers.start(wanted, image=image), 60), None
+                    keeper, previous = await soon(keepers.start(wanted, image=image)), None
             (scratch / "go").touch()
-            assert (await soon(keeper.ended, 30)).code == 0, (scratch / "err").read_text()
+            assert (await soon(keeper.ended)).code == 0, (scratch / "err").read_text()
             await keeper.forget()

@@ -53,10 +53,10 @@ async def suspended_and_continued(keepers: NativeKeepers, tmp_path: Path, scratc
         return (scratch / "out").stat().st_size
 
     keeper = await soon(keepers.start(wanted))
-    await until(lambda: size() > 0, 20)
+    await until(lambda: size() > 0)
     making = asyncio.ensure_future(keeper.checkpoint(tmp_path / "image"))
     pages = tmp_path / "image.aside" / "pages"
-    await until(lambda: pages.exists() and pages.stat().st_size > 0, 20)  # from the copies: the job has been let go
+    await until(lambda: pages.exists() and pages.stat().st_size > 0)  # from the copies: the job has been let go
     held = writers(keeper)
     for process in held:
         process.suspend()
@@ -73,18 +73,18 @@ async def suspended_and_continued(keepers: NativeKeepers, tmp_path: Path, scratc
     finally:
         for process in held:
             process.resume()
-    assert (await soon(making, 20)).refused == ()
+    assert (await soon(making)).refused == ()
     before = size()
     await until(lambda: size() > before)  # what was asked for meanwhile and taken back does not come later
     await keeper.kill()
     await soon(keeper.ended)
     await keeper.forget()
-    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"), 20)
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
     before = size()
     await until(lambda: size() > before)
     await keeper.suspend()
     await stands(size)
-    assert (await soon(keeper.checkpoint(tmp_path / "another"), 20)).refused == ()
+    assert (await soon(keeper.checkpoint(tmp_path / "another"))).refused == ()
     await stands(size)  # it was let go for it, and stands still again
     await keeper.kill()
     await soon(keeper.ended)

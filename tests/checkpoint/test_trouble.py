@@ -43,14 +43,14 @@ async def test_a_full_disk(
     await until(lambda: lines(scratch) > 1)
     for stop in (False, True):
         with pytest.raises(CheckpointFailed, match="no space left on device"):
-            await soon(keeper.checkpoint(small_disk / "image", stop=stop), 20)
+            await soon(keeper.checkpoint(small_disk / "image", stop=stop))
         assert os.listdir(small_disk) == []
         at = lines(scratch)
         await until(lambda at=at: lines(scratch) > at)  # type: ignore[misc]
     await saved(keepers, keeper, tmp_path / "image")
     keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
     (scratch / "stop").touch()
-    assert (await soon(keeper.ended, 20)).code == 0
+    assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text() == undisturbed(scratch, wanted.argv[0], str(lines(scratch)))
 
@@ -71,7 +71,7 @@ async def test_a_keeper_that_dies_while_it_puts_back(
     for process in new[:1]:
         hard_kill(process.pid)
     try:
-        keeper = await soon(task, 20)
+        keeper = await soon(task)
     except StartFailed:
         pass
     else:
@@ -80,7 +80,7 @@ async def test_a_keeper_that_dies_while_it_puts_back(
         await soon(keeper.ended)
         await keeper.forget()
     await until(lambda: not alive([process for process in new if process.pid != keepers.nursery]))
-    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"), 20)
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
     at = lines(scratch)
     await until(lambda: lines(scratch) > at)
     await keeper.kill()
@@ -100,7 +100,7 @@ async def test_no_room_for_a_copy(keepers: NativeKeepers, tmp_path: Path, scratc
     await until(lambda: lines(scratch) > 1)
     assert "fork" in (scratch / "err").read_text()
     for number in range(2):
-        report = await soon(keeper.checkpoint(tmp_path / f"image{number}"), 20)
+        report = await soon(keeper.checkpoint(tmp_path / f"image{number}"))
         assert report.refused == ()
         assert report.bytes > 20 << 20
     await keeper.kill()
@@ -108,7 +108,7 @@ async def test_no_room_for_a_copy(keepers: NativeKeepers, tmp_path: Path, scratc
     await keeper.forget()
     keeper = await soon(keepers.start(wanted, image=tmp_path / "image1"))
     (scratch / "stop").touch()
-    assert (await soon(keeper.ended, 20)).code == 0
+    assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text() == undisturbed(scratch, program, str(lines(scratch)))
 
@@ -121,11 +121,11 @@ async def test_processes_that_come_and_go(keepers: NativeKeepers, tmp_path: Path
     number = 0
     while lines(scratch) < 250:
         aim = lines(scratch) + 25
-        await until(lambda aim=aim: lines(scratch) >= aim, 20)  # type: ignore[misc]
+        await until(lambda aim=aim: lines(scratch) >= aim)  # type: ignore[misc]
         await saved(keepers, keeper, tmp_path / f"image{number}", stop=number % 2 == 1)
-        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"), 20)
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"))
         number += 1
-    assert (await soon(keeper.ended, 30)).code == 0
+    assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text().split() == [*map(str, range(1, 401)), "done"]
 
@@ -166,15 +166,15 @@ async def test_a_crowd(
     program = compiled("many")
     wanted = spec(scratch, program, str(processes), str(threads))
     keeper = await soon(keepers.start(wanted))
-    await until(lambda: lines(scratch) == 1, 20)
+    await until(lambda: lines(scratch) == 1)
     for number in range(2):
         report = await saved(keepers, keeper, tmp_path / f"image{number}", stop=number == 1)
         assert report.processes == processes + 1
-        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"), 40)
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"))
         assert sum(process.num_threads() for process in psutil.Process(keeper.pid).children(recursive=True)) == (
             processes + 1 + threads
         )
     (scratch / "go").touch()
-    assert (await soon(keeper.ended, 20)).code == 0
+    assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text() == undisturbed(scratch, program, str(processes), str(threads))

@@ -30,7 +30,7 @@ from tests.conftest import REPOSITORY
 ALL = "collector,negotiator,schedd,startd"
 HEAD = "collector,negotiator,schedd"
 #: Seconds for anything that is waited for: the machine may be busy. What works takes a small part of it.
-PATIENCE = 20.0
+PATIENCE = 60.0
 ROOT = os.geteuid() == 0
 
 

@@ -17,7 +17,7 @@ import psutil
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 
 #: Seconds for anything that is waited for: the machine may be busy. What works takes a small part of it.
-PATIENCE = 20.0
+PATIENCE = 60.0
 #: A Python that a job of any user can run: that of the tests may lie in somebody's home.
 PYTHON = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
 
@@ -32,7 +32,7 @@ def spec(scratch: Path, *argv: str, id: str = "1.0.0", **more: Any) -> KeeperSpe
         "scratch": str(scratch),
         "stdout": str(scratch / "out"),
         "stderr": str(scratch / "err"),
-        "lease_seconds": 60.0,
+        "lease_seconds": 300.0,
         **more,
     }
     return KeeperSpec(id=id, argv=argv, **given)

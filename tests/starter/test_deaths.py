@@ -97,7 +97,7 @@ async def test_a_nursery_killed_under_load_loses_and_doubles_nothing(
         hard_kill(best.nursery)
         dead = best.nursery
         await until(lambda dead=dead: best.nursery != dead)  # type: ignore[misc]
-    await soon(work, 10)
+    await soon(work)
     assert all((scratch / f"ran{n}").read_text() == f"{n}\n" for n in range(100))
 
 

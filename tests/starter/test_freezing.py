@@ -126,14 +126,14 @@ async def test_a_job_that_runs_on_is_kept_as_of_one_moment(
     )
     keeper = await soon(best.start(wanted))
     frozen = Frozen(scratch)
-    await until(lambda: (scratch / "ready").exists(), 10)
+    await until(lambda: (scratch / "ready").exists())
     seen = set()
     for turn in range(4):
         directory, back = tmp_path / f"image{turn}", tmp_path / f"back{turn}"
         back.mkdir()
         with store.begin("1.0") as draft:
             taken = frozen.settled(draft, keeper.pid, time.time())
-            report = await soon(keeper.checkpoint(directory, taken=taken), 20)
+            report = await soon(keeper.checkpoint(directory, taken=taken))
             assert report.refused == ()
             copies = [name for name in os.listdir(directory) if name.startswith("kept.")]
             assert len(copies) in ((3, 4, 5, 6, 7) if turn == 0 else (3, 4, 5))

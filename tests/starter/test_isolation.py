@@ -275,7 +275,7 @@ async def test_all_of_it_as_an_ordinary_user(common: Path, repository: Path) -> 
     names = "program_runs_to daemon processes_are no_power full_ shared another_user found lease"
     names += " same_keeper leaves_something cannot_stop get_into terminals covers no_job_needs loopback_is"
     wanted = " or ".join(names.split())
-    options = ["--basetemp", str(common / "base"), *tests]
+    options = ["-n0", "--basetemp", str(common / "base"), *tests]
     done = subprocess.run(
         [
             *command,

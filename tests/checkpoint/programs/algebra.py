@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 
 chance = np.random.default_rng(7)
-a = chance.standard_normal((240, 240))
+a = chance.standard_normal((160, 160))
 for step in range(60):
     q, r = np.linalg.qr(a)
     a = q @ r.T / 20 + chance.standard_normal(a.shape)

@@ -62,14 +62,14 @@ class Site:
         end = end or self.connect()
         wanted = self.spec(*argv, **more)
         try:
-            return await soon(self.keepers.start(wanted, image=image, remote=end.end.fileno()), 15)
+            return await soon(self.keepers.start(wanted, image=image, remote=end.end.fileno()))
         finally:
             end.close()
 
     async def run(self, *argv: str, code: int = 0, **more: Any) -> str:
         """What the job wrote to its output."""
         keeper = await self.start(*argv, **more)
-        end: EndReport = await soon(keeper.ended, 30)
+        end: EndReport = await soon(keeper.ended)
         await keeper.forget()
         errors = self.error()
         assert (end.code, errors) == (code, ""), (end, errors)

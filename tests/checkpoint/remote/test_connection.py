@@ -78,7 +78,7 @@ async def test_a_job_goes_on_over_stream_after_stream(site: Site) -> None:
     theirs = await relay.connect()
     try:
         wanted = site.spec(PYTHON, "-c", COUNTING)
-        keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()), 15)
+        keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()))
     finally:
         theirs.close()
     for _ in range(8):
@@ -86,7 +86,7 @@ async def test_a_job_goes_on_over_stream_after_stream(site: Site) -> None:
         relay.cut()
         await asyncio.sleep(chance.random() * 0.02)
         await relay.connect(keeper)
-    end = await soon(keeper.ended, 30)
+    end = await soon(keeper.ended)
     relay.cut()
     assert (end.code, site.error()) == (0, ""), site.output()
     assert site.output().endswith("done\n")
@@ -103,7 +103,7 @@ async def test_a_job_that_waits_for_home_can_be_killed(site: Site) -> None:
     theirs = await relay.connect()
     with theirs:
         wanted = site.spec("/bin/sh", "-c", "echo ready; while :; do cat none; done")
-        keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()), 15)
+        keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()))
     await wait_for_output(site, "ready")
     relay.cut()
     await keeper.kill()
@@ -118,7 +118,7 @@ async def test_an_ended_job_waits_for_home_as_long_as_its_lease(site: Site) -> N
     theirs = await relay.connect()
     with theirs:
         wanted = site.spec("/bin/sh", "-c", "exec 4<in; read line <&4; echo ready; sleep 0.3", lease_seconds=1.0)
-        keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()), 15)
+        keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()))
     await wait_for_output(site, "ready")
     relay.cut()
     assert (await soon(keeper.ended, 10)).cause == "lease"

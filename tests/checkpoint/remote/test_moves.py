@@ -44,7 +44,7 @@ async def test_open_files_go_on_where_they_were(site: Site, undone: bool) -> Non
     keeper = await site.start(PYTHON, "-c", JOB)
     await wait_for_output(site, "half")
     image = site.top / "image"
-    report = await soon(keeper.checkpoint(image, stop=not undone, mark=7), 20)
+    report = await soon(keeper.checkpoint(image, stop=not undone, mark=7))
     assert report.refused == ()
     if undone:
         await until(lambda: (site.tree / "log").read_bytes().count(b"\n") > 30)
@@ -54,7 +54,7 @@ async def test_open_files_go_on_where_they_were(site: Site, undone: bool) -> Non
     assert (site.tree / "log").read_text().startswith(expected(21))
     end = site.connect(run=2, back_to=7)
     keeper = await site.start(PYTHON, "-c", JOB, end=end, image=image, append_output=True)
-    ended = await soon(keeper.ended, 20)
+    ended = await soon(keeper.ended)
     assert (ended.code, site.error()) == (0, ""), site.output()
     assert site.output() == "half\ndone\n"
     assert (site.tree / "log").read_text() == expected(40)
