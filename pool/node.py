@@ -293,6 +293,7 @@ class Node:
         from pool.machine import LinuxSensors
         from pool.shadow.files import OwnedFiles
         from pool.starter.keeper import NativeKeepers
+        from pool.starter.messages import WITHOUT
         from pool.starter.shown import shown
         from pool.store import Store
         from pool.store.accounts import AccountStore
@@ -312,7 +313,11 @@ class Node:
             store=lambda: Store.open(str(self.state / "spool" / "queue.db")),
             accounts=lambda: AccountStore.open(str(self.state / "spool" / "accounts.db")),
             sensors=lambda: LinuxSensors(self.state),
-            keepers=lambda: NativeKeepers(self.state / "keepers", show=shown(self.settings.text("SHOW_PATHS"))),
+            keepers=lambda: NativeKeepers(
+                self.state / "keepers",
+                show=shown(self.settings.text("SHOW_PATHS")),
+                without=WITHOUT[self.settings.text("REMOTE_IO_WAY")],
+            ),
             tell_admin=self._tell_admin,
             mail=self._mail,
             log=self.log,

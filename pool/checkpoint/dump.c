@@ -123,6 +123,10 @@ static void give_way(bool waits)
 
 static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o)
 {
+    if (notify_used(d->job)) {
+        refuse(d, "the submit machine's files are shown to it by notification, and are not part of an image: it needs a machine with /dev/fuse");
+        return 1;
+    }
     if (track_before(d, stop, o))
         return -1;
     d->held_since = boot_us();

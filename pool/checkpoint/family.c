@@ -135,7 +135,7 @@ static int hold_threads(struct subject *s)
 }
 
 /* Whatever the job needs of the keeper's is none of it. */
-static bool is_other(pid_t pid) { return pid == 1 || pid == getpid() || pid == settings.spared || pid == mapping_supervisor(); }
+static bool is_other(pid_t pid) { return pid == 1 || pid == getpid() || is_spared(pid) || pid == mapping_supervisor(); }
 
 /* Those that have stopped are taken off `waiting`, those that are gone off the job. True when all have within the time. */
 static bool await_stops(struct dump *d, uint64_t until)

@@ -232,6 +232,8 @@ static void become(const struct job *job, uint32_t member, pid_t keeper, const i
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != keeper)
         _exit(127);
+    if (notify_enter(job, member, f))
+        return;
     if (chdir(*m->cwd ? m->cwd : "/") < 0) {
         fail(f, "chdir", m->cwd);
         return;

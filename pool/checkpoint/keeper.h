@@ -50,7 +50,7 @@ struct settings { /* of one nursery */
     uint32_t able;
     uint32_t without; /* abilities not to be used, for trying what is left without them */
     pid_t keeper;      /* in a keeper: its own id in the /proc of the node */
-    pid_t spared;      /* in a keeper: its file server, which is none of the job's processes; 0: none */
+    pid_t spared[2];   /* in a keeper: its file server and its supervisor, none of the job's processes; 0: none */
     char directory[4096]; /* of the cells: no job may look into it */
     char *const *show; /* directories that isolation `full` shows beside the system's */
     size_t shows;
@@ -61,6 +61,7 @@ extern struct settings settings;
 uint64_t boot_us(void);
 uint64_t wall_us(void);
 int fail(struct failure *f, const char *call, const char *text); /* notes errno; always -1 */
+bool is_spared(pid_t pid);
 void copy_text(char *to, size_t size, const char *from);
 
 /* message.c */
@@ -164,6 +165,16 @@ bool remote_heard(void); /* false when the server is gone */
 bool remote_over(void);  /* all that the job wrote is at home; asks for it when it is first called */
 void remote_kill(void);
 int remote_settle(const struct job *job, uint64_t mark, struct failure *f); /* in the dumper */
+
+/* notify.c: remote files by system call notification, where there is no FUSE */
+bool notify_used(const struct job *job);
+int notify_try(void);
+int notify_place(const struct job *job, struct failure *f); /* in the job's tree, over the places for its trees */
+int notify_top(uint32_t i); /* of a tree's shadows, in ascending order */
+pid_t notify_begin(const struct job *job, const int server[], struct failure *f); /* the supervisor */
+int notify_enter(const struct job *job, uint32_t member, struct failure *f); /* in a process of the job's, before it opens anything */
+void notify_forked(void);
+void notify_kill(void);
 
 /* again.c */
 void again_note(void);                    /* before a job: how its /tmp is */

@@ -24,6 +24,8 @@ uint64_t boot_us(void) { return clock_us(CLOCK_BOOTTIME); }
 
 uint64_t wall_us(void) { return clock_us(CLOCK_REALTIME); }
 
+bool is_spared(pid_t pid) { return pid && (pid == settings.spared[0] || pid == settings.spared[1]); }
+
 void copy_text(char *to, size_t size, const char *from)
 {
     size_t n = strnlen(from, size - 1);

@@ -18,13 +18,14 @@
 #ifndef POOL_MAPPING_H
 #define POOL_MAPPING_H
 
-#include <linux/seccomp.h>
 #include <stdarg.h>
 #include <sys/stat.h>
 
 #include "keeper.h"
+#include "question.h"
+#include "traps.h"
 
-#define SLOTS 64        /* mapped descriptors of one process at a time */
+#define SLOTS TRAPPED_NUMBERS /* mapped descriptors of one process at a time */
 #define ENDS_MOST (2 * PIPES_MOST)
 #define RING (1u << 20) /* of a log, in memory */
 
@@ -70,15 +71,6 @@ struct log { /* the bytes of one writer's file between it and its readers */
     bool full_disk;
 };
 
-struct question { /* of the kernel: somebody's call */
-    int listener;
-    uint32_t member;
-    pid_t tid, tgid; /* tgid: see know_process */
-    struct seccomp_notif *notif;
-    struct seccomp_notif_resp *answer;
-    bool answered; /* by a descriptor, or to be left unanswered: the job ends */
-};
-
 struct listener { /* of one member, for all processes that have the filter from it; of one process after a checkpoint */
     int fd; /* -1: they are all gone */
     uint32_t member;
@@ -116,7 +108,6 @@ bool hello_take(int from, struct hello *hello, int *fd);
 /* mapping_filter.c */
 int mapping_filter(int first, struct failure *f); /* in a member: the descriptor at which it is asked */
 const void *mapping_code(int first, size_t *instructions); /* the same for a process that is put back, or NULL */
-#define MAPPING_FLAGS (SECCOMP_FILTER_FLAG_NEW_LISTENER | 1ul << 5 /* SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV */)
 
 /* mapping_links.c */
 int links_plan(struct supervisor *s, struct failure *f);
@@ -128,22 +119,13 @@ const char *partner(const struct end *e, char *text, size_t size); /* "pipe to g
 /* mapping_serve.c */
 enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG, FROM_AHEAD };
 _Noreturn void mapping_serve(struct supervisor *s, int members, int gate); /* gate: closes when all are put back; or -1 */
-bool receive(int listener, struct seccomp_notif **notif, struct seccomp_notif_resp **answer); /* the next question, its answer empty */
 void watch(int fd, enum source source, uint32_t which, uint32_t events);
 void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void accuse(const char *text);
-void know_process(struct question *q);
-bool still_asked(const struct question *q);
-void answer_value(struct question *q, int64_t value);
-void answer_error(struct question *q, int err);
-void answer_pass(struct question *q); /* the kernel does it */
 bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_closed);
 bool replace_descriptor(struct question *q, int fd, int number);
 
 /* mapping_names.c */
-bool text_of(const struct question *q, uint64_t address, char *text, size_t size);
-bool bytes_to(const struct question *q, uint64_t address, const void *from, size_t size);
-bool bytes_of(const struct question *q, uint64_t address, void *to, size_t size);
 /* The mapped files that a name leads to; false: none. */
 struct found {
     struct end *way[2];
@@ -164,7 +146,6 @@ bool handle_number(struct question *q, int number); /* false: not a mapped one *
 void describe(const struct question *q, const struct end *e, bool extended, void *into);
 bool position(const struct end *e, uint64_t *at); /* bytes read or written so far; false: unknown */
 int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid); /* a descriptor of somebody's, or -1 */
-int take_from(pid_t pid, int number);             /* a copy of another process's descriptor, or -1 */
 ino_t inode_at(pid_t pid, int number);
 
 /* mapping_displaced.c */

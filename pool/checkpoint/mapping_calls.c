@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,14 +9,6 @@
 #include <unistd.h>
 
 #include "mapping.h"
-
-#if defined(__x86_64__)
-#define ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define ARCH AUDIT_ARCH_AARCH64
-#else
-#define ARCH AUDIT_ARCH_RISCV64
-#endif
 
 enum what { OPENS, OPENS_2, CREATES, STATS, STATS_X, LOOKS, CHANGES, REMOVES, RENAMES, LINKS, TRUNCATES, READS_LINK, GETS_EXTRA, LISTS_EXTRA, SETS_EXTRA };
 enum follow { NEVER, ALWAYS, UNLESS, IF, BY_OPEN }; /* UNLESS, IF: a bit of the flags */
@@ -190,7 +181,7 @@ static void handle_name(struct question *q, size_t i)
 
 void handle(struct question *q)
 {
-    if (q->notif->data.arch != ARCH) {
+    if (q->notif->data.arch != OWN_ARCH) {
         misuse(q, NULL, "its files are mapped to pipes, and it is a program for another instruction set (32 bits): run it as %s", "one for this machine");
         return;
     }

@@ -10,42 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "mapping.h"
 
-#define PAGE 4096u
+#define PAGE 4096u /* what a name takes at most */
 #define LINKS_MOST 40
-
-/* Page by page: the rest of the last one may not be there. */
-bool text_of(const struct question *q, uint64_t address, char *text, size_t size)
-{
-    for (size_t got = 0; got < size;) {
-        size_t part = PAGE - (address + got) % PAGE;
-        struct iovec here = {text + got, part < size - got ? part : size - got};
-        struct iovec there = {(void *)(uintptr_t)(address + got), here.iov_len};
-        ssize_t n = process_vm_readv(q->tid, &here, 1, &there, 1, 0);
-        if (n <= 0)
-            return false;
-        if (memchr(text + got, 0, (size_t)n))
-            return true;
-        got += (size_t)n;
-    }
-    return false;
-}
-
-bool bytes_of(const struct question *q, uint64_t address, void *to, size_t size)
-{
-    struct iovec here = {to, size}, there = {(void *)(uintptr_t)address, size};
-    return process_vm_readv(q->tid, &here, 1, &there, 1, 0) == (ssize_t)size;
-}
-
-bool bytes_to(const struct question *q, uint64_t address, const void *from, size_t size)
-{
-    struct iovec here = {(void *)(uintptr_t)from, size}, there = {(void *)(uintptr_t)address, size};
-    return process_vm_writev(q->tid, &here, 1, &there, 1, 0) == (ssize_t)size;
-}
 
 static bool own_root(pid_t tid)
 {

@@ -39,14 +39,6 @@ struct end *end_at(pid_t pid, int number)
     return NULL;
 }
 
-int take_from(pid_t pid, int number)
-{
-    int of = (int)syscall(SYS_pidfd_open, pid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, number, 0);
-    if (of >= 0)
-        close(of);
-    return fd;
-}
-
 static int in_process(pid_t pid, ino_t inode, int but)
 {
     char path[64];

@@ -145,7 +145,7 @@ int mapping_revive(struct restoring *r, struct failure *f)
 int mapping_dress(struct restoring *r, uint32_t row, struct held *leader, uint64_t room, struct failure *f)
 {
     const struct process *p = (struct process *)r->image->processes.rows + row;
-    const uint64_t flags = MAPPING_FLAGS | SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_TSYNC_ESRCH;
+    const uint64_t flags = TRAPS_FLAGS | SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_TSYNC_ESRCH;
     size_t count;
     const void *code = mapping_code((int)r->image->machine.first, &count);
     struct {

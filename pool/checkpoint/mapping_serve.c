@@ -4,14 +4,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -22,29 +20,7 @@
 #include "engine.h"
 #include "mapping.h"
 
-#ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
-#define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, uint64_t)
-#define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP 1UL
-#endif
-
 struct supervisor *over;
-
-bool still_asked(const struct question *q) { return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &q->notif->id) == 0; }
-
-void answer_value(struct question *q, int64_t value) { q->answer->val = value; }
-
-void answer_error(struct question *q, int err) { q->answer->error = -err; }
-
-void answer_pass(struct question *q) { q->answer->flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE; }
-
-static int put_in(struct question *q, int fd, int number, uint32_t how, bool on_exec_closed)
-{
-    struct seccomp_notif_addfd a = {.id = q->notif->id, .flags = how, .srcfd = (uint32_t)fd, .newfd = (uint32_t)(number < 0 ? 0 : number),
-                                    .newfd_flags = on_exec_closed ? O_CLOEXEC : 0};
-    if (number >= 0)
-        a.flags |= SECCOMP_ADDFD_FLAG_SETFD;
-    return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &a);
-}
 
 static bool taken(pid_t pid, int number)
 {
@@ -61,14 +37,14 @@ bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_cl
     for (int i = at_least > over->first ? at_least : over->first; i < over->first + SLOTS && number < 0 && !low; i++)
         if (!taken(q->tgid, i))
             number = i;
-    int got = put_in(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
+    int got = question_put(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
     if (got < 0 && number >= 0) /* its limit is lower than it was */
-        got = put_in(q, fd, -1, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
+        got = question_put(q, fd, -1, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
     q->answer->val = got;
     return q->answered = got >= 0;
 }
 
-bool replace_descriptor(struct question *q, int fd, int number) { return put_in(q, fd, number, 0, false) >= 0; }
+bool replace_descriptor(struct question *q, int fd, int number) { return question_put(q, fd, number, 0, false) >= 0; }
 
 /* Says to the keeper why the job ends. */
 void accuse(const char *text)
@@ -96,38 +72,13 @@ void misuse(struct question *q, const struct end *e, const char *format, ...)
         q->answered = true;
 }
 
-/* Reading it costs as much as half an answer: only for what needs it. */
-void know_process(struct question *q) { q->tgid = (pid_t)proc_field(q->tid, "status", "Tgid", 10); }
-
-bool receive(int listener, struct seccomp_notif **notif, struct seccomp_notif_resp **answer)
-{
-    static union {
-        struct seccomp_notif notif;
-        char room[512];
-    } in;
-    static union {
-        struct seccomp_notif_resp resp;
-        char room[512];
-    } out;
-    memset(&in, 0, sizeof in);
-    memset(&out, 0, sizeof out);
-    if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &in.notif) < 0)
-        return false;
-    out.resp.id = in.notif.id;
-    *notif = &in.notif;
-    *answer = &out.resp;
-    return true;
-}
-
 static void ask(int listener, uint32_t member)
 {
-    struct question q = {.listener = listener, .member = member};
-    if (!receive(listener, &q.notif, &q.answer))
+    struct question q;
+    if (!question_hear(&q, listener, member))
         return;
-    q.tid = (pid_t)q.notif->pid;
     handle(&q);
-    if (!q.answered)
-        ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, q.answer);
+    question_answer(&q);
 }
 
 void watch(int fd, enum source source, uint32_t which, uint32_t events)
@@ -143,8 +94,7 @@ static void listen_at(int fd, uint32_t member)
         _exit(1);
     over->listeners = more;
     more[over->listener_count] = (struct listener){fd, member};
-    /* Asking and answering one after the other on one processor (Linux 6.6): nobody else comes between. */
-    ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
+    question_listen(fd);
     watch(fd, FROM_LISTENER, over->listener_count++, EPOLLIN);
 }
 
@@ -208,16 +158,6 @@ static void pump(uint32_t which)
     watch_log(which);
 }
 
-/* The job's rights over files, and no others; what it takes to look into the job's processes stays. */
-static void rights_of_job(void)
-{
-    const struct start *s = over->job->start;
-    if (s->flags & FLAG_GROUPS && setgroups(s->groups, over->job->groups) < 0)
-        _exit(1);
-    setfsgid(s->gid);
-    setfsuid(s->uid);
-}
-
 /* Until all processes are put back: before, they have not what it would look for in them. */
 static void await_all(int gate, int members)
 {
@@ -234,7 +174,7 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
     struct stat st;
     over = s;
     prctl(PR_SET_NAME, "mapping");
-    rights_of_job();
+    rights_of_job(s->job);
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* after a change of user id, which clears it */
     s->poll = epoll_create1(EPOLL_CLOEXEC);
     if (!s->started)

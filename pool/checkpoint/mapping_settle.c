@@ -101,14 +101,14 @@ static bool tell(int talk)
 /* Of a process that is held: whoever is not is only asked when it goes on. */
 static void show(const struct listener *l)
 {
-    struct question q = {.listener = l->fd, .member = l->member};
-    if (!receive(l->fd, &q.notif, &q.answer))
+    struct question q;
+    if (!question_hear(&q, l->fd, l->member))
         return;
     if ((int)q.notif->data.args[1] == ASK_MEMBER)
         answer_value(&q, (int64_t)l->member + 1);
     else
         answer_error(&q, GIVEN_BACK);
-    ioctl(l->fd, SECCOMP_IOCTL_NOTIF_SEND, q.answer);
+    question_answer(&q);
 }
 
 /* False when it is over. */

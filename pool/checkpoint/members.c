@@ -151,6 +151,7 @@ int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
     if (!done)
         done = fork_all(job, group, told[1], gate, f);
     close_ends(job);
+    notify_forked();
     for (int end = 0; end < 2 && gate[end] >= 0; end++)
         close(gate[end]);
     close(told[1]);

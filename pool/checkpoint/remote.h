@@ -145,6 +145,7 @@ struct serving {
     struct tree trees[64];
     size_t count;
     uint32_t uid, gid, home_uid, home_gid; /* the job's here, its owner's at home */
+    bool notified;  /* not the kernel asks, but the supervisor of notify_*.c, which ends when the job is over */
     bool own_users; /* a user namespace that knows only one */
     int proc;
     char job[256];

@@ -61,7 +61,7 @@ int remote_take(const struct job *job, struct failure *f)
         errno = E2BIG;
         return fail(f, "mount", "more remote trees than can be shown");
     }
-    for (uint32_t i = 0; i < s->remotes; i++)
+    for (uint32_t i = 0; i < s->remotes && !notify_used(job); i++)
         if ((remote.device[i] = open(DEVICE, O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0)
             return fail(f, "open", DEVICE);
     for (uint32_t i = 0; i < s->binds; i++) {
@@ -114,6 +114,16 @@ int remote_place(const struct job *job, struct failure *f)
             return fail(f, "move_mount", path);
         close(remote.binds[i]);
     }
+    if (notify_used(job)) {
+        for (uint32_t i = 0; i < s->remotes; i++)
+            if (place_for(job->remote[i], f))
+                return -1;
+        if (notify_place(job, f))
+            return -1;
+        for (uint32_t i = 0; i < s->remotes; i++)
+            remote.device[i] = notify_top(i);
+        return 0;
+    }
     for (uint32_t i = 0; i < s->remotes; i++) {
         int device = fcntl(remote.device[i], F_DUPFD_CLOEXEC, i ? remote.device[i - 1] + 1 : FIRST_FREE); /* ascending */
         if (device < 0 || place_for(job->remote[i], f))
@@ -150,39 +160,76 @@ static _Noreturn void serve(const struct job *job, int control, int settle)
         *run = 0;
     for (uint32_t i = 0; i < job->start->remotes; i++)
         serving.trees[serving.count++] = (struct tree){.fd = remote.device[i], .path = job->remote[i]};
+    serving.notified = notify_used(job);
     for (int place = UP; place < FIRST_FREE; place++)
         if (place != control && place != settle)
             close(place);
     remote_serve(control, settle);
 }
 
-/* Not among those whose end the keeper waits for: no signal tells of it (clone(2), "clone" children). */
-int remote_begin(const struct job *job, struct failure *f)
+/* Instead of the kernel a supervisor asks the server, over a pair of sockets for each tree. */
+static int ask_by_sockets(uint32_t trees, int supervisor[], struct failure *f)
 {
-    int control[2], settle[2];
-    if (!job->start->remotes)
-        return 0;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, settle) < 0)
-        return fail(f, "socket", "the file server");
+    int ends[2];
+    for (uint32_t i = 0; i < trees; i++) {
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+            return fail(f, "socket", "the file server");
+        supervisor[i] = fcntl(ends[0], F_DUPFD_CLOEXEC, FIRST_FREE);
+        remote.device[i] = fcntl(ends[1], F_DUPFD_CLOEXEC, FIRST_FREE);
+        close(ends[0]);
+        close(ends[1]);
+        if (supervisor[i] < 0 || remote.device[i] < 0 || fcntl(remote.device[i], F_SETFL, O_NONBLOCK) < 0)
+            return fail(f, "socket", "the file server");
+    }
+    return 0;
+}
+
+static int fork_server(const struct job *job, const int control[2], const int settle[2], const int supervisor[], struct failure *f)
+{
     remote.server = (pid_t)syscall(SYS_clone, 0, 0, 0, 0, 0);
     if (remote.server == 0) {
         close(control[0]);
         close(settle[0]);
+        for (uint32_t i = 0; i < job->start->remotes && supervisor; i++)
+            close(supervisor[i]);
         serve(job, control[1], settle[1]);
     }
-    if (remote.server < 0)
-        return fail(f, "fork", "the file server");
+    return remote.server < 0 ? fail(f, "fork", "the file server") : 0;
+}
+
+static int open_tops(const struct job *job, struct failure *f)
+{
+    for (uint32_t i = 0; i < job->start->remotes; i++)
+        if ((remote.top[i] = open(job->remote[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+            return fail(f, "open", job->remote[i]);
+    return 0;
+}
+
+/* Not among those whose end the keeper waits for: no signal tells of it (clone(2), "clone" children). */
+int remote_begin(const struct job *job, struct failure *f)
+{
+    int control[2], settle[2], supervisor[TREES];
+    bool notified = notify_used(job);
+    if (!job->start->remotes)
+        return 0;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, settle) < 0)
+        return fail(f, "socket", "the file server");
+    if ((notified && ask_by_sockets(job->start->remotes, supervisor, f)) || fork_server(job, control, settle, notified ? supervisor : NULL, f))
+        return -1;
     close(control[1]);
     close(settle[1]);
     remote.control = control[0];
     remote.settle = settle[0];
-    settings.spared = remote.server;
-    for (uint32_t i = 0; i < job->start->remotes; i++) {
+    settings.spared[0] = remote.server;
+    for (uint32_t i = 0; i < job->start->remotes; i++)
         close(remote.device[i]);
-        if ((remote.top[i] = open(job->remote[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-            return fail(f, "open", job->remote[i]);
-    }
-    return 0;
+    if (!notified)
+        return open_tops(job, f);
+    pid_t pid = notify_begin(job, supervisor, f);
+    settings.spared[1] = pid > 0 ? pid : 0;
+    for (uint32_t i = 0; i < job->start->remotes; i++)
+        close(supervisor[i]);
+    return pid < 0 ? -1 : 0;
 }
 
 int remote_fd(void) { return remote.drained ? -1 : remote.control; }
@@ -239,6 +286,7 @@ bool remote_over(void)
 /* Whoever waits for an answer of it waits no more. */
 void remote_kill(void)
 {
+    notify_kill();
     if (remote.server > 0)
         kill(remote.server, SIGKILL);
 }

@@ -68,6 +68,15 @@ static void marked(struct request *r, int error, struct reader *answer)
     tell(settle, (uint64_t)error);
 }
 
+/* It brings home what the job wrote before it lets its ends go. */
+static bool still_asked_by_supervisor(void)
+{
+    for (size_t i = 0; i < serving.count && serving.notified; i++)
+        if (serving.trees[i].fd >= 0)
+            return true;
+    return false;
+}
+
 /* Nothing is under way, and nothing more came when the kernel was asked last. */
 static void when_still(void)
 {
@@ -80,7 +89,7 @@ static void when_still(void)
         settling = false;
         tell(settle, 0);
     }
-    if (ending && !link_unanswered()) {
+    if (ending && !link_unanswered() && !still_asked_by_supervisor()) {
         ending = false;
         tell(control, 0);
     }

@@ -105,6 +105,7 @@ static int try_hold(void)
 }
 static int try_checkpoint(void) { return first() || in_new_pid(try_hold) ? -1 : 0; }
 static int try_remote(void) { return first() || enter_mount() || remote_try() ? -1 : 0; }
+static int try_notify(void) { return first() || notify_try() ? -1 : 0; }
 static int try_setuid(void)
 {
     gid_t none = 65534;
@@ -162,6 +163,8 @@ uint32_t space_open(char *lines, size_t size)
         attempt(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
     if (settings.able & ABLE_PROC)
         attempt(ABLE_FUSE, try_remote, "remote files", lines, size);
+    if (settings.able & ABLE_PROC)
+        attempt(ABLE_NOTIFY, try_notify, "notification", lines, size);
     if (own_user && settings.able & ABLE_USER) {
         if (enter_user() < 0)
             _exit(1);

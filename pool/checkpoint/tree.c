@@ -88,7 +88,7 @@ static size_t descendants(struct process **all)
     size_t count = read_all(all);
     if (settings.able & ABLE_PROC) {
         for (size_t i = 0; i < count; i++)
-            (*all)[i].ours = (*all)[i].pid != 1 && (*all)[i].pid != settings.spared;
+            (*all)[i].ours = (*all)[i].pid != 1 && !is_spared((*all)[i].pid);
     } else {
         mark(*all, count);
     }
@@ -97,7 +97,7 @@ static size_t descendants(struct process **all)
 
 void tree_signal(int signal)
 {
-    if (settings.able & ABLE_PID && !settings.spared) {
+    if (settings.able & ABLE_PID && !settings.spared[0]) {
         kill(-1, signal);
         return;
     }
@@ -144,7 +144,7 @@ void tree_stop_but(pid_t spared)
 /* Without a pid namespace: stop everybody first, so that nobody can fork ahead of the killing. */
 void tree_kill(void)
 {
-    if (!(settings.able & ABLE_PID) || settings.spared)
+    if (!(settings.able & ABLE_PID) || settings.spared[0])
         tree_signal(SIGSTOP);
     tree_signal(SIGKILL);
 }

@@ -73,6 +73,7 @@ enum ability {
     ABLE_COUNT = 2048,  /* a cgroup that limits the number of processes */
     ABLE_CHECKPOINT = 4096, /* may hold a job's processes, and fork them again under their own numbers */
     ABLE_FUSE = 8192, /* may show a job the submit machine's files (remote_*.c) */
+    ABLE_NOTIFY = 16384, /* ... without FUSE, by answering their system calls (notify_*.c) */
     ABLE_SAME_VDSO = 1 << 30 /* only to be done without: to take each kernel's vdso for another one */
 };
 

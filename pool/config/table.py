@@ -138,6 +138,14 @@ _STARTD = (
         ("filtered", "namespaces", "all"),
         "for jobs with a file tree of their own or as another user: filtered; namespaces lets them make those; all",
     ),
+    _choice(
+        "REMOTE_IO_WAY",
+        "auto",
+        ("auto", "fuse", "notify", "stage"),
+        "how jobs here are shown the submit machine's files: by /dev/fuse; by answering their system calls; not at "
+        "all, so that they are copied; auto takes the first that the machine lets it",
+        live=False,
+    ),
     _choice("JOB_NETWORK", "host", ("host", "none"), "jobs' network: this machine's, or only a loopback of their own"),
     _count(
         "JOB_PROCESSES",

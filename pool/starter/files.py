@@ -53,7 +53,7 @@ class Files:
     """The files of one start.
 
     Args:
-        how: what shows them to the job, for its log: fuse, notification.
+        how: what shows them to the job, for its log: fuse, or "notification, as ..." with why not by fuse.
     """
 
     def __init__(self, name: str, run: int, home: RemoteHome, how: str = "fuse") -> None:

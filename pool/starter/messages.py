@@ -88,6 +88,11 @@ class Able(IntFlag):
     COUNT = 2048
     CHECKPOINT = 4096
     FUSE = 8192
+    NOTIFY = 16384
+
+
+#: REMOTE_IO_WAY: what a keeper is to do without for each.
+WITHOUT = {"auto": Able(0), "fuse": Able.NOTIFY, "notify": Able.FUSE, "stage": Able.FUSE | Able.NOTIFY}
 
 
 class Flag(IntFlag):
@@ -492,7 +497,8 @@ _LINES = {
     Able.PROC: "no /proc of their own for jobs: they see the process numbers of this machine",
     Able.ROOT: "jobs with transferred files see this machine's files too",
     Able.CHECKPOINT: "running jobs cannot be checkpointed: who is evicted begins again",
-    Able.FUSE: "no /dev/fuse for jobs: the submit machine's files are carried to them instead of shown to them",
+    Able.FUSE: "no /dev/fuse for jobs: the submit machine's files are shown to them by answering their system calls",
+    Able.NOTIFY: "no system call notification: without /dev/fuse the submit machine's files are carried to jobs",
     Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",
     Able.NETWORK: "no network namespaces: jobs that are to have no network are refused",
     Able.FILTER: "no system call filter: jobs may make every system call that the kernel lets them",
@@ -514,17 +520,20 @@ def abilities_of(report: Report) -> Abilities:
         Able.PROC: why.get("own /proc"),
         Able.CHECKPOINT: why.get("checkpoint"),
         Able.FUSE: why.get("remote files"),
+        Able.NOTIFY: why.get("notification"),
         Able.ROOT: next((reason for what, reason in why.items() if what.startswith("file tree")), None),
     }
     explained = Able(0)
     if not able & Able.USER:
-        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT | Able.NETWORK | Able.FUSE
+        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT | Able.NETWORK | Able.FUSE | Able.NOTIFY
     if not able & Able.MOUNT:
         explained |= Able.PROC | Able.ROOT
     if not able & Able.PID:
         explained |= Able.PROC
     if not able & Able.ROOT:
-        explained |= Able.FUSE
+        explained |= Able.FUSE | Able.NOTIFY
+    if able & Able.FUSE:
+        explained |= Able.NOTIFY
     if not able & Able.GROUP:
         explained |= Able.MEMORY
     lines = []
@@ -546,8 +555,30 @@ def abilities_of(report: Report) -> Abilities:
         filter=bool(able & Able.FILTER),
         checkpoint=bool(able & Able.CHECKPOINT),
         fuse=bool(able & Able.FUSE and able & Able.ROOT),
+        remote=_remote(able),
+        remote_why=_remote_why(able, reasons),
         reduced=lines,
     )
+
+
+def _remote(able: Able) -> str:
+    if not able & Able.ROOT:
+        return ""
+    return "fuse" if able & Able.FUSE else "notification" if able & Able.NOTIFY else ""
+
+
+def _remote_why(able: Able, reasons: dict[Able, str | None]) -> str:
+    """Why not by FUSE, and why not at all; empty with it."""
+    if not able & Able.ROOT:
+        return "jobs get no file tree of their own there"
+    missing = [
+        f"{what} ({(reasons.get(bit) or 'not there').lower()})"
+        for bit, what in ((Able.FUSE, "/dev/fuse"), (Able.NOTIFY, "system call notification"))
+        if not able & bit
+    ]
+    if able & Able.FUSE or not missing:
+        return ""
+    return f"there is no {' and no '.join(missing)}"
 
 
 assert (_REPORT.size, _START.size, _CELL.size) == (144, 152, 48)

@@ -260,7 +260,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What this machine lets keepers do. `reduced` has one plain line for each thing that is missing."""
+    """What this machine lets keepers do.
+
+    Attributes:
+        remote: how jobs are shown the submit machine's files: fuse, notification; empty: they cannot be.
+        remote_why: why not by fuse, or why not at all; empty where it is by fuse.
+        reduced: one plain line for each thing that is missing.
+    """
 
     user: bool = True
     pid: bool = True
@@ -275,4 +281,6 @@ class Abilities:
     filter: bool = True
     checkpoint: bool = True
     fuse: bool = True
+    remote: str = "fuse"
+    remote_why: str = ""
     reduced: list[str] = field(default_factory=list)

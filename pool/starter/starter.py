@@ -181,7 +181,7 @@ class Starter:
         starter.keeper = keeper
         starter.received = int(keeper.spec.claim.get("received") or 0)
         if keeper.spec.remote:
-            starter._files = Files(activation.name, activation.run, home)
+            starter._files = Files(activation.name, activation.run, home, _way(keepers))
             starter._files.take_up(keeper)
         starter._before = {
             str(name): (int(size), int(changed))
@@ -279,7 +279,7 @@ class Starter:
             ends = self.crossings.ends if self.crossings is not None else NO_ENDS
             self.keeper = await self._keepers.start(self._spec(lease, claim), image=self._image, ends=ends)
             return
-        self._files = Files(self.activation.name, self.activation.run, self._home)
+        self._files = Files(self.activation.name, self.activation.run, self._home, _way(self._keepers))
         account = self.account
         try:
             self._seen, end = await self._files.begin(account.uid, account.gid, self.place.hidden)
@@ -677,6 +677,11 @@ class Starter:
 
     def _before_stage(self) -> set[str]:
         return {os.path.basename(self.activation.stdin)} if self.activation.stdin != NOTHING else set()
+
+
+def _way(keepers: Keepers) -> str:
+    able = keepers.abilities
+    return f"{able.remote}, as {able.remote_why}" if able.remote_why else able.remote
 
 
 def _status(path: Path) -> os.stat_result | None:

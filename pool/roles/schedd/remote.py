@@ -211,9 +211,8 @@ class Remote:
         text = "its owner's files: " + ("; ".join(part for part in parts if part) or "none are shown to it")
         for problem in facts["problems"]:
             text += f"\n\tnot as at its checkpoint: {problem}"
-        await self._ledger.commit(
-            Step(job, None, {"RemoteIOHow": how, "RemoteIODirect": ", ".join(direct)}, EventKind.NOTICE, {"text": text})
-        )
+        facts = {"RemoteIOHow": how.partition(",")[0], "RemoteIODirect": ", ".join(direct)}
+        await self._ledger.commit(Step(job, None, facts, EventKind.NOTICE, {"text": text}))
 
     def _told(self, event: dict[str, Any]) -> None:
         """A home says that a job's changes can be undone no longer."""

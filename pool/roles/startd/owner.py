@@ -103,7 +103,8 @@ class OwnerWatch:
     def remote_io(self) -> Wire:
         """Whether and how jobs here can be shown the submit machine's files."""
         able = self._startd.keepers.abilities
-        return {"HasRemoteIO": True, "RemoteIOHow": "fuse"} if able.fuse and able.full else {}
+        why = {"RemoteIOWhy": able.remote_why} if able.remote_why else {}
+        return ({"HasRemoteIO": True, "RemoteIOHow": able.remote} if able.remote else {}) | why
 
     async def run(self) -> None:
         """Evaluate until cancelled."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
+from pool.starter.messages import Able
 from pool.starter.spec import EndReport
 from tests.remoteio.support import HomeProcess, JobEnd
 from tests.starter.support import PYTHON, opened, soon, spec
@@ -39,7 +40,8 @@ class Site:
 
     @property
     def able(self) -> bool:
-        return self.keepers.abilities.fuse
+        """Whether this machine can do it in the way that is tried."""
+        return self.keepers.abilities.remote != ""
 
     def connect(self, **more: Any) -> JobEnd:
         return self.home.open(self.tree, self.journal, **more)
@@ -98,9 +100,18 @@ def top() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+#: The ways in which a job is shown home's files, by what the keeper is to do without.
+WAYS = {"fuse": Able.NOTIFY, "notification": Able.FUSE}
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-async def site(top: Path, keeper_program: Path) -> AsyncIterator[Site]:
-    async with opened(top, keeper_program) as keepers:
+async def site(top: Path, keeper_program: Path, way: str) -> AsyncIterator[Site]:
+    async with opened(top, keeper_program, without=int(WAYS[way])) as keepers:
         home = HomeProcess()
         yield Site(keepers, top, home)
         home.close()

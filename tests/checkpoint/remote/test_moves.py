@@ -35,6 +35,7 @@ def expected(number: int) -> str:
     return "".join(f"{each}\n" for each in range(number))
 
 
+@pytest.mark.parametrize("way", ["fuse"])
 @pytest.mark.parametrize("undone", [False, True])
 async def test_open_files_go_on_where_they_were(site: Site, undone: bool) -> None:
     """Also when the job has run on after the image, and home has undone that."""
@@ -60,3 +61,16 @@ async def test_open_files_go_on_where_they_were(site: Site, undone: bool) -> Non
     assert (site.tree / "log").read_text() == expected(40)
     data = (site.tree / "data").read_bytes()
     assert [data[number * 10 : number * 10 + 4] for number in range(40)] == [b"%4d" % number for number in range(40)]
+
+
+@pytest.mark.parametrize("way", ["notification"])
+async def test_without_fuse_it_is_refused_by_name(site: Site) -> None:
+    if not site.able or not site.keepers.abilities.checkpoint:
+        return
+    keeper = await site.start("/bin/sh", "-c", "echo half; until [ -e go ]; do sleep 0.02; done; echo done >out")
+    await wait_for_output(site, "half")
+    report = await soon(keeper.checkpoint(site.top / "image", stop=False, mark=7), 20)
+    assert ["/dev/fuse" in line for line in report.refused] == [True], report
+    (site.tree / "go").touch()
+    assert (await soon(keeper.ended, 20)).code == 0
+    assert (site.tree / "out").read_text() == "done\n"

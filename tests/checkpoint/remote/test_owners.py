@@ -6,18 +6,18 @@ import asyncio
 import os
 from pathlib import Path
 
-from tests.checkpoint.remote.conftest import Site
+from tests.checkpoint.remote.conftest import WAYS, Site
 from tests.remoteio.support import HomeProcess
 from tests.starter.support import opened
 
 HERE, HOME = 12345, 23456
 
 
-async def test_the_jobs_user_owns_what_its_owner_owns_at_home(top: Path, keeper_program: Path) -> None:
+async def test_the_jobs_user_owns_what_its_owner_owns_at_home(top: Path, keeper_program: Path, way: str) -> None:
     """Only root can be two users."""
     if os.getuid() != 0:
         return
-    async with opened(top, keeper_program) as keepers:
+    async with opened(top, keeper_program, without=int(WAYS[way])) as keepers:
         home = HomeProcess(HOME, HOME)
         site = Site(keepers, top, home)
         if site.able:
@@ -53,19 +53,30 @@ async def test_a_machine_without_the_device_says_so(top: Path, keeper_program: P
     async with opened(top, keeper_program, without=8192) as keepers:
         assert not keepers.abilities.fuse
         assert any("/dev/fuse" in line for line in keepers.abilities.reduced)
+        assert keepers.abilities.remote in ("notification", "")
+        assert "/dev/fuse (switched off)" in keepers.abilities.remote_why
+
+
+async def test_a_machine_with_neither_says_both(top: Path, keeper_program: Path) -> None:
+    async with opened(top, keeper_program, without=8192 | 16384) as keepers:
+        assert keepers.abilities.remote == ""
+        assert keepers.abilities.remote_why.count("(switched off)") == 2
+        assert any("carried to jobs" in line for line in keepers.abilities.reduced)
 
 
 async def test_under_sanitizers(top: Path, sanitized_keeper: Path) -> None:
-    """Random operations again, with a server that stops at the first error in memory or arithmetic."""
+    """Random operations again, with servers that stop at the first error in memory or arithmetic."""
     os.environ["ASAN_OPTIONS"] = f"detect_leaks=0:log_path={top}/sanitizer"
     os.environ["UBSAN_OPTIONS"] = f"print_stacktrace=1:log_path={top}/sanitizer"
     try:
-        async with opened(top, sanitized_keeper) as keepers:
-            home = HomeProcess()
-            site = Site(keepers, top, home)
-            if site.able:
-                await site.python("operations.py", str(site.tree), "77", "1000")
-            home.close()
+        for way, without in WAYS.items():
+            (top / way).mkdir(mode=0o755)
+            async with opened(top / way, sanitized_keeper, without=int(without)) as keepers:
+                home = HomeProcess()
+                site = Site(keepers, top / way, home)
+                if site.able:
+                    await site.python("operations.py", str(site.tree), "77", "1000")
+                home.close()
     finally:
         del os.environ["ASAN_OPTIONS"], os.environ["UBSAN_OPTIONS"]
     assert [name for name in os.listdir(top) if name.startswith("sanitizer")] == []
