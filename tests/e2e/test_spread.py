@@ -1,0 +1,141 @@
+"""Pipe jobs spread over several machines, on real nodes: bytes, ends, and what takes all parts with it (G8)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import support
+from tests.e2e.support import HEAD, Nodes, client, poolnode, processes_with, program, slots, token, until
+
+PARTS = 'foo.requirements = Machine == "one"\n bar.requirements = Machine == "two"'
+
+
+@pytest.fixture(scope="module")
+def pool3() -> Iterator[Nodes]:
+    """A head, a machine that shares its files, and one that files are carried to."""
+
+    async def start(nodes: Nodes) -> None:
+        head = nodes.start("head", HEAD).ready()
+        nodes.start("one", "startd", join=await token(head, "startd"), SLOTS="2").ready()
+        far = await token(head, "startd")
+        nodes.start("two", "startd", join=far, FILESYSTEM_DOMAIN="far", SLOTS="2").ready()
+        async with client(head) as pool:
+            await slots(pool, 2)
+
+    with support.nodes() as nodes:
+        asyncio.run(start(nodes))
+        yield nodes
+        for node in nodes.all:
+            assert "Traceback" not in node.text, node.text
+
+
+@pytest.fixture
+def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
+    return pool3.directory(request.node.name.removeprefix("test_")[:60])
+
+
+async def test_bytes_end_of_file_and_exit_codes_pass_from_machine_to_machine(pool3: Nodes, home: Path) -> None:
+    """Random bytes there and back again: three parts, the middle one where files are carried to."""
+    data = os.urandom(6_000_001)
+    (home / "data").write_bytes(data)
+    text = """
+    executable = cat < data | b=/bin/cat | sha256sum > sum
+    b.requirements = Machine == "two"
+    log = log
+    queue
+    """
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        (result,) = await cluster.wait(support.PATIENCE)
+        assert result.ok, result
+        assert (home / "sum").read_text().split()[0] == hashlib.sha256(data).hexdigest()
+        assert [(end["name"], end["code"]) for end in result.processes] == [("cat", 0), ("b", 0), ("sha256sum", 0)]
+
+
+async def test_who_writes_to_a_reader_that_has_had_enough_gets_sigpipe(pool3: Nodes, home: Path) -> None:
+    text = f"executable = foo=/usr/bin/yes bar=/usr/bin/head\npipe = foo | bar\nbar.output = out\n{PARTS}\nqueue\n"
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        (result,) = await cluster.wait(support.PATIENCE)
+        assert result.ok, result
+        ends = [(end["name"], end["code"], end["signal"], end["failed"]) for end in result.processes]
+        assert ends == [("foo", None, signal.SIGPIPE, False), ("bar", 0, None, False)]
+        assert (home / "out").read_text() == "y\n" * 10
+
+
+async def test_a_process_that_fails_ends_those_on_other_machines(pool3: Nodes, home: Path) -> None:
+    foo = program(home, "echo begun; exit 7", "foo")
+    bar = program(home, "cat > got; exec sleep 54321", "bar")
+    text = f"executable = {foo} {bar}\npipe = foo | bar\nfoo.exit_codes_ok = 0\nlog = log\n{PARTS}\nqueue\n"
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        (result,) = await cluster.wait(support.PATIENCE)
+        assert (result.state, result.exit_code) == ("completed", 7), result
+        ends = [(end["name"], end["code"], end["failed"], end["with_job"]) for end in result.processes]
+        assert ends == [("foo", 7, True, False), ("bar", None, False, True)]
+        (ad,) = await cluster.ads()
+        assert "process foo exited with 7" in ad.value("ExitReason")
+
+
+async def test_files_that_are_pipes_may_lie_on_two_machines(pool3: Nodes, home: Path) -> None:
+    foo = program(home, "seq 1 5000 > fort.11", "foo")
+    bar = program(home, "sort -rn fort.10 | head -n 1", "bar")
+    text = f"""
+    executable = {foo} {bar}
+    pipe = foo > fort.11 fort.10 > bar
+    bar.output = out
+    {PARTS}
+    queue
+    """
+    async with client(pool3.all[0]) as pool:
+        (result,) = await (await pool.submit(text, iwd=str(home))).wait(support.PATIENCE)
+        assert result.ok, result
+        assert (home / "out").read_text() == "5000\n"
+        assert [end["name"] for end in result.processes] == ["foo", "foo_out", "bar_in", "bar"]
+
+
+@pytest.mark.parametrize("how", ["vacate", "crash"])
+async def test_a_machine_that_is_lost_takes_all_parts_with_it(pool3: Nodes, home: Path, how: str) -> None:
+    """Both begin again, and what comes out is whole: nothing is lost, nothing comes twice."""
+    (home / "hold").touch()
+    foo = program(home, f"seq 1 200000; while [ -e {home}/hold ]; do sleep 0.05; done; seq 200001 300000", "foo")
+    text = f"executable = {foo} bar=/usr/bin/md5sum\npipe = foo | bar\nbar.output = out\n{PARTS}\nqueue\n"
+    expected = hashlib.md5("".join(f"{n}\n" for n in range(1, 300_001)).encode()).hexdigest()
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        foos = await until(lambda: processes_with(foo), "foo to run")
+        bars = await until(lambda: processes_with("md5sum"), "bar to run")
+        if how == "vacate":
+            async with client(pool3.all[2]) as owner:
+                await owner.call("startd.vacate", {"graceful": True})
+        else:
+            two = pool3.all[2]
+            two.crash()
+            pool3.start("two", "startd", FILESYSTEM_DOMAIN="far", SLOTS="2").ready()
+        await until(lambda: not any(one.is_running() for one in (*foos, *bars)), "both to be gone")
+        (home / "hold").unlink()
+        (result,) = await cluster.wait(support.PATIENCE)
+        assert result.ok, result
+        assert (home / "out").read_text().split()[0] == expected
+        (ad,) = await cluster.ads()
+        assert ad.value("NumJobStarts") == 2
+
+
+async def test_why_it_cannot_be_saved_is_said(pool3: Nodes, home: Path) -> None:
+    text = f"executable = foo=/bin/sleep bar=/bin/cat\nfoo.arguments = 54322\npipe = foo | bar\n{PARTS}\nqueue\n"
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        await until(lambda: processes_with("54322"), "foo to run")
+        said = await asyncio.to_thread(poolnode, "checkpoint", str(cluster.cluster), "--address", pool3.all[0].address)
+        assert "its processes run on several machines" in said.stdout + said.stderr
+        await cluster.remove()
+        (result,) = await cluster.wait(support.PATIENCE)
+        assert result.state == "removed"
+    await until(lambda: not processes_with("54322"), "foo to be gone")
