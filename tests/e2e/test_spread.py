@@ -84,21 +84,14 @@ async def test_a_process_that_fails_ends_those_on_other_machines(pool3: Nodes, h
         assert "process foo exited with 7" in ad.value("ExitReason")
 
 
-async def test_files_that_are_pipes_may_lie_on_two_machines(pool3: Nodes, home: Path) -> None:
+async def test_a_file_that_is_a_pipe_may_lead_to_another_machine(pool3: Nodes, home: Path) -> None:
     foo = program(home, "seq 1 5000 > fort.11", "foo")
-    bar = program(home, "sort -rn fort.10 | head -n 1", "bar")
-    text = f"""
-    executable = {foo} {bar}
-    pipe = foo > fort.11 fort.10 > bar
-    bar.output = out
-    {PARTS}
-    queue
-    """
+    text = f"executable = {foo} bar=/usr/bin/tail\npipe = foo > fort.11 - > bar\nbar.output = out\n{PARTS}\nqueue\n"
     async with client(pool3.all[0]) as pool:
         (result,) = await (await pool.submit(text, iwd=str(home))).wait(support.PATIENCE)
         assert result.ok, result
-        assert (home / "out").read_text() == "5000\n"
-        assert [end["name"] for end in result.processes] == ["foo", "foo_out", "bar_in", "bar"]
+        assert (home / "out").read_text().split()[-1] == "5000"
+        assert [end["name"] for end in result.processes] == ["foo", "foo_out", "bar"]
 
 
 @pytest.mark.parametrize("how", ["vacate", "crash"])

@@ -1,0 +1,121 @@
+"""Pipes to other machines: every byte once and in order, whatever becomes of the connection; ends as within one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+
+import pytest
+
+from pool.starter.crossings import ROOM, WINDOW, StreamLost
+from tests.starter.crossing import START, Crossing, crossing
+
+DATA = random.Random(3).randbytes(3_000_017)
+
+
+async def written(made: Crossing, data: bytes) -> None:
+    def work() -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(made.write, rest) :]
+
+    await asyncio.to_thread(work)
+
+
+async def read(made: Crossing, most: int = -1) -> bytes:
+    """Until so many bytes or the end of file."""
+
+    def work() -> bytes:
+        got = bytearray()
+        while most < 0 or len(got) < most:
+            piece = os.read(made.read, 1 << 16 if most < 0 else min(1 << 16, most - len(got)))
+            if not piece:
+                break
+            got += piece
+        return bytes(got)
+
+    return await asyncio.wait_for(asyncio.to_thread(work), 20)
+
+
+async def test_all_bytes_come_and_then_the_end_of_file() -> None:
+    async with crossing() as made:
+        reading = asyncio.create_task(read(made))
+        await written(made, DATA)
+        made.done_writing()
+        assert await reading == DATA
+        await asyncio.wait_for(made.outlet, 20)
+
+
+async def test_a_connection_that_breaks_loses_and_doubles_nothing() -> None:
+    async with crossing(0.001) as made:
+        reading = asyncio.create_task(read(made))
+        for begin in range(0, len(DATA), 500_000):
+            await written(made, DATA[begin : begin + 500_000])
+            made.network.cut("here", "there")
+            made.network.heal()
+        made.done_writing()
+        assert hashlib.sha256(await reading).digest() == hashlib.sha256(DATA).digest()
+        await asyncio.wait_for(made.outlet, 20)
+        assert made.joined > 1
+
+
+async def test_who_writes_to_nobody_is_told_so() -> None:
+    async with crossing() as made:
+        await written(made, b"x" * 10)
+        assert await read(made, 10) == b"x" * 10
+        made.done_reading()
+        with pytest.raises(BrokenPipeError):
+            await written(made, b"y" * 100_000_000)
+        await asyncio.wait_for(made.outlet, 20)
+
+
+async def test_a_part_that_is_over_tells_those_who_come_later() -> None:
+    """The reader's job has ended while its writer was out of reach."""
+    async with crossing(0.001) as made:
+        made.network.cut("here", "there")
+        await made.inlet.close()
+        made.side.streams.forget(START)
+        made.network.heal()
+        await asyncio.wait_for(made.outlet, 20)
+
+
+async def test_a_reader_that_waits_holds_its_writer_up_and_a_delay_does_not() -> None:
+    """What is on its way is bounded, and far more than one buffer: before anything has been read."""
+    async with crossing() as made:
+        os.set_blocking(made.write, False)
+        sent, block = 0, bytes(ROOM)
+        while sent < WINDOW:
+            try:
+                sent += os.write(made.write, block)
+            except BlockingIOError:
+                await asyncio.sleep(0)
+        for _ in range(200):  # to a standstill
+            try:
+                sent += os.write(made.write, block)
+            except BlockingIOError:
+                await asyncio.sleep(0.001)
+        assert WINDOW <= sent <= WINDOW + 4 * ROOM
+        made.done_writing()
+        assert len(await read(made)) == sent
+
+
+async def test_a_machine_that_has_forgotten_the_stream_breaks_it() -> None:
+    async with crossing(0.001) as made:
+        await written(made, b"x")
+        assert await read(made, 1) == b"x"
+        await made.lost()
+        made.network.cut("here", "there")
+        made.network.heal()
+        with pytest.raises(StreamLost):
+            await asyncio.wait_for(made.outlet, 20)
+
+
+async def test_a_machine_that_stays_away_is_given_up() -> None:
+    async with crossing(0.001, patience=0.3) as made:
+        await written(made, b"x")
+        assert await read(made, 1) == b"x"
+        made.network.cut("here", "there")
+        with pytest.raises(StreamLost):
+            await asyncio.wait_for(made.outlet, 20)
