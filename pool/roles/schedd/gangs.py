@@ -36,8 +36,8 @@ from pool.wire.errors import Refused
 if TYPE_CHECKING:
     from pool.roles.schedd.placement import Placement
 
-#: Requests of gangs have numbers below this one, those of jobs that move between it and zero.
-NUMBERS = -(1 << 40)
+#: Requests of gangs have numbers below this one, those of jobs that move or leave above it.
+NUMBERS = -(1 << 44)
 #: The job's own note of parts that have ended: [part, report] each.
 ENDED = "_parts"
 #: Attributes that are there while it runs.

@@ -81,7 +81,7 @@ class Matches:
     def matched(self, match: dict[str, Any], owner: str) -> None:
         """Take up a match: claim the slot in the background, or wait for it where it has to be freed first."""
         placement = self._placement
-        if any(one.matched(match, owner) for one in (placement.leaving, placement.gangs, placement.moving)):
+        if any(one.matched(match, owner) for one in (placement.gangs, placement.leaving, placement.moving)):
             return
         group = self._queue.group(int(match["request"]))
         if group is None:
