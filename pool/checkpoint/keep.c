@@ -56,6 +56,7 @@ static struct { /* of the job */
     uint32_t cause;
     const char *text;
     char said[TEXT]; /* where `text` is made up */
+    uint32_t guilty; /* the member for whose misuse the job is ended */
     uint64_t began_us, started_us, ended_us, peak_kib;
     uint64_t user_us, system_us, max_rss_kib; /* of those of its processes that were reaped */
     uint64_t memory_kills; /* counted in the cgroup before this job */
@@ -158,6 +159,7 @@ static void begin(void)
     k.began_us = boot_us();
     k.started_us = wall_us();
     k.pipe = -1;
+    k.guilty = NO_MEMBER;
     /* A job that can reach its keeper is told of at once: it may be stopped before it tells. */
     k.hush_end = settings.able & ABLE_PID ? k.began_us + HUSH_US : 0;
     k.lease_end = s->lease_us ? k.began_us + s->lease_us : NEVER;
@@ -297,7 +299,7 @@ static void reap(void)
         add_used(&use);
         if ((uint64_t)use.ru_maxrss > k.max_rss_kib)
             k.max_rss_kib = (uint64_t)use.ru_maxrss;
-        const struct member *m = members_reaped(&me.job, pid, status, &use, k.killing);
+        const struct member *m = members_reaped(&me.job, pid, status, &use, k.killing, k.guilty);
         if (m && members_over(&me.job)) {
             k.over = true;
             k.ended_us = boot_us();
@@ -557,8 +559,10 @@ static bool hushed(struct timespec *left)
 static void hear_of_misuse(void)
 {
     char line[TEXT];
-    if (!mapping_read(line, sizeof line) || k.killing || k.over)
+    uint32_t member;
+    if (!mapping_read(line, &member) || k.killing || k.over)
         return;
+    k.guilty = member;
     copy_text(k.said, sizeof k.said, line);
     end_because(CAUSE_MISUSE, k.said);
 }

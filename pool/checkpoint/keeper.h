@@ -104,7 +104,7 @@ int members_start(struct job *job, int group, int *pipe_end, struct failure *f);
 bool members_spread(const struct job *job); /* some of its pipes lead to other machines */
 bool members_whole(const struct job *job); /* no end of a pipe to another machine is missing */
 void members_end(struct job *job, uint64_t pipe, int fd); /* one has come; takes it over */
-struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing);
+struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing, uint32_t guilty);
 bool members_over(const struct job *job);
 bool members_failed(const struct job *job); /* one has, so that the job is to end */
 const struct member *members_result(const struct job *job);
@@ -119,7 +119,8 @@ int mapping_enter(const struct job *job, uint32_t member, struct failure *f); /*
 pid_t mapping_supervisor(void); /* 0: none */
 int mapping_way(void);          /* where it is spoken to first (mapping.h), or -1 */
 int mapping_report(void); /* readable when the supervisor has something to say, or -1 */
-bool mapping_read(char *text, size_t size); /* why the job has to end; false: nothing was said */
+#define NO_MEMBER UINT32_MAX
+bool mapping_read(char text[TEXT], uint32_t *member); /* why the job has to end, and whose fault it is; false: nothing was said */
 bool mapping_reaped(pid_t pid);
 void mapping_end(struct rusage *use); /* what it used is added there, or is nobody's */
 int mapping_await(const struct job *job, pid_t pid, struct failure *f); /* in place of mapping_begin for a job that is put back */

@@ -210,14 +210,15 @@ int mapping_enter(const struct job *job, uint32_t member, struct failure *f)
 }
 
 /* One line for the job's end. False: nothing is to be said. */
-bool mapping_read(char *text, size_t size)
+bool mapping_read(char text[TEXT], uint32_t *member)
 {
-    ssize_t n = recv(at.report, text, size - 1, MSG_DONTWAIT);
+    struct accusation a = {.member = NO_MEMBER};
+    ssize_t n = recv(at.report, &a, sizeof a - 1, MSG_DONTWAIT);
     if (n < 0)
         return false;
-    text[n] = 0;
+    *member = a.member;
+    copy_text(text, TEXT, n ? a.text : "the supervisor of its mapped files died");
     if (n == 0) {
-        copy_text(text, size, "the supervisor of its mapped files died");
         close(at.report);
         at.report = -1;
     }

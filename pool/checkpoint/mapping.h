@@ -96,6 +96,11 @@ struct supervisor {
 
 extern struct supervisor *over; /* in the supervisor */
 
+struct accusation { /* to the keeper */
+    uint32_t member; /* or NO_MEMBER */
+    char text[TEXT]; /* without its end */
+};
+
 /* mapping.c: who speaks to the supervisor first */
 struct hello {
     enum { HELLO_MEMBER = 1, HELLO_PROCESS, HELLO_DUMPER } what; /* a process that is put back; who makes a checkpoint */
@@ -121,7 +126,7 @@ enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG, FROM_AHEAD };
 _Noreturn void mapping_serve(struct supervisor *s, int members, int gate); /* gate: closes when all are put back; or -1 */
 void watch(int fd, enum source source, uint32_t which, uint32_t events);
 void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
-void accuse(const char *text);
+void accuse(uint32_t member, const char *text);
 bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_closed);
 bool replace_descriptor(struct question *q, int fd, int number);
 

@@ -133,7 +133,7 @@ static bool give_out(struct log *l, struct outlet *o)
         part = l->kept - o->sent < PIECE ? l->kept - o->sent : PIECE;
         ssize_t n = pread(l->spool, piece, part, (off_t)o->sent);
         if (n <= 0) {
-            accuse("the disk lost what a mapped pipe held");
+            accuse(NO_MEMBER, "the disk lost what a mapped pipe held");
             return false;
         }
         from = piece;

@@ -46,10 +46,12 @@ bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_cl
 
 bool replace_descriptor(struct question *q, int fd, int number) { return question_put(q, fd, number, 0, false) >= 0; }
 
-/* Says to the keeper why the job ends. */
-void accuse(const char *text)
+/* Says to the keeper why the job ends, and by whose fault: a member, or nobody's. */
+void accuse(uint32_t member, const char *text)
 {
-    if (!over->misused && send(over->keeper, text, strlen(text), MSG_NOSIGNAL) < 0)
+    struct accusation a = {.member = member};
+    copy_text(a.text, sizeof a.text, text);
+    if (!over->misused && send(over->keeper, &a, offsetof(struct accusation, text) + strlen(a.text), MSG_NOSIGNAL) < 0)
         _exit(1);
     over->misused = true;
 }
@@ -62,12 +64,13 @@ void misuse(struct question *q, const struct end *e, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    const char *name = over->job->members[q ? q->member : e->member].name;
+    uint32_t member = q ? q->member : e->member;
+    const char *name = over->job->members[member].name;
     if (e)
         snprintf(text, sizeof text, "process %.100s: %.200s (%s): %s", name, e->name, partner(e, whom, sizeof whom), what);
     else
         snprintf(text, sizeof text, "process %.100s: %s", name, what);
-    accuse(text);
+    accuse(member, text);
     if (q)
         q->answered = true;
 }

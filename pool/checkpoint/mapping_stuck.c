@@ -173,7 +173,7 @@ int stuck_look(struct supervisor *s)
         return 20;
     if (now_seen.blocked && before.blocked && now_seen.switches == before.switches) {
         snprintf(text, sizeof text, "deadlock: %.500s%s", now_seen.text, bounds(s, held, sizeof held));
-        accuse(text);
+        accuse(NO_MEMBER, text);
     }
     before = now_seen;
     looked_us = now;

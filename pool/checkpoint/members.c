@@ -181,8 +181,9 @@ static bool failed(const struct job *job, uint32_t member)
     return m->head->fails[m->end->code / 8 & 31] >> (m->end->code & 7) & 1;
 }
 
-/* The member that this process was, its end noted; NULL when it was none. `killing`: the keeper has sent SIGKILL to all. */
-struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing)
+/* The member that this process was, its end noted; NULL when it was none. `killing`: the keeper has sent SIGKILL to all; for what
+ * `guilty` did, or nobody. */
+struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing, uint32_t guilty)
 {
     for (uint32_t i = 0; i < job->count; i++) {
         struct member *m = &job->members[i];
@@ -197,7 +198,9 @@ struct member *members_reaped(struct job *job, pid_t pid, int status, const stru
             m->end->max_rss_kib = (uint64_t)use->ru_maxrss;
         m->end->wall_us += boot_us() - job->began_us;
         uint32_t state = MEMBER_OVER;
-        if (killing && m->end->signal == SIGKILL)
+        if (i == guilty)
+            state |= MEMBER_FAILED;
+        else if (killing && m->end->signal == SIGKILL)
             state |= MEMBER_WITH_JOB;
         else if (job->start->members && failed(job, i))
             state |= MEMBER_FAILED;

@@ -266,6 +266,47 @@ async def test_a_pipeline_is_moved_and_its_output_is_byte_exact(
         assert ad.value("NumCkpts") >= 2
 
 
+#: The paper's job again; the first is slow, and what they hold and what is between them is most of it.
+MOVING = {
+    "phnx": "import time\nwith open('fort.10', 'w') as f:\n    for i in range(80):\n"
+    "        print(*range(i * 997, i * 997 + 997), sep='\\n', file=f)\n        time.sleep(0.04)\n",
+    "geom": "with open('fort.11') as f, open('fort.10', 'w') as g:\n    for n in f:\n        print(int(n) * 3, file=g)\n",
+    "snomux": "total = count = 0\nfor n in open('fort.11'):\n    total, count = total + int(n), count + 1\nprint(count, total)\n",
+}
+
+
+@pytest.mark.parametrize("where", ["shared", "far"])
+async def test_files_that_are_pipes_move_with_their_job(pool3: Nodes, home: Path, able: bool, where: str) -> None:
+    for name, script in MOVING.items():
+        (home / f"{name}.py").write_text(script)
+    more = 'should_transfer_files = YES\nrequirements = FileSystemDomain == "far"\n' if where == "far" else ""
+    names = " ".join(f"{name}=/usr/bin/python3" for name in MOVING)
+    text = f"""
+    {more}executable = {names}
+    pipe = phnx > fort.10 fort.11 > geom, geom > fort.10 fort.11 > snomux
+    phnx.arguments = phnx.py
+    geom.arguments = geom.py
+    snomux.arguments = snomux.py
+    snomux.output = out
+    transfer_input_files = phnx.py, geom.py, snomux.py
+    log = log
+    queue
+    """
+    async with client(pool3.all[0]) as pool:
+        cluster = await pool.submit(text, iwd=str(home))
+        for move in range(1, 4):
+            await until(lambda move=move: _starts(home) >= move, "the job to run")  # type: ignore[misc]
+            await asyncio.sleep(0.2)
+            await cluster.vacate()
+        (result,) = await cluster.wait(support.PATIENCE)
+        (ad,) = await cluster.ads()
+    assert result.ok, result
+    assert (home / "out").read_text() == f"{80 * 997} {3 * sum(range(80 * 997))}\n"
+    assert ad.value("CheckpointTrouble", None) is None
+    if able:
+        assert ad.value("NumCkpts") >= 2
+
+
 def _starts(home: Path) -> int:
     log = home / "log"
     return log.read_text().count("Job executing on host") if log.exists() else 0

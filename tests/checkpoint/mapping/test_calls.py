@@ -11,7 +11,7 @@ from pool.starter.keeper import NativeKeepers
 from pool.starter.spec import EndReport
 from tests.checkpoint.mapping.conftest import Program
 from tests.checkpoint.mapping.support import job, program, python, sh
-from tests.starter.support import to_end
+from tests.starter.support import PYTHON, soon, to_end
 
 #: Comes in pieces: a pipe would give the reader what there is.
 FEED_ALL = "(for n in 1 2 3 4 5 6 7 8; do head -c 250000 /dev/zero; test $n -gt 3 || sleep 0.02; done) > data"
@@ -48,6 +48,8 @@ async def tried(keepers: NativeKeepers, scratch: Path, programs: Program, case: 
         "child_reads",
         "many_descriptors",
         "with_signals",
+        "seeks_over",
+        "by_a_ring",
     ],
 )
 async def test_what_works_as_on_a_file(keepers: NativeKeepers, scratch: Path, programs: Program, case: str) -> None:
@@ -99,6 +101,35 @@ async def test_what_cannot_work_ends_the_job_by_name(
     end = await tried(keepers, scratch, programs, case, "exec 5> data; head -c 2000000 /dev/zero >&5; sleep 60")
     assert end.cause == "misuse"
     assert end.error.startswith(said)
+    assert [one.failed for one in end.members] == [False, True, False]
+
+
+async def test_who_goes_back_when_the_writer_has_long_ended_is_named_as_well(
+    keepers: NativeKeepers, scratch: Path
+) -> None:
+    late = "until grep -q done feed.out; do sleep 0.01; done; "
+    back = "f = open('in')\nf.read(99999)\nf.seek(5)\nf.read(3)\n"
+    members = (
+        sh(scratch, "feed", "seq 1 30000 > data; echo done"),
+        sh(scratch, "foo", f'{late}exec {PYTHON} -c "{back}"'),
+        sh(scratch, "bar", f"{late}wc -l < in"),
+    )
+    end = await to_end(keepers, job(scratch, members, (0, "data", 1, "in"), (0, "data", 2, "in")))
+    assert end.error.startswith("process foo: in (pipe from feed): lseek by 5 from SEEK_SET and then read: ")
+    assert [one.failed for one in end.members] == [False, True, False]
+
+
+async def test_what_carries_the_bytes_works_for_the_job(keepers: NativeKeepers, scratch: Path) -> None:
+    """The supervisor's processor time is in the job's, and in no process's."""
+    members = (
+        sh(scratch, "a", "head -c 200000000 /dev/zero > o"),
+        *(sh(scratch, name, "wc -c < i") for name in ("b", "c")),
+    )
+    keeper = await keepers.start(job(scratch, members, (0, "o", 1, "i"), (0, "o", 2, "i")))
+    end = await soon(keeper.ended, 20)
+    await keeper.forget()
+    spent = end.user_cpu + end.system_cpu
+    assert spent > sum(one.user_cpu + one.system_cpu for one in end.members) + 0.03
 
 
 def small(scratch: Path) -> bool:

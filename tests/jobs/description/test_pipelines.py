@@ -179,6 +179,16 @@ def test_own_environment_and_exit_codes() -> None:
     assert ad["OnProcessFailure"] == "wait"
 
 
+def test_a_process_may_read_itself_what_it_writes_to_a_file() -> None:
+    """Rule 2 of VS 4.2, lifted for files; under the same name, too, and with further readers."""
+    text = "executable = foo bar\npipe = foo > x x > foo, foo > x - > bar, foo > y z > foo\nqueue\n"
+    assert [str(joint) for joint in joints_of(ClassAd.from_wire(attributes(text, files=FILES)))] == [
+        "foo > x x > foo",
+        "foo > x - > bar",
+        "foo > y z > foo",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -187,7 +197,11 @@ def test_own_environment_and_exit_codes() -> None:
             "foo bar\npipe = foo | bat",
             "'foo | bat', with a process 'bat' that 'executable' does not name (VS 3.2, rule 1)",
         ),
-        ("foo bar\npipe = foo | foo", "pipes foo to itself, which no pipe can (VS 4.2, rule 2; G4)"),
+        ("foo bar\npipe = foo | foo", "pipes foo to itself without a file, which would never end (VS 4.2, rule 2; G4)"),
+        (
+            "foo bar\npipe = foo > x y > bar, foo > z x > foo",
+            "'x' of foo is an end that it writes and one that it reads",
+        ),
         ("foo bar\npipe = foo |", "a process is missing in 'pipe': 'foo |'"),
         ("foo | | bar", "a process is missing in 'executable'"),
         (

@@ -1,6 +1,7 @@
 """The rules of pipes between processes (VS 4.2), as far as they still are rules: see `check`.
 
 Rule 1 is lifted for writers: several may read what one process writes to a file or to stdout, and each gets all of it.
+Rule 2 is lifted for files: what a process writes to one it may read from one itself.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ def check(job: Job, joints: list[Joint], made: list[Process]) -> None:
 
 
 def _check_ends(job: Job, joint: Joint) -> None:
-    if joint.writer == joint.reader:
+    if joint.writer == joint.reader and not _is_file(joint.writer_file) and not _is_file(joint.reader_file):
         raise job.refuse(
             "pipe",
-            f"{str(joint)!r} pipes {joint.writer} to itself, which no pipe can (VS 4.2, rule 2; G4)",
-            "name the program twice: executable = a=PROGRAM b=PROGRAM",
+            f"{str(joint)!r} pipes {joint.writer} to itself without a file, which would never end (VS 4.2, rule 2; G4)",
+            "name the program twice (executable = a=PROGRAM b=PROGRAM), or a file: foo > file file > foo",
         )
     for file in (joint.writer_file, joint.reader_file):
         number = file.removeprefix(DESCRIPTOR) if file.startswith(DESCRIPTOR) else "3"
@@ -98,7 +99,8 @@ def _check_unique(job: Job, joints: list[Joint]) -> None:
             )
         read[key] = joint
     for joint in joints:
-        if joint.writer_file and (joint.writer, joint.writer_file) in read:
+        other = read.get((joint.writer, joint.writer_file), joint)
+        if joint.writer_file and (other.writer, other.writer_file) != (joint.writer, joint.writer_file):
             raise job.refuse(
                 "pipe",
                 f"{joint.writer_file!r} of {joint.writer} is an end that it writes and one that it reads"
