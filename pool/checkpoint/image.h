@@ -35,6 +35,7 @@ struct machine {
     uint64_t id, stored; /* of this image; bytes of all its files of pages */
     uint32_t sources; /* how many those are */
     uint32_t first;   /* of the high numbers of mapped descriptors; 0: no file is mapped to a pipe */
+    uint32_t roots, unused; /* roots: 1 when a process with mapped files may have a root directory of its own */
     int64_t mapped_since; /* what stat tells of mapped files, s of wall time */
     struct span scratch; /* the job's scratch directory where it ran */
 };

@@ -88,6 +88,7 @@ struct supervisor {
     pid_t pids[MEMBERS_MOST];
     int keeper; /* told of misuse here */
     int poll;
+    bool roots; /* a process may have a root directory of its own */
     dev_t root_device;
     ino_t root_inode;
     int64_t started;
@@ -187,7 +188,7 @@ uint32_t ahead_list(struct again *list); /* of those that wait; room for SLOTS *
 
 /* mapping_settle.c: the supervisor stands still while a checkpoint is made, and tells all that it knows */
 struct settled { /* then rows as in an image (image.h): of ends, logs, outlets, strays, seeks; then what is in the rings */
-    uint32_t ends, logs, outlets, strays, seeks, first;
+    uint32_t ends, logs, outlets, strays, seeks, first, roots, unused;
     int64_t since;
 };
 #define ASK_MEMBER 0x706f6f6c /* a command of fcntl by which a held process is made to show whose files it has */

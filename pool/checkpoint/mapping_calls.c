@@ -161,7 +161,7 @@ static void handle_name(struct question *q, size_t i)
     }
     if (what == CREATES)
         flags = O_WRONLY | O_CREAT | O_TRUNC;
-    if (!text_of(q, argument(q, names[i].path), path, sizeof path) || !still_asked(q))
+    if (!text_of(q, argument(q, names[i].path), path, sizeof path))
         return answer_pass(q);
     if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd/", 8) == 0)
         know_process(q);
@@ -196,6 +196,10 @@ void handle(struct question *q)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].call == call)
             return handle_name(q, i);
+    if (call == SYS_chroot || call == SYS_pivot_root || call == SYS_setns) {
+        over->roots = true;
+        return answer_pass(q);
+    }
     know_process(q);
     if (!handle_number(q, (int)argument(q, call == SYS_mmap ? 4 : 0)))
         answer_pass(q);

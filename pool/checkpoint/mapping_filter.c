@@ -31,6 +31,9 @@ static const long by_name[] = {
 #endif
 };
 
+/* After one of these an absolute name may lead elsewhere than from here. */
+static const long changes_root[] = {SYS_chroot, SYS_pivot_root, SYS_setns};
+
 static void build(int first)
 {
     traps_begin(SECCOMP_RET_USER_NOTIF);
@@ -40,6 +43,8 @@ static void build(int first)
     trap_either(SYS_statx, 2, first);
     for (size_t i = 0; i < sizeof by_name / sizeof *by_name; i++)
         trap_always(by_name[i]);
+    for (size_t i = 0; i < sizeof changes_root / sizeof *changes_root; i++)
+        trap_always(changes_root[i]);
 }
 
 const void *mapping_code(int first, size_t *instructions)

@@ -102,6 +102,7 @@ static _Noreturn void become_supervisor(struct restoring *r, struct supervisor *
     put_logs(r, s, above);
     put_ends(r, s, above);
     s->started = r->image->machine.mapped_since;
+    s->roots = r->image->machine.roots;
     for (uint32_t i = 0; i < s->job->count; i++)
         s->pids[i] = s->job->members[i].pid;
     s->keeper = fcntl(told, F_DUPFD_CLOEXEC, above);

@@ -178,6 +178,7 @@ int mapping_save(struct dump *d)
     const struct mapped_stray *strays = (const void *)(outlets + s->outlets);
     const struct mapped_seek *seeks = (const void *)(strays + s->strays);
     d->image.machine.first = s->first;
+    d->image.machine.roots = s->roots;
     d->image.machine.mapped_since = s->since;
     if (save_logs(d, logs, outlets))
         return -1;

@@ -62,7 +62,7 @@ static bool put_rows(int fd)
     struct again waiting[SLOTS];
     uint32_t waits = ahead_list(waiting);
     struct settled head = {.ends = over->end_count, .logs = over->log_count, .strays = displaced_count, .seeks = again_count + waits,
-                           .first = (uint32_t)over->first, .since = over->started};
+                           .first = (uint32_t)over->first, .roots = over->roots, .since = over->started};
     for (uint32_t i = 0; i < over->log_count; i++)
         head.outlets += over->logs[i].count;
     bool done = put(fd, &head, sizeof head);
