@@ -270,8 +270,10 @@ async def test_a_pipeline_is_moved_and_its_output_is_byte_exact(
 MOVING = {
     "phnx": "import time\nwith open('fort.10', 'w') as f:\n    for i in range(80):\n"
     "        print(*range(i * 997, i * 997 + 997), sep='\\n', file=f)\n        time.sleep(0.04)\n",
-    "geom": "with open('fort.11') as f, open('fort.10', 'w') as g:\n    for n in f:\n        print(int(n) * 3, file=g)\n",
-    "snomux": "total = count = 0\nfor n in open('fort.11'):\n    total, count = total + int(n), count + 1\nprint(count, total)\n",
+    "geom": "with open('fort.11') as f, open('fort.10', 'w') as g:\n    for n in f:\n"
+    "        print(int(n) * 3, file=g)\n",
+    "snomux": "total = count = 0\nfor n in open('fort.11'):\n"
+    "    total, count = total + int(n), count + 1\nprint(count, total)\n",
 }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,13 +14,17 @@ import psutil
 import pytest
 
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
+from tests.checkpoint.machines import needs
 from tests.checkpoint.mapping.conftest import Program
 from tests.checkpoint.mapping.support import job, program, sh
 from tests.checkpoint.test_checkpoints import saved
+from tests.conftest import REPOSITORY
 from tests.starter.support import family, soon, to_end, until
 
 #: 2,000,000 bytes, the last of them when somebody says so.
 FEED = "exec 5> data; head -c 1200000 /dev/zero >&5; until [ -e go ]; do sleep 0.01; done; head -c 800000 /dev/zero >&5"
+#: Of the example.
+SMC = ("phnx", "geom", "snomux")
 #: System calls.
 LSEEK, READV, NANOSLEEP = 8, 19, 230
 #: From (program, pause in microseconds): a job that writes its result into *.out.
@@ -56,6 +61,19 @@ def fan(scratch: Path, stages: str, pause: int) -> KeeperSpec:
     return job(scratch, members, (0, "o", 1, "i"), (0, "o", 2, "i"), (0, "o", 3, ""))
 
 
+def fortran(scratch: Path, stages: str, pause: int) -> KeeperSpec:
+    """The job of examples/smc, with fewer events: unformatted records, and units that nobody has opened."""
+    members = tuple(program(scratch, name, str(scratch / name)) for name in SMC)
+    return job(scratch, members, (0, "fort.10", 1, "fort.11"), (1, "fort.10", 2, "fort.11"))
+
+
+def built(scratch: Path) -> None:
+    for name in SMC:
+        source = (REPOSITORY / "examples" / "smc" / f"{name}.f").read_text().replace("NEV = 40000", "NEV = 15000")
+        (scratch / f"{name}.f").write_text(source)
+        subprocess.run(["gfortran", "-O2", "-std=legacy", "-o", scratch / name, scratch / f"{name}.f"], check=True)
+
+
 def results(scratch: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted(scratch.glob("*.out")) + sorted(scratch.glob("*.err"))}
 
@@ -75,10 +93,16 @@ async def ends_well(keeper: NativeKeeper, scratch: Path) -> None:
     assert (end.error, [one.code for one in end.members]) == ("", [0] * len(end.members)), results(scratch)
 
 
-@pytest.mark.parametrize("shape", [line, circle, fan])
+MOVES = {line: 8, circle: 8, fan: 8, fortran: 4}
+
+
+@pytest.mark.parametrize("shape", [line, circle, fan, fortran])
 async def test_moved_at_any_moment(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, programs: Program, shape: Shape
 ) -> None:
+    if shape is fortran:
+        needs("gfortran", "gfortran")
+        built(scratch)
     stages = programs("stages.c")
     expected = await undisturbed(keepers, scratch, shape(scratch, stages, 0))
     chance = random.Random(shape.__name__)
@@ -86,11 +110,11 @@ async def test_moved_at_any_moment(
     keeper = await soon(keepers.start(wanted))
     for number in itertools.count():
         await asyncio.sleep(chance.uniform(0, 0.08))
-        if number == 8 or keeper.ended.done():
+        if number == MOVES[shape] or keeper.ended.done():
             break
         await saved(keepers, keeper, tmp_path / f"image{number}", stop=True)
         keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"), 20)
-    assert number == 8
+    assert number == MOVES[shape]
     await ends_well(keeper, scratch)
     assert results(scratch) == expected
 
