@@ -129,6 +129,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     }
     if (track_before(d, stop, o))
         return -1;
+    waits_note(d);
     d->held_since = boot_us();
     if (family_stop(d))
         return -1;

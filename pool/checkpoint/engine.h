@@ -53,6 +53,7 @@ struct dump {
     struct image image;
     struct subject *subjects;
     size_t count;
+    struct table waits;   /* what threads waited for before they were stopped (waits.c) */
     struct table samples; /* one for each row of image.files; fd -1 when only mapped */
     char reasons[TEXT];   /* lines: what cannot be saved */
     uint32_t reason_count;
@@ -83,6 +84,7 @@ struct stat_line {
     uint64_t start_code, end_code, start_stack, start_data, end_data, start_brk, arg_start, arg_end, env_start, env_end;
 };
 bool stat_read(pid_t pid, struct stat_line *s);
+size_t numbers_in(const char *directory, pid_t **all); /* names that are numbers, to be freed */
 bool proc_text(pid_t pid, const char *name, char *text, size_t size);
 uint64_t proc_field(pid_t pid, const char *name, const char *field, int base);
 int family_stop(struct dump *d);      /* holds every thread of every process */
@@ -93,6 +95,10 @@ void family_go(struct dump *d);
 uint64_t find_call(pid_t pid);         /* a system call instruction in it; 0: none */
 int family_copy(struct subject *s);   /* makes the frozen copy */
 void family_drop(struct dump *d);     /* ends the copies */
+
+/* waits.c */
+void waits_note(struct dump *d); /* before the stop */
+void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t);
 
 /* memory.c */
 int memory_areas(struct dump *d, struct subject *s);

@@ -73,7 +73,7 @@ uint64_t proc_field(pid_t pid, const char *name, const char *field, int base)
     return at ? strtoull(at + strlen(wanted), NULL, base) : 0;
 }
 
-static size_t numbers_in(const char *directory, pid_t **all)
+size_t numbers_in(const char *directory, pid_t **all)
 {
     size_t count = 0, room = 0;
     DIR *dir = opendir(directory);
@@ -265,6 +265,7 @@ static int save_thread(struct dump *d, struct subject *s, size_t place)
         return fail(&d->failure, "ptrace", "registers");
     if (regs_foreign(&regs))
         refuse(d, "process %d runs 32-bit code", s->pid);
+    waits_save(d, s->pid, h->tid, &regs, t);
     regs_settle(&regs, true);
     t->registers = image_put(&d->image, &regs, sizeof regs);
     t->xstate = image_put(&d->image, xstate, size);

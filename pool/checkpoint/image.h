@@ -66,6 +66,7 @@ struct thread {
     uint32_t alt_flags, rseq_size, rseq_signature, slack;
     int32_t policy, priority;
     struct span registers, xstate;
+    uint64_t left; /* ns of the while that its system call waits; 0: none */
 };
 
 enum { AREA_ANON, AREA_FILE, AREA_SHARED, AREA_VDSO, AREA_VVAR };

@@ -172,6 +172,20 @@ long held_call(struct held *h, long number, ...)
     return regs_result(&r);
 }
 
+/* The stop that is asked for at its entry comes when it would wait, and after its exit once more: that one is passed over by
+ * whatever is done next. */
+long held_begin(struct held *h, long number, const unsigned long a[6])
+{
+    struct user_regs_struct r = h->now;
+    regs_call(&r, h->call_at, number, a);
+    if (h->lost || regs_set(h, &r) < 0 || to_call_stop(h) < 0 || trace(PTRACE_INTERRUPT, h->tid, NULL, 0) < 0 || to_call_stop(h) < 0 ||
+        regs_get(h, &r) < 0) {
+        h->lost = true;
+        return -ESRCH;
+    }
+    return regs_result(&r);
+}
+
 static int await_child(struct held *h, struct held *child)
 {
     int status;

@@ -30,6 +30,7 @@ long held_call(struct held *h, long number, ...); /* -errno as the kernel says; 
 #define CALL(h, number, ...) CALL_(h, number, __VA_ARGS__, 0ul, 0ul, 0ul, 0ul, 0ul, 0ul)
 #define CALL_(h, number, a, b, c, d, e, f, ...) \
     held_call(h, number, (unsigned long)(a), (unsigned long)(b), (unsigned long)(c), (unsigned long)(d), (unsigned long)(e), (unsigned long)(f))
+long held_begin(struct held *h, long number, const unsigned long a[6]); /* and interrupts it; what it says to that */
 int held_read(pid_t pid, uint64_t at, void *to, size_t size);
 int held_write(pid_t pid, uint64_t at, const void *from, size_t size);
 pid_t held_clone(struct held *h, struct held *child, unsigned long flags); /* a copy that is held too, or -errno */
@@ -47,6 +48,10 @@ int held_pending(struct held *h, bool shared, uint64_t place, void *info);
 #define CALL_SIZE 2 /* bytes of the system call instruction */
 extern const unsigned char call_code[CALL_SIZE];
 void regs_call(struct user_regs_struct *r, uint64_t call_at, long number, const unsigned long a[6]);
+long regs_asked(const struct user_regs_struct *r, unsigned long a[6]); /* the system call that was interrupted, or is to be done */
+void regs_ask(struct user_regs_struct *r, long number); /* another one */
+void regs_give(struct user_regs_struct *r, const unsigned long a[6]); /* other arguments */
+void regs_answer(struct user_regs_struct *r, long result); /* it is done */
 long regs_result(const struct user_regs_struct *r);
 void regs_settle(struct user_regs_struct *r, bool for_image); /* an interrupted system call is done again */
 uint64_t regs_place(const struct user_regs_struct *r); /* of the next instruction */

@@ -33,6 +33,11 @@ const char *extent_read(struct restoring *r, const struct extent *e); /* until t
 int areas_filled(struct restoring *r, struct failure *f);
 int refill(struct restoring *r, uint32_t row, pid_t into, struct failure *f);
 
+/* selves.c */
+bool selves_has(const struct image *image, const struct file *row);
+int selves_open(struct restoring *r, uint32_t owner, struct held *h, uint64_t room, struct failure *f);
+void selves_seek(struct restoring *r, uint32_t owner, struct held *h);
+
 /* sockets.c */
 int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 int socket_named(struct restoring *r, const struct file *row, struct failure *f);
@@ -55,6 +60,9 @@ int revive_all(struct restoring *r, struct failure *f);
 
 /* vdso.c */
 int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at, void *room, struct failure *f);
+
+/* waits.c */
+void waits_go_on(const struct thread *t, struct held *h, uint64_t room, struct user_regs_struct *r);
 
 /* transplant.c: one of them becomes what it was */
 struct body {

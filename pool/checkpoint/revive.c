@@ -111,7 +111,7 @@ static void end_as(uint32_t status)
 static void place_descriptors(struct restoring *r, uint32_t row)
 {
     for EACH(r->image, descriptors, descriptor, d)
-        if (d->owner == row && dup3(r->opened[d->file], d->number, d->close_on_exec ? O_CLOEXEC : 0) < 0)
+        if (d->owner == row && r->opened[d->file] >= 0 && dup3(r->opened[d->file], d->number, d->close_on_exec ? O_CLOEXEC : 0) < 0)
             broken(r, row, "dup", image_string(r->image, ((struct file *)r->image->files.rows)[d->file].path));
     for EACH(r->image, watches, watch, w) {
         /* An entry of epoll is of a number in a process: made by the first process that has both. */

@@ -395,24 +395,31 @@ static int dress(struct restoring *r, uint32_t row, struct body *b, struct failu
     return p->mapped ? mapping_dress(r, row, leader, b->room, f) : 0;
 }
 
-/* The last call unmaps the instruction that makes it: the thread is stopped before it would run another. */
+/* The call that unmaps the instruction that makes it: the thread is stopped before it would run another. */
 static int wake(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
 {
-    long done = CALL(&b->threads[0], SYS_munmap, b->room - PAGE, PAGE + ROOM + STASH);
-    if (bad(done))
-        return failed(f, "munmap", "room in a new process", done);
-    for (size_t i = 0; i < b->count; i++) {
+    struct user_regs_struct *all = calloc(b->count, sizeof *all);
+    for (size_t i = 0; all && i < b->count; i++) {
         const struct thread *t = thread_row(r->image, row, b->threads[i].tid);
-        struct user_regs_struct regs;
-        if (t->registers.size != sizeof regs) {
+        if (t->registers.size != sizeof *all) {
+            free(all);
             errno = EBADMSG;
             return fail(f, "read", "registers");
         }
-        memcpy(&regs, image_bytes(r->image, t->registers), sizeof regs);
-        if (held_become(&b->threads[i], &regs, image_bytes(r->image, t->xstate), t->xstate.size, t->mask) < 0)
-            return fail(f, "ptrace", "registers");
+        memcpy(&all[i], image_bytes(r->image, t->registers), sizeof *all);
+        waits_go_on(t, &b->threads[i], b->room, &all[i]);
     }
-    return 0;
+    long done = !all ? -ENOMEM : CALL(&b->threads[0], SYS_munmap, b->room - PAGE, PAGE + ROOM + STASH);
+    if (bad(done))
+        return failed(f, "munmap", "room in a new process", done);
+    selves_seek(r, row, &b->threads[0]);
+    int left = 0;
+    for (size_t i = 0; i < b->count && !left; i++) {
+        const struct thread *t = thread_row(r->image, row, b->threads[i].tid);
+        left = held_become(&b->threads[i], &all[i], image_bytes(r->image, t->xstate), t->xstate.size, t->mask);
+    }
+    free(all);
+    return left < 0 ? fail(f, "ptrace", "registers") : 0;
 }
 
 int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
@@ -438,5 +445,6 @@ int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure
     long closed = CALL(h, SYS_close_range, r->base, ~0u, 0);
     if (bad(closed))
         return failed(f, "close", "descriptors of the keeper", closed);
-    return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || dress(r, row, b, f) || wake(r, row, b, f) ? -1 : 0;
+    return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || dress(r, row, b, f) ||
+                   selves_open(r, row, h, b->room, f) || wake(r, row, b, f) ? -1 : 0;
 }

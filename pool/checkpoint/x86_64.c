@@ -24,6 +24,25 @@ void regs_call(struct user_regs_struct *r, uint64_t call_at, long number, const 
 
 long regs_result(const struct user_regs_struct *r) { return (long)r->rax; }
 
+long regs_asked(const struct user_regs_struct *r, unsigned long a[6])
+{
+    a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
+    return (long)((long)r->orig_rax >= 0 ? r->orig_rax : r->rax);
+}
+
+void regs_ask(struct user_regs_struct *r, long number) { *((long)r->orig_rax >= 0 ? &r->orig_rax : &r->rax) = (unsigned long)number; }
+
+void regs_give(struct user_regs_struct *r, const unsigned long a[6])
+{
+    r->rdi = a[0], r->rsi = a[1], r->rdx = a[2], r->r10 = a[3], r->r8 = a[4], r->r9 = a[5];
+}
+
+void regs_answer(struct user_regs_struct *r, long result)
+{
+    r->rax = (unsigned long)result;
+    r->rip += CALL_SIZE;
+}
+
 /* Calls that answer EINTR to being stopped though no handler ran (signal(7)): the program would see that it was stopped. */
 static bool touchy(unsigned long number)
 {
@@ -37,8 +56,7 @@ static bool touchy(unsigned long number)
 
 /* The codes are the kernel's own (include/linux/errno.h): ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND are done again with
  * what they were given. ERESTART_RESTARTBLOCK goes on with what is left of its time: the kernel knows how much, and loses
- * it with the process. In an image a sleep then begins with what it has told its caller to be left, where it was asked
- * to tell, else anew. */
+ * it with the process; waits.c sees to it in an image. */
 void regs_settle(struct user_regs_struct *r, bool for_image)
 {
     long code = (long)r->rax;
@@ -50,10 +68,6 @@ void regs_settle(struct user_regs_struct *r, bool for_image)
         r->rax = SYS_restart_syscall;
     } else if (code == -516 || (code <= -512 && code >= -514) || (code == -EINTR && touchy(number))) {
         r->rax = number;
-        if (code == -516 && number == SYS_nanosleep && r->rsi)
-            r->rdi = r->rsi;
-        if (code == -516 && number == SYS_clock_nanosleep && r->r10)
-            r->rdx = r->r10;
     } else {
         return;
     }

@@ -69,6 +69,12 @@ async def test_locks_within_the_job(keepers: NativeKeepers, tmp_path: Path, scra
     assert (scratch / "out").read_text() == undisturbed(here, *wanted.argv)
 
 
+async def test_what_is_open_of_the_jobs_own_processes(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    """A program that looks at its own memory, as one that compiles while it runs does at its beginning."""
+    await lives(keepers, tmp_path, python(scratch, "selves"))
+    assert (scratch / "out").read_text().split() == ["ready", *["True"] * 6, "0"]
+
+
 @pytest.mark.parametrize("mode", ["delete", "wal"])
 async def test_a_database_in_the_middle_of_writing(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, mode: str
