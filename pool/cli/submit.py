@@ -187,6 +187,7 @@ def _columns() -> int:
 
 def _drawn(draft: ClusterDraft, width: int = 100) -> list[str]:
     """The processes of a job of several and its pipes, as a picture; nothing for a job of one."""
+    from pool.jobs.gangs import parts_of
     from pool.jobs.processes import is_several, joints_of, processes_of
     from pool.jobs.topology import draw
 
@@ -194,6 +195,8 @@ def _drawn(draft: ClusterDraft, width: int = 100) -> list[str]:
         return []
     unnumbered = str(draft.cluster)
     lines = draw(processes_of(draft.ad), joints_of(draft.ad), width)
+    if parts := parts_of(draft.ad):
+        lines += [f"on {len(parts)} machines: " + ", ".join(" ".join(part.processes) for part in parts)]
     return [formats.one_line(line).replace(unnumbered, "$(Cluster)") for line in lines]
 
 

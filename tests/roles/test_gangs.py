@@ -11,12 +11,14 @@ import pytest
 from pool.jobs.gangs import Part, attributes_of
 from pool.jobs.processes import Process
 from pool.jobs.processes import attributes_of as processes_ad
+from pool.policy.why.findings import Gang
+from pool.policy.why.standing import Standing
 from pool.starter.spec import KeeperSpec
 from pool.testing import run_virtual
 from pool.testing.faults import Phase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
-from tests.roles.support import QUICK
+from tests.roles.support import QUICK, asking
 
 SETTINGS = {**QUICK, "GANG_PATIENCE": "30"}
 
@@ -97,6 +99,10 @@ def test_a_gang_that_cannot_get_whole_holds_nothing_for_long() -> None:
             await machines(pool, 2)
             await pool.submit("head", ad=gang(3))
             await asyncio.sleep(1.0)
+            async with asking(pool) as asker:
+                explained = await asker.why("1.0")
+            assert explained.standing is Standing.GATHERING
+            assert next(found for found in explained.findings if isinstance(found, Gang)) == Gang(3, 2, ("p2",))
             await pool.submit("head", owner="bob", count=4)
             await pool.until(lambda: pool.queued("head") == 1, 300.0)
             assert pool.witness.starts

@@ -168,6 +168,22 @@ class Claiming:
 
 
 @dataclass(frozen=True, slots=True)
+class Gang:
+    """It needs several slots at the same time.
+
+    Attributes:
+        held: how many of its `parts` have one.
+        missing: the processes of those that have none, part by part.
+        pause: seconds until it asks again, when it has given back what it had.
+    """
+
+    parts: int
+    held: int
+    missing: tuple[str, ...] = ()
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class FailedStarts:
     """Machines could not start it; after so many in a row it is held."""
 
@@ -420,6 +436,7 @@ Finding = (
     | Unreachable
     | Unsavable
     | Claiming
+    | Gang
     | FailedStarts
     | Rejected
     | Machines

@@ -11,6 +11,7 @@ from pool.policy.why.findings import (
     Ended,
     Finding,
     Free,
+    Gang,
     Held,
     Limit,
     Machines,
@@ -40,6 +41,7 @@ class Standing(StrEnum):
     REFUSED = "machines refuse"
     NO_MATCH = "no machine matches"
     BLIND = "nobody to ask"
+    GATHERING = "machines for some parts only"
     UNKNOWN = "unknown"
 
 
@@ -49,6 +51,7 @@ _BY_KIND: tuple[tuple[type[Finding], Standing], ...] = (
     (Unreachable, Standing.UNREACHABLE),
     (Running, Standing.RUNNING),
     (Claiming, Standing.CLAIMING),
+    (Gang, Standing.GATHERING),
 )
 _BY_MACHINES: tuple[tuple[type[Finding], Standing], ...] = (
     (Free, Standing.NEXT),

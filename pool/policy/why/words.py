@@ -20,6 +20,7 @@ from pool.policy.why.findings import (
     FailedStarts,
     Finding,
     Free,
+    Gang,
     Held,
     Limit,
     Machines,
@@ -112,6 +113,7 @@ def headline(findings: Sequence[Finding], now: float) -> str:
 
 _BECAUSE = {
     Standing.CLAIMING: "machines have been found for jobs of its owner and are being claimed",
+    Standing.GATHERING: "it needs a machine for each of its parts at the same time",
     Standing.BLIND: "nobody who knows why can be asked",
     Standing.NO_MACHINES: "there is no machine in the pool",
     Standing.NO_MATCH: "no machine meets its conditions",
@@ -142,6 +144,10 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(f"it cannot be checkpointed, and begins anew if it loses its machine: {unsavable.why}")
     if running is not None and running.because:
         made.append(f"it stands still because {running.because}; it goes on there when that is over, or has to leave")
+    if (gang := _first(findings, Gang)) is not None:
+        made.append(f"{gang.held} of {plural(gang.parts, 'part')} have a slot; none yet for {', '.join(gang.missing)}")
+        if gang.pause:
+            made.append(f"what it had was given back for others; it asks again in {ago(gang.pause)}")
     if (failed := _first(findings, FailedStarts)) is not None:
         where = f", the last on {failed.slot}" if failed.slot else ""
         made.append(

@@ -27,6 +27,7 @@ from pool.policy.charges import charge
 from pool.policy.gangs import Gathering, breaks, merged
 from pool.policy.packed import pack
 from pool.policy.queue import IDLE, Job, Wire
+from pool.policy.why.findings import Gang as GangFinding
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
 from pool.roles.schedd.ends import After, end_steps, hold_step, without_machine
 from pool.roles.schedd.ledger import Step
@@ -384,6 +385,17 @@ class Gangs:
         """How many slots an owner's gangs have or hold beyond one for each running job."""
         running = sum(len(gang.claims) - 1 for job, gang in self._running.items() if job.cluster.owner == owner)
         return running + sum(len(held) for job, held in self._held.items() if job.cluster.owner == owner)
+
+    def why(self, job: Job) -> GangFinding | None:
+        """What an idle job lacks; None for one that needs a single slot."""
+        parts = parts_of(job.ad())
+        if not parts:
+            return None
+        gathering = self._gathering.get(job)
+        held = gathering.held if gathering is not None else {}
+        wait = gathering.not_before - asyncio.get_running_loop().time() if gathering is not None else 0.0
+        missing = tuple(" ".join(part.processes) for number, part in enumerate(parts) if number not in held)
+        return GangFinding(len(parts), len(held), missing, max(0.0, wait))
 
     # -- after a restart ---------------------------------------------------------------------------------
 

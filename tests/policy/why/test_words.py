@@ -16,6 +16,7 @@ from pool.policy.why.findings import (
     FailedStarts,
     Finding,
     Free,
+    Gang,
     Held,
     Limit,
     Machines,
@@ -125,6 +126,11 @@ def test_a_job_that_waits_for_others_to_end() -> None:
             [QUEUED, Claiming(2, 1)],
             Standing.CLAIMING,
             "12.3 waits for 3 min: machines have been found for jobs of its owner, and other jobs make room there",
+        ),
+        (
+            [QUEUED, Gang(3, 1, ("b", "c d"))],
+            Standing.GATHERING,
+            "12.3 waits for 3 min: it needs a machine for each of its parts at the same time",
         ),
         ([QUEUED, Machines(0, 0)], Standing.NO_MACHINES, "12.3 waits for 3 min: there is no machine in the pool"),
         (
