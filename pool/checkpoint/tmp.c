@@ -20,8 +20,6 @@ static bool own_tmp(const struct job *job)
     return settings.able & ABLE_MOUNT && job->start->flags & (FLAG_FULL | FLAG_PRIVATE_TMP);
 }
 
-static int tree_walk(struct dump *d, const char *directory, dev_t device);
-
 static int save_contents(struct dump *d, uint32_t row, const char *path)
 {
     static char buffer[1 << 20];
@@ -62,30 +60,44 @@ static int save_entry(struct dump *d, const char *path, dev_t device)
     uint32_t row = d->image.files.count;
     *(struct file *)table_add(&d->image.files) = f;
     *(struct sample *)table_add(&d->samples) = (struct sample){.fd = -1};
-    if (S_ISREG(st.st_mode))
-        return save_contents(d, row, path);
-    return S_ISDIR(st.st_mode) ? tree_walk(d, path, device) : 0;
+    return S_ISREG(st.st_mode) ? save_contents(d, row, path) : 0;
 }
 
-static int tree_walk(struct dump *d, const char *directory, dev_t device)
+static int save_directory(struct dump *d, const char *directory, dev_t device)
 {
     DIR *dir = opendir(directory);
     int done = 0;
     for (struct dirent *e; dir && !done && (e = readdir(dir));) {
         char path[4096];
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-            snprintf(path, sizeof path, "%s/%s", directory, e->d_name) < (int)sizeof path)
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (snprintf(path, sizeof path, "%s/%s", directory, e->d_name) < (int)sizeof path)
             done = save_entry(d, path, device);
+        else
+            refuse(d, "a file of /tmp has too long a name: %.200s...", directory);
     }
     if (dir)
         closedir(dir);
     return done;
 }
 
+/* Directories wait in the table for what is in them to be listed: a nest of any depth takes one descriptor, and no stack. */
 int tmp_save(struct dump *d)
 {
+    char directory[4096];
     struct stat st;
-    return own_tmp(d->job) && stat(TOP, &st) == 0 ? tree_walk(d, TOP, st.st_dev) : 0;
+    if (!own_tmp(d->job) || stat(TOP, &st) < 0)
+        return 0;
+    uint32_t at = d->image.files.count;
+    int done = save_directory(d, TOP, st.st_dev);
+    for (; !done && at < d->image.files.count; at++) {
+        const struct file *f = (struct file *)d->image.files.rows + at;
+        if (!S_ISDIR(f->mode))
+            continue;
+        copy_text(directory, sizeof directory, image_string(&d->image, f->path));
+        done = save_directory(d, directory, st.st_dev);
+    }
+    return done;
 }
 
 static int put_contents(struct restoring *r, uint32_t at, const struct file *row, const char *path)

@@ -17,7 +17,7 @@ from pool.starter.keeper import NativeKeepers, StartFailed
 from tests.checkpoint.conftest import Compile
 from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
 from tests.conftest import passable
-from tests.starter.support import alive, family, hard_kill, shell, soon, spec, until
+from tests.starter.support import PYTHON, alive, family, hard_kill, shell, soon, spec, until
 
 
 @pytest.fixture
@@ -178,3 +178,34 @@ async def test_a_crowd(
     assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text() == undisturbed(scratch, program, str(processes), str(threads))
+
+
+NEST = """
+import os, sys, time
+os.chdir("/tmp")
+for depth in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+with open("bottom", "w") as file:
+    file.write("still here")
+os.chdir("/job")
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+print(open("/tmp/" + "d/" * 1500 + "bottom").read())
+"""
+
+
+async def test_a_nest_in_a_tmp_of_its_own(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    """Deeper than descriptors or a stack reach."""
+    if not keepers.abilities.full:
+        return
+    wanted = spec(scratch, PYTHON, "-c", NEST, cwd="/job", stdout="/job/out", stderr="/job/err", fixed=True)
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) == 1)
+    await saved(keepers, keeper, tmp_path / "image", stop=True)
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
+    (scratch / "go").touch()
+    assert (await soon(keeper.ended)).code == 0, (scratch / "err").read_text()
+    await keeper.forget()
+    assert (scratch / "out").read_text() == "ready\nstill here\n"
