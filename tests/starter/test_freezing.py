@@ -127,8 +127,15 @@ async def test_a_job_that_runs_on_is_kept_as_of_one_moment(
     keeper = await soon(best.start(wanted))
     frozen = Frozen(scratch)
     await until(lambda: (scratch / "ready").exists())
-    seen = set()
+    settled = freezing.one_changed(os.fsencode(scratch / "ready")) + freezing.SETTLED
+    await until(lambda: time.time_ns() > settled)
+    seen = {0}
+
+    def number(place: Path) -> int:
+        return int((place / "mapped").read_bytes()[:9])
+
     for turn in range(4):
+        await until(lambda: number(scratch) not in seen)  # on a busy machine it may stand as it is for a while
         directory, back = tmp_path / f"image{turn}", tmp_path / f"back{turn}"
         back.mkdir()
         with store.begin("1.0") as draft:
@@ -136,16 +143,16 @@ async def test_a_job_that_runs_on_is_kept_as_of_one_moment(
             report = await soon(keeper.checkpoint(directory, taken=taken))
             assert report.refused == ()
             copies = [name for name in os.listdir(directory) if name.startswith("kept.")]
-            assert len(copies) in ((3, 4, 5, 6, 7) if turn == 0 else (3, 4, 5))
+            assert 1 <= len(copies) <= 3  # what is mapped, and the others if they were written just now
             image = draft.commit(frozen.gather(draft, directory, {}), 1.0)
         put_back(store, image, back)
         one, two = (int((back / name).read_text() or 0) for name in ("one", "two"))
-        mapped = int((back / "mapped").read_bytes()[:9])
+        mapped = number(back)
         if one and two:  # not just emptied
             assert one - two in (0, 1)
             assert two - mapped in (0, 1)
         seen.add(mapped)
-    assert len(seen) == 4
+    assert len(seen) == 5
     await keeper.kill()
     await soon(keeper.ended)
     await keeper.forget()

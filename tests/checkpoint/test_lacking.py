@@ -1,0 +1,70 @@
+"""Kernels that lack something: what can be done without it is done, and what cannot is said."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pool.checkpoint.build import compiler
+from pool.starter.checkpointing import CheckpointFailed
+from tests.checkpoint.conftest import SOURCES, Compile
+from tests.checkpoint.test_checkpoints import lines, undisturbed
+from tests.starter.support import opened, shell, soon, spec, to_end, until
+
+#: System calls of x86-64.
+USERFAULTFD, UNSHARE, CLONE3 = 323, 272, 435
+
+
+def lacking(directory: Path, keeper: Path, *numbers: int) -> Path:
+    """A keeper that runs where these system calls are not."""
+    hide, program = directory / "hide", directory / "lacking"
+    subprocess.run([*compiler().split(), "-O1", "-o", hide, SOURCES / "hide.c"], check=True)
+    program.write_text(f'#!/bin/sh\nexec {hide} {" ".join(map(str, numbers))} -- {keeper} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+async def test_without_the_notes_of_what_was_written_each_image_is_whole(
+    tmp_path: Path, keeper_program: Path, scratch: Path, compiled: Compile
+) -> None:
+    """No userfaultfd (a kernel without it, or a container that forbids it)."""
+    program = compiled("dirty", "-O2")
+    wanted = spec(scratch, program, "100000", "stop")
+    async with opened(tmp_path, lacking(tmp_path, keeper_program, USERFAULTFD)) as keepers:
+        if not keepers.abilities.checkpoint:
+            return
+        keeper = await soon(keepers.start(wanted))
+        previous = None
+        for number in range(3):
+            aim = lines(scratch) + 2
+            await until(lambda aim=aim: lines(scratch) >= aim)  # type: ignore[misc]
+            report = await soon(keeper.checkpoint(tmp_path / f"image{number}", parent=previous))
+            assert report.refused == ()
+            previous = tmp_path / f"image{number}"
+            assert (previous / "pages").stat().st_size > 20 << 20
+        await keeper.kill()
+        await soon(keeper.ended)
+        await keeper.forget()
+        keeper = await soon(keepers.start(wanted, image=previous))
+        (scratch / "stop").touch()
+        assert (await soon(keeper.ended)).code == 0
+        await keeper.forget()
+    assert (scratch / "out").read_text() == undisturbed(scratch, program, str(lines(scratch)))
+
+
+@pytest.mark.parametrize(("number", "said"), [(UNSHARE, "namespace"), (CLONE3, "checkpoint")])
+async def test_without_namespaces_or_process_numbers_jobs_run_and_are_not_saved(
+    tmp_path: Path, keeper_program: Path, scratch: Path, number: int, said: str
+) -> None:
+    async with opened(tmp_path, lacking(tmp_path, keeper_program, number)) as keepers:
+        assert not keepers.abilities.checkpoint
+        assert any(said in line for line in keepers.abilities.reduced), keepers.abilities.reduced
+        assert (await to_end(keepers, shell(scratch, "exit 3"))).code == 3
+        keeper = await soon(keepers.start(shell(scratch, "sleep 60")))
+        with pytest.raises(CheckpointFailed, match="cannot"):
+            await soon(keeper.checkpoint(tmp_path / "image"))
+        await keeper.kill()
+        await soon(keeper.ended)
+        await keeper.forget()
