@@ -82,11 +82,10 @@ bool regs_partial(const struct user_regs_struct *r, long *number, uint64_t argum
     return (*number == SYS_read || *number == SYS_readv || *number == SYS_write || *number == SYS_writev) && (long)r->rax > 0;
 }
 
-static size_t put(unsigned char *code, size_t at, const char *bytes, size_t size, const void *value, size_t value_size)
+static size_t put(unsigned char *code, size_t at, const void *bytes, size_t size)
 {
     memcpy(code + at, bytes, size);
-    memcpy(code + at + size, value, value_size);
-    return at + size + value_size;
+    return at + size;
 }
 
 /* syscall; test %rax, %rax; js 1f; add $moved, %rax; jmp 2f; 1: mov $moved, %rax; 2: the arguments as they were; on. No more than
@@ -95,13 +94,16 @@ void regs_rest(struct user_regs_struct *r, unsigned char code[REST_SIZE], uint64
 {
     int32_t moved = (int32_t)r->rax;
     uint64_t second = r->rsi, third = r->rdx, back = r->rip;
-    size_t at = put(code, 0, "\x0f\x05\x48\x85\xc0\x78\x08", 7, NULL, 0);
-    at = put(code, at, "\x48\x05", 2, &moved, 4);
-    at = put(code, at, "\xeb\x07", 2, NULL, 0);
-    at = put(code, at, "\x48\xc7\xc0", 3, &moved, 4);
-    at = put(code, at, "\x48\xbe", 2, &second, 8);
-    at = put(code, at, "\x48\xba", 2, &third, 8);
-    put(code, at, "\xff\x25\0\0\0\0", 6, &back, 8);
+    size_t at = put(code, 0, "\x0f\x05\x48\x85\xc0\x78\x08\x48\x05", 9);
+    at = put(code, at, &moved, sizeof moved);
+    at = put(code, at, "\xeb\x07\x48\xc7\xc0", 5);
+    at = put(code, at, &moved, sizeof moved);
+    at = put(code, at, "\x48\xbe", 2);
+    at = put(code, at, &second, sizeof second);
+    at = put(code, at, "\x48\xba", 2);
+    at = put(code, at, &third, sizeof third);
+    at = put(code, at, "\xff\x25\0\0\0\0", 6);
+    put(code, at, &back, sizeof back);
     r->rax = r->orig_rax;
     r->orig_rax = ~0ul;
     r->rsi = from, r->rdx = count, r->rip = code_at;

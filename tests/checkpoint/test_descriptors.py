@@ -43,6 +43,39 @@ async def test_sockets_among_the_jobs_processes(
     assert (scratch / "out").read_text() == undisturbed(here, *wanted.argv)
 
 
+#: A socket pair with more room than sockets are born with, full to its last byte; what it wakes up for and where it is
+#: looked at.
+FULL = """
+import hashlib, os, socket, sys, time
+SO_PEEK_OFF = 42
+here, there = socket.socketpair()
+here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+there.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 12345)
+there.setsockopt(socket.SOL_SOCKET, SO_PEEK_OFF, 777)
+here.setblocking(False)
+sent = hashlib.md5()
+try:
+    for n in range(10**6):
+        block = bytes([n % 251]) * (n * 7919 % 60000 + 1)
+        sent.update(block[: here.send(block)])
+except BlockingIOError:
+    pass
+print("ready", flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+options = there.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT), there.getsockopt(socket.SOL_SOCKET, SO_PEEK_OFF)
+here.close()
+got = hashlib.md5()
+while part := there.recv(1 << 20):
+    got.update(part)
+print(sent.digest() == got.digest(), *options)
+"""
+
+
+async def test_a_full_socket(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    await lives(keepers, tmp_path, spec(scratch, sys.executable, "-I", "-c", FULL, isolation="shared"), 2)
+    assert (scratch / "out").read_text() == "ready\nTrue 12345 777\n"
+
+
 SQLITE = """
 import os, sqlite3, sys
 mode, steps = sys.argv[1], int(sys.argv[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import random
 import subprocess
 from collections.abc import Callable
@@ -16,13 +17,32 @@ import pytest
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 from tests.checkpoint.machines import needs
 from tests.checkpoint.mapping.conftest import Program
-from tests.checkpoint.mapping.support import job, program, sh
+from tests.checkpoint.mapping.support import job, program, python, sh
 from tests.checkpoint.test_checkpoints import saved
 from tests.conftest import REPOSITORY
 from tests.starter.support import family, soon, to_end, until
 
 #: 2,000,000 bytes, the last of them when somebody says so.
 FEED = "exec 5> data; head -c 1200000 /dev/zero >&5; until [ -e go ]; do sleep 0.01; done; head -c 800000 /dev/zero >&5"
+#: Four threads that write blocks of one value each, and who looks whether any was torn.
+THREADS = """
+import os, threading, time
+out = os.open("fort.10", os.O_WRONLY | os.O_CREAT)
+def work(value):
+    for _ in range(80):
+        os.write(out, bytes([value]) * 30000)
+        time.sleep(0.004)
+for value in range(1, 5): threading.Thread(target=work, args=(value,)).start()
+"""
+BLOCKS = """
+import os
+seen = {}
+source = os.open("fort.11", os.O_RDONLY)
+while block := os.read(source, 30000):
+    assert block.count(block[0]) == 30000, len(block)
+    seen[block[0]] = seen.get(block[0], 0) + 1
+print(sorted(seen.items()), os.getuid())
+"""
 #: Of the example.
 SMC = ("phnx", "geom", "snomux")
 #: System calls.
@@ -167,3 +187,20 @@ async def test_saved_inside_a_call(
         keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"), 20)
     (scratch / "go").touch()
     await ends_well(keeper, scratch)
+
+
+async def test_another_users_threads_with_a_filter(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    """Each has two filters, of which the second asks the supervisor; a process has one listener for all its threads."""
+    if os.getuid() != 0:
+        return
+    os.chown(scratch, 65534, 65534)
+    members = (python(scratch, "a", THREADS), python(scratch, "b", BLOCKS))
+    other = {"uid": 65534, "gid": 65534, "groups": (), "filter": "plain"}
+    wanted = job(scratch, members, (0, "fort.10", 1, "fort.11"), **other)
+    keeper = await soon(keepers.start(wanted))
+    for number in range(3):
+        await asyncio.sleep(0.05)
+        await saved(keepers, keeper, tmp_path / f"image{number}", stop=number != 1)
+        keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"), 20)
+    await ends_well(keeper, scratch)
+    assert (scratch / "b.out").read_text() == "[(1, 80), (2, 80), (3, 80), (4, 80)] 65534\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from tests.checkpoint.mapping.conftest import Program
 from tests.checkpoint.mapping.support import job, program, sh
-from tests.starter.support import opened, to_end
+from tests.checkpoint.mapping.test_moves import circle, ends_well
+from tests.starter.support import opened, soon, to_end
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +55,17 @@ async def test_names_calls_logs_and_ends(
         assert (await to_end(keepers, job(scratch, circle, *pipes))).code == 0
         still = (sh(scratch, "a", "cat i > o"), sh(scratch, "b", "cat i > o"))
         assert (await to_end(keepers, job(scratch, still, *pipes[:2]))).error.startswith("deadlock: ")
+
+
+async def test_moves(tmp_path: Path, sanitized_keeper: Path, scratch: Path, programs: Program) -> None:
+    wanted = circle(scratch, programs("stages.c"), 500)
+    async with opened(tmp_path, sanitized_keeper) as keepers:
+        keeper = await soon(keepers.start(wanted), 20)
+        for number in range(2):
+            await asyncio.sleep(0.05)
+            report = await soon(keeper.checkpoint(tmp_path / f"image{number}", stop=True), 30)
+            assert report.refused == ()
+            await soon(keeper.ended, 20)
+            await keeper.forget()
+            keeper = await soon(keepers.start(wanted, image=tmp_path / f"image{number}"), 30)
+        await ends_well(keeper, scratch)
