@@ -25,6 +25,7 @@ struct member { /* one of the job's own processes; what they start themselves is
     char **argv, **envp;
     pid_t pid; /* as the keeper sees it; 0: not started, or over before the checkpoint that this run goes on from */
     struct member_end *end; /* in memory that a dumper shares */
+    uint64_t carried_user_us, carried_system_us; /* of what it has used, before the checkpoint that this run goes on from */
 };
 
 struct conduit { /* a pipe of the job; see wire.h about its ends */

@@ -250,8 +250,12 @@ uint32_t members_report(const struct job *job, void *after)
     struct member_end *table = after;
     if (!job->start->members)
         return 0;
-    for (uint32_t i = 0; i < job->count; i++)
-        table[i] = *job->members[i].end;
+    for (uint32_t i = 0; i < job->count; i++) {
+        const struct member *m = &job->members[i];
+        table[i] = *m->end; /* of this run, as all else that a keeper says of use: runs are added up at home */
+        table[i].user_us -= table[i].user_us < m->carried_user_us ? table[i].user_us : m->carried_user_us;
+        table[i].system_us -= table[i].system_us < m->carried_system_us ? table[i].system_us : m->carried_system_us;
+    }
     return (uint32_t)(job->count * sizeof *table);
 }
 
@@ -317,6 +321,8 @@ int members_load(struct job *job, const struct image *image)
             return -1;
         job->members[i].pid = rows[i].pid;
         *job->members[i].end = rows[i].end;
+        job->members[i].carried_user_us = rows[i].end.user_us;
+        job->members[i].carried_system_us = rows[i].end.system_us;
     }
     return members_over(job) ? -1 : 0;
 }

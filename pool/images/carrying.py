@@ -155,7 +155,7 @@ async def _send_pieces(store: ImageStore, wanted: list[bytes], stream: Items, pa
 
 
 def _read(store: ImageStore, digests: list[bytes]) -> list[bytes]:
-    return [store.packed(digest) for digest in digests]
+    return store.packed_all(digests)
 
 
 async def receive_image(
@@ -441,5 +441,4 @@ async def _pieces(items: AsyncIterator[Any]) -> AsyncIterator[list[tuple[bytes, 
 
 
 def _put(draft: Draft, pieces: list[tuple[bytes, bytes]]) -> None:
-    for digest, packed in pieces:
-        draft.put(digest, packed)
+    draft.put_all(pieces)

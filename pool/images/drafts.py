@@ -84,6 +84,22 @@ class Draft:
         expand(digest, packed)
         self._store._put(self, digest, packed)
 
+    def put_all(self, pieces: list[tuple[bytes, bytes]]) -> None:
+        """Several of these, at a time where the place is far away and takes them so; as `put`."""
+        at_once = min(self._store.at_once, len(pieces))
+        if at_once <= 1:
+            for piece in pieces:
+                self.put(*piece)
+            return
+        helpers = packers(at_once)
+        putting = [helpers.submit(self.put, *piece) for piece in pieces]
+        try:
+            for one in putting:
+                one.result()
+        finally:
+            for left in putting:  # one has failed: the others are not begun, or waited for
+                left.cancel() or left.exception()
+
     def take_in(self, directory: Path, *, without: tuple[str, ...] = ()) -> tuple[Part, ...]:
         """Put down what a directory holds.
 

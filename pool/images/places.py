@@ -15,7 +15,7 @@ import errno
 import functools
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,6 +35,8 @@ class Place(Protocol):
 
     #: For people.
     where: str
+    #: Blobs that are written at a time where several are there to be written.
+    at_once: int
 
     def names(self, folder: str) -> Iterable[tuple[str, int]]: ...
     def read(self, name: str) -> bytes: ...
@@ -49,6 +51,8 @@ class Folder:
     Args:
         lasting: what is written will be synchronised, and may be on its way to the disk before that.
     """
+
+    at_once = 1
 
     def __init__(self, directory: Path, *, lasting: bool = True) -> None:
         self.where = str(directory)
@@ -114,6 +118,8 @@ class Objects:
         PoolError: fsspec, or its plug-in for this kind, is not installed.
     """
 
+    at_once = 8
+
     def __init__(self, url: str) -> None:
         try:
             import fsspec
@@ -153,6 +159,25 @@ class Objects:
     def remove(self, name: str, *, last: bool = False) -> None:
         with contextlib.suppress(FileNotFoundError):
             _plainly(lambda: self._files.rm_file(f"{self._root}/{name}"))
+
+
+class Bounded:
+    """A place that is written to no quicker than it may be.
+
+    Args:
+        take: waits until so many bytes may be sent.
+    """
+
+    def __init__(self, place: Place, take: Callable[[int], None]) -> None:
+        self.where, self.at_once = place.where, place.at_once
+        self._take = take
+        self._inner = place
+        self.names, self.read, self.sync, self.remove = place.names, place.read, place.sync, place.remove
+
+    def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        """When that may be sent."""
+        self._take(len(data))
+        self._inner.write(name, data, durable=durable)
 
 
 def place_at(text: str) -> Place:

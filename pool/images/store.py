@@ -23,6 +23,7 @@ from pool.images.drafts import Draft
 from pool.images.errors import FULL, ImageDamaged, ImageError, ImageGone, NoRoom, failed
 from pool.images.manifest import HOLE, Manifest, Part
 from pool.images.places import Folder, Place
+from pool.images.quietly import packers
 
 #: Generations kept of each job while there is room: one to restore, and one to fall back to.
 KEEP = 2
@@ -70,6 +71,11 @@ class ImageStore:
     # -- what there is -----------------------------------------------------------------------------------
 
     @property
+    def at_once(self) -> int:
+        """Chunks that are put down at a time where several are there."""
+        return self._place.at_once
+
+    @property
     def used(self) -> int:
         """Bytes on disk."""
         return self._chunks.used
@@ -101,6 +107,11 @@ class ImageStore:
     def packed(self, digest: bytes) -> bytes:
         """A chunk as it travels. Raises ImageGone."""
         return self._chunks.packed(digest)
+
+    def packed_all(self, digests: list[bytes]) -> list[bytes]:
+        """Several of these, at a time where the place is far away and takes them so."""
+        at_once = min(self.at_once, len(digests))
+        return list(packers(at_once).map(self.packed, digests) if at_once > 1 else map(self.packed, digests))
 
     def room(self) -> Path:
         """A name for a directory beside the store that nobody else has: for an image on its way in or out."""

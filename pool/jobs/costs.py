@@ -1,9 +1,10 @@
 """What a job's runs came to: work done, work lost, what its checkpoints cost, and the leverage of it all.
 
 *Work* is time that its program ran, suspensions not counted, in seconds. It is *done* once it is at home: as a
-checkpoint, or as the end of the program. What a machine took away before that is *lost*, and done again; so is not what
-its user removed. *Leverage* is the papers': remote processor time over the local one that placement, checkpoints and
-system calls took (EV 2.8); taking checkpoints in is among the local time.
+checkpoint, or as the end of the program. What a machine took away before that is *lost*, and done again; so is what was
+done after the checkpoint that a start goes on from, where later ones were of no use; not what its user removed.
+*Leverage* is the papers': remote processor time over the local one that placement, checkpoints and system calls took
+(EV 2.8); taking checkpoints in is among the local time.
 
 Attributes, HTCondor's where it has them:
 
@@ -27,6 +28,8 @@ from typing import Any
 Get = Callable[[str], Any]
 #: The job's own note of the costs of its present run, as they were told last.
 COSTS = "_costs"
+#: The job's own note of the work in its checkpoints: [generation, seconds] each, and of so many.
+HELD, MOST_HELD = "_held_work", 4
 _ATTRIBUTES = (
     ("CheckpointSeconds", "seconds"),
     ("CheckpointStandstill", "standstill"),
@@ -55,6 +58,41 @@ def told(get: Get, run: int, before: Any, costs: Mapping[str, Any]) -> dict[str,
 def committed(run: int, note: Any) -> float:
     """Seconds of work of a run that are known to be at home."""
     return _number(note.get("committed")) if isinstance(note, dict) and note.get("run") == run else 0.0
+
+
+def reached(note: Any, generation: int | None, work: float) -> dict[str, Any]:
+    """Changes that remember what a checkpoint holds.
+
+    Args:
+        note: the job's own note of that, of the checkpoints before.
+        generation: of the checkpoint; None where it has no number.
+        work: seconds of the job's work that are in it.
+    """
+    if generation is None:
+        return {}
+    others = [[number, known] for number, known in _held(note) if number != generation]
+    return {HELD: [*others, [generation, work]][-MOST_HELD:]}
+
+
+def goes_on(get: Get, note: Any, generation: int | None) -> dict[str, Any]:
+    """Changes that follow from the checkpoint that a start goes on from: what is not in it was done in vain.
+
+    Args:
+        note: as `reached` keeps it; of checkpoints that are not known there nothing is said.
+        generation: of that checkpoint; None for the job's beginning.
+    """
+    known = dict(_held(note))
+    if not known or (generation is not None and generation not in known):
+        return {}
+    work, done = known.get(generation, 0.0) if generation is not None else 0.0, _number(get("CommittedTime"))
+    lost = done - work
+    if abs(lost) < 0.001:
+        return {}
+    return {"CommittedTime": round(work, 3), "WorkLost": round(max(_number(get("WorkLost")) + lost, 0.0), 3)}
+
+
+def _held(note: Any) -> list[tuple[int, float]]:
+    return [(int(number), _number(work)) for number, work in note] if isinstance(note, (list, tuple)) else []
 
 
 def ran(get: Get, wall: float, suspended: float, at_home: float | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ entries dropped when they surface.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate
@@ -174,6 +174,8 @@ class Queue:
     def __init__(self, prio: Expr, machine_references: frozenset[str] = frozenset()) -> None:
         self.clusters: dict[int, Cluster] = {}
         self.counts: dict[str, dict[int, int]] = {}
+        #: Which idle jobs are kept back: they are idle, and neither asked for nor started.
+        self.keeps_back: Callable[[Job], bool] = lambda job: False
         self._prio = prio
         self._asked = asked_by(prio)
         self._groups: dict[tuple[str, bytes], Group] = {}
@@ -273,6 +275,15 @@ class Queue:
             self._enqueue(job)
         return True
 
+    def let_go(self) -> set[str]:
+        """What kept jobs back may be over: those that are kept back no more take their places; their owners."""
+        owners: set[str] = set()
+        for job in list(self.jobs()):
+            if job.status == IDLE and job.group is None:
+                self._enqueue(job)
+                owners |= {job.cluster.owner} if job.group is not None else set()
+        return owners
+
     def reprioritise(self, prio: Expr) -> None:
         """Another PRIO expression (configuration re-read)."""
         self._prio = prio
@@ -318,6 +329,8 @@ class Queue:
         return None
 
     def _enqueue(self, job: Job) -> None:
+        if self.keeps_back(job):
+            return
         cluster = job.cluster
         plain = not job.state and (not job.delta or not self._delta_matters(job.delta, cluster))
         if plain and cluster.group is not None:

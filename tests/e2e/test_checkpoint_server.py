@@ -36,15 +36,30 @@ async def test_a_node_keeps_the_checkpoints_of_another() -> None:
             assert any(path.suffix == ".manifest" for path in blobs())
             (home / "input.txt").write_text("bye\n")
         submitter.crash()
+        keeper.crash()
         again = nodes.start("submit", "schedd", CHECKPOINT_SERVER=address).ready()
         async with client(again) as pool:
             cluster = pool.cluster(cluster.cluster)
             await until(lambda: "reconnected" in again.text or "taking up" in again.text, "the schedd to know its jobs")
             await cluster.vacate(fast=True)
+            job = f"{cluster.cluster}.0"
+
+            async def said() -> str:
+                return "\n".join((await pool.why(job)).lines())
+
+            await until(lambda: "Job was evicted" in (home / "log").read_text(), "the job to lose its machine")
+            assert f"{job} waits" in (text := await said()), text
+            assert f"its checkpoint lies at {address}, which cannot be reached" in text
+            other = await submit(pool, home, output="other", log="other.log", arguments="count.py 3")
+            (result,) = await other.wait(support.PATIENCE)  # who has no checkpoint waits for none
+            assert result.state == "completed", result
+            listen = {"LISTEN": address.removeprefix("tcp://")}
+            nodes.start("keep", "startd", CHECKPOINT_DIR=str(kept), START="false", **listen).ready()
             (result,) = await cluster.wait(support.PATIENCE)
             assert (result.state, result.exit_code) == ("completed", 0), result
         whole((home / "out").read_text())
         assert (home / "log").read_text().count("Job executing on host") == 2
         await until(lambda: not blobs(), "the images to go with the job")
+        assert again.text.count("the checkpoint server is away") == 1
         for node in nodes.all:
             assert "Traceback" not in node.text, node.text

@@ -17,7 +17,8 @@ import pytest
 
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, NoRoom
-from pool.images.places import Folder, Objects, Place, place_at
+from pool.images.chunks import compress, digest_of
+from pool.images.places import Bounded, Folder, Objects, Place, place_at
 from tests.conftest import REPOSITORY
 from tests.images.test_store import contents, image
 
@@ -198,3 +199,51 @@ def test_random_use_of_two_kinds_is_the_same(tmp_path: Path) -> None:
             folder.drop(job)
             objects.drop(job)
         assert (folder.jobs(), folder.used) == (objects.jobs(), objects.used)
+
+
+class Together(Folder):
+    """A place where nothing is written or read before as many are there as it says it takes."""
+
+    at_once = 4
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.all_there = threading.Barrier(self.at_once, timeout=20)
+
+    def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        if name.startswith("chunks"):
+            self.all_there.wait()
+        super().write(name, data, durable=durable)
+
+    def read(self, name: str) -> bytes:
+        if name.startswith("chunks"):
+            self.all_there.wait()
+        return super().read(name)
+
+
+def test_a_place_far_away_is_given_and_asked_several_chunks_at_a_time(tmp_path: Path) -> None:
+    store = ImageStore(Together(tmp_path / "far"))
+    pieces = [(digest_of(data), compress(data)) for data in (bytes([number]) * 100 for number in range(8))]
+    with store.begin("1.0") as draft:
+        draft.put_all(pieces)
+        assert store.packed_all([digest for digest, _ in pieces]) == [packed for _, packed in pieces]
+
+
+def test_of_several_that_do_not_fit_the_first_says_so(tmp_path: Path) -> None:
+    place = Full(tmp_path / "far")
+    place.at_once, place.room = 4, 0
+    store = ImageStore(place)
+    pieces = [(digest_of(data), compress(data)) for data in (bytes([number]) * 100 for number in range(8))]
+    with store.begin("1.0") as draft, pytest.raises(NoRoom):
+        draft.put_all(pieces)
+    assert store.used == 0
+
+
+def test_what_goes_to_a_place_may_be_bounded(tmp_path: Path) -> None:
+    asked: list[int] = []
+    place = Bounded(Folder(tmp_path / "near"), asked.append)
+    store = ImageStore(place)
+    kept = store.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    assert sum(asked) == store.used + len(kept.pack())
+    store.restore(kept, tmp_path / "back")
+    assert contents(tmp_path / "back") == contents(tmp_path / "image")

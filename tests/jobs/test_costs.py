@@ -67,3 +67,29 @@ def test_in_words() -> None:
         "Checkpoints:        2: 3.2 s, 2.0 MB sent, job stood still 0.000 s",
     ]
     assert costs.lines({"CommittedTime": 7200.0}.get, span) == []
+
+
+def test_what_is_not_in_the_checkpoint_that_it_goes_on_from_was_done_in_vain() -> None:
+    ad = Ad(CommittedTime=0.0)
+    for generation, work in ((1, 600.0), (2, 1500.0), (2, 1800.0)):
+        ad["CommittedTime"] = work
+        ad.update(costs.reached(ad.get(costs.HELD), generation, work))
+    ad.update(costs.goes_on(ad.get, ad.get(costs.HELD), 2))
+    assert "WorkLost" not in ad
+    ad.update(costs.goes_on(ad.get, ad.get(costs.HELD), 1))
+    assert (ad["CommittedTime"], ad["WorkLost"]) == (600.0, 1200.0)
+    ad.update(costs.goes_on(ad.get, ad.get(costs.HELD), None))
+    assert (ad["CommittedTime"], ad["WorkLost"]) == (0.0, 1800.0)
+    ad.update(costs.goes_on(ad.get, ad.get(costs.HELD), 2))  # that was of use after all
+    assert (ad["CommittedTime"], ad["WorkLost"]) == (1800.0, 0.0)
+
+
+def test_of_a_checkpoint_that_nothing_is_known_of_nothing_is_counted() -> None:
+    ad = Ad(CommittedTime=700.0)
+    assert costs.goes_on(ad.get, None, None) == {}
+    assert costs.reached(None, None, 5.0) == {}
+    ad.update(costs.reached(None, 7, 700.0))
+    assert costs.goes_on(ad.get, ad.get(costs.HELD), 3) == {}
+    for generation in range(8, 20):
+        ad.update(costs.reached(ad.get(costs.HELD), generation, 700.0))
+    assert [number for number, _ in ad[costs.HELD]] == [16, 17, 18, 19]

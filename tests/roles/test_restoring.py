@@ -101,7 +101,9 @@ def test_on_the_only_machine_there_is_it_begins_anew_in_the_end() -> None:
             await pool.until(lambda: bool(pool.witness.running), within=200)
             await asyncio.sleep(HOUR)
             await vacate(pool)
-            await done(pool)
+            ad = await done(pool)
+            assert ad["WorkLost"] == pytest.approx(HOUR, abs=10)
+            assert ad["CommittedTime"] == pytest.approx(2 * HOUR, abs=10)
             assert len(pool.witness.starts) == 2
             assert ran(pool) > 3 * HOUR - 10
             pool.sound()

@@ -193,6 +193,19 @@ class FailedStarts:
 
 
 @dataclass(frozen=True, slots=True)
+class OutOfReach:
+    """Its checkpoints lie where they cannot be reached now, and it waits for them.
+
+    Attributes:
+        where: CHECKPOINT_SERVER.
+        why: what was said when it was tried last.
+    """
+
+    where: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     """What the negotiator said last of jobs like this one."""
 
@@ -438,6 +451,7 @@ Finding = (
     | Claiming
     | Gang
     | FailedStarts
+    | OutOfReach
     | Rejected
     | Machines
     | Unmet

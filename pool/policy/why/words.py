@@ -26,6 +26,7 @@ from pool.policy.why.findings import (
     Machines,
     Nearest,
     Outlook,
+    OutOfReach,
     Queued,
     Quota,
     Refused,
@@ -106,6 +107,8 @@ def headline(findings: Sequence[Finding], now: float) -> str:
     if (running := _first(findings, Running)) is not None:
         return f"{name} {_running(running, now)}"
     since = _since(queued.since, now) if queued else ""
+    if (away := _first(findings, OutOfReach)) is not None:
+        return f"{name} waits{since}: its checkpoint lies at {away.where}, which cannot be reached"
     claiming = _first(findings, Claiming)
     because = _MAKING_ROOM if claiming is not None and claiming.freed else _BECAUSE[kind]
     return f"{name} waits{since}: {because}"
@@ -153,6 +156,8 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(
             f"{plural(failed.count, 'machine')} in a row could not start it{where}; it is held after {failed.most}"
         )
+    if (away := _first(findings, OutOfReach)) is not None:
+        made.append(f"it goes on when that is back, and does not begin anew meanwhile; the last try said: {away.why}")
     made += [f"{silent.who} cannot be asked: {silent.why}" for silent in _all(findings, Silent)]
     return made
 

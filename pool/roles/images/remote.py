@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from pool.errors import PoolError
 from pool.images.errors import failed
-from pool.images.places import Place, place_at
+from pool.images.pacing import Share
+from pool.images.places import Bounded, Place, place_at
 from pool.roles.images.server import PIECE
 from pool.roles.links import Links
 from pool.wire import Connection
@@ -32,6 +33,8 @@ class Remote:
     Args:
         loop: the node's, on which no method is called.
     """
+
+    at_once = 4
 
     def __init__(self, links: Links, address: str, loop: asyncio.AbstractEventLoop) -> None:
         self.where = address
@@ -114,15 +117,24 @@ async def _patiently(talk: Coroutine[Any, Any, T]) -> T:
         return await talk
 
 
-def place_for(server: str, node: str, links: Links, loop: asyncio.AbstractEventLoop) -> Place:
+def place_for(
+    server: str, node: str, links: Links, loop: asyncio.AbstractEventLoop, share: Share | None = None
+) -> Place:
     """The place that CHECKPOINT_SERVER names, for the images of one node. Blocks; not for the loop's own thread.
+
+    Args:
+        share: what may be sent there, where that is bounded.
 
     Raises:
         PoolError: it cannot be used from here.
     """
     if server.startswith(WIRE):
-        return Remote(links, server, loop)
-    try:
-        return place_at(f"{server.rstrip('/')}/{node}")
-    except OSError as error:
-        raise failed("open", server, error) from error
+        place: Place = Remote(links, server, loop)
+    else:
+        try:
+            place = place_at(f"{server.rstrip('/')}/{node}")
+        except OSError as error:
+            raise failed("open", server, error) from error
+    if share is None:
+        return place
+    return Bounded(place, lambda size: asyncio.run_coroutine_threadsafe(share.take(size), loop).result())

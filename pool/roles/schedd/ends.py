@@ -30,6 +30,8 @@ BEGAN = "JobCurrentStartExecutingDate"
 MOST_FAILED_STARTS = 5
 #: So many starts that could not go on from a checkpoint are remembered.
 MOST_TRIES = 50
+#: The job's own note of processor seconds by process in all its runs: {name: [user, system]}.
+USED = "_used"
 #: The job's own note of them: [machine, generation] each.
 TRIES = "_tries"
 
@@ -61,6 +63,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
     changes["RemoteWallClockTime"] = float(job.get("RemoteWallClockTime", 0) or 0) + wall
     add_use(job, changes, report)
     add_work(job, changes, report)
+    add_processes(job, changes, report)
     steps: list[Step] = []
     if report.get("started_event") and job.get(BEGAN) is None:
         steps.append(Step(job, None, {}, EventKind.EXECUTE, {"slot": slot, **started(report)}))
@@ -99,9 +102,10 @@ def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: fl
     data = {"signal": report.get("signal"), "code": report.get("code"), "core": bool(report.get("core"))}
     data |= usage_data(report)
     if ends := read_ends(report.get("ends")):
-        changes |= ends_attributes(ends)
+        ends = all_runs(ends, changes[USED])
         together = sum(end["max_rss"] for end in ends)  # VS 6.3.3: of all processes
         changes["ImageSize"] = max(together, int(changes.get("ImageSize", 0)))
+        changes |= ends_attributes(ends)
         data["ends"] = ends
     if report.get("said"):
         changes["ExitReason"] = data["why"] = str(report["said"])[:1000]
@@ -139,6 +143,8 @@ def as_wished(job: Job, wish: dict[str, Any], changes: dict[str, Any], report: d
     what, why = wish["what"], str(wish.get("why", ""))
     if what == "remove":
         kept = {"CheckpointKept": report["kept"]} if report.get("kept") else {}
+        if ends := read_ends(report.get("ends")):
+            kept |= ends_attributes([{**end, "failed": False} for end in all_runs(ends, changes[USED])])
         return Step(job, Happening.REMOVE, {**changes, **kept, "RemoveReason": why}, EventKind.ABORTED, {"why": why})
     if what == "hold":
         return hold_step(job, why, int(wish.get("code", Hold.USER_REQUEST)), changes, int(wish.get("subcode", 0)))
@@ -241,6 +247,29 @@ def add_work(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
     at_home = None if whole else costs.committed(run, note)
     wall, suspended = float(report.get("wall", 0.0)), float(report.get("suspended", 0.0))
     changes |= costs.ran(job.get, wall, suspended, at_home) | {costs.COSTS: None}
+    if report.get("checkpointed"):
+        work = float(changes.get("CommittedTime", job.get("CommittedTime")) or 0.0)
+        changes |= costs.reached(job.note(costs.HELD), report.get("generation"), work)
+    elif report.get("cause") in BY_ITSELF:
+        changes[costs.HELD] = None
+
+
+def add_processes(job: Job, changes: dict[str, Any], report: dict[str, Any]) -> None:
+    """Add what each process of a job of several has used in a run to what it used in those before (VS 6.3.3)."""
+    ends = read_ends(report.get("ends"))
+    if not ends:
+        return
+    before = dict(job.note(USED) or {})
+    used: dict[str, list[float]] = {}
+    for end in ends:
+        user, system = before.get(end["name"], (0.0, 0.0))
+        used[end["name"]] = [round(user + end["user_cpu"], 6), round(system + end["system_cpu"], 6)]
+    changes[USED] = before | used
+
+
+def all_runs(ends: list[dict[str, Any]], used: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """How processes ended, with what they have used in all runs."""
+    return [{**end, "user_cpu": used[end["name"]][0], "system_cpu": used[end["name"]][1]} for end in ends]
 
 
 def usage_data(report: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
 
 from pool.errors import PoolError
@@ -31,6 +31,8 @@ from pool.wire import Stream
 
 #: What the names of kept checkpoints begin with.
 KEPT = "kept-"
+#: What is kept with them of the machine that made them, and what its ad calls it.
+MADE_ON = {"kernel": "KernelVersion", "arch": "Arch", "processor": "Microarch"}
 #: The id of a job.
 ID = re.compile(r"\d+\.\d+")
 
@@ -56,6 +58,8 @@ class Images:
         #: Called with a job when another checkpoint of it is safe.
         self.kept: Callable[[Job], Awaitable[None]] | None = None
         self.store = store
+        #: Where checkpoints lie that cannot be reached now, and why not; jobs that have some wait for it.
+        self.away: tuple[str, str] | None = None
         self._ledger = ledger
         self._claims = claims
         self._outside = outside
@@ -64,8 +68,20 @@ class Images:
         #: Jobs that have a checkpoint before they are in the queue.
         self._coming: set[str] = set()
         self._nearer: dict[str, tuple[int, str, str]] = {}
+        self._look_through(store)
+
+    def is_back(self, store: ImageStore) -> None:
+        """What was away can be reached."""
+        self.store, self.away = store, None
+        self._look_through(store)
+
+    def _look_through(self, store: ImageStore | None) -> None:
         for line in store.damaged if store is not None else ():
-            log.error("a checkpoint is damaged", extra={"what": line})
+            self._log.error("a checkpoint is damaged", extra={"what": line})
+
+    def keeps_back(self, job: Job) -> bool:
+        """Whether a job waits for its checkpoints: without them it would begin anew."""
+        return self.away is not None and bool(job.get("NumCkpts"))
 
     def newest(
         self, job: Job, mode: Callable[[], Mode] | None = None, tries: list[Attempt] | None = None
@@ -86,6 +102,10 @@ class Images:
             wanted = mode()
             generations = [number for number in generations if _fits(store.manifest(name, number), wanted)]
         return go_on_from(generations, tries, self._home)
+
+    def latest(self, job: Job) -> int | None:
+        """The number of a job's last checkpoint."""
+        return max(self.store.generations(_name(job)), default=None) if self.store is not None else None
 
     async def take(self, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint: {claim, run, last}; see `pool.images.carrying`. The last one is waited for."""
@@ -137,18 +157,72 @@ class Images:
         if self.store is not None:
             await asyncio.to_thread(self.store.drop, _name(job))
 
-    async def keep(self, job: Job) -> str:
-        """Keep the last good checkpoint of a job that is to be removed; its name, empty where there is none."""
+    async def keep(self, job: Job, claim: Claim | None = None) -> str:
+        """Keep the last good checkpoint of a job that is to be removed; its name, empty where there is none.
+
+        Args:
+            claim: that its last run was on, where that ends with it.
+        """
         generation = self.newest(job)
         if self.store is None or generation is None:
             return ""
-        name, owner = _name(job), job.cluster.owner
+        name = _name(job)
+        made = dict(self.store.manifest(name, generation).facts)
+        facts: dict[str, Any] = {"owner": job.cluster.owner, "command": str(job.get("Cmd") or "")}
+        if claim is not None and made.get("run", claim.run) == claim.run:
+            facts["machine"] = claim.slot.rpartition("@")[2]
+            facts |= {key: str(claim.ad.value(name, "") or "") for key, name in MADE_ON.items()}
         try:
-            await quietly(self.store.copy, name, generation, KEPT + name, self._outside.wall(), owner=owner)
+            await quietly(self.store.copy, name, generation, KEPT + name, self._outside.wall(), **facts)
         except ImageError as error:
             self._log.error("a checkpoint could not be kept", extra={"job": name, "why": str(error)})
             return ""
         return name
+
+    def kept_ones(self, owner: str | None) -> list[dict[str, Any]]:
+        """The kept checkpoints of a user, or of all: {job, owner, command, size, created, own, machine, kernel, ...}
+
+        Raises:
+            PoolError: they cannot be reached now.
+        """
+        if self.away is not None:
+            raise PoolError(self.away[1], retry=True)
+        found: list[dict[str, Any]] = []
+        for name in self.store.jobs() if self.store is not None else ():
+            assert self.store is not None
+            if not name.startswith(KEPT):
+                continue
+            manifest = self.store.manifest(name)
+            facts = dict(manifest.facts)
+            if owner is None or facts.get("owner") == owner:
+                said = {key: str(facts.get(key) or "") for key in ("owner", "command", "machine", *MADE_ON)}
+                own = facts.get("kind") == "self"
+                one = {"job": name.removeprefix(KEPT), "size": manifest.size, "created": manifest.created, "own": own}
+                found.append(one | said)
+        return sorted(found, key=lambda one: tuple(map(int, one["job"].split("."))))
+
+    async def drop_kept(self, jobs: Iterable[str], owner: str | None) -> dict[str, list[Any]]:
+        """Delete kept checkpoints: {done: jobs, refused: [[job, why], ...]}
+
+        Args:
+            owner: whose may be deleted; None for everybody's.
+
+        Raises:
+            PoolError: they cannot be reached now.
+        """
+        known = {one["job"]: one for one in self.kept_ones(None)}
+        done: list[str] = []
+        refused: list[list[str]] = []
+        for job in dict.fromkeys(jobs):
+            if job not in known:
+                refused.append([job, "no checkpoint of it is kept here"])
+            elif owner is not None and known[job]["owner"] != owner:
+                refused.append([job, f"it belongs to {known[job]['owner']}"])
+            else:
+                assert self.store is not None
+                await asyncio.to_thread(self.store.drop, KEPT + job)
+                done.append(job)
+        return {"done": done, "refused": refused}
 
     async def begin_with(self, origin: Any, owner: str, cluster: int, count: int) -> None:
         """Give the kept checkpoint of a removed job to the jobs of a cluster that is about to be queued.
@@ -160,6 +234,9 @@ class Images:
             PoolError: there is none, or it is another user's.
         """
         name = str(origin)
+        if self.away is not None:
+            text = f"start_from_checkpoint = {name[:80]}: {self.away[1]}"
+            raise PoolError(text, hint="submit again later", retry=True)
         kept = self.store.generations(KEPT + name) if self.store is not None and ID.fullmatch(name) else ()
         if self.store is None or not kept:
             raise PoolError(
@@ -194,6 +271,8 @@ class Images:
         job = self._present(params)
         if job is None:
             raise NotThisRun("this start of the job is not the present one any more")
+        if self.away is not None:
+            raise ImageError(f"checkpoints cannot be kept now: {self.away[1]}", retry=True)
         if self.store is None:
             raise ImageError("this schedd keeps no checkpoints")
         return self.store, job

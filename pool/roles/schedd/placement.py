@@ -237,6 +237,7 @@ class Placement:
         }
         if job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
+        changes |= costs.goes_on(job.get, job.note(costs.HELD), start.checkpoint)
         return Step(job, Happening.START, changes | self.not_begun(job))
 
     @staticmethod
@@ -336,6 +337,8 @@ class Placement:
             return
         elif kind == "saved":
             changes |= costs.told(job.get, run, job.note(costs.COSTS), data)
+            work = float(job.get("CommittedTime") or 0.0) + costs.committed(run, changes[costs.COSTS])
+            changes |= costs.reached(job.note(costs.HELD), self.images.latest(job), work)
             step = Step(job, None, changes)
         elif kind == "leaving":
             self.leaving.begins(claim, data.get("nearer"))
@@ -402,11 +405,13 @@ class Placement:
             await self.gangs.ended(claim, report)
             return {"next": None, "keep": False}
         if (job.note("_wish") or {}).get("checkpoint"):
-            report["kept"] = await self.images.keep(job)
+            report["kept"] = await self.images.keep(job, claim)
         if self.remote is not None and report.get("cause") in BY_ITSELF:
             await self.remote.over(job, run)
             if claim.job is not job or claim.run != run:  # given up meanwhile
                 return self._told_before(claim)
+        if report.get("checkpointed"):
+            report["generation"] = self.images.latest(job)
         cpu = self.outside.cpu()
         steps = self._end_steps(claim, job, report)
         released = claim.job is None and claim.id not in self.claims

@@ -22,7 +22,7 @@ from typing import Any
 from pool.config.settings import Settings
 from pool.errors import PoolError
 from pool.identity import identity_of
-from pool.images import ImageStore, Manifest
+from pool.images import Manifest
 from pool.jobs.activation import NOTHING, Activation
 from pool.jobs.events import EventKind
 from pool.outside import Outside
@@ -32,6 +32,7 @@ from pool.remoteio.relay import carry
 from pool.remoteio.serving import Homes
 from pool.remoteio.trees import BadTree, trees_of
 from pool.roles.schedd.claims import Claim
+from pool.roles.schedd.images import Images
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.shadow.shadow import NotThisRun
 from pool.starter.starter import MARK_SECONDS
@@ -105,7 +106,7 @@ class Remote:
         ledger: Ledger,
         claims: Mapping[str, Claim],
         state: Path | None,
-        images: ImageStore | None,
+        images: Images,
         settings: Settings,
         outside: Outside,
         log: logging.Logger,
@@ -200,8 +201,8 @@ class Remote:
 
     def _back_to(self, start: Activation) -> int:
         """The mark that a start's files are put back to: 0 the beginning, -1 the oldest that is known."""
-        if start.checkpoint is not None and self._images is not None:
-            return mark_of(self._images.manifest(start.name, start.checkpoint))
+        if start.checkpoint is not None and self._images.store is not None:
+            return mark_of(self._images.store.manifest(start.name, start.checkpoint))
         return -1 if start.checkpoint_code is not None else 0
 
     async def _say(self, job: Job, how: str, direct: list[str], facts: dict[str, Any]) -> None:
@@ -226,11 +227,12 @@ class Remote:
     async def kept(self, job: Job) -> None:
         """A checkpoint of the job is safe: let go of what is older than the oldest that there is."""
         name, owner = _name(job), str(job.get("Owner"))
-        if self._images is None or name not in self._known:
+        store = self._images.store
+        if store is None or name not in self._known:
             return
         try:
-            generations = await asyncio.to_thread(self._images.generations, name)
-            marks = [mark_of(await asyncio.to_thread(self._images.manifest, name, number)) for number in generations]
+            generations = await asyncio.to_thread(store.generations, name)
+            marks = [mark_of(await asyncio.to_thread(store.manifest, name, number)) for number in generations]
             if marks and min(marks) > 0:
                 await self.homes.ask(owner, "commit", job=name, mark=min(marks))
         except (PoolError, OSError) as error:

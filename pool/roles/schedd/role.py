@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 from pool.classad import parse_expr
 from pool.errors import PoolError
-from pool.images import ImageError, ImageStore
+from pool.images import ImageError, ImageStore, Share
 from pool.jobs.reasons import Reason
 from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
-from pool.roles.base import Role, quota_of
+from pool.roles.base import Role, bandwidth_of, quota_of
 from pool.roles.images.remote import place_for
 from pool.roles.schedd.accepting import clean
 from pool.roles.schedd.acts import Acts
@@ -45,8 +45,10 @@ UNHURRIED = 1.0
 KEEP_UNUSED = 86400.0
 #: The longest a claim stays idle in the hope of another job of its owner, seconds.
 LINGER = 1.0
-#: Seconds between tries to reach a checkpoint server at the start; then the schedd does not start without it.
-SERVER_PATIENCE = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
+#: Seconds between tries to reach a checkpoint server; the last of them again and again.
+SERVER_PAUSES = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
+#: Seconds for which the start waits for it.
+SERVER_MOMENT = 1.0
 #: What expressions of submit files rely on, where the client did not measure it. Sizes in MB and KiB.
 UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
 
@@ -90,7 +92,7 @@ class Schedd(Role):
             self.log,
             name=given.node,
             executables=self.executables,
-            checkpoints=await self._checkpoints(),
+            checkpoints=self._own_checkpoints(),
             spawn=self.spawn,
             changed=self.submitters.changed,
             finished=self._finished,
@@ -102,11 +104,13 @@ class Schedd(Role):
             hold=self.settings.number("GANG_PATIENCE"),
         )
         self.placement.moving.terms = self._terms_of_moving()
+        if self.settings.text("CHECKPOINT_SERVER"):
+            await self._reach_checkpoints()
         self.remote = Remote(
             self.ledger,
             self.placement.claims,
             given.state,
-            self.placement.images.store,
+            self.placement.images,
             self.settings,
             self.outside,
             self.log,
@@ -169,6 +173,8 @@ class Schedd(Role):
         self.placement.patience = settings.number("CLAIM_PATIENCE")
         self.placement.gangs.hold = settings.number("GANG_PATIENCE")
         self.remote.reload(settings)
+        if self.settings.text("CHECKPOINT_SERVER"):
+            self.share.rate = bandwidth_of(settings)
         self.placement.moving.terms = self._terms_of_moving()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
@@ -292,6 +298,18 @@ class Schedd(Role):
         """Why a job does not run, as far as its schedd knows: {id} -> {findings, request, time}"""
         return await self.explaining.why(int(params["id"][0]), int(params["id"][1]))
 
+    @method(Right.SUBMIT)
+    async def checkpoints(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """The checkpoints that `rm --checkpoint` has kept: one's own, an administrator's answer is everybody's."""
+        everybody = Right.ADMINISTER in call.identity.rights
+        return self.placement.images.kept_ones(None if everybody else owner_of(call, {}))
+
+    @method(Right.SUBMIT, takes={"jobs": TEXTS})
+    async def drop_checkpoints(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Delete kept checkpoints: {jobs: ids of the removed jobs} -> {done, refused}"""
+        everybody = Right.ADMINISTER in call.identity.rights
+        return await self.placement.images.drop_kept(params["jobs"], None if everybody else owner_of(call, {}))
+
     @method(Right.READ)
     async def summary(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         """What each user's ended jobs have used (EV 2.8)."""
@@ -405,21 +423,47 @@ class Schedd(Role):
 
     # -- own ---------------------------------------------------------------------------------------------
 
-    async def _checkpoints(self) -> ImageStore | None:
-        """Where jobs' images are kept. A server that is not there yet is waited for a while."""
-        given, quota, patience = self.given, quota_of(self.settings), list(SERVER_PATIENCE)
-        server = self.settings.text("CHECKPOINT_SERVER")
-        if not server:
-            return ImageStore(given.state / "spool" / "checkpoints", quota=quota) if given.state else None
+    def _own_checkpoints(self) -> ImageStore | None:
+        """Where jobs' images are kept, where that is here."""
+        if self.settings.text("CHECKPOINT_SERVER") or not self.given.state:
+            return None
+        return ImageStore(self.given.state / "spool" / "checkpoints", quota=quota_of(self.settings))
+
+    async def _reach_checkpoints(self) -> None:
+        """Open the store on the checkpoint server. One that does not answer at once is waited for beside all else."""
+        server, images = self.settings.text("CHECKPOINT_SERVER"), self.placement.images
+        self.share = Share(bandwidth_of(self.settings))
+        images.away = (server, f"the checkpoint server {server} has not answered yet")
+        self.queue.keeps_back = images.keeps_back
+        opening = self.spawn(self._open_checkpoints(server), "checkpoint server")
+        await asyncio.wait((opening,), timeout=SERVER_MOMENT)
+        if not opening.done():
+            self.spawn(self._checkpoints_are_back(opening), "checkpoint server")
+
+    async def _open_checkpoints(self, server: str) -> None:
+        given, images, pauses, said = self.given, self.placement.images, list(SERVER_PAUSES), False
         while True:
             try:
-                place = await asyncio.to_thread(place_for, server, given.node, given.links, asyncio.get_running_loop())
-                return await asyncio.to_thread(ImageStore, place, quota=quota)
+                loop = asyncio.get_running_loop()
+                place = await asyncio.to_thread(place_for, server, given.node, given.links, loop, self.share)
+                store = await asyncio.to_thread(ImageStore, place, quota=quota_of(self.settings))
+                break
             except ImageError as error:
-                if not patience:
-                    raise
-                self.log.warning("waiting for the checkpoint server", extra={"why": str(error)})
-                await asyncio.sleep(patience.pop(0))
+                images.away = (server, error.message)
+                if not said:
+                    waits = "jobs that have checkpoints there wait for it"
+                    self.log.warning(f"the checkpoint server is away; {waits}", extra={"why": error.message})
+                said = True
+                await asyncio.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
+        images.is_back(store)
+
+    async def _checkpoints_are_back(self, opening: asyncio.Task[None]) -> None:
+        await opening
+        self.log.info("the checkpoint server is there")
+        for owner in self.queue.let_go():
+            self.placement.offer(owner)
+            self.submitters.changed(owner, True)
+        self._tidy()
 
     def own_ad(self) -> Wire:
         counts: dict[int, int] = {}

@@ -22,6 +22,7 @@ from pool.policy.why.findings import (
     FailedStarts,
     Finding,
     Held,
+    OutOfReach,
     Queued,
     Rejected,
     Running,
@@ -62,7 +63,7 @@ class Why:
             return {"findings": to_wire(found), "request": None, "time": self._outside.wall()}
         findings = await self._of(job)
         request = None
-        if job.status == IDLE:
+        if job.status == IDLE and not self._placement.images.keeps_back(job):
             request = {
                 "ad": public(job.wire()),
                 "submitter": f"{job.cluster.owner}@{self._name}",
@@ -100,6 +101,9 @@ class Why:
             found.append(self._running(job))
             if trouble := job.get("CheckpointTrouble"):
                 found.append(Unsavable(str(trouble)))
+        elif job.status == IDLE and self._placement.images.keeps_back(job):
+            assert self._placement.images.away is not None
+            found.append(OutOfReach(*self._placement.images.away))
         elif job.status == IDLE:
             matches, owner = self._placement.matches, job.cluster.owner
             if matches.on_the_way(owner) > ahead:
