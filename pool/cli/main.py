@@ -34,6 +34,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "why": ("pool.cli.why", "why", "Say why a job waits, or why a machine runs nothing"),
         "history": ("pool.cli.queue", "history", "List jobs that have left the queue"),
         "summary": ("pool.cli.queue", "summary", "What each user got out of the pool"),
+        "checkpoints": ("pool.cli.checkpoints", "checkpoints", "List kept checkpoints of removed jobs, or delete them"),
     },
     "Change jobs": {
         "rm": ("pool.cli.act", "rm", "Remove jobs"),

@@ -1,18 +1,24 @@
-"""What `submit --check` says of checkpoints: whether a job can be saved, as far as description and file tell (C7)."""
+"""What `submit --check` says of checkpoints: whether a job can be saved, as far as description and file tell, and on
+which machines of the pool, where one can be reached (C7)."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pool.classad import ClassAd, requirements_accept
 from pool.jobs.examining import FIRST_LINE, interpreter_of, program_trouble
 from pool.policy.checkpoints import Wish
 
 #: Interpreters of interpreters that are followed.
 DEEPEST = 4
+#: Machines that are named one by one.
+MOST_NAMED = 5
 _LOOKED = "nothing in its file speaks against it; what it opens is looked at when it runs"
 
 
@@ -35,6 +41,49 @@ def checkpoints(folded: Mapping[str, Any]) -> str:
         return _LOOKED
     lost = "it would be held" if wish == Wish.REQUIRED else "it runs, and what it has done is lost with its machine"
     return f"cannot be made: {'; '.join(dict.fromkeys(found))}: {lost}"
+
+
+def saves(folded: Mapping[str, Any]) -> bool:
+    """Whether the keeper is to save such a job, so that machines matter for it; attributes by lower-case name."""
+    wish = folded.get("jobcheckpoint")
+    return wish not in (Wish.OFF, Wish.SELF) and (wish is not None or "successcheckpointexitcode" not in folded)
+
+
+def places(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:
+    """On which machines a job could be saved, and put back.
+
+    Args:
+        machines: ads of the pool's slots.
+        now: wall time, seconds.
+    """
+    taking = {str(ad.value("Machine")): ad for ad in machines if requirements_accept(job, ad, now)}
+    if not taking:
+        return "no machine of the pool would take it now"
+    able = {name: ad for name, ad in taking.items() if ad.value("HasCheckpoint") is True}
+    unable = sorted(taking.keys() - able.keys())
+    machines_of = f"{len(taking):,} machine{'s' if len(taking) != 1 else ''} that would take it"
+    if not able:
+        return "on no machine that would take it could it be saved: their kernels do not allow that"
+    text = f"it could be saved and put back on {'each' if not unable else f'{len(able):,}'} of the {machines_of}"
+    if len(taking) == 1:
+        text = "it could be saved and put back on the one machine that would take it"
+    if unable:
+        text += f" (not on {', '.join(unable[:MOST_NAMED])}{', ...' if len(unable) > MOST_NAMED else ''})"
+    steps = Counter(str(ad.value("Microarch") or ad.value("Arch") or "unknown") for ad in able.values())
+    if len(steps) > 1:
+        text += "".join(f"; what {step} began on {_above(steps, step):,}" for step in sorted(steps))
+    kernels = sorted({str(ad.value("KernelVersion") or "unknown") for ad in able.values()}, key=_numbers)
+    return f"{text}; kernel {kernels[0]}" + (f" to {kernels[-1]}" if len(kernels) > 1 else "")
+
+
+def _above(steps: Counter[str], step: str) -> int:
+    """How many machines have a processor of that step or a higher one of the same kind."""
+    kind = step.rpartition("-")[0]
+    return sum(count for other, count in steps.items() if other.rpartition("-")[0] == kind and other >= step)
+
+
+def _numbers(kernel: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", kernel)]
 
 
 def _troubles(program: str, directory: str) -> list[str]:

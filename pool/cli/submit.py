@@ -1,12 +1,15 @@
 """`submit`: queue the jobs of a description file, or say what was understood of it (VS 6.3.2).
 
-Checking and the dry run need no pool: they read the file with this machine's facts and stop there.
+Checking and the dry run need no pool: they read the file with this machine's facts and stop there; where a pool
+answers at once, a check says on which of its machines the job could be checkpointed.
 """
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pool.cli import formats
-from pool.cli.common import Address, Json, ask, names_and_values, say, say_json, tell
+from pool.cli.common import Address, Json, ask, names_and_values, run, say, say_json, tell
+from pool.errors import PoolError
 
 if TYPE_CHECKING:
+    from pool.classad import ClassAd
     from pool.client.pool import Pool
     from pool.jobs.description import ClusterDraft, Description
+
+#: Seconds within which a pool has to answer to be heard in a check.
+POOL_MOMENT = 2.0
 
 File = Annotated[
     str, typer.Argument(metavar="FILE", help="The job description file; - reads standard input.")
@@ -72,7 +80,7 @@ def submit(
     if dry_run:
         return _show(description, as_json)
     if check:
-        return _check(description, name, as_json)
+        return _check(description, name, as_json, _machines(address))
     warn(description)
 
     async def question(pool: Pool) -> list[tuple[int, int]]:
@@ -155,11 +163,27 @@ def jobs_of(description: Description) -> Iterator[tuple[int, dict[str, str]]]:
             yield cluster, dict(sorted(job.items(), key=lambda pair: pair[0].lower()))
 
 
-def _check(description: Description, name: str, as_json: bool) -> int:
+def _machines(address: str | None) -> list[ClassAd] | None:
+    """The slots of the pool; None where none can be reached at once, which a check does not need."""
+    import asyncio
+
+    from pool.client.pool import Pool
+
+    async def slots() -> list[ClassAd]:
+        async with asyncio.timeout(POOL_MOMENT), await Pool.connect(address) as pool:
+            return await pool.machines()
+
+    try:
+        return run(slots())
+    except (PoolError, OSError, TimeoutError):
+        return None
+
+
+def _check(description: Description, name: str, as_json: bool, machines: list[ClassAd] | None) -> int:
     """VS 6.3.2's check: a summary in which a person sees at once what was not understood as meant."""
     if as_json:
         say_json(
-            {"cluster": number, "jobs": draft.count, **_facts(draft), **({"pipes": drawn} if drawn else {})}
+            {"cluster": number, "jobs": draft.count, **_facts(draft, machines), **({"pipes": drawn} if drawn else {})}
             for number, draft in enumerate(description.clusters, 1)
             for drawn in [_drawn(draft)]
         )
@@ -167,7 +191,7 @@ def _check(description: Description, name: str, as_json: bool) -> int:
         return 0
     several = len(description.clusters) > 1
     for number, draft in enumerate(description.clusters, 1):
-        facts = _facts(draft)
+        facts = _facts(draft, machines)
         lines = [f"{'cluster ' + str(number) + ': ' if several else ''}{formats.amount(draft.count, 'job')}"]
         width = max(map(len, facts))
         if drawn := _drawn(draft, _columns() - width - 4):
@@ -202,11 +226,10 @@ def _drawn(draft: ClusterDraft, width: int = 100) -> list[str]:
 
 def _command_lines(draft: ClusterDraft) -> dict[str, str]:
     """What each process of a job of several runs."""
-    from pool.jobs.arguments import join_words
     from pool.jobs.processes import processes_of
 
     return {
-        f"process {one.name}": formats.one_line(join_words([one.cmd, *one.arguments])) for one in processes_of(draft.ad)
+        f"process {one.name}": formats.one_line(shlex.join([one.cmd, *one.arguments])) for one in processes_of(draft.ad)
     }
 
 
@@ -241,8 +264,12 @@ _SUMMARY = (
 )
 
 
-def _facts(draft: ClusterDraft) -> dict[str, str]:
-    """What a person reads of a cluster: the first job's values, and how many there are of what varies."""
+def _facts(draft: ClusterDraft, machines: list[ClassAd] | None = None) -> dict[str, str]:
+    """What a person reads of a cluster: the first job's values, and how many there are of what varies.
+
+    Args:
+        machines: the pool's slots, where they are known.
+    """
     unnumbered = str(draft.cluster)
     folded = {name.lower(): value for name, value in draft.attributes.items()}
     varied: dict[str, list[Any]] = {}
@@ -268,6 +295,11 @@ def _facts(draft: ClusterDraft) -> dict[str, str]:
         from pool.cli.saving import checkpoints
 
         facts["checkpoints"] = checkpoints(folded)
+    if machines is not None:
+        from pool.cli.saving import places, saves
+
+        if saves(folded):
+            facts["machines"] = places(draft.ad, machines, time.time())
     state = folded.get("jobstatus")
     if state == 5:
         facts["state"] = "held at submission"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Facts = dict[str, Any]
@@ -32,6 +32,38 @@ _SHORT = {
 def architecture(machine: str) -> str:
     """Arch, of the kernel's name for it."""
     return _ARCH.get(machine, machine)
+
+
+#: What each step of x86-64 has beyond the one before, by the kernel's names (the psABI's levels).
+_STEPS = (
+    "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3",
+    "abm avx avx2 bmi1 bmi2 f16c fma movbe",
+    "avx512bw avx512cd avx512dq avx512f avx512vl",
+)
+
+
+def microarchitecture(machine: str, flags: Iterable[str]) -> str:
+    """Microarch: what programs choose their code by, in steps (`x86_64-v3`); empty where there are none.
+
+    Args:
+        machine: the kernel's name of the processor. flags: what /proc/cpuinfo says of it.
+    """
+    if machine != "x86_64":
+        return ""
+    has, level = frozenset(flags), 1
+    for step in _STEPS:
+        if not has.issuperset(step.split()):
+            break
+        level += 1
+    return f"x86_64-v{level}"
+
+
+def _flags() -> list[str]:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            return next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    except OSError:
+        return []
 
 
 def operating_system(release: Mapping[str, str]) -> Facts:
@@ -64,6 +96,7 @@ def this_system() -> Facts:
     names = platform.uname()
     return {
         "Arch": architecture(names.machine),
+        "Microarch": microarchitecture(names.machine, _flags()),
         **operating_system(release),
         "KernelVersion": names.release,
         "UtsnameSysname": names.system,

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pool.classad import ClassAd
 from pool.cli import main
+from pool.cli.saving import places
 
 SWEEP = """\
 executable = /bin/echo
@@ -130,3 +132,26 @@ def test_a_check_names_what_is_wrong_with_a_program(tmp_path: Path, capsys: pyte
     program.chmod(0o755)
     assert main.status(["submit", "--check", description(f"executable = {program}\nqueue\n")]) == 0
     assert "cannot be made: it is a 32-bit program: it runs, and" in capsys.readouterr().out
+
+
+def machine(name: str, step: str, kernel: str, able: bool = True, memory: int = 100) -> ClassAd:
+    ad = {"Machine": name, "Microarch": step, "KernelVersion": kernel, "HasCheckpoint": able, "Memory": memory}
+    return ClassAd.from_wire(ad)
+
+
+def test_a_check_says_on_which_machines_a_job_could_be_put_back() -> None:
+    job = ClassAd.from_wire({"Requirements": ["TARGET.Memory >= 50"]})
+    one, other = machine("one", "x86_64-v3", "6.1.0"), machine("two", "x86_64-v3", "5.10.4")
+    old, small = machine("old", "x86_64-v2", "6.1.0"), machine("small", "x86_64-v3", "6.1.0", memory=10)
+    without = machine("none", "x86_64-v3", "4.4.0", able=False)
+    all_of_them = "it could be saved and put back on"
+    assert places(job, [small], 0.0) == "no machine of the pool would take it now"
+    assert places(job, [one, small], 0.0) == f"{all_of_them} the one machine that would take it; kernel 6.1.0"
+    two = places(job, [one, other], 0.0)
+    assert two == f"{all_of_them} each of the 2 machines that would take it; kernel 5.10.4 to 6.1.0"
+    assert places(job, [one, other, old, without], 0.0) == (
+        f"{all_of_them} 3 of the 4 machines that would take it (not on none); what x86_64-v2 began on 3; "
+        "what x86_64-v3 began on 2; kernel 5.10.4 to 6.1.0"
+    )
+    nowhere = places(job, [without], 0.0)
+    assert nowhere == "on no machine that would take it could it be saved: their kernels do not allow that"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
+from pool.client.checkpoints import Deleted, delete_checkpoints, kept_checkpoints
 from tests.e2e.support import ALL, Nodes, client, program, until
 
 COUNT = """
@@ -34,12 +36,19 @@ async def test_another_job_goes_on_from_a_removed_one(nodes: Nodes) -> None:
         assert (ad.value("CheckpointKept"), ad.value("NumCkpts")) == (name, 1)
         assert 0.1 < ad.value("CommittedTime") < 20
         assert ad.value("CheckpointBytes") > 0
+        (kept,) = await kept_checkpoints(pool)
+        assert (kept.job, kept.command, kept.machine, kept.own) == (name, str(script), "whole", False)
+        assert kept.kernel == os.uname().release
+        assert kept.size > 0
         counted = beat.read_text().split()
         second = await pool.submit({"executable": script, "start_from_checkpoint": name}, iwd=str(home))
         (result,) = await second.wait()
         assert (result.state, result.exit_code) == ("completed", 0), result
         (ad,) = await second.ads()
         assert ad.value("WorkLost", 0) == 0
+        deleted = await delete_checkpoints(pool, [name, "99.0"])
+        assert deleted == Deleted((name,), (("99.0", "no checkpoint of it is kept here"),))
+        assert await kept_checkpoints(pool) == []
     numbers = beat.read_text().split()
     assert numbers[: len(counted)] == counted
     assert numbers == [str(number) for number in range(1, 151)]

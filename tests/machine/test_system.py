@@ -6,12 +6,31 @@ import platform
 
 import pytest
 
-from pool.machine.system import architecture, operating_system, subnet, this_system
+from pool.machine.system import architecture, microarchitecture, operating_system, subnet, this_system
 
 
 @pytest.mark.parametrize(("kernel", "name"), [("x86_64", "X86_64"), ("i686", "INTEL"), ("aarch64", "aarch64")])
 def test_architectures(kernel: str, name: str) -> None:
     assert architecture(kernel) == name
+
+
+V2 = "fpu sse2 cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3"
+V3 = f"{V2} abm avx avx2 bmi1 bmi2 f16c fma movbe"
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "name"),
+    [
+        ("x86_64", "fpu sse2", "x86_64-v1"),
+        ("x86_64", V2, "x86_64-v2"),
+        ("x86_64", f"{V2} avx avx2", "x86_64-v2"),
+        ("x86_64", V3, "x86_64-v3"),
+        ("x86_64", f"{V3} avx512bw avx512cd avx512dq avx512f avx512vl", "x86_64-v4"),
+        ("aarch64", "fp asimd", ""),
+    ],
+)
+def test_steps_of_processors(machine: str, flags: str, name: str) -> None:
+    assert microarchitecture(machine, flags.split()) == name
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,100 @@
+"""`checkpoints`: those that `rm --checkpoint` has kept, listed and deleted."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pool.cli import formats, tables
+from pool.cli.common import Address, Json, ask, say, say_json, tell
+from pool.cli.formats import WireAd
+from pool.cli.selection import UsageProblem, one_job
+from pool.cli.tables import Column
+
+if TYPE_CHECKING:
+    from pool.client.checkpoints import Deleted, Kept
+    from pool.client.pool import Pool
+
+
+def _said(name: str) -> Any:
+    return lambda one: str(one.get(name) or formats.NOTHING)
+
+
+COLUMNS = (
+    Column("Job", _said("job")),
+    Column("Owner", _said("owner")),
+    Column("MB", lambda one: f"{one['size'] / 1e6:,.1f}", right=True),
+    Column("Age", lambda one: formats.duration(one["age"]), right=True),
+    Column("Machine", _said("machine")),
+    Column("Kernel", _said("kernel"), wide=True),
+    Column("Processor", lambda one: "any" if one["own"] else str(one["processor"] or one["arch"] or formats.NOTHING)),
+    Column("Program", lambda one: os.path.basename(one["command"]) or formats.NOTHING),
+)
+
+
+def checkpoints(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOB", help="Only those of removed jobs (12.3) or clusters (12).", show_default=False),
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them.")] = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """List the checkpoints that `rm --checkpoint` has kept; a job with start_from_checkpoint = JOB begins with one.
+
+    Processor is what the machine that made it had: it goes on where there is all of that, on any kernel that can save
+    jobs. An administrator sees everybody's.
+
+    \b
+    Examples:
+      poolnode checkpoints
+      poolnode checkpoints --json
+      poolnode checkpoints --delete 12.0 13
+    """
+    if delete and not jobs:
+        raise UsageProblem("checkpoints: delete which", hint="name jobs: poolnode checkpoints --delete 12.0 13")
+    wanted = [".".join(map(str, one_job(word))) for word in jobs or ()]
+
+    def chosen(found: list[Kept]) -> list[Kept]:
+        return [one for one in found if not wanted or one.job in wanted or one.job.partition(".")[0] in wanted]
+
+    async def question(pool: Pool) -> tuple[list[Kept], Deleted | None]:
+        from pool.client.checkpoints import delete_checkpoints, kept_checkpoints
+
+        found = chosen(await kept_checkpoints(pool))
+        return found, await delete_checkpoints(pool, [one.job for one in found]) if delete else None
+
+    found, deleted = ask(address, question)
+    clusters = {one.job.partition(".")[0] for one in found}
+    missing = [word for word in wanted if word not in clusters and all(one.job != word for one in found)]
+    if deleted is not None:
+        _say_deleted(deleted, as_json)
+    elif as_json:
+        say_json(asdict(one) for one in found)
+    elif found or not missing:
+        say(_lines(found, tables.terminal_width()))
+    for word in missing:
+        tell(f"poolnode: no checkpoint of {word} is kept")
+    return 1 if missing or (deleted is not None and deleted.refused) else 0
+
+
+def _lines(found: list[Kept], width: int | None) -> list[str]:
+    now = time.time()
+    rows: list[WireAd] = [asdict(one) | {"age": max(now - one.created, 0.0)} for one in found]
+    total = sum(one.size for one in found) / 1e6
+    lines = tables.render(tables.choose(COLUMNS, width), rows, width) if rows else []
+    return [*lines, *([""] if rows else []), f"{formats.amount(len(rows), 'checkpoint')}, {total:,.1f} MB"]
+
+
+def _say_deleted(deleted: Deleted, as_json: bool) -> None:
+    if as_json:
+        say_json([{"done": list(deleted.done), "refused": [list(pair) for pair in deleted.refused]}])
+    else:
+        say([f"{formats.amount(len(deleted.done), 'checkpoint')} deleted"])
+    for job, why in deleted.refused:
+        tell(f"poolnode: {job}: {why}")
