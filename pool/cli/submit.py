@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +18,7 @@ import typer
 from pool.cli import formats
 from pool.cli.common import Address, Json, ask, names_and_values, run, say, say_json, tell
 from pool.errors import PoolError
+from pool.outside import Outside
 
 if TYPE_CHECKING:
     from pool.classad import ClassAd
@@ -299,7 +299,7 @@ def _facts(draft: ClusterDraft, machines: list[ClassAd] | None = None) -> dict[s
         from pool.cli.saving import places, saves
 
         if saves(folded):
-            facts["machines"] = places(draft.ad, machines, time.time())
+            facts["machines"] = places(draft.ad, machines, Outside().wall())
     state = folded.get("jobstatus")
     if state == 5:
         facts["state"] = "held at submission"
