@@ -30,6 +30,8 @@ PIECE = 256 * 1024
 BATCH = 4096
 #: Chunks that are read or written in one go, and so many goes that may lie in memory at a time.
 TOGETHER, AT_ONCE = 16, 3
+#: Bytes of chunks that may be on their way beyond what a stream allows of itself.
+AHEAD = 4 * 2**20
 #: Offers ahead of a manifest that wait for their answers.
 OFFERS = 4
 #: The largest manifest taken in: an image of about 800 GB.
@@ -46,6 +48,7 @@ class Items(Protocol):
 
     async def send(self, item: Any) -> None: ...
     async def finish(self) -> None: ...
+    def widen(self, size: int, /) -> None: ...
     def __aiter__(self) -> AsyncIterator[Any]: ...
 
 
@@ -122,6 +125,7 @@ async def lay_pieces(stream: Items, assembly: Assembly, came: Callable[[], None]
         ImageDamaged: something else came. ImageError: the disk fails.
     """
     some: list[Piece] = []
+    stream.widen(AHEAD)
     async with _Laying(assembly.lay) as laying:
         async for name, index, digest, packed in stream:
             some.append((str(name), int(index), bytes(digest), bytes(packed)))
@@ -179,6 +183,7 @@ async def receive_image(
         NoRoom: nothing of it stays.
         ImageError: the other side ended in the middle; nothing of it stays.
     """
+    stream.widen(AHEAD)
     items = aiter(stream)
     draft = store.begin(job)
     try:
@@ -362,6 +367,7 @@ async def fetch_image(
     Raises:
         ImageDamaged, NoRoom, ImageError: it cannot be had.
     """
+    stream.widen(AHEAD)
     items = aiter(stream)
     manifest = await _announced(items, job)
     if await quietly(assembly.begin, manifest, local) and nearer is not None:
@@ -388,6 +394,7 @@ async def ask_chunks(stream: Items, assembly: Assembly, patience: float) -> None
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(patience) as timeout:
+        stream.widen(AHEAD)
         await _ask(stream, assembly.missing)
         await stream.finish()
         async with _Laying(assembly.put) as laying:
