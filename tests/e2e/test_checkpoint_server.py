@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.e2e import support
 from tests.e2e.support import client, slots, token, until
-from tests.e2e.test_moving_files import COUNT, submit, whole
+from tests.e2e.test_moving_files import COUNT, LONG, submit, whole
 
 
 async def test_a_node_keeps_the_checkpoints_of_another() -> None:
@@ -30,7 +30,7 @@ async def test_a_node_keeps_the_checkpoints_of_another() -> None:
         async with client(head) as pool:
             await slots(pool, 2)
         async with client(submitter) as pool:
-            cluster = await submit(pool, home)
+            cluster = await submit(pool, home, arguments=f"count.py {LONG}")
             await until(lambda: "Job executing" in (home / "log").read_text(), "the job to run")
             assert (await cluster.checkpoint()).done == 1
             assert any(path.suffix == ".manifest" for path in blobs())
@@ -57,7 +57,7 @@ async def test_a_node_keeps_the_checkpoints_of_another() -> None:
             nodes.start("keep", "startd", CHECKPOINT_DIR=str(kept), START="false", **listen).ready()
             (result,) = await cluster.wait(support.PATIENCE)
             assert (result.state, result.exit_code) == ("completed", 0), result
-        whole((home / "out").read_text())
+        whole((home / "out").read_text(), LONG)
         assert (home / "log").read_text().count("Job executing on host") == 2
         await until(lambda: not blobs(), "the images to go with the job")
         assert again.text.count("the checkpoint server is away") == 1
