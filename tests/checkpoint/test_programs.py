@@ -38,11 +38,11 @@ async def test_plain_python(elsewhere: list[Machine]) -> None:
     await travel(elsewhere, Work((PYTHON, "montecarlo.py"), ("montecarlo.py",), appends=True), 1)
 
 
-async def test_linear_algebra_in_threads(around: list[Machine]) -> None:
+async def test_linear_algebra_in_threads(elsewhere: list[Machine]) -> None:
     pytest.importorskip("numpy", reason="needs numpy, of the package's extra 'test'")
     # A thread that finds nothing to do sleeps soon, and does not take the processor from the other.
     env = {"OPENBLAS_NUM_THREADS": "2", "OPENBLAS_THREAD_TIMEOUT": "4"}
-    await travel(around, Work((sys.executable, "algebra.py"), ("algebra.py",), env=env, appends=True), 2)
+    await travel(elsewhere, Work((sys.executable, "algebra.py"), ("algebra.py",), env=env, appends=True), 2)
 
 
 async def test_scikit_learn(around: list[Machine]) -> None:
@@ -67,15 +67,15 @@ async def test_r(around: list[Machine]) -> None:
     await travel(around, Work(("Rscript", "--vanilla", "anneal.R"), ("anneal.R",), appends=True), 6)
 
 
-async def test_java(around: list[Machine]) -> None:
+async def test_java(elsewhere: list[Machine]) -> None:
     needs("javac", "default-jdk-headless")
     command = ("java", "-Xmx64m", "-cp", ".", "Work")
-    await travel(around, Work(command, ("Work.java",), commands=(("javac", "Work.java"),), appends=True), 7)
+    await travel(elsewhere, Work(command, ("Work.java",), commands=(("javac", "Work.java"),), appends=True), 7)
 
 
-async def test_node_js(around: list[Machine]) -> None:
+async def test_node_js(elsewhere: list[Machine]) -> None:
     needs("node", "nodejs")
-    await travel(around, Work(("node", "work.js"), ("work.js",), appends=True), 8)
+    await travel(elsewhere, Work(("node", "work.js"), ("work.js",), appends=True), 8)
 
 
 async def test_luajit(elsewhere: list[Machine]) -> None:
