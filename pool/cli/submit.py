@@ -220,7 +220,7 @@ def _drawn(draft: ClusterDraft, width: int = 100) -> list[str]:
     unnumbered = str(draft.cluster)
     lines = draw(processes_of(draft.ad), joints_of(draft.ad), width)
     if parts := parts_of(draft.ad):
-        lines += [f"on {len(parts)} machines: " + ", ".join(" ".join(part.processes) for part in parts)]
+        lines.append("runs in parts: " + ", ".join(" ".join(part.processes) for part in parts))
     return [formats.one_line(line).replace(unnumbered, "$(Cluster)") for line in lines]
 
 

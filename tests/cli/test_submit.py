@@ -63,6 +63,14 @@ def test_a_check_says_what_was_understood(capsys: pytest.CaptureFixture[str]) ->
     assert lines[-1] == "a.sub: understood, 3 jobs; nothing was queued"
 
 
+def test_a_check_draws_the_processes_and_says_which_run_together(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "executable = cat | sort | uniq\nspread = cat, sort uniq\nqueue\n"
+    assert main.status(["submit", "--check", description(text)]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1].endswith("cat --> sort --> uniq")
+    assert lines[2] == "runs in parts: cat, sort uniq"
+
+
 def test_a_check_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.status(["submit", "--check", "--json", description(SWEEP)]) == 0
     (only,) = map(json.loads, capsys.readouterr().out.splitlines())
