@@ -27,6 +27,8 @@ class Notification(IntEnum):
 
 
 _COMPLETED, _HELD = 4, 5
+#: SIGKILL.
+_KILLED = 9
 
 
 def should_notify(ad: Ad) -> bool:
@@ -168,8 +170,8 @@ def _cause(ad: Ad) -> list[str]:
         failed = ad.value("FailedProcess", None)
         which = f"process {failed} " if isinstance(failed, int) else ""
         said = ad.value("ExitReason", None)
-        if isinstance(said, str) and not which:
-            return [f"was ended: {said}"]
+        if isinstance(said, str) and (not which or _int(ad, "ExitSignal") == _KILLED):
+            return [f"was ended: {said}"]  # by its keeper, which has said what for
         return [f"{which}died because of signal {_int(ad, 'ExitSignal')}{core}."]
     code = _int(ad, "ExitCode")
     return ["exited normal." if code == 0 else f"exited with status {code}."]
