@@ -47,7 +47,7 @@ int notify_place(const struct job *job, struct failure *f)
         return fail(f, "mount", bottom);
     for (uint32_t i = 0; i < job->start->remotes; i++) {
         snprintf(path, sizeof path, "%s/%u", bottom, i);
-        int top = mkdir(path, 0755) < 0 ? -1 : open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        int top = mkdir(path, 0755) < 0 || chown(path, job->start->uid, job->start->gid) < 0 ? -1 : open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
         at.tops[i] = top < 0 ? -1 : fcntl(top, F_DUPFD_CLOEXEC, i ? at.tops[i - 1] + 1 : FIRST_FREE); /* ascending */
         if (at.tops[i] < 0)
             return fail(f, "mkdir", path);
@@ -121,17 +121,17 @@ int notify_enter(const struct job *job, uint32_t member, struct failure *f)
         char room[CMSG_SPACE(sizeof(int))];
     } extra;
     struct iovec part = {&member, sizeof member};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
+    struct mmsghdr one = {.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra}};
     if (!notify_used(job))
         return 0;
     int fd = notify_filter(at.first, f);
     if (fd < 0)
         return -1;
     memset(&extra, 0, sizeof extra);
-    struct cmsghdr *held = CMSG_FIRSTHDR(&m);
+    struct cmsghdr *held = CMSG_FIRSTHDR(&one.msg_hdr);
     *held = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(held), &fd, sizeof fd);
-    if (sendmsg(at.members, &m, MSG_NOSIGNAL) < 0)
+    if (sendmmsg(at.members, &one, 1, MSG_NOSIGNAL) < 1) /* the only call of its kind that nobody has to answer */
         return fail(f, "send", "to the supervisor of remote files");
     close(fd); /* asked about already, and answered */
     return 0;

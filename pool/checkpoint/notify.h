@@ -117,6 +117,7 @@ void stand_emptied(struct stand *s, uint64_t size); /* home is known to have tha
 void stand_shown(struct stand *s, struct fuse_attr *a);
 bool stand_writable(const struct stand *s);
 int stands_home(void);
+int stands_whole(void);
 void stands_sweep(bool all);       /* those that nobody has open */
 
 /* notify_open.c */
@@ -126,6 +127,14 @@ bool hand_out(struct question *q, int fd, bool high, bool on_exec_closed);
 
 /* notify_calls.c */
 void handle_call(struct question *q);
+
+/* notify_names.c: an error number, or whether it was one of these calls */
+int remove_name(const struct found *f, bool directory);
+int make_name(const struct question *q, const struct found *f, bool directory, int at); /* the mode is the argument at `at` */
+bool handle_two(struct question *q);
+bool handle_symlink(struct question *q);
+
+/* notify_attr.c */
 void answer_stat(struct question *q, const struct fuse_attr *a);
 int change_times(const struct question *q, uint32_t tree, uint64_t node);
 int change_owner(const struct question *q, uint32_t tree, uint64_t node, int at);

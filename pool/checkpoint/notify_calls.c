@@ -3,17 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/statfs.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
-#include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
-#include <utime.h>
 
-#include "engine.h"
 #include "notify.h"
 
 #define X_BITS 0111
@@ -80,135 +74,11 @@ static const struct named {
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
 
-static uint32_t umask_of(const struct question *q) { return (uint32_t)proc_field(q->tid, "status", "Umask", 8); }
-
-static void fill_stat(struct stat *st, const struct fuse_attr *a)
-{
-    *st = (struct stat){.st_dev = notifier->device, .st_ino = a->ino, .st_mode = a->mode, .st_nlink = a->nlink, .st_uid = a->uid,
-                        .st_gid = a->gid, .st_rdev = a->rdev, .st_size = (off_t)a->size, .st_blksize = a->blksize,
-                        .st_blocks = (blkcnt_t)a->blocks};
-    st->st_atim = (struct timespec){(time_t)a->atime, (long)a->atimensec};
-    st->st_mtim = (struct timespec){(time_t)a->mtime, (long)a->mtimensec};
-    st->st_ctim = (struct timespec){(time_t)a->ctime, (long)a->ctimensec};
-}
-
-static void fill_statx(struct statx *x, const struct fuse_attr *a)
-{
-    *x = (struct statx){.stx_mask = STATX_BASIC_STATS, .stx_blksize = a->blksize, .stx_nlink = a->nlink, .stx_uid = a->uid, .stx_gid = a->gid,
-                        .stx_mode = (uint16_t)a->mode, .stx_ino = a->ino, .stx_size = a->size, .stx_blocks = a->blocks,
-                        .stx_dev_major = major(notifier->device), .stx_dev_minor = minor(notifier->device)};
-    x->stx_atime = (struct statx_timestamp){.tv_sec = (int64_t)a->atime, .tv_nsec = a->atimensec};
-    x->stx_mtime = (struct statx_timestamp){.tv_sec = (int64_t)a->mtime, .tv_nsec = a->mtimensec};
-    x->stx_ctime = (struct statx_timestamp){.tv_sec = (int64_t)a->ctime, .tv_nsec = a->ctimensec};
-}
-
-/* Into the caller's memory, wherever this call of the family has it. */
-void answer_stat(struct question *q, const struct fuse_attr *a)
-{
-    struct stat st;
-    struct statx x;
-    long call = q->notif->data.nr;
-    fill_stat(&st, a);
-    fill_statx(&x, a);
-    bool done = call == SYS_statx ? bytes_to(q, argument(q, 4), &x, sizeof x) : bytes_to(q, argument(q, call == SYS_newfstatat ? 2 : 1), &st, sizeof st);
-    if (!done)
-        answer_error(q, EFAULT);
-}
-
-static void put_time(struct fuse_setattr_in *in, int which, int64_t seconds, int64_t ns)
-{
-    if (ns == UTIME_OMIT)
-        return;
-    in->valid |= which ? FATTR_MTIME : FATTR_ATIME;
-    if (ns == UTIME_NOW) {
-        in->valid |= which ? FATTR_MTIME_NOW : FATTR_ATIME_NOW;
-    } else if (which) {
-        in->mtime = (uint64_t)seconds;
-        in->mtimensec = (uint32_t)ns;
-    } else {
-        in->atime = (uint64_t)seconds;
-        in->atimensec = (uint32_t)ns;
-    }
-}
-
-/* An error number. utime has seconds, utimes and futimesat microseconds, utimensat nanoseconds; no address means now. */
-int change_times(const struct question *q, uint32_t tree, uint64_t node)
-{
-    struct fuse_setattr_in in = {0};
-    struct timespec fine[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}};
-    long call = q->notif->data.nr;
-    bool at_directory = call == SYS_utimensat;
-#ifdef SYS_open
-    struct timeval coarse[2];
-    struct utimbuf old;
-    at_directory |= call == SYS_futimesat;
-#endif
-    uint64_t address = argument(q, at_directory ? 2 : 1);
-    if (address && call == SYS_utimensat && !bytes_of(q, address, fine, sizeof fine))
-        return EFAULT;
-#ifdef SYS_open
-    if (address && call == SYS_utime) {
-        if (!bytes_of(q, address, &old, sizeof old))
-            return EFAULT;
-        fine[0] = (struct timespec){.tv_sec = old.actime};
-        fine[1] = (struct timespec){.tv_sec = old.modtime};
-    } else if (address && call != SYS_utimensat) {
-        if (!bytes_of(q, address, coarse, sizeof coarse))
-            return EFAULT;
-        for (int i = 0; i < 2; i++)
-            fine[i] = (struct timespec){.tv_sec = coarse[i].tv_sec, .tv_nsec = coarse[i].tv_usec * 1000};
-    }
-#endif
-    for (int i = 0; i < 2; i++)
-        put_time(&in, i, fine[i].tv_sec, fine[i].tv_nsec);
-    return in.valid ? set_attr_of(tree, node, &in) : 0;
-}
-
-/* An error number; the user is the argument at `at`, the group the next. */
-int change_owner(const struct question *q, uint32_t tree, uint64_t node, int at)
-{
-    struct fuse_setattr_in in = {.uid = (uint32_t)argument(q, at), .gid = (uint32_t)argument(q, at + 1)};
-    in.valid = (in.uid == UINT32_MAX ? 0 : FATTR_UID) | (in.gid == UINT32_MAX ? 0 : FATTR_GID);
-    return in.valid ? set_attr_of(tree, node, &in) : 0;
-}
-
 static int may(const struct found *f, uint32_t mask)
 {
     struct fuse_access_in in = {.mask = mask};
     ssize_t n = mask ? ask(f->tree, FUSE_ACCESS, f->node, &in, sizeof in, NULL, 0) : 0;
     return n < 0 ? (int)-n : 0;
-}
-
-static int remove_name(const struct found *f, bool directory)
-{
-    if (!*f->last)
-        return directory ? EBUSY : EISDIR;
-    if (f->slash && !directory && S_ISREG(f->attr.mode))
-        return ENOTDIR;
-    ssize_t n = ask_name(f->tree, directory ? FUSE_RMDIR : FUSE_UNLINK, f->parent, NULL, 0, f->last, NULL, 0);
-    names_changed();
-    if (!n)
-        shadow_remove(f->tree, f->path);
-    return (int)-n;
-}
-
-static int make_name(const struct question *q, const struct found *f, bool directory, int at)
-{
-    struct fuse_entry_out e;
-    struct fuse_mkdir_in m = {.mode = (uint32_t)argument(q, at) & 07777 & ~umask_of(q)};
-    struct fuse_mknod_in k = {.mode = (uint32_t)argument(q, at) & ~umask_of(q), .rdev = (uint32_t)argument(q, at + 1)};
-    if (f->there)
-        return EEXIST;
-    if (f->slash && !directory)
-        return ENOENT;
-    if (!(k.mode & S_IFMT))
-        k.mode |= S_IFREG;
-    int error = directory ? ask_entry(f->tree, FUSE_MKDIR, f->parent, &m, sizeof m, f->last, &e)
-                          : ask_entry(f->tree, FUSE_MKNOD, f->parent, &k, sizeof k, f->last, &e);
-    names_changed();
-    if (!error)
-        shadow_remove(f->tree, f->path); /* of what was there before and went without us */
-    return error;
 }
 
 static int truncate_name(const struct question *q, const struct found *f)
@@ -350,115 +220,6 @@ static void handle_name(struct question *q, const struct named *name)
     by_name(q, name, &f, flags);
 }
 
-/* Calls with two names. Both have to lie in one tree. */
-static bool handle_two(struct question *q)
-{
-    static struct found from, to;
-    char one[NAME_MOST], two[NAME_MOST];
-    int at[2] = {AT_FDCWD, AT_FDCWD}, path[2] = {0, 1};
-    uint32_t flags = 0;
-    bool links = false, follow = false;
-    switch (q->notif->data.nr) {
-    case SYS_linkat:
-        links = true;
-        follow = argument(q, 4) & AT_SYMLINK_FOLLOW;
-        if (argument(q, 4) & AT_EMPTY_PATH)
-            return false;
-        break;
-    case SYS_renameat2:
-        flags = (uint32_t)argument(q, 4);
-        break;
-#ifdef SYS_renameat
-    case SYS_renameat:
-        break;
-#endif
-#ifdef SYS_open
-    case SYS_link:
-        links = true;
-        break;
-    case SYS_rename:
-        break;
-#endif
-    default:
-        return false;
-    }
-#ifdef SYS_open
-    bool plain = q->notif->data.nr == SYS_link || q->notif->data.nr == SYS_rename;
-#else
-    bool plain = false;
-#endif
-    if (!plain) {
-        at[0] = (int)argument(q, 0);
-        at[1] = (int)argument(q, 2);
-        path[0] = 1;
-        path[1] = 3;
-    }
-    answer_pass(q);
-    if (!text_of(q, argument(q, path[0]), one, sizeof one) || !text_of(q, argument(q, path[1]), two, sizeof two))
-        return true;
-    bool first = walk(q, at[0], one, follow ? FOLLOW : 0, &from), second = walk(q, at[1], two, 0, &to);
-    if (!first && !second)
-        return true;
-    q->answer->flags = 0;
-    int missing = first && !from.there ? ENOENT : 0, error = first && from.error ? from.error : links ? missing : 0;
-    error = error ? error : second && to.error ? to.error : missing; /* in the kernel's order */
-    if (!error && (!first || !second || from.tree != to.tree))
-        error = EXDEV;
-    if (!error && (!*from.last || !*to.last))
-        error = links && *to.last ? EPERM : links ? EEXIST : EBUSY;
-    if (error) {
-        answer_error(q, error);
-        return true;
-    }
-    if (links) {
-        struct fuse_link_in in = {.oldnodeid = from.node};
-        struct fuse_entry_out e;
-        error = to.there ? EEXIST : S_ISDIR(from.attr.mode) ? EPERM : ask_entry(to.tree, FUSE_LINK, to.parent, &in, sizeof in, to.last, &e);
-    } else {
-        struct fuse_rename2_in in = {.newdir = to.parent, .flags = flags};
-        struct iovec parts[4] = {{0}, {&in, sizeof in}, {from.last, strlen(from.last) + 1}, {to.last, strlen(to.last) + 1}};
-        ssize_t n = (from.slash || to.slash) && !S_ISDIR(from.attr.mode) ? -ENOTDIR
-                                                                         : ask_parts(from.tree, FUSE_RENAME2, from.parent, parts, 4, NULL, 0);
-        error = (int)-n;
-        if (!error && strcmp(from.path, to.path) != 0)
-            shadow_rename(from.tree, from.path, to.path, flags);
-    }
-    names_changed();
-    answer_error(q, error);
-    return true;
-}
-
-static bool handle_symlink(struct question *q)
-{
-    static struct found f;
-    char target[NAME_MOST], path[NAME_MOST];
-    struct fuse_entry_out e;
-    bool at = q->notif->data.nr == SYS_symlinkat;
-#ifdef SYS_open
-    if (!at && q->notif->data.nr != SYS_symlink)
-        return false;
-#endif
-    if (!at && q->notif->data.nr == SYS_symlinkat)
-        return false;
-    answer_pass(q);
-    if (!text_of(q, argument(q, 0), target, sizeof target) || !text_of(q, argument(q, at ? 2 : 1), path, sizeof path) ||
-        !walk(q, at ? (int)argument(q, 1) : AT_FDCWD, path, 0, &f))
-        return true;
-    q->answer->flags = 0;
-    memset(&e, 0, sizeof e);
-    int error = f.error ? f.error : f.there ? EEXIST : f.slash || !*target ? ENOENT : 0;
-    if (!error) {
-        struct iovec parts[3] = {{0}, {f.last, strlen(f.last) + 1}, {target, strlen(target) + 1}};
-        ssize_t n = ask_parts(f.tree, FUSE_SYMLINK, f.parent, parts, 3, &e, sizeof e);
-        error = n < 0 ? (int)-n : 0;
-        if (!error)
-            node_seen(f.tree, e.nodeid);
-        names_changed();
-    }
-    answer_error(q, error);
-    return true;
-}
-
 static bool names_descriptor(const struct question *q)
 {
     char first;
@@ -483,9 +244,25 @@ static bool settles(struct question *q)
     return true;
 }
 
+/* What hands descriptors to others. */
+static bool hands_over(struct question *q)
+{
+    struct msghdr m;
+    bool sends = q->notif->data.nr == SYS_sendmsg;
+    if (!sends && q->notif->data.nr != SYS_pidfd_getfd)
+        return false;
+    bool over = !sends || !bytes_of(q, argument(q, 1), &m, sizeof m) || m.msg_controllen;
+    int error = over ? stands_whole() : 0;
+    if (error)
+        answer_error(q, error);
+    else
+        answer_pass(q);
+    return true;
+}
+
 void handle_call(struct question *q)
 {
-    if (settles(q) || handle_two(q) || handle_symlink(q))
+    if (settles(q) || hands_over(q) || handle_two(q) || handle_symlink(q))
         return;
     if (!names_descriptor(q))
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -23,7 +23,7 @@ static const long asked[] = {
     SYS_removexattr, SYS_lremovexattr, SYS_name_to_handle_at,
     SYS_fstat, SYS_fchmod, SYS_fchown, SYS_ftruncate, SYS_fstatfs, SYS_fsync, SYS_fdatasync, SYS_getdents64, SYS_fgetxattr,
     SYS_flistxattr, SYS_fsetxattr, SYS_fremovexattr, SYS_close, SYS_close_range, SYS_dup3, SYS_msync, SYS_sync, SYS_syncfs,
-    SYS_exit_group,
+    SYS_exit_group, SYS_sendmsg, SYS_pidfd_getfd,
 #ifdef SYS_renameat
     SYS_renameat,
 #endif

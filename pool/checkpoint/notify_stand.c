@@ -309,6 +309,15 @@ int stands_home(void)
     return error;
 }
 
+/* Before a descriptor goes where its number is not known: no file is left that is fetched as it is read. */
+int stands_whole(void)
+{
+    int error = 0;
+    for (struct stand *s = notifier->stands; s && !error; s = s->next)
+        error = s->whole || !s->reader || stand_writable(s) ? 0 : stand_whole(s);
+    return error;
+}
+
 /* Cut, or made longer, at home and here. */
 int stand_cut(struct stand *s, uint64_t size)
 {

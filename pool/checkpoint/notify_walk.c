@@ -50,13 +50,9 @@ static bool of_system(const char *path)
 }
 
 /* A descriptor opened again by its name in /proc or /dev gets a number of its own, which would not be asked about. */
-static void by_descriptor(const struct question *q, const char *path)
+static bool by_descriptor(const char *path)
 {
-    const char *number = strstr(path, "/fd/");
-    int fd = number ? atoi(number + 4) : strcmp(path, "/dev/stdin") == 0 ? 0 : -1;
-    struct stand *s = fd < 0 ? NULL : stand_at(q->tid, fd);
-    if (s && !s->whole)
-        stand_whole(s);
+    return (below(path, "/proc") && strstr(path, "/fd/")) || strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/dev/std", 8) == 0;
 }
 
 /* The name from the root on, as it was said. False: it is the kernel's to say what is wrong with it. */
@@ -243,7 +239,8 @@ bool walk(const struct question *q, int directory, const char *path, uint32_t ho
     w.at = w.rest;
     const char *absolute = w.rest + (w.rest[1] == '/');
     if (tree_of(absolute) < 0 && of_system(absolute) && !up_again) {
-        by_descriptor(q, absolute);
+        if (by_descriptor(absolute))
+            stands_whole();
         return false;
     }
     while (*w.at) {

@@ -127,6 +127,7 @@ class Running:
         since: when this run began.
         wish: what will become of it when it has stopped, where somebody asked for that.
         because: why it is suspended.
+        files: how it reaches its owner's files, where it was to be shown them, and why so.
     """
 
     slot: str
@@ -134,6 +135,7 @@ class Running:
     since: float = 0.0
     wish: str = ""
     because: str = ""
+    files: str = ""
 
 
 @dataclass(frozen=True, slots=True)

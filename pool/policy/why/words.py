@@ -145,6 +145,8 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(f"it was told to stop, and will then be {running.wish}")
     if running is not None and (unsavable := _first(findings, Unsavable)) is not None:
         made.append(f"it cannot be checkpointed, and begins anew if it loses its machine: {unsavable.why}")
+    if running is not None and running.files:
+        made.append(f"its owner's files: {running.files}")
     if running is not None and running.because:
         made.append(f"it stands still because {running.because}; it goes on there when that is over, or has to leave")
     if (gang := _first(findings, Gang)) is not None:

@@ -43,7 +43,7 @@ from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.matches import Matches
 from pool.roles.schedd.moving import Moving
 from pool.roles.schedd.reaching import Reaching
-from pool.roles.schedd.remote import Remote
+from pool.roles.schedd.remote import Remote, copied
 from pool.wire import RemoteError
 
 #: A checkpoint on demand is waited for so long, seconds.
@@ -184,8 +184,11 @@ class Placement:
             step = self._start_step(claim, job, start)
         except CannotStart as error:
             step = hold_step(job, f"cannot start: {error}", Hold.START_FAILED)
-        self.ledger.note(step)
-        steps.append(step)
+        told = copied(job, claim, start) if start is not None else None
+        for each in (step, told):
+            if each is not None:
+                self.ledger.note(each)
+                steps.append(each)
         return start
 
     def _start_of(self, claim: Claim, job: Job, run: int) -> Activation:

@@ -23,7 +23,7 @@ from pool.config.settings import Settings
 from pool.errors import PoolError
 from pool.identity import identity_of
 from pool.images import Manifest
-from pool.jobs.activation import NOTHING, Activation
+from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.jobs.events import EventKind
 from pool.outside import Outside
 from pool.policy.bandwidth import FairShare
@@ -212,7 +212,7 @@ class Remote:
         text = "its owner's files: " + ("; ".join(part for part in parts if part) or "none are shown to it")
         for problem in facts["problems"]:
             text += f"\n\tnot as at its checkpoint: {problem}"
-        facts = {"RemoteIOHow": how.partition(",")[0], "RemoteIODirect": ", ".join(direct)}
+        facts = {"RemoteIOHow": how, "RemoteIODirect": ", ".join(direct)}
         await self._ledger.commit(Step(job, None, facts, EventKind.NOTICE, {"text": text}))
 
     def _told(self, event: dict[str, Any]) -> None:
@@ -324,6 +324,14 @@ def mark_of(manifest: Manifest) -> int:
     """The mark of a checkpoint at home; 0 where it has none."""
     mark = dict(manifest.facts).get(MARK, 0)
     return mark if isinstance(mark, int) else 0
+
+
+def copied(job: Job, claim: Claim, start: Activation) -> Step | None:
+    """What a job's log says of a start that copies files which it would rather be shown; None for any other."""
+    if start.mode is not Mode.TRANSFER or job.get("RemoteIO") != "auto":
+        return None
+    how = f"copied, as {claim.ad.value('RemoteIOWhy', '') or 'its machine cannot show them'}"
+    return Step(job, None, {"RemoteIOHow": how}, EventKind.NOTICE, {"text": f"its owner's files: {how}"})
 
 
 def _named(start: Activation) -> list[str]:

@@ -146,7 +146,14 @@ class Why:
             return Running(slot, "stopping", since, _WISHES.get(str(wish.get("what")), "idle again"))
         if phase == "running" and claim is not None and not claim.going:
             phase = "starting"
-        return Running(slot, phase, since, because=str(job.get("SuspendReason") or "") if phase == "suspended" else "")
+        because = str(job.get("SuspendReason") or "") if phase == "suspended" else ""
+        return Running(slot, phase, since, because=because, files=_files(job))
+
+
+def _files(job: Job) -> str:
+    """How the job reaches its owner's files: `by fuse`, `by notification, as ...`, `copied, as ...`."""
+    how = str(job.get("RemoteIOHow") or "")
+    return f"by {how}" if how and not how.startswith("copied") else how
 
 
 def _end(ad: Wire) -> Ended:

@@ -35,6 +35,7 @@ async def test_the_jobs_user_owns_what_its_owner_owns_at_home(top: Path, keeper_
                 cat mine read
                 cat roots 2>&1; cat write 2>&1; echo y 2>&1 >>read
                 echo y >>mine; echo y >>write; echo y >new; chmod 640 new; stat -c %a new
+                mkdir in && cd in && pwd && ls -a | wc -l
             """
             end = site.connect()
             wanted = ("/bin/sh", "-c", script)
@@ -42,6 +43,7 @@ async def test_the_jobs_user_owns_what_its_owner_owns_at_home(top: Path, keeper_
             await asyncio.wait_for(keeper.ended, 20)
             assert site.output().splitlines()[:5] == [f"{HERE}:{HERE}"] * 2 + ["0:0", "x", "x"]
             assert site.output().count("Permission denied") + site.error().count("Permission denied") == 3
+            assert site.output().splitlines()[-2:] == [str(site.tree / "in"), "2"]
             assert (site.tree / "mine").read_text() == "x\ny\n"
             assert (site.tree / "write").read_text() == "x\ny\n"
             status = (site.tree / "new").stat()
