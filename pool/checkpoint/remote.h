@@ -83,7 +83,8 @@ struct chunk { /* of a file that is read in order */
     uint32_t size, got;
     int error;
     bool there, unwanted;
-    uint8_t *data;
+    const uint8_t *data;
+    uint8_t *room; /* that the data lie in */
 };
 
 enum opened { LAZY, OPENING, OPEN, LOST };
@@ -166,6 +167,7 @@ void link_readable(void);
 void link_flush(void);
 size_t link_unanswered(void);
 uint64_t link_gathered(void);
+uint8_t *link_take(void); /* the room of a large answer, in its `done` */
 struct request *link_find(uint64_t asked, const struct tree *tree);
 void request_free(struct request *r);
 

@@ -14,7 +14,8 @@
 #include "remote.h"
 
 #define TABLE 4096
-#define ROOM (4u << 20)
+#define ROOM (64u << 10)
+#define TURNS 32 /* receptions before others have theirs */
 #define HELLO_VERSION 1
 
 struct list {
@@ -24,8 +25,8 @@ struct list {
 static struct {
     int fd;
     bool ready; /* home knows us and our handles */
-    uint8_t *in;
-    size_t got, sent; /* sent: bytes of the request at `unsent` */
+    uint8_t *in, *large; /* large: an answer that is received into a room of its own */
+    size_t got, large_got, large_size, sent; /* sent: bytes of the request at `unsent` */
     struct list requests, urgent;
     struct request *table[TABLE];
     uint64_t last, gathered;
@@ -146,6 +147,14 @@ struct request *link_find(uint64_t asked, const struct tree *tree)
     return r;
 }
 
+/* The room of the large answer at hand, for whoever keeps it; NULL where it is none. */
+uint8_t *link_take(void)
+{
+    uint8_t *taken = line.large;
+    line.large = NULL;
+    return taken;
+}
+
 static void lost(void)
 {
     if (line.fd >= 0)
@@ -153,6 +162,7 @@ static void lost(void)
     line.fd = -1;
     line.ready = false;
     line.got = line.sent = 0;
+    free(link_take());
     while (line.urgent.first) {
         struct request *r = line.urgent.first;
         take_out(&line.urgent, r);
@@ -225,8 +235,16 @@ static bool take_frames(void)
         size_t size = get_number(&head, 4);
         if (size < FRAME_HEAD || size > FRAME_MOST)
             return false;
-        if (line.got - at < size)
+        if (line.got - at < size) {
+            if (size > ROOM / 2) { /* what is large comes to its place at once */
+                line.large = need(size);
+                line.large_size = size;
+                line.large_got = line.got - at;
+                memcpy(line.large, line.in + at, line.large_got);
+                at = line.got;
+            }
             break;
+        }
         answered(line.in + at, size);
         if (line.fd < 0)
             return true;
@@ -237,16 +255,27 @@ static bool take_frames(void)
     return true;
 }
 
+static bool take_large(void)
+{
+    if (line.large_got == line.large_size) {
+        answered(line.large, line.large_size);
+        free(link_take());
+    }
+    return true;
+}
+
 void link_readable(void)
 {
     if (!line.in)
         line.in = need(ROOM);
-    for (int turn = 0; turn < 8 && line.fd >= 0; turn++) {
-        ssize_t n = recv(line.fd, line.in + line.got, ROOM - line.got, MSG_DONTWAIT);
+    for (int turn = 0; turn < TURNS && line.fd >= 0; turn++) {
+        bool large = line.large;
+        uint8_t *to = large ? line.large + line.large_got : line.in + line.got;
+        ssize_t n = recv(line.fd, to, large ? line.large_size - line.large_got : ROOM - line.got, MSG_DONTWAIT);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        line.got += n > 0 ? (size_t)n : 0;
-        if (n <= 0 || !take_frames())
+        *(large ? &line.large_got : &line.got) += n > 0 ? (size_t)n : 0;
+        if (n <= 0 || !(large ? take_large() : take_frames()))
             lost();
     }
 }

@@ -18,7 +18,7 @@ static uint64_t ahead;
 static void chunk_free(struct chunk *c)
 {
     ahead -= c->size;
-    free(c->data);
+    free(c->room);
     free(c);
 }
 
@@ -51,9 +51,13 @@ static void fetched(struct request *r, int error, struct reader *answer)
     }
     c->error = error ? error : answer->bad || size > c->size ? EIO : 0;
     if (!c->error) {
-        c->data = need(size);
+        c->room = link_take();
+        c->data = data;
         c->got = size;
-        memcpy(c->data, data, size);
+        if (!c->room) {
+            c->room = need(size);
+            c->data = memcpy(c->room, data, size);
+        }
     }
     unpark(&r->handle->parked);
 }
@@ -128,7 +132,7 @@ static bool from_chunks(struct ask *q, struct handle *h, uint64_t at, uint64_t e
         }
         uint64_t from = at > grid ? at - grid : 0, to = end - grid < c->got ? end - grid : c->got;
         if (from < to)
-            parts[count++] = (struct iovec){c->data + from, to - from};
+            parts[count++] = (struct iovec){(void *)(uintptr_t)(c->data + from), to - from};
         if (c->got < CHUNK)
             break;
     }
