@@ -15,6 +15,7 @@
 enum remote_op {
     R_HELLO = 1, R_STAT, R_READLINK, R_LIST, R_OPEN, R_REOPEN, R_READ, R_WRITE, R_SYNC, R_CLOSE, R_TRUNCATE, R_MKDIR, R_RMDIR,
     R_UNLINK, R_RENAME, R_LINK, R_SYMLINK, R_CHMOD, R_CHOWN, R_UTIMES, R_STATFS, R_LOCK, R_ACCESS, R_XATTR, R_MARK,
+    R_MKNOD = 28,
 };
 
 #define FRAME_HEAD 16
@@ -257,6 +258,8 @@ void listing_free(struct handle *h);
 
 /* remote_lock.c */
 void ask_lock(struct ask *q);
+void locks_retake(struct handle *h); /* on a new stream, behind its opening */
+void locks_forget(struct handle *h);
 void locks_close(struct node *node, uint64_t owner);
 void ask_interrupt(struct ask *q);
 

@@ -1,4 +1,7 @@
-/* Locks: taken at home, where all jobs of all machines and its own programs meet. */
+/* Locks: taken at home, where all jobs of all machines and its own programs meet.
+ *
+ * A home that was killed has let go of them. So what is held is kept here too, in the order in which it was taken, and taken
+ * again on the next stream, before anything else is asked. Where somebody was quicker the file's next write, fsync or close fails. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +22,17 @@ struct box { /* the locks of one process on one file */
 
 static struct box *boxes;
 
-static void lock_send(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start, uint64_t end, uint64_t asked,
-                      void (*done)(struct request *, int, struct reader *))
+struct held { /* a change of a handle's locks that is not covered by a later one */
+    struct handle *handle;
+    uint64_t owner, start, end;
+    uint32_t type, flock;
+    struct held *next;
+};
+
+static struct held *held;
+
+static struct request *lock_request(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start, uint64_t end, uint64_t asked,
+                                    void (*done)(struct request *, int, struct reader *))
 {
     struct request *r = request_new(R_LOCK, h->node, done);
     r->handle = h;
@@ -33,12 +45,76 @@ static void lock_send(struct handle *h, uint64_t owner, uint32_t type, uint32_t 
     put_number(r, how, 1);
     put_number(r, start, 8);
     put_number(r, end >= INT64_MAX ? 0 : end - start + 1, 8);
-    request_send(r);
+    return r;
+}
+
+static void lock_send(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start, uint64_t end, uint64_t asked,
+                      void (*done)(struct request *, int, struct reader *))
+{
+    request_send(lock_request(h, owner, type, how, start, end, asked, done));
+}
+
+static void note(const struct request *r)
+{
+    struct reader sent = {r->frame + FRAME_HEAD + 18, r->frame + r->size, false};
+    uint64_t start = get_number(&sent, 8), length = get_number(&sent, 8), end = length ? start + length - 1 : INT64_MAX;
+    uint32_t flock = r->frame[FRAME_HEAD + 17] & FLOCK;
+    struct handle *h = r->handle->lender ? r->handle->lender : r->handle;
+    struct held **at = &held;
+    bool matters = r->a != UNLOCK;
+    while (*at) {
+        struct held *one = *at;
+        bool same = one->handle == h && one->flock == flock;
+        if (same && (flock || (start <= one->start && one->end <= end))) {
+            *at = one->next;
+            free(one);
+            continue;
+        }
+        matters |= same && one->start <= end && start <= one->end;
+        at = &one->next;
+    }
+    if (!matters)
+        return;
+    *at = need(sizeof **at);
+    **at = (struct held){.handle = h, .owner = r->b, .start = start, .end = end, .type = (uint32_t)r->a, .flock = flock};
+}
+
+void locks_forget(struct handle *h)
+{
+    for (struct held **at = &held; *at;) {
+        struct held *one = *at;
+        if (one->handle == h) {
+            *at = one->next;
+            free(one);
+        } else {
+            at = &one->next;
+        }
+    }
+}
+
+static void retaken(struct request *r, int error, struct reader *answer)
+{
+    (void)answer;
+    if (error)
+        r->node->error = EIO;
+}
+
+void locks_retake(struct handle *h)
+{
+    for (struct held *one = held; one; one = one->next) {
+        if (one->handle != h)
+            continue;
+        struct request *r = lock_request(h, one->owner, one->type, one->flock, one->start, one->end, 0, retaken);
+        r->urgent = true;
+        request_send(r);
+    }
 }
 
 static void done_with(struct request *r, int error, struct reader *answer)
 {
     (void)answer;
+    if (!error)
+        note(r);
     reply(r->tree, r->asked, error, NULL, 0);
 }
 

@@ -33,6 +33,7 @@ static void handle_free(struct handle *h)
         h->next->previous = h->previous;
     chunks_drop(h);
     listing_free(h);
+    locks_forget(h);
     unpark_refuse(&h->parked, EBADF);
     free(h->data);
     h->node->handles--;
@@ -379,5 +380,6 @@ void handles_reopen(void)
         put_number(r, h->node->attr.ino, 8);
         put_number(r, !h->node->names, 1);
         request_send(r);
+        locks_retake(h);
     }
 }

@@ -61,6 +61,7 @@ class Op(IntEnum):
     MARK = 25
     COMMIT = 26
     ROLLBACK = 27
+    MKNOD = 28
 
 
 class Malformed(ValueError):
@@ -123,6 +124,7 @@ REQUESTS: dict[Op, str] = {
     Op.MARK: "8",
     Op.COMMIT: "8",
     Op.ROLLBACK: "8",
+    Op.MKNOD: "s4",
 }
 ANSWERS: dict[Op, str] = {
     Op.HELLO: "48(s)f44",
@@ -152,6 +154,7 @@ ANSWERS: dict[Op, str] = {
     Op.MARK: "",
     Op.COMMIT: "",
     Op.ROLLBACK: "",
+    Op.MKNOD: "a",
 }
 #: The answer to a LOCK that only looks: kind, start, length, process.
 LOCKED = "1884"

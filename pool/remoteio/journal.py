@@ -192,7 +192,7 @@ class Journal:
             return fd
 
     def make(self, kind: str, unique: int, path: bytes, place: Place, act: Callable[[], None]) -> None:
-        """Make a directory ('d'), a symbolic link ('y') or another name ('k') with `act`."""
+        """Make a directory ('d'), a symbolic link ('y'), another name ('k') or a pipe or socket ('n') with `act`."""
         with self.lock:
             known = self._before.get(unique)
             sequence = self._intend(kind, unique, path)
@@ -203,7 +203,7 @@ class Journal:
                     self._cancel(sequence)
                     raise
             status = _status(place)
-            self._confirm(sequence, (status.st_dev, status.st_ino), fresh=False)
+            self._confirm(sequence, (status.st_dev, status.st_ino), fresh=kind == "n")
 
     def unlink(self, unique: int, path: bytes, place: Place) -> None:
         """Remove a name."""

@@ -104,7 +104,7 @@ class _Undoing:
             with self._journal.places.at(record[3], own=True) as place:
                 os.unlink(place.name, dir_fd=place.directory)
 
-    _undo_k = _undo_y
+    _undo_k = _undo_n = _undo_y
 
     def _undo_d(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         if made is not None and self._identity(record[3]) == made:

@@ -276,6 +276,16 @@ class Work:
             )
             return (self._attr(_stat(place)),)
 
+    def mknod(self, unique: int, path: bytes, mode: int) -> tuple[Any, ...]:
+        """A named pipe or socket: what goes through it stays on the job's machine, home has the name."""
+        if modes.S_IFMT(mode) not in (modes.S_IFIFO, modes.S_IFSOCK):
+            raise _problem(errno.EPERM)
+        with self.places.at(path, write=True) as place:
+            self._kept().make(
+                "n", unique, path, place, lambda: os.mknod(place.name, mode, dir_fd=place.directory)
+            )
+            return (self._attr(_stat(place)),)
+
     def rmdir(self, unique: int, path: bytes) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
             self._kept().rmdir(unique, path, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +28,7 @@ STEP = st.one_of(
     st.tuples(st.just("rewrite"), NAME, st.just(0), BYTES),
     st.tuples(st.just("truncate"), NAME, st.integers(0, 60)),
     st.tuples(st.just("create"), NAME),
-    st.tuples(st.sampled_from(["mkdir", "rmdir", "unlink", "chmod", "utimes"]), NAME),
+    st.tuples(st.sampled_from(["mkdir", "mkfifo", "rmdir", "unlink", "chmod", "utimes"]), NAME),
     st.tuples(st.sampled_from(["rename", "exchange", "link", "symlink"]), NAME, NAME),
 )
 
@@ -48,6 +49,8 @@ def take(desk: Desk, step: tuple[Any, ...]) -> None:
             desk.do("truncate", name, 0, rest[0])
         elif what == "mkdir":
             desk.do("mkdir", name, 0o755)
+        elif what == "mkfifo":
+            desk.do("mknod", name, stat.S_IFIFO | 0o644)
         elif what == "chmod":
             desk.do("chmod", name, 0o700)
         elif what == "utimes":

@@ -112,9 +112,9 @@ def way(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def site(top: Path, keeper_program: Path, way: str) -> AsyncIterator[Site]:
     async with opened(top, keeper_program, without=int(WAYS[way])) as keepers:
-        home = HomeProcess()
-        yield Site(keepers, top, home)
-        home.close()
+        found = Site(keepers, top, HomeProcess())
+        yield found
+        found.home.close()
 
 
 async def wait_for_output(site: Site, text: str) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import random
 import socket
 
+import pytest
+
 from pool.starter.handle import NativeKeeper
 from tests.checkpoint.remote.conftest import Site, wait_for_output
-from tests.remoteio.support import JobEnd
+from tests.remoteio.support import HomeProcess, JobEnd
 from tests.starter.support import PYTHON, soon
 
 
@@ -94,6 +97,57 @@ async def test_a_job_goes_on_over_stream_after_stream(site: Site) -> None:
     assert (site.tree / "data").read_text() == "".join(f"{number:6d}\n" for number in range(400))
     left = [name for name in os.listdir(site.tree) if not name.startswith(".poolnode")]
     assert sorted(left) == ["data", "log", "source"]
+
+
+LOCKING = """
+import fcntl, os, time
+file = os.open("file", os.O_RDWR | os.O_CREAT, 0o666)
+fcntl.lockf(file, fcntl.LOCK_EX, 10, 0)
+fcntl.lockf(file, fcntl.LOCK_UN, 5, 0)
+whole = os.open("whole", os.O_RDWR | os.O_CREAT, 0o666)
+fcntl.flock(whole, fcntl.LOCK_EX)
+print("locked", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.02)
+try:
+    os.write(file, b"mine")
+    os.fsync(file)
+    print("still mine", flush=True)
+except OSError as error:
+    print(error.strerror, flush=True)
+while not os.path.exists("end"):
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_locks_outlive_a_home_that_is_killed(site: Site, meanwhile: bool) -> None:
+    if not site.able:
+        return
+    relay = Relay(site)
+    theirs = await relay.connect()
+    with theirs:
+        keeper = await soon(site.keepers.start(site.spec(PYTHON, "-c", LOCKING), remote=theirs.fileno()), 15)
+    await wait_for_output(site, "locked")
+    site.home.kill()
+    relay.cut()
+    with (site.tree / "file").open("r+") as other, (site.tree / "whole").open() as whole:
+        if meanwhile:
+            fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        site.home = HomeProcess()
+        await relay.connect(keeper)
+        (site.tree / "go").touch()
+        await wait_for_output(site, "Input/output error" if meanwhile else "still mine")
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(whole, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not meanwhile:
+            fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 0)  # what had been let go of
+            with pytest.raises(BlockingIOError):
+                fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 5, 5)
+    (site.tree / "end").touch()
+    end = await soon(keeper.ended, 20)
+    relay.cut()
+    assert (end.code, site.error()) == (0, "")
 
 
 async def test_a_job_that_waits_for_home_can_be_killed(site: Site) -> None:

@@ -90,7 +90,7 @@ async def test_errors_are_the_owners(site: Site) -> None:
         "open('file/x')": "Not a directory",
         "os.mkdir('file')": "File exists",
         "os.rmdir('file')": "Not a directory",
-        "os.mkfifo('pipe')": "Operation not permitted",
+        "os.mknod('device', 0o20600, os.makedev(1, 3))": "Operation not permitted",
         "os.listxattr('file')": "Operation not supported",
         "os.readlink('file')": "Invalid argument",
     }
@@ -114,3 +114,31 @@ NAMELESS = """if True:
 async def test_a_file_without_a_name_is_locked_beside_one_that_is_being_closed(site: Site) -> None:
     if site.able:
         await site.run(PYTHON, "-c", NAMELESS)
+
+
+PIPES = """if True:
+    import os, socket
+    os.mkfifo("pipe", 0o600)
+    if not os.fork():
+        with open("pipe", "w") as pipe:
+            pipe.write("through the pipe")
+        os._exit(0)
+    print(open("pipe").read())
+    server = socket.socket(socket.AF_UNIX)
+    server.bind("socket")
+    server.listen()
+    client = socket.socket(socket.AF_UNIX)
+    client.connect("socket")
+    client.sendall(b"through the socket")
+    client.close()
+    print(server.accept()[0].recv(100).decode())
+    os.unlink("socket")
+"""
+
+
+async def test_named_pipes_and_sockets_join_a_jobs_own_processes(site: Site) -> None:
+    if not site.able:
+        return
+    assert await site.run(PYTHON, "-c", PIPES) == "through the pipe\nthrough the socket\n"
+    assert [path.name for path in site.tree.iterdir() if path.is_fifo()] == ["pipe"]
+    assert not (site.tree / "socket").exists()

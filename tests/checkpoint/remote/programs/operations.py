@@ -172,9 +172,9 @@ def hash_of(data):
 
 
 def seen(status):
-    """Not how many links there are: home keeps what may have to be undone by links of its own."""
-    size = None if stat.S_ISDIR(status.st_mode) else status.st_size
-    return oct(status.st_mode), size, status.st_uid == os.getuid()
+    if stat.S_ISDIR(status.st_mode):
+        return oct(status.st_mode), status.st_uid == os.getuid()
+    return oct(status.st_mode), status.st_size, status.st_nlink, status.st_uid == os.getuid()
 
 
 def main():
