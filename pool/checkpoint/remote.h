@@ -114,6 +114,7 @@ struct handle {
 struct request { /* one frame, kept until it is answered */
     struct request *next, *previous, *chain;
     uint64_t unique, asked; /* asked: the kernel's number, 0 when nobody waits */
+    uint64_t sent;          /* monotonic ns */
     void (*done)(struct request *r, int error, struct reader *answer);
     uint8_t *room, *frame;
     size_t size, capacity;
@@ -167,6 +168,7 @@ bool link_wants_out(void);
 void link_readable(void);
 void link_flush(void);
 size_t link_unanswered(void);
+uint64_t link_way(void); /* ns to home and back, about */
 uint64_t link_gathered(void);
 uint8_t *link_take(void); /* the room of a large answer, in its `done` */
 struct request *link_find(uint64_t asked, const struct tree *tree);

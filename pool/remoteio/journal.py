@@ -88,6 +88,7 @@ class Journal:
         self.run: int = state.get("run", 0)
         self.first: int = state.get("first", 0)
         self.why: str = state.get("why", "")
+        self._boot: str = state.get("boot", log.boot())
         self.segments = log.segments(directory) or [log.Segment(directory, 0)]
         for segment in self.segments:
             self._learn(segment)
@@ -96,16 +97,34 @@ class Journal:
     def current(self) -> log.Segment:
         return self.segments[-1]
 
+    @property
+    def older(self) -> bool:
+        """Whether the machine was started anew since the run began that this is about."""
+        return self._boot != log.boot()
+
     def begin_run(self, run: int) -> None:
         """Another start of the job: what an earlier one asked for is not asked again."""
         with self.lock:
             self._before.clear()
             self.run = run
+            self._boot = log.boot()
             self.write_state()
             self._note(["R", self._next(), 0, run])
 
     def write_state(self) -> None:
-        log.write_state(self.directory, {"run": self.run, "first": self.first, "why": self.why})
+        state = {"run": self.run, "first": self.first, "why": self.why, "boot": self._boot}
+        log.write_state(self.directory, state)
+
+    def sync(self) -> None:
+        """Have on the disk what undoes all that was changed until now. Raises OSError."""
+        with self.lock:
+            fds = [fd for segment in self.segments for fd in segment.unsynced()]
+        try:
+            for fd in fds:
+                os.fdatasync(fd)
+        finally:
+            for fd in fds:
+                os.close(fd)
 
     def close(self) -> None:
         """Let go of the files; everything stays as it is."""

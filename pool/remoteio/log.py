@@ -2,10 +2,11 @@
 
     N.log    records since mark N: u32 size, u32 CRC-32, msgpack; one that was cut short by a crash ends the reading
     N.data   what was overwritten; records say where
-    state    {"run", "first", "why"}, replaced by renaming
+    state    {"run", "first", "why", "boot"}, replaced by renaming
 
-Written without waiting for the disk: what a killed process has written is there, and a power cut takes from the job's
-own files as much. All names are beneath one directory descriptor.
+Written without waiting for the disk, but before the disk has what the job asks to be there (`sync`): what a killed
+process has written is there, and after a power cut `boot` tells that the end may be missing. All names are beneath one
+directory descriptor.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ class Segment:
         self._log = os.open(f"{number}.log", flags | os.O_APPEND, 0o600, dir_fd=directory)
         self._data = os.open(f"{number}.data", flags, 0o600, dir_fd=directory)
         self.size = os.fstat(self._data).st_size
+        self._unsynced = False
 
     def add(self, record: list[Any]) -> None:
         """Write a record down. Raises OSError."""
+        self._unsynced = True
         body = msgpack.packb(record)
         frame = _HEAD.pack(len(body), zlib.crc32(body)) + body
         size = os.fstat(self._log).st_size
@@ -68,6 +71,13 @@ class Segment:
                 raise OSError(5, "saved bytes are missing")
             os.pwrite(target, piece, offset)
             offset, length, at = offset + len(piece), length - len(piece), at + len(piece)
+
+    def unsynced(self) -> list[int]:
+        """Descriptors, the caller's, of files that the disk may not have as they are; now they count as synced."""
+        if not self._unsynced:
+            return []
+        self._unsynced = False
+        return [os.dup(self._data), os.dup(self._log)]
 
     def records(self) -> list[list[Any]]:
         """All records that are whole, in order; what a crash has cut short is cut off for good."""
@@ -105,6 +115,12 @@ class Segment:
         self.close()
         for name in (f"{self.number}.log", f"{self.number}.data"):
             os.unlink(name, dir_fd=self._directory)
+
+
+def boot() -> str:
+    """Which start of this machine it is."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
+        return handle.read().strip()
 
 
 def segments(directory: int) -> list[Segment]:

@@ -16,6 +16,11 @@ from pool.remoteio import kernel
 from pool.remoteio.journal import Identity, Journal, Unreachable
 from pool.remoteio.log import Segment
 
+#: Said after a restart of home's machine; whether that was a power cut nobody knows.
+RESTARTED = (
+    "the submit machine was restarted meanwhile; if it lost power, what was written in its last seconds may be missing"
+)
+
 
 def rollback(journal: Journal, number: int) -> list[str]:
     """Put everything back as it was at a mark; a line for each thing that could not be.
@@ -30,6 +35,8 @@ def rollback(journal: Journal, number: int) -> list[str]:
         if number < journal.first or not any(segment.number == number for segment in journal.segments):
             raise Unreachable("a later checkpoint has taken its place")
         undoing = _Undoing(journal)
+        if journal.older:
+            undoing.problems.append(RESTARTED)
         held: list[Any] = []
         while True:
             segment = journal.current

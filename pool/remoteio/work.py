@@ -233,6 +233,7 @@ class Work:
         return (len(data), self._attr(os.fstat(file.fd)))
 
     def sync(self, unique: int, handle: int, datasync: int) -> tuple[Any, ...]:
+        self._kept().sync()  # or a power cut could leave what is changed without what undoes it
         (os.fdatasync if datasync else os.fsync)(self._file(handle).fd)
         return ()
 

@@ -1,5 +1,6 @@
 """The submit machine's files in a job, beside the same program on a local disk in the same run; with delay put between.
 
+Near and far are a keeper and a home with nothing or a delay between them; through two nodes is the whole way, with TLS.
 The delay is a relay's of this file, not the kernel's: every byte waits for it, each way half.
 """
 
@@ -16,7 +17,9 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from pool.client import Pool
 from pool.starter.keeper import NativeKeepers
+from tests.benchmarks.nodes import two_nodes
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.remoteio.support import HomeProcess
 from tests.starter.support import PYTHON, spec
@@ -52,17 +55,31 @@ def clock():
     for _ in range(200000):
         time.time()
 
+def write_large():
+    with open("written", "wb", buffering=0) as file:
+        for _ in range(megabytes):
+            file.write(room)
+
+def grow():
+    for number in range(20):
+        with open("log", "ab", buffering=0) as file:
+            file.write(record)
+
 record = b"x" * 1024
+room = b"y" * (1 << 20)
 timed("write", write)
 timed("read", lambda: read("records", 1024))
 timed("first", lambda: read("large", 1 << 20))
 timed("cached", lambda: read("large", 1 << 20))
+timed("large", write_large)
 timed("open", each)
+timed("append", grow)
 grep = ["grep", "-r", "no such word", "files"]
 subprocess.run(grep)
 timed("grep", lambda: subprocess.run(grep))
 timed("clock", clock)
-print(json.dumps(took))
+with open(sys.argv[4] if len(sys.argv) > 4 else "/dev/stdout", "w") as file:
+    print(json.dumps(took), file=file)
 """
 
 
@@ -133,6 +150,30 @@ async def _in_a_job(keepers: NativeKeepers, top: Path, delay: float, arguments: 
     return await asyncio.to_thread(_result, place)
 
 
+async def _through_nodes(top: Path, arguments: tuple[str, ...]) -> dict[str, float]:
+    """The same in a job of one node on another's files."""
+    place = top / "nodes"
+    await asyncio.to_thread(_fill, place / "tree", int(arguments[0]), int(arguments[1]))
+    for path in (place, *place.rglob("*")):
+        await asyncio.to_thread(path.chmod, 0o777)
+    (place / "program.py").write_text(PROGRAM)
+    commands = {
+        "executable": PYTHON,
+        "arguments": f"program.py {place / 'tree'} {' '.join(arguments)} {place / 'took'}",
+        "remote_io": "on",
+        "requirements": 'Machine == "second"',
+    }
+    elsewhere = ("--set", "FILESYSTEM_DOMAIN=elsewhere")
+    async with two_nodes(1, *elsewhere) as (submit, _), await Pool.connect(submit.address) as pool:
+        cluster = await pool.submit(commands, iwd=str(place))
+        (result,) = await cluster.wait(120, until_stuck=True)
+    if result.exit_code != 0:
+        raise RuntimeError(f"the job through two nodes: {result}")
+    took: dict[str, float] = json.loads(await asyncio.to_thread((place / "took").read_text))
+    await asyncio.to_thread(shutil.rmtree, place)
+    return took
+
+
 @benchmark("remoteio")
 async def remoteio(effort: Effort) -> list[Row]:
     """What a job pays for having its files on another machine."""
@@ -166,14 +207,24 @@ async def remoteio(effort: Effort) -> list[Row]:
             Row("gettimeofday in a job", near["clock"] / 200000 * 1e9, "ns",
                 Goal("at most", 1.05, "ratio"), "plain", local["clock"] / 200000 * 1e9),
         ]  # fmt: skip
+        some = effort.of(50, 4)
+        through = await _through_nodes(top, (str(some), "50"))
+        rows += [
+            Row("through two nodes: read in order", some / through["first"], "MB/s", None,
+                "keeper and home alone", megabytes / near["first"]),
+            Row("through two nodes: written in order", some / through["large"], "MB/s", None,
+                "keeper and home alone", megabytes / near["large"]),
+        ]  # fmt: skip
         for delay in (0.01, 0.1):
-            far = await _in_a_job(keepers, top, delay, (str(effort.of(50, 4)), "50"))
+            far = await _in_a_job(keepers, top, delay, (str(some), "50"))
             name = f"{delay * 1000:.0f} ms"
             rows += [
                 Row(f"4 MB written by 1,024 bytes, {name} away", far["write"] / delay, "delays",
                     goal=Goal("at most", 8)),
                 Row(f"open and close, {name} away", far["open"] / 50 / delay, "delays", goal=Goal("at most", 1.2)),
-                Row(f"read in order, {name} away", effort.of(50, 4) / far["first"], "MB/s"),
+                Row(f"open, append and close, {name} away", far["append"] / 20 / delay, "delays"),
+                Row(f"read in order, {name} away", some / far["first"], "MB/s"),
+                Row(f"written in order, {name} away", some / far["large"], "MB/s"),
             ]
         return rows
     finally:

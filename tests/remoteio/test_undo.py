@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from pool.remoteio.frames import APPEND
 from pool.remoteio.journal import Unreachable
-from pool.remoteio.undo import rollback
+from pool.remoteio.undo import RESTARTED, rollback
 from tests.remoteio.support import Desk, picture
 
 CREATE, RDWR = os.O_CREAT, os.O_RDWR
@@ -125,3 +126,21 @@ def test_what_was_committed_stays_and_nothing_hidden_is_left(first: list[Any], s
 def seen(tree: Path) -> dict[str, Any]:
     """What the job sees: without hidden names."""
     return {name: what for name, what in picture(tree).items() if ".poolnode-undo." not in name}
+
+
+def test_after_a_restart_of_the_machine_it_is_said_that_the_end_may_be_missing(desk: Desk) -> None:
+    (desk.tree / "a").write_bytes(b"before")
+    desk.journal.begin_run(1)
+    desk.do("open", 1, "a", RDWR, 0, 0)
+    desk.do("write", 1, 0, b"after")
+    desk.do("sync", 1, 0)
+    state = desk.tree.parent / "journal" / "state"
+    desk.again()
+    assert not desk.journal.older
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"boot": "another"}))
+    desk.again()
+    assert rollback(desk.journal, 0) == [RESTARTED]
+    assert (desk.tree / "a").read_bytes() == b"before"
+    desk.journal.begin_run(2)
+    desk.again()
+    assert rollback(desk.journal, 0) == []
