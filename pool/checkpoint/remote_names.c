@@ -129,12 +129,13 @@ void ask_mkdir(struct ask *q)
     request_send(r);
 }
 
-/* A pipe or socket is this machine's kernel's, which finds it by its node: home has the name. No devices. */
+/* A pipe or socket is this machine's kernel's, which finds it by its node: home has the name. Without such a node there are
+ * plain files only, and devices nowhere. */
 void ask_mknod(struct ask *q)
 {
     const struct fuse_mknod_in *in = q->body;
     const char *name = (const char *)(in + 1);
-    if (S_ISFIFO(in->mode) || S_ISSOCK(in->mode)) {
+    if (!serving.notified && (S_ISFIFO(in->mode) || S_ISSOCK(in->mode))) {
         struct request *r = begin_name(q, R_MKNOD, name, entry);
         put_number(r, in->mode, 4);
         request_send(r);

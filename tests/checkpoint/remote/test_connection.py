@@ -121,6 +121,7 @@ while not os.path.exists("end"):
 
 
 @pytest.mark.parametrize("meanwhile", [False, True])
+@pytest.mark.parametrize("way", ["fuse"])
 async def test_locks_outlive_a_home_that_is_killed(site: Site, meanwhile: bool) -> None:
     if not site.able:
         return

@@ -136,6 +136,7 @@ PIPES = """if True:
 """
 
 
+@pytest.mark.parametrize("way", ["fuse"])
 async def test_named_pipes_and_sockets_join_a_jobs_own_processes(site: Site) -> None:
     if not site.able:
         return
