@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -119,4 +120,46 @@ void ask_fsync(struct ask *q)
     put_number(r, h->id, 8);
     put_number(r, in->fsync_flags & FUSE_FSYNC_FDATASYNC, 1);
     request_send(r);
+}
+
+static void allocated(struct request *r, int error, struct reader *answer)
+{
+    struct attr a = get_attr(answer);
+    struct node *n = r->node;
+    if (!error && answer->bad)
+        error = EIO;
+    if (!error) {
+        n->size = r->a > n->size ? r->a : n->size;
+        node_learn(n, &a, r->unique);
+        handles_changed(n);
+    }
+    reply(r->tree, r->asked, error, NULL, 0);
+    node_settled(n);
+}
+
+/* The kernel has sent what it held of the bytes that are to be zero. */
+void ask_fallocate(struct ask *q)
+{
+    const struct fuse_fallocate_in *in = q->body;
+    struct handle *h = (struct handle *)(uintptr_t)in->fh;
+    struct node *n = h->node;
+    if (n->writing) {
+        node_park(n, q);
+        return;
+    }
+    int error = h->state == LOST ? h->error : n->error;
+    if (error) {
+        reply(q->tree, q->head->unique, error, NULL, 0);
+        return;
+    }
+    struct request *r = request_new(R_FALLOCATE, n, allocated);
+    r->asked = q->head->unique;
+    r->a = in->mode & FALLOC_FL_KEEP_SIZE ? 0 : in->offset + in->length;
+    put_number(r, h->id, 8);
+    put_number(r, in->mode, 4);
+    put_number(r, in->offset, 8);
+    put_number(r, in->length, 8);
+    request_send(r);
+    n->touched = r->unique;
+    n->writing++;
 }

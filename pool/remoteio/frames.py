@@ -62,6 +62,7 @@ class Op(IntEnum):
     COMMIT = 26
     ROLLBACK = 27
     MKNOD = 28
+    FALLOCATE = 29
 
 
 class Malformed(ValueError):
@@ -125,6 +126,7 @@ REQUESTS: dict[Op, str] = {
     Op.COMMIT: "8",
     Op.ROLLBACK: "8",
     Op.MKNOD: "s4",
+    Op.FALLOCATE: "8488",
 }
 ANSWERS: dict[Op, str] = {
     Op.HELLO: "48(s)f44",
@@ -155,6 +157,7 @@ ANSWERS: dict[Op, str] = {
     Op.COMMIT: "",
     Op.ROLLBACK: "",
     Op.MKNOD: "a",
+    Op.FALLOCATE: "a",
 }
 #: The answer to a LOCK that only looks: kind, start, length, process.
 LOCKED = "1884"

@@ -31,8 +31,10 @@ class Intake:
         self._room = memoryview(bytearray(_ROOM))
         self._start = self._end = 0
 
-    def request(self) -> tuple[Op, int, list[Any]] | None:
+    def request(self) -> tuple[Op | int, int, list[Any]] | None:
         """The next request: operation, unique, values; a WRITE's data as a view of its own. None at the end.
+
+        An operation that is not known has no values.
 
         Raises:
             Malformed, ValueError: it is none.
@@ -45,9 +47,9 @@ class Intake:
                 if have >= size:
                     body = self._room[self._start + frames.HEADER : self._start + size].tobytes()
                     self._start += size
-                    return self._parsed(Op(number), unique, body)
+                    return self._parsed(number, unique, body)
                 if size > _LARGE:
-                    return self._parsed(Op(number), unique, self._large(size))
+                    return self._parsed(number, unique, self._large(size))
             if self._start == self._end:
                 self._start = self._end = 0
             elif self._end > _ROOM - _LARGE:
@@ -71,7 +73,11 @@ class Intake:
         return frame[frames.HEADER :]
 
     @staticmethod
-    def _parsed(op: Op, unique: int, body: bytes | memoryview) -> tuple[Op, int, list[Any]]:
+    def _parsed(number: int, unique: int, body: bytes | memoryview) -> tuple[Op | int, int, list[Any]]:
+        try:
+            op = Op(number)
+        except ValueError:
+            return number, unique, []
         if op is not Op.WRITE:
             return op, unique, frames.values_of(frames.REQUESTS[op], bytes(body))
         if len(body) < _WRITE.size:

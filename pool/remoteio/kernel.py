@@ -10,6 +10,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _OPENAT2, _RENAMEAT2 = 437, {"x86_64": 316, "aarch64": 276, "riscv64": 276}.get(os.uname().machine, 276)
 AT_FDCWD, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW = -100, 0x1000, 0x100
 NOREPLACE, EXCHANGE = 1, 2
+KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16
 NO_MAGICLINKS, NO_SYMLINKS, BENEATH = 2, 4, 8
 UTIME_NOW, UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 
@@ -45,6 +46,11 @@ def openat2(directory: int, path: bytes, flags: int, resolve: int) -> int:
 def renameat2(old_at: int, old: bytes, new_at: int, new: bytes, flags: int = 0) -> None:
     """Rename with NOREPLACE or EXCHANGE. Raises OSError."""
     _checked(_libc.syscall(_RENAMEAT2, old_at, old, new_at, new, flags))
+
+
+def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
+    """Reserve, free or zero bytes of a file, as fallocate(2). Raises OSError."""
+    _checked(_libc.fallocate(fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)))
 
 
 def utimensat(directory: int, name: bytes, accessed: int, modified: int) -> None:

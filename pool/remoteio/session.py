@@ -39,7 +39,8 @@ REMEMBERED = 4096
 AGAIN = 0.05
 #: Requests that change nothing: they may be done twice.
 _HARMLESS = {Op.STAT, Op.READLINK, Op.LIST, Op.READ, Op.STATFS, Op.ACCESS, Op.XATTR, Op.SYNC, Op.LOCK}
-_BY_HANDLE = {Op.OPEN: 0, Op.REOPEN: 0, Op.READ: 0, Op.WRITE: 0, Op.SYNC: 0, Op.CLOSE: 0, Op.TRUNCATE: 1, Op.LOCK: 0}
+_BY_HANDLE = {Op.OPEN: 0, Op.REOPEN: 0, Op.READ: 0, Op.WRITE: 0, Op.SYNC: 0, Op.CLOSE: 0, Op.TRUNCATE: 1, Op.LOCK: 0,
+              Op.FALLOCATE: 0}  # fmt: skip
 #: An answer, in the parts that are sent.
 Answer = Sequence[bytes | memoryview]
 
@@ -149,8 +150,11 @@ class Session:
         _shut(connection)
         connection.close()
 
-    def _take(self, reading: _Reading, op: Op, unique: int, values: list[Any]) -> bool:
+    def _take(self, reading: _Reading, op: Op | int, unique: int, values: list[Any]) -> bool:
         """Do a request or leave it to others; false when another thread reads meanwhile."""
+        if not isinstance(op, Op):  # of a newer job's side, which does without
+            self._say((frames.refusal(op, unique, errno.ENOSYS),))
+            return True
         if op is Op.HELLO:
             reading.intake.greeted = True
             self._say((frames.answer(op, unique, *self._hello()),), reading.intake.connection)

@@ -263,6 +263,17 @@ class Work:
         finally:
             os.close(fd)
 
+    def fallocate(self, unique: int, handle: int, mode: int, offset: int, length: int) -> tuple[Any, ...]:
+        file = self._file(handle)
+        if mode & ~(kernel.KEEP_SIZE | kernel.PUNCH_HOLE | kernel.ZERO_RANGE):
+            raise _problem(errno.EOPNOTSUPP)
+        if mode & (kernel.PUNCH_HOLE | kernel.ZERO_RANGE):
+            self._kept().before_write(file.fd, offset, length)
+        else:  # it only grows
+            self._kept().before_truncate(file.fd, os.fstat(file.fd).st_size)
+        kernel.fallocate(file.fd, mode, offset, length)
+        return (self._attr(os.fstat(file.fd)),)
+
     def lock(
         self, unique: int, handle: int, owner: int, kind: int, wait: int, start: int, length: int
     ) -> tuple[Any, ...]:

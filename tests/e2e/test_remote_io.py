@@ -329,3 +329,23 @@ async def test_a_job_that_leaves_goes_on_elsewhere_with_its_files(pair: Nodes, h
         await cluster.vacate()
         await finished(cluster, home)
         assert (await cluster.results())[0].wall > 0
+
+
+async def test_a_job_works_on_while_both_its_nodes_are_started_anew() -> None:
+    """The execute node finds its keeper, and that its home; then the submit node finds both."""
+    with support.nodes() as nodes:
+        home = nodes.directory("home")
+        head = nodes.start("head", HEAD).ready()
+        far = nodes.start("far", "startd", join=await token(head, "startd"), FILESYSTEM_DOMAIN="elsewhere").ready()
+        async with client(head) as pool:
+            await slots(pool, 1)
+            cluster = (await walk(pool, home)).cluster
+            await under_way(home)
+        far.crash()
+        nodes.start("far", "startd", FILESYSTEM_DOMAIN="elsewhere").said("a running job was found again")
+        await under_way(home, 60)
+        head.crash()
+        again = nodes.start("head", HEAD).ready()
+        async with client(again) as pool:
+            await finished(pool.cluster(cluster, 1), home)
+            assert (await pool.job(cluster).ad()).value("NumJobStarts") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -83,6 +84,13 @@ def test_what_is_no_frame_ends_the_connection(desk: Desk) -> None:
     with session(desk) as job:
         job.end.sendall(frames.pack(Op.WRITE, 7, b"too short"))
         assert job.end.recv(100) == b""
+
+
+def test_an_operation_of_a_newer_version_is_refused_by_itself(desk: Desk) -> None:
+    with session(desk) as job:
+        job.end.sendall(frames.pack(200, 7, b"whatever it is"))
+        assert frames.header(job.end.recv(100))[1:] == (200, errno.ENOSYS, 7)
+        job.ask(Op.STAT, "")
 
 
 def test_a_session_is_closed_when_what_is_being_done_is_done(desk: Desk) -> None:

@@ -28,6 +28,7 @@ STEP = st.one_of(
     st.tuples(st.just("append"), NAME, st.just(0), BYTES),
     st.tuples(st.just("rewrite"), NAME, st.just(0), BYTES),
     st.tuples(st.just("truncate"), NAME, st.integers(0, 60)),
+    st.tuples(st.just("fallocate"), NAME, st.sampled_from([0, 1, 3, 16]), st.integers(0, 40), st.integers(1, 40)),
     st.tuples(st.just("create"), NAME),
     st.tuples(st.sampled_from(["mkdir", "mkfifo", "rmdir", "unlink", "chmod", "utimes"]), NAME),
     st.tuples(st.sampled_from(["rename", "exchange", "link", "symlink"]), NAME, NAME),
@@ -48,6 +49,12 @@ def take(desk: Desk, step: tuple[Any, ...]) -> None:
                 desk.do("close", 1)
         elif what == "truncate":
             desk.do("truncate", name, 0, rest[0])
+        elif what == "fallocate":
+            desk.do("open", 1, name, RDWR, 0o644, 0)
+            try:
+                desk.do("fallocate", 1, *rest)
+            finally:
+                desk.do("close", 1)
         elif what == "mkdir":
             desk.do("mkdir", name, 0o755)
         elif what == "mkfifo":

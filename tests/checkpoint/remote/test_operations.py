@@ -143,3 +143,37 @@ async def test_named_pipes_and_sockets_join_a_jobs_own_processes(site: Site) -> 
     assert await site.run(PYTHON, "-c", PIPES) == "through the pipe\nthrough the socket\n"
     assert [path.name for path in site.tree.iterdir() if path.is_fifo()] == ["pipe"]
     assert not (site.tree / "socket").exists()
+
+
+ALLOCATING = """if True:
+    import ctypes, os
+    libc = ctypes.CDLL(None, use_errno=True)
+    def allocate(mode, start, length):
+        done = libc.fallocate(file, mode, ctypes.c_long(start), ctypes.c_long(length))
+        print(done, os.strerror(ctypes.get_errno()) if done else "", os.fstat(file).st_size, end=" ")
+        print([len(part) for part in os.pread(file, 100000, 0).split(bytes(1)) if part])
+    file = os.open("file", os.O_RDWR | os.O_CREAT, 0o644)
+    os.write(file, b"x" * 20000)
+    allocate(0, 0, 30000)
+    allocate(1, 0, 90000)
+    allocate(3, 4096, 4096)
+    os.pwrite(file, b"x" * 10, 5000)
+    allocate(16, 0, 100)
+    allocate(0, 40000, 10)
+    os.write(file, b"y")
+    os.posix_fallocate(file, 0, 60000)
+    print(os.fstat(file).st_size)
+"""
+
+
+@pytest.mark.parametrize("way", ["fuse"])
+async def test_bytes_are_reserved_freed_and_zeroed_as_on_a_disk(site: Site, top: Path) -> None:
+    if not site.able:
+        return
+    plain = top / "plain"
+    plain.mkdir()
+    there = await site.run(PYTHON, "-c", ALLOCATING)
+    command = [PYTHON, "-c", ALLOCATING]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=plain, capture_output=True, text=True, check=True)
+    assert there.splitlines() == done.stdout.splitlines()
+    assert (site.tree / "file").read_bytes() == (plain / "file").read_bytes()
