@@ -119,8 +119,8 @@ class Segment:
 
 def boot() -> str:
     """Which start of this machine it is."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as handle:
-        return handle.read().strip()
+    with open("/proc/sys/kernel/random/boot_id", "rb") as handle:
+        return handle.read().decode().strip()
 
 
 def segments(directory: int) -> list[Segment]:
