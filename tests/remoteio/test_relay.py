@@ -15,6 +15,7 @@ from pool.identity import identity_of
 from pool.remoteio.relay import carry
 from pool.remoteio.serving import HomeLost, Homes
 from pool.roles.schedd.remote import Gate
+from pool.testing.loop import VirtualLoop
 
 
 class Pipe:
@@ -59,8 +60,8 @@ async def test_bytes_are_carried_both_ways_until_one_side_ends() -> None:
     assert ours.fileno() == -1
 
 
-async def test_a_bounded_bandwidth_is_shared_evenly() -> None:
-    loop = asyncio.get_running_loop()
+def test_a_bounded_bandwidth_is_shared_evenly() -> None:
+    """On a clock of its own: on a busy machine's it is shared among those who come in time to ask."""
     gate, sent = Gate(2e6), {"greedy": 0, "modest": 0}
 
     async def send(job: str, size: int) -> None:
@@ -68,13 +69,18 @@ async def test_a_bounded_bandwidth_is_shared_evenly() -> None:
             await gate(job, size)
             sent[job] += size
 
-    wishes = [send("greedy", 100_000) for _ in range(6)]
-    tasks = [loop.create_task(wish) for wish in (*wishes, send("modest", 10_000))]
-    async with asyncio.timeout(10):
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        shares = dict(sent)
-        await asyncio.wait(tasks)
-    assert shares["modest"] > sum(shares.values()) * 0.2, shares  # by pieces it would be a fiftieth
+    async def shared() -> dict[str, int]:
+        wishes = [send("greedy", 100_000) for _ in range(6)]
+        tasks = [asyncio.ensure_future(wish) for wish in (*wishes, send("modest", 10_000))]
+        async with asyncio.timeout(10):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            shares = dict(sent)
+            await asyncio.wait(tasks)
+        return shares
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        shares = runner.run(shared())
+    assert shares["modest"] > sum(shares.values()) * 0.25, shares
 
 
 async def test_without_a_bound_nobody_waits() -> None:
