@@ -53,7 +53,9 @@ uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t devic
         struct file *f = table_add(&d->image.files);
         *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = -1};
         *f = (struct file){.kind = FILE_MAPPED, .peer = NOBODY, .path = text, .device = device, .inode = inode,
-                           .size = (uint64_t)st.st_size, .mode = st.st_mode, .sum = file_sum(fd)};
+                           .size = (uint64_t)st.st_size, .mode = st.st_mode, .sum = file_sum(fd),
+                           .times = {(uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec,
+                                     (uint64_t)st.st_ctim.tv_sec * 1000000000 + (uint64_t)st.st_ctim.tv_nsec}};
     }
     if (fd >= 0)
         close(fd);

@@ -129,12 +129,12 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     }
     if (track_before(d, stop, o))
         return -1;
+    earlier_open(d, directory);
     waits_note(d);
     d->held_since = boot_us();
     if (family_stop(d))
         return -1;
-    track_held(d);
-    earlier_open(d, directory);
+    track_held(d, stop);
     clocks(d);
     machine(d);
     if (describe_all(d) || members_save(d) || mapping_save(d))
@@ -162,7 +162,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     } else if (stop) {
         give_way(false);
     }
-    if (write_all_memory(d) || (d->carry && memory_carry(d)))
+    if (write_all_memory(d) || (d->carry && carry_all(d, directory)))
         return -1;
     earlier_close(d, directory);
     if (finish(d, directory))
@@ -185,7 +185,7 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
         o->standstill_us += boot_us() - d->held_since;
     track_hand(d);
     o->took_us = boot_us() - begun;
-    o->bytes = d->pages_size + d->taken_over;
+    o->bytes = d->pages_size + d->taken_over + d->carried;
     o->processes = d->image.processes.count;
     o->failure = d->failure;
     copy_text(o->reasons, sizeof o->reasons, d->reasons);

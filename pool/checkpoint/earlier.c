@@ -1,10 +1,9 @@
 /* The image before, of which this one takes over what has not changed: by its chunks, not by their contents.
  *
  * Whoever asks for an image lays the `meta` of the one before beside it as `parent`, and its pages as pages.1 and so on, those
- * that it took over itself behind its own. It counts only if what was written since it is known (track.c). */
+ * that it took over itself behind its own, and what it carries. It counts only if what was written since it is known (track.c). */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -18,7 +17,7 @@ struct piece { /* of an extent of the image before */
 
 static struct {
     struct image image;
-    bool there;
+    bool read, there; /* it counts */
     const struct watched *watched; /* of the process at hand, or NULL */
     const struct extent **extents; /* its, by their addresses */
     size_t extent_count;
@@ -31,8 +30,8 @@ static bool fits(const struct dump *d, const struct machine *m)
 {
     uint64_t live = 0;
     for EACH(&before.image, chunks, chunk, c)
-        live += c->size;
-    return m->id && m->id == d->trail->id && m->sources < SOURCES && m->stored <= 2 * live + PAGE;
+        live += c->source == CARRIED ? 0 : c->size;
+    return m->id && m->id == d->trail->id && m->sources < CARRIED && m->stored <= 2 * live + PAGE;
 }
 
 void earlier_open(struct dump *d, int directory)
@@ -41,12 +40,16 @@ void earlier_open(struct dump *d, int directory)
     const char *wrong;
     for (unsigned i = 0; i < SOURCES; i++)
         sizes[i] = UINT64_MAX;
-    before.there = d->trail->id && image_read(&before.image, directory, "parent", sizes, &wrong) == 0 && fits(d, &before.image.machine);
+    before.read = image_read(&before.image, directory, "parent", sizes, &wrong) == 0;
+    before.there = before.read && d->trail->id && fits(d, &before.image.machine);
     struct machine *m = &d->image.machine;
     if (getrandom(&m->id, sizeof m->id, 0) != sizeof m->id)
         m->id = 0;
     m->sources = before.there ? before.image.machine.sources + 1 : 1;
 }
+
+/* The image before, or NULL; it is this job's, whether its memory counts or not. */
+const struct image *earlier_image(void) { return before.read ? &before.image : NULL; }
 
 static int by_address(const void *a, const void *b)
 {
@@ -153,14 +156,14 @@ void earlier_finish(struct dump *d, uint32_t owner)
 /* Nothing lies beside the image that it does not need. */
 void earlier_close(struct dump *d, int directory)
 {
-    char name[32];
+    char name[SOURCE_NAME];
     struct machine *m = &d->image.machine;
     if (!d->taken_over)
         m->sources = 1;
     m->stored = d->pages_size + (d->taken_over ? before.image.machine.stored : 0);
     unlinkat(directory, "parent", 0);
-    for (uint32_t i = m->sources; i <= SOURCES; i++) {
-        snprintf(name, sizeof name, "pages.%u", i);
-        unlinkat(directory, name, 0);
-    }
+    if (!d->carried)
+        unlinkat(directory, source_name(name, CARRIED), 0);
+    for (uint32_t i = m->sources; i < CARRIED; i++)
+        unlinkat(directory, source_name(name, i), 0);
 }

@@ -65,6 +65,7 @@ struct dump {
     size_t watched_count;
     struct watched *watched;
     uint64_t taken_over;  /* bytes of the image before */
+    uint64_t carried;     /* bytes */
     uint64_t held_since;  /* 0: the job runs */
     const struct job *job;
     struct failure failure;
@@ -103,7 +104,6 @@ void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r
 /* memory.c */
 int memory_areas(struct dump *d, struct subject *s);
 int memory_shared(struct dump *d, struct subject *s); /* while everything stands still */
-int memory_carry(struct dump *d); /* what is mapped of files that another machine may lack */
 int memory_left_out(struct dump *d, struct subject *s); /* of the copy: taken from the process itself */
 int memory_write(struct dump *d, struct subject *s, pid_t from);
 
@@ -115,7 +115,7 @@ size_t pages_take(pid_t pid, int mem, uint64_t at, void *to, size_t size);
 
 /* track.c */
 int track_before(struct dump *d, bool stop, struct outcome *o);
-void track_held(struct dump *d);
+void track_held(struct dump *d, bool stop);
 const struct watched *track_of(struct dump *d, pid_t pid);
 uint64_t track_clean(const struct watched *w, uint64_t at, uint64_t end, uint64_t *next);
 const struct stretch *ranges_from(const struct ranges *r, uint64_t at);
@@ -124,10 +124,14 @@ void trail_take(struct trail *trail, int from, uint64_t id);
 
 /* earlier.c */
 void earlier_open(struct dump *d, int directory);
+const struct image *earlier_image(void);
 void earlier_begin(struct dump *d, const struct subject *s);
 void earlier_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end);
 void earlier_finish(struct dump *d, uint32_t owner);
 void earlier_close(struct dump *d, int directory);
+
+/* carry.c */
+int carry_all(struct dump *d, int directory); /* what is mapped of files that another machine may lack */
 
 /* crew.c: work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
 typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f);

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -52,6 +53,16 @@ uint64_t checksum(const void *data, size_t size)
     for (int i = 0; i < 8; i++)
         all = ((all << 17 | all >> 47) ^ lane[i]) * odd;
     return all ^ all >> 32;
+}
+
+const char *source_name(char name[SOURCE_NAME], unsigned source)
+{
+    if (source == CARRIED)
+        return strcpy(name, "carried");
+    if (source == 0)
+        return strcpy(name, "pages");
+    snprintf(name, SOURCE_NAME, "pages.%u", source);
+    return name;
 }
 
 static void tables_of(const struct image *image, struct table *all[TABLE_COUNT])

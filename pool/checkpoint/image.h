@@ -2,7 +2,7 @@
  *
  * Two files in a directory: `meta`, tables of fixed-size rows, each checked before anything is done with it, and `pages`,
  * the contents of memory: chunks that are read and summed whole, each of one or more extents; an image may take over
- * chunks of earlier ones, whose `pages` then lie beside it as `pages.1` and so on. Rows name each other by their
+ * chunks of earlier ones, whose `pages` then lie beside it as `pages.1` and so on; `carried` is of programs and libraries. Rows name each other by their
  * index, texts and larger values by their place in `bytes`. All numbers are of the processor that made it; another one
  * refuses it by `arch`. */
 #ifndef POOL_IMAGE_H
@@ -20,7 +20,9 @@
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
-#define SOURCES 8u /* files of pages at most */
+#define SOURCES 9u /* files of contents at most: */
+#define CARRIED (SOURCES - 1) /* `carried`, which is one of them */
+#define SOURCE_NAME 24
 
 struct span { /* in `bytes`; a text has its NUL within */
     uint32_t at, size;
@@ -77,7 +79,7 @@ struct area {
 };
 enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16 };
 
-struct chunk { /* of `pages`, or where `source` is not 0 of `pages.SOURCE` */
+struct chunk { /* of `pages`, `pages.SOURCE`, or `carried` */
     uint64_t place, size, sum;
     uint32_t source, unused;
 };
@@ -105,7 +107,7 @@ enum kind {
 struct file { /* an open file, shared by every descriptor that names it */
     uint32_t kind, flags, mode, peer; /* peer: the other end's row, or NOBODY */
     int64_t position;
-    uint64_t size, sum, device, inode, number, times[2]; /* number of a mapped file: 1 when what is mapped of it is in extents */
+    uint64_t size, sum, device, inode, number, times[2]; /* of a mapped file: 1 when what is mapped of it is in extents, and its times of change */
     struct span path, contents;
 };
 
@@ -216,6 +218,7 @@ const char *image_string(const struct image *image, struct span span); /* "" whe
 const void *image_bytes(const struct image *image, struct span span);
 int image_write(const struct image *image, int directory, bool sync);
 int image_read(struct image *image, int directory, const char *name, const uint64_t pages[SOURCES], const char **wrong);
+const char *source_name(char name[SOURCE_NAME], unsigned source);
 uint64_t checksum(const void *data, size_t size);
 
 #endif

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -18,7 +17,6 @@
 #include "engine.h"
 #include "scan.h"
 
-#define LARGEST (1ul << 29) /* of files that are carried */
 #define ADVICE_WHOLE (1u << 31) /* while dumping only: the file is gone, all of the area is saved */
 
 #define ADVICE_TAKEN (1u << 30) /* while dumping only: already written */
@@ -358,56 +356,6 @@ static bool taken(const struct dump *d, uint32_t file, uint64_t at)
         if (e->file == file && e->at <= at && at - e->at < e->size)
             return true;
     return false;
-}
-
-/* Of files that are only read: programs, libraries, tables; what is larger is data. What lies in a scratch directory that
- * moves with the job is there. */
-static bool carried(const struct dump *d, uint32_t row)
-{
-    for EACH(&d->image, areas, area, a)
-        if (a->file == row && a->kind == AREA_FILE && a->flags & MAP_SHARED && a->prot & PROT_WRITE)
-            return false;
-    const struct file *f = (struct file *)d->image.files.rows + row;
-    return f->kind == FILE_MAPPED && S_ISREG(f->mode) && f->size <= LARGEST && !(d->job->start->flags & FLAG_FIXED && below(image_string(&d->image, f->path), "/job"));
-}
-
-static int carry_range(struct dump *d, uint32_t row, int fd, uint64_t at, uint64_t end)
-{
-    static char buffer[CHUNK];
-    while (at < end) {
-        ssize_t n = pread(fd, buffer, end - at < CHUNK ? end - at : CHUNK, (off_t)at);
-        if (n < 0)
-            return fail(&d->failure, "read", image_string(&d->image, ((struct file *)d->image.files.rows)[row].path));
-        if (n == 0)
-            return 0;
-        size_t whole = ((size_t)n + PAGE - 1) & ~(PAGE - 1);
-        memset(buffer + n, 0, whole - (size_t)n);
-        if (!taken(d, row, at) && pages_put(d, 0, row, at, buffer, whole))
-            return -1;
-        at += whole;
-    }
-    return 0;
-}
-
-int memory_carry(struct dump *d)
-{
-    for (uint32_t row = 0; row < d->image.files.count; row++) {
-        struct file *f = (struct file *)d->image.files.rows + row;
-        int fd = carried(d, row) ? open(image_string(&d->image, f->path), O_RDONLY | O_CLOEXEC) : -1;
-        if (fd < 0)
-            continue;
-        f->number = 1;
-        int done = 0;
-        for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
-            struct area a = ((struct area *)d->image.areas.rows)[i];
-            if (a.file == row && a.kind == AREA_FILE)
-                done = carry_range(d, row, fd, a.offset, a.offset + (a.end - a.start));
-        }
-        close(fd);
-        if (done)
-            return -1;
-    }
-    return 0;
 }
 
 /* Memory that processes share is not frozen by a copy: it is taken while everything stands still, through the mapping of

@@ -48,10 +48,8 @@ static int load(struct restoring *r, int directory, struct failure *f)
     const char *wrong = NULL;
     for (unsigned i = 0; i < SOURCES; i++) {
         struct stat st;
-        char name[32] = "pages";
-        if (i)
-            snprintf(name, sizeof name, "pages.%u", i);
-        r->pages[i] = openat(directory, name, O_RDONLY | O_CLOEXEC);
+        char name[SOURCE_NAME];
+        r->pages[i] = openat(directory, source_name(name, i), O_RDONLY | O_CLOEXEC);
         if (r->pages[i] >= 0 && fstat(r->pages[i], &st) == 0)
             sizes[i] = (uint64_t)st.st_size;
         else if (!i)

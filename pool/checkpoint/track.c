@@ -1,9 +1,9 @@
 /* Which pages a process has written since the image before: the kernel notes it (userfaultfd's asynchronous write
  * protection, Linux 6.7), nobody is woken for it, and a page costs its first write some two microseconds.
  *
- *     once:       hold; the process opens a userfaultfd, of which the keeper has a copy from then on; let go
- *     each time:  what is not watched yet is; scan and protect again, while the job runs      -> written before the stop
- *                 hold; scan                                                                  -> still clean in the stop
+ *     once:       hold; the process opens a userfaultfd, of which the keeper has a copy from then on, and is watched; let go
+ *     each time:  scan and protect again, while the job runs     -> written before the stop
+ *                 hold; scan                                     -> still clean in the stop; what is not watched yet is
  *
  * What was written between scan and stop stays noted, and is saved now and once more next time. Processes below a size are
  * not watched, nor is what other processes share with them. */
@@ -28,7 +28,6 @@
 #define ASYNCHRONOUS (1u << 15) /* UFFD_FEATURE_WP_ASYNC */
 #define WORTH_KIB (16u << 10)
 #define TOP ((1ull << 47) - PAGE) /* of what a process may have */
-#define TRIES 8 /* to watch an area that the job changes meanwhile */
 
 static bool ranges_add(struct ranges *r, uint64_t start, uint64_t end)
 {
@@ -138,24 +137,6 @@ static bool someone_new(struct dump *d)
     return found;
 }
 
-static int watch_new(struct dump *d)
-{
-    if (family_stop(d))
-        return -1;
-    for (size_t i = 0; i < d->count; i++) {
-        struct subject *s = &d->subjects[i];
-        struct stat_line line;
-        if (!s->count || watched_of(d, s->pid) || !worth(s->pid) || !stat_read(s->pid, &line))
-            continue;
-        struct tracked t = {s->pid, line.born, obtain(s)};
-        if (t.fd >= 0)
-            watch(d, &t, true);
-    }
-    family_go(d);
-    family_forget(d);
-    return 0;
-}
-
 static bool watches(int pagemap, uint64_t start)
 {
     struct region found;
@@ -171,16 +152,13 @@ static bool watch_area(int fd, uint64_t start, uint64_t end)
 {
     struct uffdio_register area = {.range = {start, end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
     struct uffdio_writeprotect unmark = {.range = {start, end - start}};
-    for (int i = 0; i < TRIES; i++) {
-        if (ioctl(fd, UFFDIO_REGISTER, &area) < 0)
-            return i == 0 && errno != ENOMEM; /* refused: it is gone meanwhile, or cannot be watched */
-        if (ioctl(fd, UFFDIO_WRITEPROTECT, &unmark) == 0)
-            return true;
-    }
-    return false;
+    if (ioctl(fd, UFFDIO_REGISTER, &area) < 0)
+        return errno != ENOMEM; /* it cannot be watched */
+    return ioctl(fd, UFFDIO_WRITEPROTECT, &unmark) == 0;
 }
 
-/* Memory of its own that it may write, or may come to: other areas are taken for written. */
+/* Memory of its own that it may write, or may come to: other areas are taken for written. While it stands still: an area that it
+ * makes larger meanwhile would be watched in part, which makes two of it, and it could move it as one no more. */
 static bool watch_areas(const struct watched *w)
 {
     char path[64], *text = NULL;
@@ -207,6 +185,26 @@ static bool watch_areas(const struct watched *w)
     return known;
 }
 
+static int watch_new(struct dump *d)
+{
+    if (family_stop(d))
+        return -1;
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        struct stat_line line;
+        if (!s->count || watched_of(d, s->pid) || !worth(s->pid) || !stat_read(s->pid, &line))
+            continue;
+        struct tracked t = {s->pid, line.born, obtain(s)};
+        if (t.fd >= 0 && watch(d, &t, true)) {
+            struct watched *w = &d->watched[d->watched_count - 1];
+            w->lost = !watch_areas(w);
+        }
+    }
+    family_go(d);
+    family_forget(d);
+    return 0;
+}
+
 /* While the job runs. */
 int track_before(struct dump *d, bool stop, struct outcome *o)
 {
@@ -222,18 +220,18 @@ int track_before(struct dump *d, bool stop, struct outcome *o)
     }
     for (size_t i = 0; i < d->watched_count; i++) {
         struct watched *w = &d->watched[i];
-        w->lost = !stop && !watch_areas(w);
-        w->sound = !w->lost && scan(w->pid, (struct scan){.flags = stop ? 0 : SCAN_PROTECT, .mask = IS_WRITTEN | IS_WATCHED, .any = IS_PRESENT | IS_SWAPPED}, &w->written);
+        w->sound = scan(w->pid, (struct scan){.flags = stop ? 0 : SCAN_PROTECT, .mask = IS_WRITTEN | IS_WATCHED, .any = IS_PRESENT | IS_SWAPPED}, &w->written);
     }
     return 0;
 }
 
-/* While it stands still. */
-void track_held(struct dump *d)
+/* While it stands still. What is new is watched from now on. */
+void track_held(struct dump *d, bool stop)
 {
     for (size_t i = 0; i < d->watched_count; i++) {
         struct watched *w = &d->watched[i];
         w->sound = w->sound && !w->fresh && scan(w->pid, (struct scan){.inverted = IS_WRITTEN, .mask = IS_WRITTEN | IS_WATCHED}, &w->clean);
+        w->lost = w->lost || (!stop && !watch_areas(w));
     }
 }
 

@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
@@ -100,11 +101,18 @@ class Draft:
             for left in putting:  # one has failed: the others are not begun, or waited for
                 left.cancel() or left.exception()
 
-    def take_in(self, directory: Path, *, without: tuple[str, ...] = ()) -> tuple[Part, ...]:
+    def take_in(
+        self,
+        directory: Path,
+        *,
+        without: tuple[str, ...] = (),
+        known: Callable[[os.stat_result], Part | None] = lambda status: None,
+    ) -> tuple[Part, ...]:
         """Put down what a directory holds.
 
         Args:
             without: beginnings of names that are left out.
+            known: what a file was put down as before, under whatever name; it is not read where all of that is here.
 
         Raises:
             NoRoom, ImageError
@@ -113,12 +121,24 @@ class Draft:
         try:
             for path in sorted(_files(directory)):
                 name = str(path.relative_to(directory))
-                if not name.startswith(without):
+                if name.startswith(without):
+                    continue
+                part = known(path.stat())
+                if part is not None and self.has(part):
+                    parts.append(self._again(replace(part, name=name)))
+                else:
                     with path.open("rb") as handle:
                         parts.append(self.add(name, handle))
         except OSError as error:
             raise failed("read the checkpoint in", directory, error) from error
         return tuple(parts)
+
+    def _again(self, part: Part) -> Part:
+        """A file whose chunks were put down before: they are a piece of this checkpoint, too."""
+        for index, digest in enumerate(part.chunks):
+            if digest != HOLE and self.on_piece is not None:
+                self.on_piece(part.name, index, digest)
+        return part
 
     def add(self, name: str, file: BinaryIO) -> Part:
         """Put down one open file. Raises NoRoom, ImageError, OSError."""

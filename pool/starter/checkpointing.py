@@ -27,6 +27,8 @@ DONE, REFUSED = 1, 2
 STOP, EXAMINE, LOOSE, CARRY = 1, 2, 4, 8
 #: The contents of memory; those of images before it are named with a number behind (pool/checkpoint/image.h).
 PAGES, SOURCES = "pages", 8
+#: The rest of an image: its tables, and what it carries of programs and libraries.
+META, CARRIED = "meta", "carried"
 MARK_SHIFT = 8
 #: What follows the name of an image that is not whole yet.
 ASIDE = ".aside"
@@ -82,8 +84,8 @@ async def checkpoint(
     what is not as it is said there (pool/checkpoint/scratch.c). With `loose` the image is not synchronised: it is on
     its way to where it is kept. With `parent`, the image that was made of this keeper's job just before, what has not
     changed since is taken over from it, if the kernel can tell; both directories stay whole, whichever goes first.
-    its way to where it is kept. With `mark` the submit machine notes the moment under that number.
-    With `carry` it holds what is mapped of programs and libraries as well, for a machine that has others or none.
+    With `mark` the submit machine notes the moment under that number. With `carry` it holds what is mapped of programs
+    and libraries as well, for a machine that has others or none.
 
     Raises:
         CheckpointFailed: there is no image.
@@ -123,7 +125,9 @@ def _lay_beside(parent: Path, aside: Path) -> None:
         for number, path in enumerate(path for path in found if path.exists()):
             if number + 1 < SOURCES:
                 os.link(path, aside / f"{PAGES}.{number + 1}")
-        os.link(parent / "meta", aside / "parent")
+        if (parent / CARRIED).exists():
+            os.link(parent / CARRIED, aside / CARRIED)
+        os.link(parent / META, aside / "parent")
     except OSError:
         return
 

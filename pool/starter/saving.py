@@ -15,6 +15,7 @@ from pool.images import Ahead, Draft, ImageError, ImageStore, Manifest, send_ima
 from pool.images.carrying import Pace
 from pool.jobs.activation import Activation
 from pool.starter import freezing, staging
+from pool.starter.increments import Earlier
 
 #: What lies beside a keeper's image and is a part of it in another form.
 NOT_OURS = ("taken", freezing.LISTED, freezing.KEPT, freezing.TREE)
@@ -117,6 +118,7 @@ def keep_dump(
     before: dict[str, tuple[int, int]],
     run: int,
     mark: int = 0,
+    earlier: Earlier | None = None,
 ) -> Manifest:
     """Take in what the keeper has written, and the job's files where they belong to it. Blocks on the disk.
 
@@ -125,12 +127,14 @@ def keep_dump(
         before: what it held when the job first began.
         run: the number of the job's present start.
         mark: what its home calls this checkpoint; 0 where it has none.
+        earlier: the image before, of which some files are this one's, too.
 
     Raises:
         ImageError
     """
+    known = earlier.known if earlier is not None else lambda status: None
     parts = frozen.gather(draft, directory, before) if frozen is not None else ()
-    parts += draft.take_in(directory, without=NOT_OURS)
+    parts += draft.take_in(directory, without=NOT_OURS, known=known)
     where = "home" if frozen is None else "remote" if mark else "own"
     facts = (("files", where), ("kind", "keeper"), ("run", run), *([("mark", mark)] if mark else ()))
     return draft.commit(parts, created, facts=facts)

@@ -25,7 +25,7 @@ from pool.images.carrying import Pace
 from pool.images.quietly import quietly
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
-from pool.starter import devices, freezing, programs, resuming, saving, scratch, several, staging
+from pool.starter import devices, freezing, increments, programs, resuming, saving, scratch, several, staging
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.crossings import Crossings
 from pool.starter.files import Files, Seen
@@ -153,6 +153,7 @@ class Starter:
         self.resumed: resuming.Resumed | None = None
         self.scratch = place.scratch
         self._frozen = freezing.Frozen(place.scratch)
+        self._earlier = increments.Earlier()
         #: The way to its owner's files, and what it sees of them, where it works on them from here.
         self._files: Files | None = None
         self._seen: Seen | None = None
@@ -347,7 +348,7 @@ class Starter:
         assert self.keeper is not None
         assert self.place.images is not None
         images = await asyncio.to_thread(self.place.images)
-        directory = images.room()
+        directory, earlier = images.room(), self._earlier
         frozen = self._frozen if self._own_files else None
         mark = 0
         if self.activation.mode is Mode.REMOTE:
@@ -357,20 +358,25 @@ class Starter:
                 taken = None
                 if frozen is not None:
                     taken = await quietly(frozen.settled, draft, self.keeper.pid, created)
+                parent = await asyncio.to_thread(earlier.parent, images)
                 report = await self.keeper.checkpoint(
-                    directory, stop=stop, taken=taken, loose=True, carry=True, mark=mark
+                    directory, stop=stop, taken=taken, loose=True, parent=parent, carry=True, mark=mark
                 )
                 if report.refused:
                     return report, None
                 if stop:
                     await self._begin_sending(images, draft, pace(report.bytes) if pace is not None else None)
                 run, before = self.activation.run, self._before
-                kept = await quietly(saving.keep_dump, draft, directory, created, frozen, before, run, mark)
+                kept = await quietly(saving.keep_dump, draft, directory, created, frozen, before, run, mark, earlier)
+                if not stop:
+                    await quietly(earlier.keep, images, directory, kept)
             except BaseException:
                 self._stop_sending()
                 raise
             finally:
-                await asyncio.to_thread(shutil.rmtree, directory, True)
+                if earlier.directory != directory:  # the keeper takes over from the last one only
+                    await asyncio.to_thread(earlier.forget)
+                    await asyncio.to_thread(shutil.rmtree, directory, True)
         return report, kept
 
     async def _begin_sending(self, images: ImageStore, draft: Draft, pace: Pace | None) -> None:
@@ -430,6 +436,7 @@ class Starter:
             StartRefused: it cannot be started.
         """
         assert self.keeper is not None
+        await self._forget_image()
         await self.keeper.forget()
         try:
             self.keeper = await self._keepers.start(self._spec(lease, {**claim, "before": self._before}))
@@ -452,9 +459,14 @@ class Starter:
         if self._files is not None:
             await self._files.end()
             self._files = None
+        await self._forget_image()
         if self.keeper is not None:
             await self.keeper.forget()
         self.clean()
+
+    async def _forget_image(self) -> None:
+        if self._earlier.directory is not None:
+            await asyncio.to_thread(self._earlier.forget)
 
     def clean(self) -> None:
         """Leave the scratch directory empty, or none."""

@@ -82,8 +82,11 @@ async def test_other_libraries_and_no_program(keepers: NativeKeepers, tmp_path: 
     keeper = await soon(keepers.start(wanted))
     await until(lambda: lines(scratch) > 3)
     plain = await soon(keeper.checkpoint(tmp_path / "plain"))
-    report = await soon(keeper.checkpoint(tmp_path / "carried", carry=True, stop=True))
-    assert plain.bytes + (1 << 20) < report.bytes
+    first = await soon(keeper.checkpoint(tmp_path / "first", carry=True))
+    more = {"parent": tmp_path / "first", "carry": True}
+    report = await soon(keeper.checkpoint(tmp_path / "carried", stop=True, **more))
+    assert plain.bytes + (1 << 20) < min(first.bytes, report.bytes)
+    assert (tmp_path / "first" / "carried").samefile(tmp_path / "carried" / "carried")  # not read once more
     await soon(keeper.ended)
     await keeper.forget()
     keeper = await soon(keepers.start(wanted, image=tmp_path / "carried"))

@@ -146,3 +146,21 @@ async def test_a_job_that_writes_all_the_time(
     keeper = await soon(keepers.start(wanted, image=previous))
     assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
+
+
+async def test_a_job_may_grow_its_memory_meanwhile(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
+) -> None:
+    """To watch an area takes nothing from what the job may do with it."""
+    keeper = await soon(keepers.start(spec(scratch, compiled("grows", "-O2"))))
+    previous = None
+    for number in range(16):
+        await until(lambda aim=lines(scratch): lines(scratch) > aim)  # type: ignore[misc]
+        image = tmp_path / f"image{number}"
+        await soon(keeper.checkpoint(image, parent=previous), 20)
+        if previous is not None:
+            shutil.rmtree(previous)
+        previous = image
+    (scratch / "stop").touch()
+    assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ for n in range(int(sys.argv[1])):
 print("end", sum(table), flush=True)
 """
 STEPS = 300
+KERNEL = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +125,50 @@ async def test_on_demand_and_back_to_the_last_one(pool3: Nodes, home: Path, able
     assert lines.count("begin") == 1
     assert lines[-1] == whole().splitlines()[-1]
     assert saved > 20
+
+
+#: Changes little of much memory until it is told to end, and then says what all of it comes to.
+MUCH = """
+import os, random, time
+much = bytearray(random.Random(1).randbytes(32 << 20))
+n = 0
+while not os.path.exists("enough"):
+    n += 1
+    much[n * 4096 % len(much)] = n % 251
+    print(n, flush=True)
+    time.sleep(0.005)
+again = bytearray(random.Random(1).randbytes(32 << 20))
+for k in range(1, n + 1):
+    again[k * 4096 % len(again)] = k % 251
+print("end", much == again, flush=True)
+"""
+
+
+async def test_the_next_checkpoint_takes_over_what_has_not_changed(pool3: Nodes, home: Path, able: bool) -> None:
+    """The image before stays on the machine until the next is there, and goes with the job."""
+    (home / "count.py").write_text(MUCH)
+    kept = [pool3.state(name) / "images" / "incoming" for name in ("one", "two")]
+
+    def pages() -> list[Path]:
+        return [path for place in kept if place.exists() for path in place.rglob("pages*")]
+
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home)
+        await until(lambda: "20\n" in read(home / "out"), "the job to count")
+        for _ in range(3 if able else 0):
+            assert (await cluster.checkpoint()).done == 1
+        if able and KERNEL >= (6, 7):  # one that can tell what was written
+            sizes = {path.name: path.stat().st_size for path in pages()}
+            assert sorted(sizes) == ["pages", "pages.1", "pages.2"]
+            assert max(sizes["pages"], sizes["pages.1"]) < 16 << 20 < sizes["pages.2"]
+        await cluster.vacate(fast=True)
+        before = len(read(home / "out"))
+        await until(lambda: len(read(home / "out")) != before, "the job to go on")
+        (home / "enough").touch()
+        (result,) = await cluster.wait(support.PATIENCE)
+    assert (result.state, result.exit_code) == ("completed", 0), result
+    assert read(home / "out").splitlines()[-1] == "end True"
+    await until(lambda: not pages(), "the image to go with the job")
 
 
 async def test_what_cannot_be_saved_is_named_and_runs_on(pool3: Nodes, home: Path, able: bool) -> None:
