@@ -1,8 +1,14 @@
 /* Work shared out among as many processes as there are processors, unit by unit; large jobs' memory is moved so.
  *
+ * Behind the machine's owner and its other jobs it is done in the idle class, by others than who asked for it: that class cannot
+ * be left again without a privilege. On a machine whose processors are all busy nothing of it is done there, so that after ten
+ * times as long as it takes undisturbed who asked takes part, at its own priority, which is low and gets a small share.
+ *
  * Processes and not threads: their numbers are free again when they were waited for, and a restore needs all numbers. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,6 +20,7 @@
 #include "engine.h"
 
 #define MOST 4
+#define SLOWEST 200000 /* bytes in a millisecond, a tenth of what is usual */
 #define WORTH (16ul << 20) /* bytes for which more than one are begun */
 
 struct board { /* shared by the crew */
@@ -36,25 +43,44 @@ static int processors(void)
     return count > MOST ? MOST : count;
 }
 
-int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, struct failure *f)
+static int hire(unit_work *work, void *what, uint32_t units, struct board *board, char *buffer, int wanted, bool behind, pid_t mates[MOST])
 {
-    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    char *buffer = malloc(CHUNK);
-    pid_t mates[MOST], leader = getpid();
-    int count = 0, status;
-    if (board == MAP_FAILED || !buffer) {
-        free(buffer);
-        return fail(f, "malloc", "room for memory on its way");
-    }
-    for (int wanted = bytes < WORTH ? 0 : processors() - 1; count < wanted; count++) {
+    struct sched_param none = {0};
+    pid_t leader = getpid();
+    int count = 0;
+    for (; count < wanted; count++) {
         if ((mates[count] = fork()) < 0)
             break;
         if (mates[count] == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (behind)
+                sched_setscheduler(0, SCHED_IDLE, &none);
             if (getppid() == leader)
                 labour(work, what, units, board, buffer);
             _exit(0);
         }
+    }
+    return count;
+}
+
+int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f)
+{
+    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char *buffer = malloc(CHUNK);
+    pid_t mates[MOST];
+    int status, ends[2] = {-1, -1};
+    if (board == MAP_FAILED || !buffer) {
+        free(buffer);
+        return fail(f, "malloc", "room for memory on its way");
+    }
+    behind = behind && bytes >= WORTH && pipe2(ends, O_CLOEXEC) == 0;
+    int count = hire(work, what, units, board, buffer, bytes < WORTH ? 0 : processors() - !behind, behind, mates);
+    if (behind) {
+        struct pollfd all = {.fd = ends[0]};
+        close(ends[1]); /* they have it yet, until they end */
+        if (count > 0)
+            poll(&all, 1, (int)(bytes / SLOWEST));
+        close(ends[0]);
     }
     labour(work, what, units, board, buffer);
     int done = 0;

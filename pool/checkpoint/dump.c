@@ -109,16 +109,16 @@ static int finish(struct dump *d, int directory)
     return !d->loose && fsync(directory) < 0 ? fail(&d->failure, "sync", "the image's directory") : 0;
 }
 
-/* The machine's owner comes first, and its other jobs. What helps to write inherits it. Nobody waits for an image beside
- * the job, which may wait for a processor that has nothing to do; the last one has to be there before the job is killed,
- * and takes from what the job leaves. */
-static void give_way(bool waits)
+/* The machine's owner comes first, and its other jobs. What helps to write inherits it. Nobody waits for an image beside the job:
+ * most of it is written where a processor has nothing to do (crew.c); the last one has to be there before the job is killed, and
+ * takes from what the job leaves. */
+static void give_way(struct dump *d, bool behind)
 {
     struct sched_param none = {0};
-    if (waits)
-        sched_setscheduler(0, SCHED_IDLE, &none);
+    sched_setscheduler(0, SCHED_BATCH, &none);
     setpriority(PRIO_PROCESS, 0, 19);
     syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, 3 << 13 /* idle */);
+    d->behind = behind;
 }
 
 static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o)
@@ -156,11 +156,11 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         family_go(d);
         __atomic_store_n(&o->let_go, 1, __ATOMIC_RELEASE);
         kill(getppid(), SIGCHLD); /* which may wait for it to suspend the job */
-        give_way(true);
+        give_way(d, true);
         o->standstill_us += boot_us() - d->held_since;
         d->held_since = 0;
     } else if (stop) {
-        give_way(false);
+        give_way(d, false);
     }
     if (write_all_memory(d) || (d->carry && carry_all(d, directory)))
         return -1;

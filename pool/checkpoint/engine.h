@@ -72,6 +72,7 @@ struct dump {
     uint64_t mark; /* by which home notes the moment; 0: it does not */
     bool carry;           /* libraries and programs too */
     bool loose;           /* nothing need be on the disk */
+    bool behind;          /* nobody waits for what is done now */
 };
 
 void refuse(struct dump *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -135,7 +136,7 @@ int carry_all(struct dump *d, int directory); /* what is mapped of files that an
 
 /* crew.c: work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
 typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f);
-int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, struct failure *f);
+int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f); /* behind: all others */
 
 /* descriptors.c */
 int descriptors_save(struct dump *d, struct subject *s);

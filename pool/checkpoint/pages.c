@@ -139,7 +139,7 @@ int pages_write(struct dump *d, pid_t from)
     int done = m.firsts && m.sums != MAP_FAILED && m.mem >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
     uint32_t units = done ? 0 : planned(d, m.firsts, &bytes);
     if (units)
-        done = crew_run(move, &m, units, bytes, &d->failure);
+        done = crew_run(move, &m, units, bytes, d->behind, &d->failure);
     for (uint32_t i = 0; i < units && !done; i++)
         ((struct chunk *)d->image.chunks.rows)[((struct extent *)d->image.extents.rows)[m.firsts[i]].chunk].sum = m.sums[i];
     d->moved = d->image.chunks.count;

@@ -131,7 +131,7 @@ int refill(struct restoring *r, uint32_t row, pid_t into, struct failure *f)
             w.first[units++] = (uint32_t)(e - (struct extent *)r->image->extents.rows);
         last = e->chunk;
     }
-    int done = crew_run(fill_unit, &w, units, bytes, f);
+    int done = crew_run(fill_unit, &w, units, bytes, false, f);
     free(w.first);
     return done;
 }

@@ -7,7 +7,6 @@ import contextlib
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,6 @@ async def through(
     keepers: NativeKeepers, place: Path, wanted: KeeperSpec, *, generations: int = 3, each: int = 4
 ) -> Any:
     """A job's end after that many lives, each some lines of its output long."""
-    wanted = replace(wanted, nice=19)  # images are written at idle priority: what fills all processors would end first
     scratch = place / "scratch"
     keeper = await soon(keepers.start(wanted))
     for generation in range(generations):

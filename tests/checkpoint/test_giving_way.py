@@ -48,3 +48,30 @@ async def test_an_image_is_written_by_what_gives_way(keepers: NativeKeepers, scr
         await keeper.kill()
     await soon(keeper.ended)
     await keeper.forget()
+
+
+async def test_an_image_is_written_though_no_processor_has_nothing_to_do(
+    keepers: NativeKeepers, scratch: Path
+) -> None:
+    """Where the idle class is given nothing, who asked for its work does it in the end, giving way yet."""
+    keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", FULL, isolation="shared")))
+    await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()), 20)
+    saving = asyncio.create_task(keeper.checkpoint(scratch.parent / "image"))
+    pages = scratch.parent / "image.aside" / "pages"
+    held: list[psutil.Process] = []
+    try:
+        while not held and not saving.done():
+            await asyncio.sleep(0.001)
+            for process in family(keeper.pid):
+                with contextlib.suppress(psutil.Error, ProcessLookupError):
+                    if os.sched_getscheduler(process.pid) == os.SCHED_IDLE:
+                        process.suspend()
+                        held.append(process)
+        await until(lambda: pages.stat().st_size >= 100 << 20, 20)
+    finally:
+        for process in held:
+            process.resume()
+    assert (await soon(saving, 20)).refused == ()
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
