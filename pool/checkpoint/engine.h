@@ -39,12 +39,13 @@ struct trail { /* since an image: what the keeper keeps for the next one */
     struct tracked *all;
     size_t count;
     int hand;    /* the dumper's end of a pair, by which it hands over the new list */
+    bool wary;   /* one has ended without a word: processes may bear marks that are not in the list */
 };
 struct watched { /* the same while an image is made */
     pid_t pid;
     int fd;
     uint64_t born;
-    bool fresh, sound, lost; /* not watched before; what follows is right; to be watched no more */
+    bool fresh, sound, lost, plain; /* not watched before; what follows is right; to be watched no more; never watched */
     struct ranges written, clean;
 };
 

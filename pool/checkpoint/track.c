@@ -97,7 +97,8 @@ static bool watch(struct dump *d, const struct tracked *t, bool fresh)
     if (!more)
         return false;
     d->watched = more;
-    more[d->watched_count++] = (struct watched){.pid = t->pid, .born = t->born, .fd = t->fd, .fresh = fresh};
+    more[d->watched_count++] = (struct watched){.pid = t->pid, .born = t->born, .fd = t->fd, .fresh = fresh, .lost = t->fd < 0,
+                                                   .plain = fresh && !d->trail->wary};
     return true;
 }
 
@@ -147,14 +148,15 @@ static bool watches(int pagemap, uint64_t start)
 
 /* A page may bear the mark of what was not written from when its area was watched before: the kernel ends the watch of an area
  * that another one is moved beside and that becomes one with it, or, before Linux 6.14, is moved itself, and the marks stay. So
- * all of a new area counts as written. False: it is watched in part, and nothing is known of its marks. */
-static bool watch_area(int fd, uint64_t start, uint64_t end)
+ * all of a new area counts as written, unless its process was never watched. False: it is watched in part, and nothing is known
+ * of its marks. */
+static bool watch_area(const struct watched *w, uint64_t start, uint64_t end)
 {
     struct uffdio_register area = {.range = {start, end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
     struct uffdio_writeprotect unmark = {.range = {start, end - start}};
-    if (ioctl(fd, UFFDIO_REGISTER, &area) < 0)
+    if (ioctl(w->fd, UFFDIO_REGISTER, &area) < 0)
         return errno != ENOMEM; /* it cannot be watched */
-    return ioctl(fd, UFFDIO_WRITEPROTECT, &unmark) == 0;
+    return w->plain || ioctl(w->fd, UFFDIO_WRITEPROTECT, &unmark) == 0;
 }
 
 /* Memory of its own that it may write, or may come to: other areas are taken for written. While it stands still: an area that it
@@ -175,7 +177,7 @@ static bool watch_areas(const struct watched *w)
             continue;
         if (perms[3] != 'p' || strncmp(name, "[v", 2) == 0 || (inode && perms[1] != 'w'))
             continue;
-        known = watches(pagemap, start) || watch_area(w->fd, start, end);
+        known = watches(pagemap, start) || watch_area(w, start, end);
     }
     free(text);
     if (maps)
@@ -220,7 +222,7 @@ int track_before(struct dump *d, bool stop, struct outcome *o)
     }
     for (size_t i = 0; i < d->watched_count; i++) {
         struct watched *w = &d->watched[i];
-        w->sound = scan(w->pid, (struct scan){.flags = stop ? 0 : SCAN_PROTECT, .mask = IS_WRITTEN | IS_WATCHED, .any = IS_PRESENT | IS_SWAPPED}, &w->written);
+        w->sound = !w->lost && scan(w->pid, (struct scan){.flags = stop ? 0 : SCAN_PROTECT, .mask = IS_WRITTEN | IS_WATCHED, .any = IS_PRESENT | IS_SWAPPED}, &w->written);
     }
     return 0;
 }
@@ -264,16 +266,14 @@ const struct watched *track_of(struct dump *d, pid_t pid)
 void track_hand(struct dump *d)
 {
     for (size_t i = 0; i < d->watched_count; i++) {
-        if (d->watched[i].lost)
-            continue; /* its areas are let go of, without marks */
-        struct tracked t = {d->watched[i].pid, d->watched[i].born, d->watched[i].fd};
+        struct tracked t = {d->watched[i].pid, d->watched[i].born, d->watched[i].lost ? -1 : d->watched[i].fd}; /* -1: never again */
         union {
             struct cmsghdr align;
             char room[CMSG_SPACE(sizeof t.fd)];
         } control = {0};
         struct iovec part = {&t, sizeof t};
         struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
-        if (d->watched[i].fresh) {
+        if (d->watched[i].fresh && t.fd >= 0) {
             m.msg_control = &control;
             m.msg_controllen = sizeof control;
             struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -319,4 +319,5 @@ void trail_take(struct trail *trail, int from, uint64_t id)
         if (old.all[i].fd >= 0)
             close(old.all[i].fd);
     free(old.all);
+    trail->wary = from >= 0 && (old.wary || !trail->count);
 }
