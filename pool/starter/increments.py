@@ -10,6 +10,7 @@ kept and the next image is a whole one, as it is where the keeper finds that the
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -26,7 +27,7 @@ def _mark_of(status: os.stat_result) -> Mark:
 
 
 class Earlier:
-    """What one running job's last image left on this machine. Methods block on the disk.
+    """What one running job's last image left on this machine. Methods block on the disk, but for those to be awaited.
 
     Attributes:
         directory: the image's; None where there is none.
@@ -62,6 +63,19 @@ class Earlier:
         if self.directory is not None and not _has_room(images, self.directory):
             self.forget()
         return self.directory
+
+    def settle(self, directory: Path, over: bool) -> None:
+        """A checkpoint was made in `directory`, or not: the keeper takes over from it or from none, and from none where
+        the job is over.
+        """
+        if over or self.directory != directory:
+            self.forget()
+            shutil.rmtree(directory, ignore_errors=True)
+
+    async def drop(self) -> None:
+        """As `forget`, when the job is over."""
+        if self.directory is not None:
+            await asyncio.to_thread(self.forget)
 
     def forget(self) -> None:
         """Nothing is to be taken over from it any more."""

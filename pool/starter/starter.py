@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -374,9 +373,7 @@ class Starter:
                 self._stop_sending()
                 raise
             finally:
-                if earlier.directory != directory:  # the keeper takes over from the last one only
-                    await asyncio.to_thread(earlier.forget)
-                    await asyncio.to_thread(shutil.rmtree, directory, True)
+                await asyncio.to_thread(earlier.settle, directory, self.keeper.ended.done())
         return report, kept
 
     async def _begin_sending(self, images: ImageStore, draft: Draft, pace: Pace | None) -> None:
@@ -436,7 +433,7 @@ class Starter:
             StartRefused: it cannot be started.
         """
         assert self.keeper is not None
-        await self._forget_image()
+        await self._earlier.drop()
         await self.keeper.forget()
         try:
             self.keeper = await self._keepers.start(self._spec(lease, {**claim, "before": self._before}))
@@ -459,14 +456,10 @@ class Starter:
         if self._files is not None:
             await self._files.end()
             self._files = None
-        await self._forget_image()
+        await self._earlier.drop()
         if self.keeper is not None:
             await self.keeper.forget()
         self.clean()
-
-    async def _forget_image(self) -> None:
-        if self._earlier.directory is not None:
-            await asyncio.to_thread(self._earlier.forget)
 
     def clean(self) -> None:
         """Leave the scratch directory empty, or none."""
