@@ -24,6 +24,7 @@
 struct look {
     char text[TEXT]; /* a part for each process that waits at one of the job's pipes */
     uint64_t switches; /* of all threads: the same twice, and none has run */
+    uint64_t moved; /* bytes through all logs: the same twice, and the supervisor has not stirred either */
     bool blocked;
 };
 
@@ -86,6 +87,11 @@ static bool thread_waits(const struct supervisor *s, struct look *l, pid_t pid, 
 static void look(const struct supervisor *s, struct look *l)
 {
     memset(l, 0, sizeof *l);
+    for (uint32_t i = 0; i < s->log_count; i++) {
+        l->moved += s->logs[i].end;
+        for (uint32_t j = 0; j < s->logs[i].count; j++)
+            l->moved += s->logs[i].outlets[j].sent;
+    }
     DIR *proc = opendir("/proc");
     l->blocked = proc != NULL;
     for (struct dirent *d; proc && l->blocked && (d = readdir(proc));) {
@@ -171,7 +177,10 @@ int stuck_look(struct supervisor *s)
         return 0;
     if (now - looked_us < SURE_US)
         return 20;
-    if (now_seen.blocked && before.blocked && now_seen.switches == before.switches) {
+    bool stands = now_seen.blocked && before.blocked && now_seen.switches == before.switches && now_seen.moved == before.moved;
+    if (stands && grow(s))
+        return 0; /* it was full just now */
+    if (stands) {
         snprintf(text, sizeof text, "deadlock: %.500s%s", now_seen.text, bounds(s, held, sizeof held));
         accuse(NO_MEMBER, text);
     }
