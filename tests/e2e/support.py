@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +205,17 @@ def nodes() -> Iterator[Nodes]:
             yield made
         finally:
             made.close()
+
+
+@contextlib.contextmanager
+def running(start: Callable[[Nodes], Coroutine[Any, Any, None]]) -> Iterator[Nodes]:
+    """Nodes as `start` has begun them, for the tests of one module; at the end none of them has told of a fault."""
+    with nodes() as made:
+        asyncio.run(start(made))
+        yield made
+        for node in made.all:
+            assert "Traceback" not in node.text, node.text
+            assert not any("trace" in line for line in node.log), node.text
 
 
 # -- processes -----------------------------------------------------------------------------------------------

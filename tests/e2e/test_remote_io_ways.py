@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,11 +27,8 @@ def trio() -> Iterator[Nodes]:
         async with client(head) as pool:
             await slots(pool, 2)
 
-    with support.nodes() as nodes:
-        asyncio.run(start(nodes))
+    with support.running(start) as nodes:
         yield nodes
-        for node in nodes.all:
-            assert "Traceback" not in node.text, node.text
 
 
 def directory(trio: Nodes, name: str) -> Path:

@@ -29,11 +29,8 @@ def pool3() -> Iterator[Nodes]:
         async with client(head) as pool:
             await slots(pool, 2)
 
-    with support.nodes() as nodes:
-        asyncio.run(start(nodes))
+    with support.running(start) as nodes:
         yield nodes
-        for node in nodes.all:
-            assert "Traceback" not in node.text, node.text
 
 
 @pytest.fixture
