@@ -562,6 +562,10 @@ static void hear_of_misuse(void)
     uint32_t member;
     if (!mapping_read(line, &member) || k.killing || k.over)
         return;
+    if (mapping_report() < 0) { /* killed: no fault of the job's */
+        copy_text(k.said, sizeof k.said, line);
+        return end_because(CAUSE_KILLED, k.said);
+    }
     k.guilty = member;
     copy_text(k.said, sizeof k.said, line);
     end_because(CAUSE_MISUSE, k.said);
@@ -589,10 +593,10 @@ static _Noreturn void loop(void)
         set_timer();
         struct timespec hush = {0};
         bool quiet = hushed(&hush);
-        struct pollfd fds[5] = {{.fd = SOCKET, .events = POLLIN}, {.fd = me.timer, .events = POLLIN},
+        struct pollfd fds[6] = {{.fd = SOCKET, .events = POLLIN}, {.fd = me.timer, .events = POLLIN},
                                 {.fd = quiet ? -1 : k.pipe, .events = POLLIN}, {.fd = mapping_report(), .events = POLLIN},
-                                {.fd = remote_fd(), .events = POLLIN}};
-        int ready = ppoll(fds, 5, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
+                                {.fd = remote_fd(), .events = POLLIN}, {.fd = notify_fd(), .events = POLLIN}};
+        int ready = ppoll(fds, 6, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
         if (ready > 0 && fds[2].revents)
             program_runs();
         if (ready > 0 && fds[0].revents)
@@ -601,6 +605,8 @@ static _Noreturn void loop(void)
             hear_of_misuse();
         if (ready > 0 && fds[4].revents && !remote_heard())
             end_because(CAUSE_KILLED, "the server of its remote files died");
+        if (ready > 0 && fds[5].revents && notify_died() && !k.over && !k.killing)
+            end_because(CAUSE_KILLED, "the supervisor of its remote files died");
         check_time();
         reap();
         if (k.suspend_again && !checkpoint_holds())

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "notify.h"
@@ -21,7 +22,8 @@ static struct {
     int members; /* to the supervisor, for the members to send their descriptors on */
     int first;
     pid_t pid;
-} at = {.members = -1};
+    int watch; /* a pidfd of it: its end makes no signal */
+} at = {.members = -1, .watch = -1};
 
 /* Numbers below what select can take, and what the job may have. */
 static int first_number(const struct job *job)
@@ -101,6 +103,9 @@ pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
         members[i] = high;
     }
     at.first = first_number(job);
+    if (at.watch >= 0)
+        close(at.watch); /* of the job before */
+    at.watch = -1;
     at.pid = (pid_t)syscall(SYS_clone, 0, 0, 0, 0, 0); /* as the file server, none of those whose end is waited for */
     if (at.pid == 0) {
         close(members[1]);
@@ -108,6 +113,11 @@ pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
     }
     close(members[0]);
     at.members = members[1];
+    int watch = at.pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, at.pid, 0);
+    if (watch >= 0) {
+        at.watch = fcntl(watch, F_DUPFD_CLOEXEC, FIRST_FREE);
+        close(watch);
+    }
     for (uint32_t i = 0; i < job->start->remotes; i++)
         close(at.tops[i]);
     return at.pid < 0 ? fail(f, "fork", "the supervisor of remote files") : at.pid;
@@ -143,6 +153,20 @@ void notify_forked(void)
     if (at.members >= 0)
         close(at.members);
     at.members = -1;
+}
+
+int notify_fd(void) { return at.watch; }
+
+/* In the keeper, when `notify_fd` is readable: whether the supervisor was killed, or has ended with the job. */
+bool notify_died(void)
+{
+    int status = 0;
+    if (waitpid(at.pid, &status, __WALL) != at.pid)
+        status = 0;
+    close(at.watch);
+    at.watch = -1;
+    at.pid = 0;
+    return status != 0;
 }
 
 void notify_kill(void)

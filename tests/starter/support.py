@@ -42,6 +42,15 @@ def shell(scratch: Path, script: str, **more: Any) -> KeeperSpec:
     return spec(scratch, "/bin/sh", "-c", script, **more)
 
 
+def helpers(keeper: NativeKeeper) -> list[psutil.Process]:
+    """What a keeper runs beside its job, the oldest first: supervisors, servers."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        its = psutil.Process(keeper.pid)
+        there = [one for one in its.children() if one.status() != psutil.STATUS_ZOMBIE]
+        return sorted((one for one in there if one.exe() == its.exe()), key=lambda one: one.pid)
+    return []
+
+
 async def soon(awaitable: Any, seconds: float = PATIENCE) -> Any:
     return await asyncio.wait_for(awaitable, seconds)
 

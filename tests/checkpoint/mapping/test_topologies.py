@@ -9,7 +9,7 @@ from pathlib import Path
 from pool.starter.keeper import NativeKeepers
 from pool.starter.spec import EndReport, Member
 from tests.checkpoint.mapping.support import job, python, sh
-from tests.starter.support import to_end
+from tests.starter.support import helpers, soon, to_end, until
 
 COPY = 'while [ $# -gt 0 ]; do cat "$1" > "$2"; shift 2; done'
 
@@ -175,3 +175,14 @@ async def test_the_end_comes_when_all_writers_have_closed(keepers: NativeKeepers
     pipes = [(0, "o", 1, "i"), (1, "reply", 0, "back")]
     assert good(await to_end(keepers, job(scratch, members, *pipes, id="2.0.0")))
     assert (scratch / "a.out").read_text() == "done\n"
+
+
+async def test_a_supervisor_that_is_killed_is_no_fault_of_the_job(keepers: NativeKeepers, scratch: Path) -> None:
+    members = (sh(scratch, "a", "exec cat /dev/zero > o"), sh(scratch, "b", "echo on; exec cat i > /dev/null"))
+    keeper = await soon(keepers.start(job(scratch, members, (0, "o", 1, "i"))))
+    await until(lambda: (scratch / "b.out").exists() and (scratch / "b.out").read_text() == "on\n")
+    (supervisor,) = helpers(keeper)
+    supervisor.kill()
+    end = await soon(keeper.ended, 20)
+    assert (end.cause, end.error) == ("killed", "the supervisor of its mapped files died")
+    assert helpers(keeper) == []

@@ -13,7 +13,7 @@ import pytest
 from pool.starter.handle import NativeKeeper
 from tests.checkpoint.remote.conftest import Site, wait_for_output
 from tests.remoteio.support import HomeProcess, JobEnd
-from tests.starter.support import PYTHON, soon
+from tests.starter.support import PYTHON, helpers, soon
 
 
 class Relay:
@@ -177,3 +177,21 @@ async def test_an_ended_job_waits_for_home_as_long_as_its_lease(site: Site) -> N
     await wait_for_output(site, "ready")
     relay.cut()
     assert (await soon(keeper.ended, 10)).cause == "lease"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_who_serves_the_files_is_killed_and_the_run_ends(site: Site, way: str, number: int) -> None:
+    """A call that nobody answers any more is no end of the job's own."""
+    if not site.able:
+        return
+    keeper = await site.start("/bin/sh", "-c", "echo on; while cat nothing 2>/dev/null; [ ! -e go ]; do :; done")
+    await wait_for_output(site, "on")
+    serving = helpers(keeper)
+    assert len(serving) == (1 if way == "fuse" else 2)
+    if number < len(serving):
+        serving[number].kill()
+    else:
+        await keeper.kill()
+    end = await soon(keeper.ended, 20)
+    assert end.cause == "killed"
+    assert helpers(keeper) == []
