@@ -33,11 +33,10 @@ from typing import Any
 
 from pool.identity import SOCKET, become
 from pool.remoteio import direct, frames
-from pool.remoteio.journal import Journal, Unreachable
+from pool.remoteio.journal import Journal, Unreachable, rollback
 from pool.remoteio.places import Places
 from pool.remoteio.session import Session
 from pool.remoteio.trees import shown, trees_of
-from pool.remoteio.undo import rollback
 from pool.remoteio.work import Work
 
 #: Bytes of a message.

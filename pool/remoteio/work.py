@@ -147,7 +147,7 @@ class Work:
             if not modes.S_ISREG(status.st_mode):
                 raise _problem(errno.EISDIR if modes.S_ISDIR(status.st_mode) else errno.EACCES)
             if flags & os.O_TRUNC and writes and status.st_size:
-                self._kept().before_truncate(fd, 0)
+                self._kept().contents.before_truncate(fd, 0)
                 os.ftruncate(fd, 0)
                 status = os.fstat(fd)
             data = b""
@@ -179,7 +179,7 @@ class Work:
                 try:
                     if place.readonly:
                         raise _problem(errno.EROFS)
-                    return self._kept().create(unique, path, make)
+                    return self._kept().names.create(unique, path, make)
                 except FileExistsError:
                     if flags & os.O_EXCL:
                         raise
@@ -192,7 +192,7 @@ class Work:
             return (self._attr(os.fstat(known.fd)),)
         wish = flags & os.O_ACCMODE
         plain = wish | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        where = self._kept().find_away((dev, ino)) if unlinked else path
+        where = self._kept().aside.find((dev, ino)) if unlinked else path
         if where is None:
             raise _problem(errno.ESTALE)
         with self.places.at(where, own=bool(unlinked), write=wish != os.O_RDONLY) as place:
@@ -217,10 +217,10 @@ class Work:
     def write(self, unique: int, handle: int, offset: int, data: bytes | memoryview) -> tuple[Any, ...]:
         file = self._file(handle)
         if offset == APPEND:
-            if not self._kept().appending(unique, file.fd, data):
+            if not self._kept().contents.appending(unique, file.fd, data):
                 _all(lambda rest: os.pwritev(file.fd, [rest], 0, os.RWF_APPEND), data)
         else:
-            self._kept().before_write(file.fd, offset, len(data))
+            self._kept().contents.before_write(file.fd, offset, len(data))
             written = 0
 
             def at_its_place(rest: memoryview) -> int:
@@ -249,7 +249,7 @@ class Work:
     def truncate(self, unique: int, path: bytes, handle: int, size: int) -> tuple[Any, ...]:
         if handle:
             file = self._file(handle)
-            self._kept().before_truncate(file.fd, size)
+            self._kept().contents.before_truncate(file.fd, size)
             os.ftruncate(file.fd, size)
             return (self._attr(os.fstat(file.fd)),)
         with self.places.at(path, write=True) as place:
@@ -257,7 +257,7 @@ class Work:
         try:
             if not modes.S_ISREG(os.fstat(fd).st_mode):
                 raise _problem(errno.EINVAL)
-            self._kept().before_truncate(fd, size)
+            self._kept().contents.before_truncate(fd, size)
             os.ftruncate(fd, size)
             return (self._attr(os.fstat(fd)),)
         finally:
@@ -268,9 +268,9 @@ class Work:
         if mode & ~(kernel.KEEP_SIZE | kernel.PUNCH_HOLE | kernel.ZERO_RANGE):
             raise _problem(errno.EOPNOTSUPP)
         if mode & (kernel.PUNCH_HOLE | kernel.ZERO_RANGE):
-            self._kept().before_write(file.fd, offset, length)
+            self._kept().contents.before_write(file.fd, offset, length)
         else:  # it only grows
-            self._kept().before_truncate(file.fd, os.fstat(file.fd).st_size)
+            self._kept().contents.before_truncate(file.fd, os.fstat(file.fd).st_size)
         kernel.fallocate(file.fd, mode, offset, length)
         return (self._attr(os.fstat(file.fd)),)
 
@@ -283,7 +283,7 @@ class Work:
 
     def mkdir(self, unique: int, path: bytes, mode: int) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
-            self._kept().make(
+            self._kept().names.make(
                 "d", unique, path, place, lambda: os.mkdir(place.name, mode & 0o7777, dir_fd=place.directory)
             )
             return (self._attr(_stat(place)),)
@@ -293,26 +293,26 @@ class Work:
         if modes.S_IFMT(mode) not in (modes.S_IFIFO, modes.S_IFSOCK):
             raise _problem(errno.EPERM)
         with self.places.at(path, write=True) as place:
-            self._kept().make(
+            self._kept().names.make(
                 "n", unique, path, place, lambda: os.mknod(place.name, mode, dir_fd=place.directory)
             )
             return (self._attr(_stat(place)),)
 
     def rmdir(self, unique: int, path: bytes) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
-            self._kept().rmdir(unique, path, place)
+            self._kept().names.rmdir(unique, path, place)
         return ()
 
     def unlink(self, unique: int, path: bytes) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
-            self._kept().unlink(unique, path, place)
+            self._kept().names.unlink(unique, path, place)
         return ()
 
     def rename(self, unique: int, old: bytes, new: bytes, flags: int) -> tuple[Any, ...]:
         if flags & ~(kernel.NOREPLACE | kernel.EXCHANGE):
             raise _problem(errno.EINVAL)
         with self.places.at(old, write=True) as at_old, self.places.at(new, write=True) as at_new:
-            self._kept().rename(unique, old, at_old, new, at_new, flags)
+            self._kept().names.rename(unique, old, at_old, new, at_new, flags)
         return ()
 
     def link(self, unique: int, old: bytes, new: bytes) -> tuple[Any, ...]:
@@ -327,12 +327,13 @@ class Work:
                     follow_symlinks=False,
                 )
 
-            self._kept().make("k", unique, new, at_new, act)
+            self._kept().names.make("k", unique, new, at_new, act)
             return (self._attr(_stat(at_new)),)
 
     def symlink(self, unique: int, target: bytes, path: bytes) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
-            self._kept().make("y", unique, path, place, lambda: os.symlink(target, place.name, dir_fd=place.directory))
+            names = self._kept().names
+            names.make("y", unique, path, place, lambda: os.symlink(target, place.name, dir_fd=place.directory))
             return (self._attr(_stat(place)),)
 
     # -- rights and times --------------------------------------------------------------------------------
@@ -366,7 +367,7 @@ class Work:
 
     def _attr(self, status: os.stat_result) -> Attr:
         """What is told of a file; names that are only kept for undoing do not count."""
-        hidden = self._kept().hidden_links((status.st_dev, status.st_ino))
+        hidden = self._kept().aside.links((status.st_dev, status.st_ino))
         found = attr(status)
         return found._replace(nlink=found.nlink - hidden) if hidden else found
 

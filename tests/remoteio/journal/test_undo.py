@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pool.remoteio.frames import APPEND
 from pool.remoteio.journal import Unreachable
-from pool.remoteio.undo import RESTARTED, rollback
+from pool.remoteio.journal.undo import RESTARTED, rollback
 from tests.remoteio.support import Desk, picture
 
 CREATE, RDWR = os.O_CREAT, os.O_RDWR
@@ -143,7 +143,7 @@ def test_after_a_restart_of_the_machine_it_is_said_that_the_end_may_be_missing(d
     desk.do("sync", 1, 0)
     state = desk.tree.parent / "journal" / "state"
     desk.again()
-    assert not desk.journal.older
+    assert not desk.journal.book.older
     state.write_text(json.dumps(json.loads(state.read_text()) | {"boot": "another"}))
     desk.again()
     assert rollback(desk.journal, 0) == [RESTARTED]

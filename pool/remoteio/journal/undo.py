@@ -13,8 +13,9 @@ import stat as modes
 from typing import Any
 
 from pool.remoteio import kernel
-from pool.remoteio.journal import Identity, Journal, Unreachable
-from pool.remoteio.log import Segment
+from pool.remoteio.journal.book import Identity
+from pool.remoteio.journal.journal import Journal, Unreachable
+from pool.remoteio.journal.log import Segment
 
 #: Said after a restart of home's machine; whether that was a power cut nobody knows.
 RESTARTED = (
@@ -29,23 +30,23 @@ def rollback(journal: Journal, number: int) -> list[str]:
         Unreachable: what was changed since then is not known any more.
         OSError: the journal cannot be written.
     """
-    with journal.lock:
+    with journal.book.lock:
         if journal.why:
             raise Unreachable(journal.why)
-        if number < journal.first or not any(segment.number == number for segment in journal.segments):
+        if number < journal.first or not any(segment.number == number for segment in journal.book.segments):
             raise Unreachable("a later checkpoint has taken its place")
         undoing = _Undoing(journal)
-        if journal.older:
+        if journal.book.older:
             undoing.problems.append(RESTARTED)
         held: list[Any] = []
         while True:
-            segment = journal.current
+            segment = journal.book.current
             records = segment.records()
             undoing.segment(segment, records)
             if segment.number == number:
                 held = next((record[3] for record in records if record[0] == "H"), [])
                 break
-            journal.segments.pop().remove()
+            journal.book.segments.pop().remove()
         segment.empty()
         segment.add(["H", 1, 0, held])
         journal.reread()

@@ -1,0 +1,26 @@
+"""What a job has changed at home since its checkpoints, so that it can be undone (lifts the limit of TS 3(4)).
+
+A job that is put back to a checkpoint, or begins again, has to find its owner's files as they were then: or it appends
+a line twice, and reads what it has not written yet. So each change is noted before it is made, with what undoes it:
+
+- bytes that are overwritten or cut off are copied first, once for each mark; of a file that only grew its length
+  (`contents`)
+- a file that is removed or replaced gets a hidden name beside it instead (UNDO...), and goes when it is not needed
+  (`names`, `aside`)
+- what was created, renamed, linked (`names`), and rights, owners and times that were changed (`settings`), are noted
+
+A *mark* is a checkpoint's place in that order (`journal`). `commit` gives up what is older than a mark, `rollback`
+(`undo`) undoes what is younger. Undoing runs backwards, checks by inode that a name still is what it was, and can be
+cut short and done again.
+
+What is kept is bounded: at the bound, or where it cannot be written, the job goes on and can no longer be put back
+to the marks there are: `Unreachable` says so when it is tried, `why` before. From the next mark on it can again.
+
+Notes are kept in a `book`, which lies in files (`log`).
+"""
+
+from pool.remoteio.journal.book import Identity
+from pool.remoteio.journal.journal import Journal, Unreachable
+from pool.remoteio.journal.undo import rollback
+
+__all__ = ["Identity", "Journal", "Unreachable", "rollback"]

@@ -1,0 +1,152 @@
+"""Files that a job has removed and that may be needed again: under hidden names, where they were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pool.remoteio import kernel
+from pool.remoteio.journal.book import Book, Identity, Note
+from pool.remoteio.places import UNDO, Place, Places
+
+
+@dataclass(slots=True)
+class Away:
+    """A removed file under its hidden name, which the notes of this segment gave it."""
+
+    path: bytes
+    identity: Identity
+    segment: int
+
+
+class Aside:
+    """The hidden files of one job, by their numbers.
+
+    Args:
+        name: of the job, for hidden names.
+        opened: whether a file is open in the job.
+    """
+
+    def __init__(self, book: Book, name: str, places: Places, opened: Callable[[Identity], bool]) -> None:
+        self._book = book
+        self._name = os.fsencode(name)
+        self._places = places
+        self._opened = opened
+        self._away: dict[int, Away] = {}
+
+    def name(self, path: bytes) -> tuple[int, bytes]:
+        """A number and a hidden path for what is removed."""
+        number = self._book.next()
+        return number, path.rpartition(b"/")[0] + b"/" + UNDO + self._name + b".%d" % number
+
+    def keep(self, number: int, hidden: bytes, status: os.stat_result) -> None:
+        """A file has got its hidden name."""
+        self._away[number] = Away(hidden, identity_of(status), self._book.current.number)
+        if status.st_nlink == 1 and not self._book.why:
+            size = status.st_blocks * 512
+            if not self._book.full(size):
+                self._book.held_bytes += size
+
+    def needless(self, status: os.stat_result) -> bool:
+        """Whether a file that is removed is needed by nobody: nothing of it is older than the last mark."""
+        identity = identity_of(status)
+        forgotten = bool(self._book.why) or identity in self._book.fresh
+        return status.st_nlink == 1 and not self._opened(identity) and forgotten
+
+    def moved(self, old: bytes, new: bytes, *, exchanged: bool) -> None:
+        """A directory has another name: so have the hidden files in it."""
+        for away in self._away.values():
+            if away.path.startswith(old + b"/"):
+                away.path = new + away.path[len(old) :]
+            elif exchanged and away.path.startswith(new + b"/"):
+                away.path = old + away.path[len(new) :]
+
+    def evacuate(self, path: bytes, place: Place) -> None:
+        """Move the hidden names in a directory up, if they are all that is in it. Raises OSError."""
+        fd = os.open(place.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
+        try:
+            names = [os.fsencode(name) for name in os.listdir(fd)]
+            if not names:
+                return
+            if any(not name.startswith(UNDO) for name in names):
+                raise OSError(39, os.strerror(39))
+            by_path = {away.path: (number, away) for number, away in self._away.items()}
+            for name in names:
+                old, new = path + b"/" + name, path.rpartition(b"/")[0] + b"/" + name
+                if old not in by_path:
+                    raise OSError(39, os.strerror(39))
+                number, away = by_path[old]
+                self._book.note(["v", self._book.next(), 0, number, old, new])
+                kernel.renameat2(fd, name, place.directory, name, kernel.NOREPLACE)
+                away.path = new
+        finally:
+            os.close(fd)
+
+    def drop(self, *, older: int | None = None, but: Iterable[int] = (), opened: bool = True) -> None:
+        """Take hidden files away for good.
+
+        Args:
+            older: only those that were hidden before this mark.
+            but: numbers of some that stay.
+            opened: those too that the job has open.
+        """
+        stay = set(but)
+        for number, away in list(self._away.items()):
+            old = older is None or away.segment < older
+            if old and number not in stay and (opened or not self._opened(away.identity)):
+                self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        away = self._away.pop(number)
+        try:
+            with self._places.at(away.path, own=True) as place:
+                if identity_of(status_of(place)) == away.identity:
+                    os.unlink(place.name, dir_fd=place.directory)
+        except OSError:
+            return  # whoever took it away has saved us the trouble
+
+    def open_ones(self) -> list[list[object]]:
+        """Those that the job has open, as they are noted."""
+        return [[n, away.path, *away.identity] for n, away in self._away.items() if self._opened(away.identity)]
+
+    def links(self, identity: Identity) -> int:
+        """How many of a file's names are hidden ones."""
+        if not self._away:
+            return 0
+        with self._book.lock:
+            return sum(away.identity == identity for away in self._away.values())
+
+    def find(self, identity: Identity) -> bytes | None:
+        """The hidden name of a file that was removed."""
+        with self._book.lock:
+            return next((away.path for away in self._away.values() if away.identity == identity), None)
+
+    def learn(self, record: Note, segment: int) -> None:
+        """Take up a note of names."""
+        kind = record[0]
+        if kind == "H":
+            for number, path, dev, ino in record[3]:
+                self._away[number] = Away(path, (dev, ino), segment)
+        elif kind == "u" and record[4]:
+            self._away[record[4]] = Away(record[5], (record[6], record[7]), segment)
+        elif kind == "m":
+            self.moved(record[3], record[4], exchanged=bool(record[5] & kernel.EXCHANGE))
+            if record[6]:
+                self._away[record[6]] = Away(record[7], (record[10], record[11]), segment)
+        elif kind == "v" and record[3] in self._away:
+            self._away[record[3]].path = record[5]
+
+    def forget(self) -> None:
+        """Know nothing of the notes that are there."""
+        self._away.clear()
+
+
+def identity_of(status: os.stat_result) -> Identity:
+    """What tells a file from all others."""
+    return status.st_dev, status.st_ino
+
+
+def status_of(place: Place) -> os.stat_result:
+    """What is there, a link itself."""
+    return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)

@@ -1,0 +1,176 @@
+"""The notes of a job's changes, in the order in which they were made, and what is known from them.
+
+A note is a list: its kind, its sequence number, the number of the request it is about (0 for none), and what its kind
+has. What is noted and then fails is cancelled ('-'); what a request had begun when home was killed is known when it
+comes again. Knows nothing of what notes mean.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pool.remoteio.journal import log
+
+#: What is told of a file: device and inode.
+Identity = tuple[int, int]
+Note = list[Any]
+#: Kinds that are noted though nothing can be undone: where files lie that are in nobody's sight, and the rest of that.
+_ALWAYS = frozenset("umvHR-r")
+
+
+class Book:
+    """One job's notes.
+
+    Args:
+        directory: descriptor of the journal's own directory.
+        limit: bytes that are kept at most.
+        gave_up: called when changes can be undone no longer; `why` says why, and is written down by whoever is called.
+    """
+
+    def __init__(self, directory: int, limit: int, gave_up: Callable[[], None]) -> None:
+        self.lock = threading.RLock()
+        self.directory = directory
+        self._limit = limit
+        self._gave_up = gave_up
+        #: Files made since the last mark: what becomes of them need not be noted.
+        self.fresh: set[Identity] = set()
+        #: Bytes of files that are kept though they were removed.
+        self.held_bytes = 0
+        self._begun: dict[int, Note] = {}
+        self._sequence = 0
+        state = log.read_state(directory)
+        self.run: int = state.get("run", 0)
+        self.first: int = state.get("first", 0)
+        self.why: str = state.get("why", "")
+        self._boot: str = state.get("boot", log.boot())
+        self.segments = log.segments(directory) or [log.Segment(directory, 0)]
+
+    @property
+    def current(self) -> log.Segment:
+        return self.segments[-1]
+
+    @property
+    def older(self) -> bool:
+        """Whether the machine was started anew since the run began that this is about."""
+        return self._boot != log.boot()
+
+    def begin_run(self, run: int) -> None:
+        """Another start of the job: what an earlier one asked for is not asked again."""
+        self._begun.clear()
+        self.run = run
+        self._boot = log.boot()
+        self.write_state()
+        self.note(["R", self.next(), 0, run])
+
+    def write_state(self) -> None:
+        state = {"run": self.run, "first": self.first, "why": self.why, "boot": self._boot}
+        log.write_state(self.directory, state)
+
+    def sync(self) -> None:
+        """Have on the disk what undoes all that was changed until now. Raises OSError."""
+        with self.lock:
+            fds = [fd for segment in self.segments for fd in segment.unsynced()]
+        try:
+            for fd in fds:
+                os.fdatasync(fd)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Let go of the files; everything stays as it is."""
+        for segment in self.segments:
+            segment.close()
+        self.segments = []
+
+    # -- notes -------------------------------------------------------------------------------------------
+
+    def next(self) -> int:
+        """A new sequence number."""
+        self._sequence += 1
+        return self._sequence
+
+    def note(self, record: Note) -> None:
+        """Write down what is going to be done."""
+        if self.why and record[0] not in _ALWAYS:
+            return
+        try:
+            self.current.add(record)
+        except OSError as error:
+            self.give_up(f"its undo journal cannot be written: {error.strerror}")
+
+    @contextmanager
+    def noted(self, kind: str, unique: int, *fields: Any) -> Iterator[None]:
+        """Note what is done inside, for as long as it does not fail."""
+        sequence = self.next()
+        self.note([kind, sequence, unique, *fields])
+        try:
+            yield
+        except OSError:
+            self.cancel(sequence)
+            raise
+
+    def intend(self, kind: str, unique: int, path: bytes, known: Note | None) -> int:
+        """Note that something is going to be made; the number that it is confirmed or cancelled by.
+
+        Args:
+            known: what the request had begun.
+        """
+        if known is not None and known[0] == kind:
+            return int(known[1])
+        sequence = self.next()
+        self.note([kind, sequence, unique, path])
+        return sequence
+
+    def confirm(self, sequence: int, identity: Identity, *, fresh: bool) -> None:
+        """What was going to be made is there."""
+        self.note(["C", self.next(), 0, sequence, *identity, fresh])
+        if fresh and not self.why:
+            self.fresh.add(identity)
+
+    def cancel(self, sequence: int) -> None:
+        """What was noted was not done."""
+        self.note(["-", self.next(), 0, sequence])
+
+    def begun(self, unique: int) -> Note | None:
+        """What a request had begun when home was killed; asked once."""
+        return self._begun.pop(unique, None)
+
+    def learn(self, record: Note) -> None:
+        """Take up a note that is there."""
+        kind, sequence, unique = record[:3]
+        self._sequence = max(self._sequence, sequence)
+        if unique:
+            self._begun[unique] = record
+        if kind == "R":
+            self._begun.clear()
+        elif kind == "C" and record[6]:
+            self.fresh.add((record[4], record[5]))
+
+    def forget(self) -> None:
+        """Know nothing of the notes that are there."""
+        self.fresh.clear()
+        self._begun.clear()
+        self.held_bytes = 0
+
+    # -- bounds ------------------------------------------------------------------------------------------
+
+    def full(self, more: int) -> bool:
+        """Whether nothing can be undone any more, or could be if so many bytes more were kept."""
+        used = sum(segment.size for segment in self.segments) + self.held_bytes
+        if used + more > self._limit:
+            self.give_up(f"it has changed more than {self._limit} bytes (REMOTE_IO_UNDO)")
+        return bool(self.why)
+
+    def give_up(self, why: str) -> None:
+        """The job goes on without: free what was kept for going back."""
+        if self.why:
+            return
+        self.why = why
+        for segment in self.segments:
+            segment.empty_data()
+        self._gave_up()

@@ -1,0 +1,91 @@
+"""What was in files before a job changed it: their lengths, and the bytes it overwrote or cut off."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from pool.remoteio.journal.aside import identity_of
+from pool.remoteio.journal.book import Book, Identity, Note
+from pool.remoteio.journal.extents import Extents
+
+
+@dataclass(slots=True)
+class _Touched:
+    length: int
+    saved: Extents = field(default_factory=Extents)
+
+
+class Contents:
+    """What is known of the files that were changed since the last mark."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._touched: dict[Identity, _Touched] = {}
+
+    def before_write(self, fd: int, offset: int, size: int) -> None:
+        """Bytes of an open file are going to be overwritten, or the file to grow."""
+        with self._book.lock:
+            self._before_change(fd, offset, offset + size)
+
+    def before_truncate(self, fd: int, size: int) -> None:
+        """An open file is going to get this length."""
+        with self._book.lock:
+            self._before_change(fd, size, os.fstat(fd).st_size)
+
+    def appending(self, unique: int, fd: int, data: bytes | memoryview) -> bool:
+        """Bytes are going to be appended; whether they have been already, for this request."""
+        book = self._book
+        with book.lock:
+            status = os.fstat(fd)
+            self._before_change(fd, status.st_size, status.st_size + len(data))
+            known = book.begun(unique)
+            if known is not None and known[0] == "a":
+                if os.pread(fd, len(data), known[5]) == data:
+                    return True
+            else:
+                book.note(["a", book.next(), unique, status.st_dev, status.st_ino, status.st_size])
+            return False
+
+    def _before_change(self, fd: int, start: int, end: int) -> None:
+        status = os.fstat(fd)
+        identity = identity_of(status)
+        if self._book.why or identity in self._book.fresh:
+            return
+        touched = self._touched.get(identity)
+        path = os.fsencode(os.readlink(f"/proc/self/fd/{fd}"))
+        if touched is None:
+            touched = self._touched[identity] = _Touched(status.st_size)
+            times = (status.st_atime_ns, status.st_mtime_ns)
+            self._book.note(["l", self._book.next(), 0, path, *identity, status.st_size, *times])
+        for gap_start, gap_end in touched.saved.missing(start, min(end, touched.length)):
+            self._save(fd, path, identity, gap_start, gap_end)
+            touched.saved.add(gap_start, gap_end)
+
+    def _save(self, fd: int, path: bytes, identity: Identity, start: int, end: int) -> None:
+        book = self._book
+        if book.full(end - start):
+            return
+        try:
+            source = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            book.give_up(f"what it overwrites in {os.fsdecode(path)} may not be read: {error.strerror}")
+            return
+        try:
+            for offset, length, at in book.current.save(source, start, end):
+                book.note(["x", book.next(), 0, path, *identity, offset, length, at])
+        except OSError as error:
+            book.give_up(f"its undo journal cannot be written: {error.strerror}")
+        finally:
+            os.close(source)
+
+    def learn(self, record: Note) -> None:
+        """Take up a note of contents."""
+        if record[0] == "l":
+            self._touched[record[4], record[5]] = _Touched(record[6])
+        elif record[0] == "x":
+            self._touched[record[4], record[5]].saved.add(record[6], record[6] + record[7])
+
+    def forget(self) -> None:
+        """Know nothing of the notes that are there."""
+        self._touched.clear()

@@ -1,0 +1,166 @@
+"""A job's undo journal as a whole: its marks, and what they let go of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from pool.remoteio.journal import log, settings
+from pool.remoteio.journal.aside import Aside
+from pool.remoteio.journal.book import Book, Identity
+from pool.remoteio.journal.contents import Contents
+from pool.remoteio.journal.names import Names
+from pool.remoteio.places import Place, Places
+
+
+class Unreachable(Exception):
+    """The changes since this mark are not known any more."""
+
+
+class Journal:
+    """The changes of one job.
+
+    Args:
+        directory: descriptor of the journal's own directory.
+        name: of the job, for hidden names.
+        places: what the job sees.
+        limit: bytes that are kept at most.
+        opened: whether a file is open in the job.
+        gave_up: called with the reason when changes can be undone no longer.
+    """
+
+    def __init__(
+        self,
+        directory: int,
+        name: str,
+        places: Places,
+        limit: int,
+        opened: Callable[[Identity], bool],
+        gave_up: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self.places = places
+        self._gave_up = gave_up
+        self.book = Book(directory, limit, self._given_up)
+        self.aside = Aside(self.book, name, places, opened)
+        self.contents = Contents(self.book)
+        self.names = Names(self.book, self.aside, places)
+        for segment in self.book.segments:
+            self._learn(segment)
+
+    @property
+    def why(self) -> str:
+        """Why changes can be undone no longer; empty where they can."""
+        return self.book.why
+
+    @property
+    def run(self) -> int:
+        """The start of the job that this is about; 0 before the first."""
+        return self.book.run
+
+    @property
+    def first(self) -> int:
+        """The oldest mark that there is a way back to."""
+        return self.book.first
+
+    def begin_run(self, run: int) -> None:
+        """Another start of the job."""
+        with self.book.lock:
+            self.book.begin_run(run)
+
+    def before_setting(self, kind: str, path: bytes, place: Place) -> None:
+        """Rights ('p'), owner ('o') or times ('t') are going to be changed."""
+        settings.before_setting(self.book, kind, path, place)
+
+    def sync(self) -> None:
+        """Have on the disk what undoes all that was changed until now. Raises OSError."""
+        self.book.sync()
+
+    def close(self) -> None:
+        """Let go of the files; everything stays as it is."""
+        self.book.close()
+
+    # -- marks -------------------------------------------------------------------------------------------
+
+    def mark(self, number: int) -> None:
+        """What comes from here on is younger than this mark. A mark that is there is there."""
+        book = self.book
+        with book.lock:
+            if number <= book.current.number:
+                return
+            if book.why:
+                book.why, book.first = "", number
+            book.segments.append(log.Segment(book.directory, number))
+            self.contents.forget()
+            book.fresh.clear()
+            book.note(["H", book.next(), 0, self.aside.open_ones()])
+            book.write_state()
+
+    def commit(self, number: int) -> None:
+        """Nobody goes back beyond this mark any more."""
+        book = self.book
+        with book.lock:
+            old = [segment for segment in book.segments if segment.number < number]
+            if not old or old[-1] is book.current:
+                return  # such a mark never came
+            book.first = max(book.first, number)
+            book.write_state()
+            held: set[int] = set()
+            for segment in book.segments[len(old) :]:
+                held |= {int(item[0]) for record in segment.records() if record[0] == "H" for item in record[3]}
+            self.aside.drop(older=number, but=held)
+            for segment in old:
+                segment.remove()
+            del book.segments[: len(old)]
+
+    def settle(self, number: int) -> None:
+        """What was done until now is there to stay: commits a new mark, this one where it is younger than all."""
+        with self.book.lock:
+            number = max(number, self.book.current.number + 1)
+            self.mark(number)
+            self.commit(number)
+
+    def finish(self) -> None:
+        """The job is over: everything stays as it is, and nothing of the journal."""
+        book = self.book
+        with book.lock:
+            self.aside.drop()
+            for segment in book.segments:
+                segment.remove()
+            book.segments = []
+            for name in os.listdir(book.directory):
+                os.unlink(name, dir_fd=book.directory)
+
+    def forget(self) -> None:
+        """Begin anew: everything stays as it is, and what comes is all that can be undone."""
+        book = self.book
+        with book.lock:
+            self.finish()
+            book.segments = [log.Segment(book.directory, 0)]
+            book.first, book.why = 0, ""
+            self.reread()
+            book.write_state()
+
+    # -- what is there -----------------------------------------------------------------------------------
+
+    def reread(self) -> None:
+        """Know again what is in the files, after undoing."""
+        self.aside.forget()
+        self.book.forget()
+        for segment in self.book.segments:
+            self._learn(segment)
+
+    def _learn(self, segment: log.Segment) -> None:
+        self.contents.forget()
+        self.book.fresh.clear()
+        records = segment.records()
+        cancelled = {record[3] for record in records if record[0] == "-"}
+        for record in records:
+            if record[1] not in cancelled:
+                self.book.learn(record)
+                self.contents.learn(record)
+                self.aside.learn(record, segment.number)
+
+    def _given_up(self) -> None:
+        self.aside.drop(opened=False)
+        self.book.write_state()
+        self._gave_up(self.book.why)

@@ -1,0 +1,183 @@
+"""Names that a job makes, removes and changes: noted, then done, so that each is done once and can be undone."""
+
+from __future__ import annotations
+
+import os
+import stat as modes
+from collections.abc import Callable
+
+from pool.remoteio import kernel
+from pool.remoteio.journal.aside import Aside, identity_of, status_of
+from pool.remoteio.journal.book import Book
+from pool.remoteio.places import Place, Places
+
+
+class Names:
+    """Changes of names, as the kernel's calls; they raise OSError as those do."""
+
+    def __init__(self, book: Book, aside: Aside, places: Places) -> None:
+        self._book = book
+        self._aside = aside
+        self._places = places
+
+    def create(self, unique: int, path: bytes, make: Callable[[], int]) -> int:
+        """Create a file with `make`, which answers its descriptor and fails where there is one."""
+        book = self._book
+        with book.lock:
+            known = book.begun(unique)
+            sequence = book.intend("c", unique, path, known)
+            try:
+                fd = make()
+            except FileExistsError:
+                if known is None or known[0] != "c":
+                    book.cancel(sequence)
+                    raise
+                with self._places.at(path) as place:  # made, and then we were killed
+                    fd = os.open(place.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
+            except OSError:
+                book.cancel(sequence)
+                raise
+            book.confirm(sequence, identity_of(os.fstat(fd)), fresh=True)
+            return fd
+
+    def make(self, kind: str, unique: int, path: bytes, place: Place, act: Callable[[], None]) -> None:
+        """Make a directory ('d'), a symbolic link ('y'), another name ('k') or a pipe or socket ('n') with `act`."""
+        book = self._book
+        with book.lock:
+            known = book.begun(unique)
+            sequence = book.intend(kind, unique, path, known)
+            try:
+                act()
+            except OSError as error:
+                if not (isinstance(error, FileExistsError) and known is not None and known[0] == kind):
+                    book.cancel(sequence)
+                    raise
+            book.confirm(sequence, identity_of(status_of(place)), fresh=kind == "n")
+
+    def unlink(self, unique: int, path: bytes, place: Place) -> None:
+        """Remove a name."""
+        book = self._book
+        with book.lock:
+            known = book.begun(unique)
+            again = known is not None and known[0] == "u"
+            try:
+                status = status_of(place)
+            except FileNotFoundError:
+                if again:
+                    return
+                raise
+            if modes.S_ISDIR(status.st_mode):
+                raise IsADirectoryError(21, os.strerror(21))
+            identity = identity_of(status)
+            if known is not None and again and tuple(known[6:8]) != identity:
+                return  # that one is removed, and this another
+            if self._aside.needless(status):
+                with book.noted("u", unique, path, 0, b"", *identity):
+                    os.unlink(place.name, dir_fd=place.directory)
+                return
+            number, hidden = self._aside.name(path)
+            with book.noted("u", unique, path, number, hidden, *identity):
+                _hide(place, hidden)
+            self._aside.keep(number, hidden, status)
+
+    def rmdir(self, unique: int, path: bytes, place: Place) -> None:
+        """Remove a directory that is empty but for hidden names, which move up."""
+        book = self._book
+        with book.lock:
+            known = book.begun(unique)
+            try:
+                status = status_of(place)
+            except FileNotFoundError:
+                if known is not None and known[0] == "r":
+                    return
+                raise
+            self._aside.evacuate(path, place)
+            with book.noted("r", unique, path, *_of_directory(status)):
+                os.rmdir(place.name, dir_fd=place.directory)
+
+    def rename(self, unique: int, old: bytes, at_old: Place, new: bytes, at_new: Place, flags: int) -> None:
+        """Rename, as renameat2 with these flags."""
+        book = self._book
+        with book.lock:
+            known = book.begun(unique)
+            theirs = _status_or_none(at_new)
+            done = (
+                known is not None
+                and known[0] == "m"
+                and theirs is not None
+                and tuple(known[8:10]) == identity_of(theirs)
+            )
+            try:
+                ours = status_of(at_old)
+            except FileNotFoundError:
+                if done:
+                    return
+                raise
+            if known is not None and done:
+                if known[6]:  # exchanged, and what was replaced not put aside yet
+                    _hide(at_old, known[7])
+                return
+            if flags or theirs is None or identity_of(theirs) == identity_of(ours):
+                self._rename(unique, old, at_old, new, at_new, flags, ours, theirs)
+            elif modes.S_ISDIR(theirs.st_mode):
+                if not modes.S_ISDIR(ours.st_mode):
+                    raise IsADirectoryError(21, os.strerror(21))
+                self._aside.evacuate(new, at_new)
+                with book.noted("r", 0, new, *_of_directory(theirs)):
+                    self._rename(unique, old, at_old, new, at_new, 0, ours, None)
+            elif modes.S_ISDIR(ours.st_mode):
+                raise NotADirectoryError(20, os.strerror(20))
+            elif self._aside.needless(theirs):
+                self._rename(unique, old, at_old, new, at_new, 0, ours, None)
+            else:
+                self._replace(unique, old, at_old, new, at_new, ours, theirs)
+
+    def _rename(
+        self,
+        unique: int,
+        old: bytes,
+        at_old: Place,
+        new: bytes,
+        at_new: Place,
+        flags: int,
+        ours: os.stat_result,
+        theirs: os.stat_result | None,
+    ) -> None:
+        identities = (*identity_of(ours), *(identity_of(theirs) if theirs is not None else (0, 0)))
+        with self._book.noted("m", unique, old, new, flags, 0, b"", *identities):
+            kernel.renameat2(at_old.directory, at_old.name, at_new.directory, at_new.name, flags)
+        self._aside.moved(old, new, exchanged=bool(flags & kernel.EXCHANGE))
+
+    def _replace(
+        self,
+        unique: int,
+        old: bytes,
+        at_old: Place,
+        new: bytes,
+        at_new: Place,
+        ours: os.stat_result,
+        theirs: os.stat_result,
+    ) -> None:
+        """Rename over a file that is still needed: exchanged first, so that there always is one of the new name."""
+        number, hidden = self._aside.name(old)
+        with self._book.noted("m", unique, old, new, 0, number, hidden, *identity_of(ours), *identity_of(theirs)):
+            kernel.renameat2(at_old.directory, at_old.name, at_new.directory, at_new.name, kernel.EXCHANGE)
+        _hide(at_old, hidden)
+        self._aside.keep(number, hidden, theirs)
+
+
+def _hide(place: Place, hidden: bytes) -> None:
+    name = hidden.rpartition(b"/")[2]
+    kernel.renameat2(place.directory, place.name, place.directory, name, kernel.NOREPLACE)
+
+
+def _of_directory(status: os.stat_result) -> tuple[int, int, int, int, int]:
+    """What a removed directory is made again with."""
+    return modes.S_IMODE(status.st_mode), status.st_uid, status.st_gid, status.st_atime_ns, status.st_mtime_ns
+
+
+def _status_or_none(place: Place) -> os.stat_result | None:
+    try:
+        return status_of(place)
+    except FileNotFoundError:
+        return None
