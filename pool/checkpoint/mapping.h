@@ -153,6 +153,10 @@ void describe(const struct question *q, const struct end *e, bool extended, void
 bool position(const struct end *e, uint64_t *at); /* bytes read or written so far; false: unknown */
 int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid); /* a descriptor of somebody's, or -1 */
 ino_t inode_at(pid_t pid, int number);
+int number_in(pid_t pid, ino_t inode, int but); /* the first, except one; -1: none */
+
+/* mapping_shut.c */
+void shut(const struct end *writer, int fd); /* nobody reads any more what it writes */
 
 /* mapping_displaced.c */
 extern struct displaced { /* kept: what belongs there; other: the end of the socket that stays here */

@@ -260,9 +260,12 @@ void links_member_gone(struct supervisor *s, uint32_t member)
 {
     for (uint32_t i = 0; i < s->end_count; i++) {
         struct end *e = &s->ends[i];
-        if (e->member == member && e->fd >= 0) {
+        if (e->member != member || e->fd < 0)
+            continue;
+        if (e->way == READS && e->peer)
+            shut(e->peer, e->fd);
+        else
             close(e->fd);
-            e->fd = -1;
-        }
+        e->fd = -1;
     }
 }

@@ -163,7 +163,7 @@ static bool read_by_somebody(const struct log *l)
 void log_drop(struct log *l)
 {
     if (l->fd >= 0)
-        close(l->fd);
+        shut(l->writer, l->fd);
     l->fd = -1;
     if (l->spool >= 0)
         close(l->spool);

@@ -39,7 +39,7 @@ struct end *end_at(pid_t pid, int number)
     return NULL;
 }
 
-static int in_process(pid_t pid, ino_t inode, int but)
+int number_in(pid_t pid, ino_t inode, int but)
 {
     char path[64];
     int found = -1;
@@ -56,11 +56,11 @@ static int in_process(pid_t pid, ino_t inode, int but)
 int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid)
 {
     int found = -1;
-    DIR *proc = opendir("/proc");
+    DIR *proc = e->inode ? opendir("/proc") : NULL;
     for (struct dirent *d; proc && found < 0 && (d = readdir(proc));) {
         *pid = (pid_t)atoi(d->d_name);
         if (*pid > 0 && *pid != getpid())
-            found = in_process(*pid, e->inode, *pid == not_pid ? not_number : -1);
+            found = number_in(*pid, e->inode, *pid == not_pid ? not_number : -1);
     }
     if (proc)
         closedir(proc);

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import signal
 from pathlib import Path
 
-from pool.starter.keeper import NativeKeepers
+import psutil
+import pytest
+
+from pool.starter.keeper import NativeKeeper, NativeKeepers
 from pool.starter.spec import EndReport, Member
 from tests.checkpoint.mapping.support import job, python, sh
-from tests.starter.support import helpers, soon, to_end, until
+from tests.starter.support import family, helpers, soon, to_end, until
 
+#: A system call.
+WRITE = "1"
+UNTIL_GO = "until [ -e go ]; do sleep 0.01; done"
 COPY = 'while [ $# -gt 0 ]; do cat "$1" > "$2"; shift 2; done'
 
 
@@ -18,6 +25,15 @@ def copies(scratch: Path, name: str, *files: str, before: str = "") -> Member:
     """VS 7.1's filecopy: each first file of a pair to the second."""
     quoted = " ".join(files)
     return sh(scratch, name, f"{before}set -- {quoted}; {COPY}")
+
+
+def waits_to_write(keeper: NativeKeeper, program: str) -> bool:
+    """Whether a process of the job that runs this program sleeps in a write."""
+    for process in family(keeper.pid)[1:]:
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.name() == program and process.status() == psutil.STATUS_SLEEPING:
+                return Path(f"/proc/{process.pid}/syscall").read_text().split()[0] == WRITE
+    return False
 
 
 def good(end: EndReport) -> bool:
@@ -157,6 +173,23 @@ async def test_who_never_opens_ends_it_when_it_exits(keepers: NativeKeepers, scr
     members = (sh(scratch, "a", "exec cat /dev/zero > o"), sh(scratch, "b", "exec true"))
     end = await to_end(keepers, job(scratch, members, (0, "o", 1, "i"), id="2.0.0"))
     assert (end.code, end.members[0].signal) == (0, signal.SIGPIPE)
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+async def test_who_waits_for_room_that_never_comes_gets_sigpipe(
+    keepers: NativeKeepers, scratch: Path, readers: int
+) -> None:
+    """Joined directly, and by the supervisor: the writer is known to wait when those who never opened it end."""
+    members = (
+        sh(scratch, "a", "exec head -c 300000000 /dev/zero > o"),
+        *(sh(scratch, f"b{n}", UNTIL_GO) for n in range(readers)),
+    )
+    keeper = await soon(keepers.start(job(scratch, members, *((0, "o", n + 1, "i") for n in range(readers)))))
+    await until(lambda: waits_to_write(keeper, "head"))
+    (scratch / "go").touch()
+    end = await soon(keeper.ended)
+    assert (end.code, end.members[0].signal) == (0, signal.SIGPIPE)
+    assert (scratch / "a.err").read_text() == ""
 
 
 async def test_the_end_comes_when_all_writers_have_closed(keepers: NativeKeepers, scratch: Path) -> None:
