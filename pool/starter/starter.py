@@ -426,6 +426,11 @@ class Starter:
         await asyncio.to_thread(images.drop, self.activation.name)
         return sent
 
+    async def drop(self, manifest: Manifest) -> None:
+        """A checkpoint that was taken in here is of no use any more."""
+        assert self.place.images is not None
+        await asyncio.to_thread(self.place.images().drop, self.activation.name, manifest.generation)
+
     async def again(self, lease: float, claim: dict[str, Any]) -> list[Action]:
         """Start the program once more in the same scratch directory, after it has written a checkpoint; as `start`.
 

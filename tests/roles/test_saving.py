@@ -194,6 +194,22 @@ def test_a_periodic_checkpoint_does_not_kill_a_job_that_was_just_asked_to_leave(
     play(story, behave=replace(SAVABLE, stubborn=True), ad={"JobCheckpoint": "off"}, CHECKPOINT_FIRST="30 min")
 
 
+def test_a_checkpoint_of_a_job_that_ends_before_it_is_home_is_none_and_stays_nowhere() -> None:
+    async def story(it: Story) -> None:
+        startd, schedd = it.pool.role("m1", "startd"), it.pool.role("head", "schedd")
+        await asyncio.sleep(2 * HOUR - 10.0)
+        startd.share.rate = 1.0
+        await startd.share.take(25)  # of another checkpoint, which has the network for so many seconds
+        acted = await it.pool.act("head", "alice", action="checkpoint", ids=[[1]])
+        assert [one["why"] for one in acted["refused"]] == ["job 1.0 has ended before its checkpoint was at home"]
+        assert not (await it.ad()).get("NumCkpts")
+        await asyncio.sleep(1.0)
+        images, stored = startd.images(), schedd.placement.images.store
+        assert (stored.jobs(), stored.used, images.jobs(), images.used) == ([], 0, [], 0)
+
+    play(story)
+
+
 # --- rm --checkpoint
 
 

@@ -121,6 +121,8 @@ class Images:
         meter = Meter(self._outside.thread_cpu)
         with meter.on(), promptly(when=bool(params.get("last"))):
             await receive_image(store, _name(job), stream, renumber=True, kept=kept)
+        if job.status.final:  # it has ended meanwhile, and what it had was forgotten then
+            await self.forget(job)
         if meter.seconds and self._present(params) is job:
             # Part of what the job's work costs at home (EV 2.8); on disk with the job's next change.
             job.update({"LocalUserCpu": round(float(job.get("LocalUserCpu", 0) or 0) + meter.seconds, 6)})

@@ -255,17 +255,31 @@ class Saving:
         """Save the job, which is in the state for it, beside its run; or ask it to do that itself."""
         if self._wish is Wish.SELF:
             return await self._ask_to_save()
-        checkpoint = self._costs.begin()
+        running, checkpoint = self._running, self._costs.begin()
+        manifest = None
         try:
             report, manifest = await self._dump(stop=False)
             sent = await self._carry(manifest)
+            if running.ended:
+                raise PoolError(f"job {running.name} has ended before its checkpoint was at home")
         except Exception:
-            await self._running.happen(Event.CKPT_FAILED)
+            await running.happen(Event.CKPT_FAILED)
             raise
-        await self._running.happen(Event.CKPT_DONE)
+        finally:
+            if running.ended and manifest is not None:
+                await self._leave_nothing(manifest)
+        await running.happen(Event.CKPT_DONE)
         self._costs.is_home(checkpoint, sent, report.standstill)
-        await self._running.tell_now("saved", self._costs.to_wire() or {})
+        await running.tell_now("saved", self._costs.to_wire() or {})
         return report
+
+    async def _leave_nothing(self, manifest: Manifest) -> None:
+        """The job ended while it was saved: nobody asks for that checkpoint here any more."""
+        running = self._running
+        assert running.starter is not None
+        if not self.saved:
+            running.startd.peers.forget(running.name)
+        await running.starter.drop(manifest)
 
     async def _ask_to_save(self) -> CheckpointReport:
         """Send the job the signal at which it writes a checkpoint; where it ends with that, wait until it is kept."""
