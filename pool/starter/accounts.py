@@ -16,7 +16,7 @@ import os
 import pwd
 
 from pool.errors import PoolError
-from pool.starter.starter import Account
+from pool.starter.place import Account
 
 #: Accounts below this number belong to the system and never run jobs.
 LOWEST_UID = 1000

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,14 +21,16 @@ from pool.errors import PoolError
 from pool.images import Assembly, Draft, ImageError, ImageStore, Manifest
 from pool.images.carrying import Pace
 from pool.images.quietly import quietly
-from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
+from pool.jobs.activation import STDERR, STDOUT, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
-from pool.starter import devices, freezing, increments, programs, resuming, saving, scratch, several, staging
+from pool.starter import bringing, freezing, increments, programs, resuming, saving, scratch, staging
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.crossings import Crossings
 from pool.starter.files import Files, Seen
 from pool.starter.keeper import Keeper, Keepers
-from pool.starter.spec import NO_ENDS, SEEN, EndReport, KeeperSpec, StartFailed
+from pool.starter.order import one_output, order_of
+from pool.starter.place import Account, Place, StartRefused
+from pool.starter.spec import NO_ENDS, EndReport, KeeperSpec, StartFailed
 from pool.wire import RemoteError
 
 #: What a keeper says could not be restored when it is not the image but the machine (pool/checkpoint/restore.c).
@@ -42,8 +43,6 @@ MOMENT = 1.0
 ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
 #: How an end by itself is told from one that was forced on the job.
 BY_ITSELF = ("exit", "signal", "misuse")
-#: JOB_SYSTEM_CALLS as a keeper knows it. Not for who shares the node's user and files: see pool/checkpoint/filter.c.
-FILTERS = {"filtered": "plain", "namespaces": "nested", "all": ""}
 
 
 class Home(Protocol):
@@ -60,68 +59,6 @@ class Home(Protocol):
     async def nearer(self, activation: Activation) -> Any: ...
     def coming(self, activation: Activation) -> Callable[[str, int, bytes], None] | None: ...
     async def prepared(self, activation: Activation) -> Assembly | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Whom a job runs as on this machine: derived here, never taken from the request (A13)."""
-
-    uid: int
-    gid: int
-    groups: tuple[int, ...] | None
-    name: str
-    home: str
-    switch: bool
-
-    @property
-    def owner(self) -> tuple[int, int] | None:
-        return (self.uid, self.gid) if self.switch else None
-
-
-@dataclass(slots=True)
-class Place:
-    """Where a job runs: the slot's share of the machine and the node's directories.
-
-    Attributes:
-        scratch: the job's own directory: one for each slot, empty when a job begins, gone with the claim.
-        images: where checkpoints lie on their way.
-        empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
-            a directory that has not changed since needs no look.
-        system_calls, network, processes: JOB_SYSTEM_CALLS, JOB_NETWORK and JOB_PROCESSES.
-        gpus: the slot's; None on a machine that has none. devices: their files.
-    """
-
-    slot: str
-    execute: Path
-    executables: Path
-    cpus: int
-    memory: int | None
-    hidden: tuple[str, ...] = ()
-    system_calls: str = "filtered"
-    network: str = "host"
-    processes: int | None = None
-    gpus: tuple[str, ...] | None = None
-    devices: tuple[str, ...] = ()
-    empty: int | None = None
-    images: Callable[[], ImageStore] | None = None
-    scratch: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.scratch = self.execute / self.slot
-
-
-class StartRefused(PoolError):
-    """The job could not be started on this machine.
-
-    Attributes:
-        where: input, checkpoint, start, machine or account.
-        unfit: no fault of the checkpoint's: this machine can never put it back.
-    """
-
-    def __init__(self, message: str, *, where: str, hint: str = "", retry: bool = False, unfit: bool = False) -> None:
-        super().__init__(message, hint=hint, retry=retry)
-        self.where = where
-        self.unfit = unfit
 
 
 class Starter:
@@ -454,7 +391,10 @@ class Starter:
             StagingError: an output is missing or cannot be read.
             WireError: home cannot be reached, or refused.
         """
-        await self._stage_out()
+        activation, owner = self.activation, self.account.uid if self.account.switch else None
+        found = bringing.outputs_of(activation, self.scratch, self._before)
+        async with await self._home.store(activation) as stream:
+            self.sent = await bringing.send(stream, activation, self.scratch, found, owner)
 
     async def done(self) -> None:
         """The end has been reported: forget the keeper and leave nothing behind (A14)."""
@@ -481,15 +421,9 @@ class Starter:
     def output(self, which: str) -> Path:
         """Where the job's standard output or error lies on this machine while it runs."""
         if self.activation.mode is Mode.TRANSFER:
-            return self.scratch / (STDOUT if which == "out" or self._one_output else STDERR)
+            return self.scratch / (STDOUT if which == "out" or one_output(self.activation) else STDERR)
         path = self.activation.stdout if which == "out" else self.activation.stderr
         return Path(self.activation.iwd, path)
-
-    @property
-    def _one_output(self) -> bool:
-        """Whether standard output and error are meant to be one file."""
-        activation = self.activation
-        return os.path.join(activation.iwd, activation.stdout) == os.path.join(activation.iwd, activation.stderr)
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -569,133 +503,11 @@ class Starter:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
 
     def _spec(self, lease: float, claim: dict[str, Any]) -> KeeperSpec:
-        activation, account, place = self.activation, self.account, self.place
-        transfer, closed = activation.mode is Mode.TRANSFER, activation.mode is not Mode.SHARED
-        fixed = closed and self._keepers.abilities.full
-        seen = self._seen if self._seen is not None else Seen((), (), account.home)
-        own = SEEN if fixed else str(self.scratch)
-        program = activation.executable
-        if activation.carries_executable:
-            program = os.path.join(own, os.path.basename(program))
-        stdin = activation.stdin
-        if transfer and stdin != NOTHING:
-            stdin = os.path.join(own, os.path.basename(stdin))
-        env = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": own if transfer else seen.home,
-            "USER": account.name,
-            "LOGNAME": account.name,
-            "TMPDIR": own,
-            "OMP_NUM_THREADS": str(place.cpus),
-            **activation.env,
-            "_CONDOR_SCRATCH_DIR": own,
-            "_CONDOR_SLOT": place.slot,
-            "POOLNODE_JOB": activation.name,
-        }
-        if place.gpus is not None:
-            env |= devices.variables(place.gpus, own_files=closed)
-        return KeeperSpec(
-            id=self.id,
-            argv=(program, *activation.argv[1:]),
-            env=env,
-            cwd=own if transfer else activation.iwd,
-            stdin=stdin if os.path.isabs(stdin) else os.path.join(activation.iwd, stdin),
-            stdout=self._output_path(activation.stdout, STDOUT, own if transfer else None),
-            stderr=self._output_path(
-                activation.stderr, STDOUT if self._one_output else STDERR, own if transfer else None
-            ),
-            uid=account.uid,
-            gid=account.gid,
-            groups=account.groups,
-            scratch=str(self.scratch),
-            fixed=fixed,
-            isolation="full" if closed else "shared",
-            memory=place.memory,
-            core=activation.core_limit,
-            lease_seconds=lease,
-            nice=activation.nice,
-            soft_signal=activation.soft_signal,
-            grace=activation.grace,
-            hidden=place.hidden,
-            devices=place.devices if closed else (),
-            processes=place.processes,
-            cpus=place.cpus,
-            filter=FILTERS[place.system_calls] if closed or account.switch else "",
-            network=place.network if activation.network else "none",
-            members=several.members_of(activation, env, own if transfer else None),
-            pipes=several.pipes_of(activation),
-            on_failure=several.on_failure_of(activation),
-            remote=seen.trees,
-            binds=seen.binds,
-            claim=claim,
-        )
-
-    def _output_path(self, path: str, name: str, own: str | None) -> str:
-        if path == NOTHING:
-            return path
-        if own is not None:
-            return os.path.join(own, name)
-        return path if os.path.isabs(path) else os.path.join(self.activation.iwd, path)
-
-    async def _stage_out(self) -> None:
-        activation = self.activation
-        if activation.processes:
-            carried = staging.outputs_of_several(self.scratch, self._before, activation.outputs, activation.layout)
-            async with await self._home.store(activation) as stream:
-                await self._send_outputs(stream, carried)
-            return
-        program = os.path.basename(activation.executable)
-        own = {STDOUT, STDERR, program, *self._before_stage()}
-        found = [
-            output
-            for output in staging.outputs(self.scratch, self._before, activation.outputs, activation.remaps)
-            if activation.outputs is not None or output.name not in own
-        ]
-        async with await self._home.store(activation) as stream:
-            await self._send_outputs(stream, found)
-
-    async def _send_outputs(self, stream: Any, found: list[staging.Output]) -> None:
-        own = self.account.uid if self.account.switch else None
-        total = 0
-        for head, name in self._standard_files():
-            local = self.scratch / name
-            if (status := _status(local)) is not None:
-                total += await staging.send_file(stream, [*head, status.st_size], local, status.st_size, own)
-        for output in found:
-            status = output.path.lstat()
-            mode = status.st_mode & 0o777
-            if output.directory:
-                await stream.send(["dir", output.name, mode])
-            else:
-                head = ["file", output.name, mode, status.st_size]
-                total += await staging.send_file(stream, head, output.path, status.st_size, own)
-        await stream.send(["done"])
-        await stream.finish()
-        async for item in stream:
-            if item and item[0] == "ok":
-                self.sent = total
-                return
-        raise staging.StagingError("the submit side did not confirm the outputs", retry=True)
-
-    def _standard_files(self) -> list[tuple[list[Any], str]]:
-        """What the job wrote to stdout and stderr: how each is announced, and where it lies."""
-        activation = self.activation
-        if activation.processes:
-            return [(["stream", one.name], one.name) for one in activation.layout.streams.values()]
-        kinds = (("stdout", STDOUT, activation.stdout), ("stderr", STDERR, activation.stderr))
-        return [([kind], name) for kind, name, path in kinds if path != NOTHING]
-
-    def _before_stage(self) -> set[str]:
-        return {os.path.basename(self.activation.stdin)} if self.activation.stdin != NOTHING else set()
+        full, seen = self._keepers.abilities.full, self._seen
+        start, account, place = self.activation, self.account, self.place
+        return order_of(self.id, start, account, place, full=full, seen=seen, lease=lease, claim=claim)
 
 
 def _way(keepers: Keepers) -> str:
     able = keepers.abilities
     return f"{able.remote}, as {able.remote_why}" if able.remote_why else able.remote
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except FileNotFoundError:
-        return None

@@ -10,9 +10,10 @@ import pytest
 
 from pool.classad import parse_ad
 from pool.jobs.activation import Activation, Mode, activation
+from pool.starter.place import Account, Place
 from pool.starter.shown import WrongPath, shown
 from pool.starter.spec import Abilities
-from pool.starter.starter import Account, Place, Starter
+from pool.starter.starter import Starter
 
 OWN = Account(1000, 1000, None, "me", "/home/me", False)
 OTHER = dataclasses.replace(OWN, uid=1001, switch=True)

@@ -14,8 +14,9 @@ import pytest
 
 from pool.jobs.activation import Activation, Mode
 from pool.starter.keeper import Keepers
+from pool.starter.place import Account, Place, StartRefused
 from pool.starter.spec import Abilities
-from pool.starter.starter import Account, Place, Starter, StartRefused
+from pool.starter.starter import Starter
 
 GENUINE = b"#!/bin/sh\necho genuine\n"
 START = Activation(

@@ -22,8 +22,8 @@ from pool.policy.checkpoints import Rhythm, Saves, Wish, before_leaving, rhythm_
 from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd.costs import Costs
 from pool.starter.checkpointing import CheckpointReport
+from pool.starter.place import StartRefused
 from pool.starter.spec import EndReport
-from pool.starter.starter import StartRefused
 from pool.wire import ConnectionLost, DeadlineExceeded
 
 if TYPE_CHECKING:

@@ -1,0 +1,79 @@
+"""A job's outputs on their way home from its scratch directory: which they are, and how each is announced.
+
+What is wanted of them and under which names they arrive is home's (`pool.shadow`); files are read as `staging` does.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation
+from pool.starter import staging
+
+
+def outputs_of(activation: Activation, scratch: Path, before: dict[str, tuple[int, int]]) -> list[staging.Output]:
+    """What goes home beside standard output and error.
+
+    Args:
+        before: what the scratch directory held when the job began: name to size and time of the last change.
+
+    Raises:
+        StagingError: an output is missing or cannot be read.
+    """
+    if activation.processes:
+        return staging.outputs_of_several(scratch, before, activation.outputs, activation.layout)
+    own = {STDOUT, STDERR, os.path.basename(activation.executable)}
+    if activation.stdin != NOTHING:
+        own.add(os.path.basename(activation.stdin))
+    found = staging.outputs(scratch, before, activation.outputs, activation.remaps)
+    return [output for output in found if activation.outputs is not None or output.name not in own]
+
+
+async def send(
+    stream: Any, activation: Activation, scratch: Path, found: list[staging.Output], owner: int | None
+) -> int:
+    """Carry outputs home; the bytes that travelled once home has them.
+
+    Args:
+        owner: whose files alone may be read; None for anybody's.
+
+    Raises:
+        StagingError: one cannot be read, or home does not confirm them.
+        WireError: home cannot be reached, or refused.
+    """
+    total = 0
+    for head, name in _standard_files(activation):
+        local = scratch / name
+        if (status := _status(local)) is not None:
+            total += await staging.send_file(stream, [*head, status.st_size], local, status.st_size, owner)
+    for output in found:
+        status = output.path.lstat()
+        mode = status.st_mode & 0o777
+        if output.directory:
+            await stream.send(["dir", output.name, mode])
+        else:
+            head = ["file", output.name, mode, status.st_size]
+            total += await staging.send_file(stream, head, output.path, status.st_size, owner)
+    await stream.send(["done"])
+    await stream.finish()
+    async for item in stream:
+        if item and item[0] == "ok":
+            return total
+    raise staging.StagingError("the submit side did not confirm the outputs", retry=True)
+
+
+def _standard_files(activation: Activation) -> list[tuple[list[Any], str]]:
+    """What the job wrote to stdout and stderr: how each is announced, and where it lies."""
+    if activation.processes:
+        return [(["stream", one.name], one.name) for one in activation.layout.streams.values()]
+    kinds = (("stdout", STDOUT, activation.stdout), ("stderr", STDERR, activation.stderr))
+    return [([kind], name) for kind, name, path in kinds if path != NOTHING]
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None

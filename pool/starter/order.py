@@ -1,0 +1,113 @@
+"""What a keeper is told to start: a job's command, its files' names there, what this machine gives and what it hides.
+
+Nothing is prepared here, and nothing is started: `starter.py` does that.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
+from pool.starter import devices, several
+from pool.starter.files import Seen
+from pool.starter.place import Account, Place
+from pool.starter.spec import SEEN, KeeperSpec
+
+#: JOB_SYSTEM_CALLS as a keeper knows it. Not for who shares the node's user and files: see pool/checkpoint/filter.c.
+FILTERS = {"filtered": "plain", "namespaces": "nested", "all": ""}
+
+
+def order_of(
+    id: str,
+    activation: Activation,
+    account: Account,
+    place: Place,
+    *,
+    full: bool,
+    seen: Seen | None,
+    lease: float,
+    claim: dict[str, Any],
+) -> KeeperSpec:
+    """What the keeper of one start is told.
+
+    Args:
+        id: of the start.
+        full: whether this machine can give a job a file tree of its own.
+        seen: what the job sees of its owner's files, where it works on them from here.
+        lease: seconds the keeper lets the job run without being renewed.
+        claim: kept with the keeper, to find again after a restart of the node.
+    """
+    transfer, closed = activation.mode is Mode.TRANSFER, activation.mode is not Mode.SHARED
+    fixed = closed and full
+    if seen is None:
+        seen = Seen((), (), account.home)
+    own = SEEN if fixed else str(place.scratch)
+    program = activation.executable
+    if activation.carries_executable:
+        program = os.path.join(own, os.path.basename(program))
+    stdin = activation.stdin
+    if transfer and stdin != NOTHING:
+        stdin = os.path.join(own, os.path.basename(stdin))
+    env = {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": own if transfer else seen.home,
+        "USER": account.name,
+        "LOGNAME": account.name,
+        "TMPDIR": own,
+        "OMP_NUM_THREADS": str(place.cpus),
+        **activation.env,
+        "_CONDOR_SCRATCH_DIR": own,
+        "_CONDOR_SLOT": place.slot,
+        "POOLNODE_JOB": activation.name,
+    }
+    if place.gpus is not None:
+        env |= devices.variables(place.gpus, own_files=closed)
+    beside = own if transfer else None
+    return KeeperSpec(
+        id=id,
+        argv=(program, *activation.argv[1:]),
+        env=env,
+        cwd=own if transfer else activation.iwd,
+        stdin=stdin if os.path.isabs(stdin) else os.path.join(activation.iwd, stdin),
+        stdout=_output(activation, activation.stdout, STDOUT, beside),
+        stderr=_output(activation, activation.stderr, STDOUT if one_output(activation) else STDERR, beside),
+        uid=account.uid,
+        gid=account.gid,
+        groups=account.groups,
+        scratch=str(place.scratch),
+        fixed=fixed,
+        isolation="full" if closed else "shared",
+        memory=place.memory,
+        core=activation.core_limit,
+        lease_seconds=lease,
+        nice=activation.nice,
+        soft_signal=activation.soft_signal,
+        grace=activation.grace,
+        hidden=place.hidden,
+        devices=place.devices if closed else (),
+        processes=place.processes,
+        cpus=place.cpus,
+        filter=FILTERS[place.system_calls] if closed or account.switch else "",
+        network=place.network if activation.network else "none",
+        members=several.members_of(activation, env, beside),
+        pipes=several.pipes_of(activation),
+        on_failure=several.on_failure_of(activation),
+        remote=seen.trees,
+        binds=seen.binds,
+        claim=claim,
+    )
+
+
+def one_output(activation: Activation) -> bool:
+    """Whether standard output and error are meant to be one file."""
+    return os.path.join(activation.iwd, activation.stdout) == os.path.join(activation.iwd, activation.stderr)
+
+
+def _output(activation: Activation, path: str, name: str, own: str | None) -> str:
+    """Where one of its outputs goes: below `own` under that name, or else where it belongs."""
+    if path == NOTHING:
+        return path
+    if own is not None:
+        return os.path.join(own, name)
+    return path if os.path.isabs(path) else os.path.join(activation.iwd, path)

@@ -1,0 +1,72 @@
+"""What a starter is given of this machine: whom a job runs as and where; and what says that it cannot run here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pool.errors import PoolError
+from pool.images import ImageStore
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whom a job runs as on this machine: derived here, never taken from the request (A13)."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] | None
+    name: str
+    home: str
+    switch: bool
+
+    @property
+    def owner(self) -> tuple[int, int] | None:
+        return (self.uid, self.gid) if self.switch else None
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a job runs: the slot's share of the machine and the node's directories.
+
+    Attributes:
+        scratch: the job's own directory: one for each slot, empty when a job begins, gone with the claim.
+        images: where checkpoints lie on their way.
+        empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
+            a directory that has not changed since needs no look.
+        system_calls, network, processes: JOB_SYSTEM_CALLS, JOB_NETWORK and JOB_PROCESSES.
+        gpus: the slot's; None on a machine that has none. devices: their files.
+    """
+
+    slot: str
+    execute: Path
+    executables: Path
+    cpus: int
+    memory: int | None
+    hidden: tuple[str, ...] = ()
+    system_calls: str = "filtered"
+    network: str = "host"
+    processes: int | None = None
+    gpus: tuple[str, ...] | None = None
+    devices: tuple[str, ...] = ()
+    empty: int | None = None
+    images: Callable[[], ImageStore] | None = None
+    scratch: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scratch = self.execute / self.slot
+
+
+class StartRefused(PoolError):
+    """The job could not be started on this machine.
+
+    Attributes:
+        where: input, checkpoint, start, machine or account.
+        unfit: no fault of the checkpoint's: this machine can never put it back.
+    """
+
+    def __init__(self, message: str, *, where: str, hint: str = "", retry: bool = False, unfit: bool = False) -> None:
+        super().__init__(message, hint=hint, retry=retry)
+        self.where = where
+        self.unfit = unfit
