@@ -50,6 +50,10 @@ class Links:
             opening.add_done_callback(lambda done: self._opened(address, done))
         return await asyncio.shield(opening)
 
+    async def apart(self, address: str) -> Connection:
+        """A connection of the caller's own, who closes it. For the raised see `to`."""
+        return await self._network.connect("local:" if address in self._own else address)
+
     async def call(self, address: str, method: str, params: dict[str, Any], timeout: float = 30.0) -> Any:
         """Connect if need be, then call."""
         async with asyncio.timeout(timeout):

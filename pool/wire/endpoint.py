@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
@@ -19,7 +21,7 @@ from pool.wire import events as ev
 from pool.wire.bounds import MEMBER, STRANGER
 from pool.wire.connection import Connection
 from pool.wire.dispatch import Dispatcher
-from pool.wire.errors import CannotConnect, ConnectionLost, DeadlineExceeded, RemoteError, WireError
+from pool.wire.errors import CannotConnect, ConnectionLost, DeadlineExceeded, LocalFault, RemoteError, WireError
 from pool.wire.frames import LARGE
 from pool.wire.identity import ANONYMOUS, Identity
 from pool.wire.protocol import Protocol
@@ -130,6 +132,32 @@ class WireConnection(asyncio.Protocol, Connection):
         elif not self.closed.done():
             self._core.phase = Phase.CLOSED
             self._over(None)
+
+    @property
+    def detachable(self) -> bool:
+        """Whether there is a socket to `detach`."""
+        return self._transport is not None and self._transport.get_extra_info("socket") is not None
+
+    async def detach(self) -> socket.socket:
+        """Give the connection up and keep its socket, whose bytes are the caller's from now on.
+
+        Both sides do so, and neither may have said anything that the other has not heard: a side knows that by another
+        connection only, for on this one nothing can be said any more.
+
+        Raises:
+            LocalFault: it has no socket, or is over.
+        """
+        if not self.detachable or self.closed.done():
+            raise LocalFault(f"the connection to {self.address} has no socket to give away")
+        assert self._transport is not None
+        kept = socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno()))
+        try:
+            self.drop()
+            await asyncio.wait([self.closed])
+        except BaseException:
+            kept.close()
+            raise
+        return kept
 
     # -- streams' carrier ------------------------------------------------------------------------------------
 

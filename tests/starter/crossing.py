@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from pool.jobs.activation import Activation, Mode
+from pool.roles.startd.lanes import Leaving, open_lane
 from pool.roles.startd.streams import Streams
 from pool.starter.crossings import Inlet, Outlet
 from pool.testing.network import MemoryNetwork
-from pool.wire import Call, Dispatcher, Network, RealNetwork, Right, Service, Stream, own_identity, streaming
+from pool.wire import Call, Dispatcher, Network, RealNetwork, Right, Service, Stream, method, own_identity, streaming
+from pool.wire.lane import SendingLane
 
 START = Activation((1, 0), 1, "alice", Mode.SHARED, "/bin/x", None, ("x",), {}, "/", gang="secret", parts=2)
+
+DATA = random.Random(3).randbytes(3_000_017)
 
 
 class Side(Service):
@@ -33,6 +38,16 @@ class Side(Service):
         """As a startd's."""
         await self.streams.serve(params, stream)
 
+    @method(Right.EXECUTE)
+    async def lend(self, call: Call, params: dict[str, Any]) -> None:
+        """As a startd's."""
+        await self.streams.lend(params, call.connection)
+
+    @method(Right.EXECUTE, cancellable=True)
+    async def lent(self, call: Call, params: dict[str, Any]) -> None:
+        """As a startd's."""
+        await self.streams.lent(params)
+
 
 class Crossing:
     """One of them.
@@ -41,11 +56,14 @@ class Crossing:
         write, read: the job's ends, blocking; -1 once closed.
         network: for trouble between `here` and `there`.
         outlet: what carries; its result is the outlet's.
+        joined, lanes: how many streams and lanes there have been; branched: set with each lane.
     """
 
     def __init__(self, network: MemoryNetwork, write: int, read: int, side: Side, inlet: Inlet) -> None:
         self.network, self.write, self.read, self.side, self.inlet = network, write, read, side, inlet
-        self.joined = 0
+        self.joined = self.lanes = 0
+        self.branched = asyncio.Event()
+        self.passing: set[asyncio.StreamWriter]
         self.outlet: asyncio.Task[None]
 
     def done_writing(self) -> None:
@@ -57,6 +75,11 @@ class Crossing:
         """The reader has ended."""
         os.close(self.read)
         self.read = -1
+
+    def sever(self) -> None:
+        """Break what goes through the relay."""
+        for writer in self.passing:
+            writer.transport.abort()
 
     async def lost(self) -> None:
         """The reader's machine knows nothing of it any more."""
@@ -77,11 +100,12 @@ async def crossing(delay: float = 0.0, patience: float = 20.0, relay: Path | Non
     there: Network = network.host("there", roles=("startd",), dispatcher=dispatcher)
     here: Network = network.host("here", roles=("startd",), dispatcher=Dispatcher())
     address = far = "mem://there"
-    between = None
+    between, passing = None, set[asyncio.StreamWriter]()
     if relay is not None:
         there, here = RealNetwork(dispatcher, own_identity("there")), RealNetwork()
         address, far = f"unix://{relay}/relay", f"unix://{relay}/there"
-        between = await asyncio.start_unix_server(partial(_relay, f"{relay}/there", delay), f"{relay}/relay")
+        pass_on = partial(_relay, f"{relay}/there", delay, passing)
+        between = await asyncio.start_unix_server(pass_on, f"{relay}/relay")
     server = await there.listen(far, dispatcher)
     (from_job, write), (read, to_job) = os.pipe(), os.pipe()
     for fd in (from_job, to_job):
@@ -89,11 +113,20 @@ async def crossing(delay: float = 0.0, patience: float = 20.0, relay: Path | Non
     inlet = Inlet(to_job)
     side.streams.expect(START, 0, inlet)
     made = Crossing(network, write, read, side, inlet)
+    made.passing = passing
 
     async def join() -> Any:
         made.joined += 1
         link = await here.connect(address)
-        return await link.stream("startd.join", {"gang": START.gang, "run": START.run, "stream": 0})
+        params = {"gang": START.gang, "run": START.run, "stream": 0}
+
+        async def branch() -> tuple[str, SendingLane]:
+            opened = await open_lane(link, partial(here.connect, address), params, secrets.token_hex)
+            made.lanes += 1
+            made.branched.set()
+            return opened
+
+        return Leaving(await link.stream("startd.join", params), branch)
 
     made.outlet = asyncio.create_task(Outlet(from_job, join, patience).run())
     try:
@@ -110,14 +143,53 @@ async def crossing(delay: float = 0.0, patience: float = 20.0, relay: Path | Non
                 os.close(fd)
 
 
-async def _relay(target: str, delay: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _relay(
+    target: str,
+    delay: float,
+    passing: set[asyncio.StreamWriter],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
     far_reader, far_writer = await asyncio.open_unix_connection(target)
-    with contextlib.suppress(asyncio.CancelledError):
+    ends = {writer, far_writer}
+    passing |= ends
+    with contextlib.suppress(asyncio.CancelledError, OSError):
         await asyncio.gather(_pass(reader, far_writer, delay), _pass(far_reader, writer, delay))
+    passing -= ends
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay: float) -> None:
     loop = asyncio.get_running_loop()
     while data := await reader.read(1 << 20):
-        loop.call_later(delay, writer.write, data)
+        if delay:
+            loop.call_later(delay, writer.write, data)
+        else:
+            writer.write(data)
+            await writer.drain()
     loop.call_later(delay, writer.close)
+
+
+async def written(made: Crossing, data: bytes) -> None:
+    """Write as a process does."""
+
+    def work() -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(made.write, rest) :]
+
+    await asyncio.to_thread(work)
+
+
+async def read(made: Crossing, most: int = -1) -> bytes:
+    """Until so many bytes or the end of file."""
+
+    def work() -> bytes:
+        got = bytearray()
+        while most < 0 or len(got) < most:
+            piece = os.read(made.read, 1 << 16 if most < 0 else min(1 << 16, most - len(got)))
+            if not piece:
+                break
+            got += piece
+        return bytes(got)
+
+    return await asyncio.wait_for(asyncio.to_thread(work), 20)

@@ -5,38 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import random
 
 import pytest
 
 from pool.starter.crossings import ROOM, WINDOW, StreamLost
-from tests.starter.crossing import START, Crossing, crossing
-
-DATA = random.Random(3).randbytes(3_000_017)
-
-
-async def written(made: Crossing, data: bytes) -> None:
-    def work() -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(made.write, rest) :]
-
-    await asyncio.to_thread(work)
-
-
-async def read(made: Crossing, most: int = -1) -> bytes:
-    """Until so many bytes or the end of file."""
-
-    def work() -> bytes:
-        got = bytearray()
-        while most < 0 or len(got) < most:
-            piece = os.read(made.read, 1 << 16 if most < 0 else min(1 << 16, most - len(got)))
-            if not piece:
-                break
-            got += piece
-        return bytes(got)
-
-    return await asyncio.wait_for(asyncio.to_thread(work), 20)
+from tests.starter.crossing import DATA, START, crossing, read, written
 
 
 async def test_all_bytes_come_and_then_the_end_of_file() -> None:

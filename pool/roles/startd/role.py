@@ -332,6 +332,16 @@ class Startd(Role):
         """What a part of a job writes for one that runs here: {gang, run, stream}; see `pool.starter.crossings`."""
         await self.streams.serve(params, stream)
 
+    @method(Right.EXECUTE, takes={"gang": str, "run": int, "stream": int, "ticket": str, "key": bytes})
+    async def lend(self, call: Call, params: dict[str, Any]) -> None:
+        """The connection that says this carries a stream's bytes from now on: {gang, run, stream, ticket, key}"""
+        await self.streams.lend(params, call.connection)
+
+    @method(Right.EXECUTE, cancellable=True, takes={"gang": str, "run": int, "stream": int, "ticket": str})
+    async def lent(self, call: Call, params: dict[str, Any]) -> None:
+        """Wait until that is so: {gang, run, stream, ticket}; see `pool.roles.startd.lanes`."""
+        await self.streams.lent(params)
+
     @streaming(Right.EXECUTE, takes={"job": str, "ticket": str})
     async def chunks_ahead(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Chunks of the last checkpoint of a job that leaves, as they are made: {job, ticket}"""

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pool.jobs.activation import Activation
+from pool.roles.startd.lanes import Arriving, Leaving, Lent, open_lane
 from pool.roles.startd.slots import Claim, Refused
-from pool.starter.crossings import GONE, Inlet
-from pool.wire import ConnectionLost, Stream
+from pool.starter.crossings import GONE, Inlet, Stream
+from pool.wire import Connection, ConnectionLost
+from pool.wire import Stream as WireStream
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -31,6 +34,7 @@ class Streams:
     def __init__(self) -> None:
         self._expected: dict[Key, Inlet] = {}
         self._over: OrderedDict[Key, None] = OrderedDict()
+        self._lent = Lent()
 
     def expect(self, start: Activation, stream: int, inlet: Inlet) -> None:
         """Give what comes for this stream to the inlet."""
@@ -44,21 +48,54 @@ class Streams:
         while len(self._over) > MOST_OVER:
             self._over.popitem(last=False)
 
-    async def serve(self, params: dict[str, Any], stream: Stream) -> None:
+    async def serve(self, params: dict[str, Any], stream: WireStream) -> None:
         """Another part writes: {gang, run, stream}; says how many bytes have come, then takes them.
 
         Raises:
             Refused: nothing of it is known here: it is lost with what was on its way.
         """
-        key = (str(params["gang"]), int(params["run"]), int(params["stream"]))
+        key = _key(params)
         inlet = self._expected.get(key)
         if inlet is not None:
-            await inlet.serve(stream)
+            arriving = Arriving(stream, self._lent.take)
+            try:
+                await inlet.serve(arriving)
+            finally:
+                arriving.close()
         elif key in self._over:
             await stream.send(GONE)
         else:
-            raise Refused("no part of a job here waits for this stream")
+            raise _unknown()
         await stream.finish()
+
+    async def lend(self, params: dict[str, Any], connection: Connection) -> None:
+        """This connection is to carry the bytes of a stream from now on: {gang, run, stream, ticket, key}.
+
+        Raises:
+            Refused: nothing of the stream is known here, or the connection cannot.
+        """
+        if _key(params) not in self._expected:
+            await connection.close()
+            raise _unknown()
+        await self._lent.lend(str(params["ticket"]), params["key"], connection)
+
+    async def lent(self, params: dict[str, Any]) -> None:
+        """Wait until `lend` is done: {gang, run, stream, ticket}.
+
+        Raises:
+            Refused: nothing of the stream is known here, or nobody lends.
+        """
+        if _key(params) not in self._expected:
+            raise _unknown()
+        await self._lent.lent(str(params["ticket"]))
+
+
+def _key(params: dict[str, Any]) -> Key:
+    return str(params["gang"]), int(params["run"]), int(params["stream"])
+
+
+def _unknown() -> Refused:
+    return Refused("no part of a job here waits for this stream")
 
 
 class Others:
@@ -85,9 +122,12 @@ class Others:
 
     async def join(self, card: dict[str, Any], start: Activation, stream: int) -> Stream:
         """A stream to the part that brought this card."""
+        links, address = self._startd.given.links, str(card["address"])
+        params = {"gang": start.gang, "run": start.run, "stream": stream}
         async with asyncio.timeout(self.patience):
-            link = await self._startd.given.links.to(str(card["address"]))
-        return await link.stream("startd.join", {"gang": start.gang, "run": start.run, "stream": stream})
+            link = await links.to(address)
+        branch = partial(open_lane, link, partial(links.apart, address), params, self._startd.outside.secret)
+        return Leaving(await link.stream("startd.join", params), branch)
 
     def expect(self, start: Activation, stream: int, inlet: Inlet) -> None:
         """Have what comes for this stream given to the inlet."""

@@ -1,0 +1,217 @@
+"""A lane: the bytes of one stream, one way, on a connection of their own; a thread at either end moves them.
+
+Streams share one connection with all else that two nodes say, and their items pass the event loop four times: as a
+frame, through TLS, into and out of a transport. For what a job writes all day that is too much. A lane's socket is one
+that has been a connection of the protocol and was given up by both sides (`WireConnection.detach`): so it goes where
+connections go, and who has the key has proved who it is. From then on it carries
+
+    length    4 bytes, most significant first: of what follows
+    sealed    at most FRAME bytes, and 16 that vouch for them and for the length: AES-GCM, nonce the frame's number
+
+and a frame of nothing for the end. A key is for one lane only. What becomes of bytes that were on their way when a
+lane breaks is the caller's business, as is that it asks for a new lane after `MOST` bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from struct import Struct
+
+from pool.wire.errors import ConnectionLost, LocalFault
+
+#: Bytes in a frame at most: what a processor's own cache holds twice.
+FRAME = 256 << 10
+#: Bytes that wait to be sent, and after that the sender.
+QUEUE = 1 << 20
+#: Bytes that wait to be received, and after that the other side.
+INBOX = 32 << 20
+#: Bytes for one key; AES-GCM stays as good as it is far beyond.
+MOST = 1 << 37
+#: Bytes of a key.
+KEY = 16
+
+_LENGTH = Struct(">I")
+_NONCE = Struct(">IQ")
+_TAG = 16
+
+
+class _Lane(ABC):
+    """One end: its socket and its thread."""
+
+    def __init__(self, peer: socket.socket, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        peer.setblocking(True)
+        self._peer = peer
+        self._cipher = AESGCM(key)
+        self._frames = 0
+        self._loop = asyncio.get_running_loop()
+        self._changed = threading.Condition()
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._lost: ConnectionLost | None = None
+        threading.Thread(target=self._run, name="lane", daemon=True).start()
+
+    def close(self) -> None:
+        """End it, at once. Nothing happens if it is over."""
+        self._end(ConnectionLost("it was closed"))
+
+    @abstractmethod
+    def _move(self) -> None:
+        """What the thread does, until the lane is over."""
+
+    def _run(self) -> None:
+        try:
+            self._move()
+        except OSError as error:
+            self._end(ConnectionLost(f"a connection for bytes of a job was lost: {error.strerror or error}"))
+        except ConnectionLost as error:
+            self._end(error)
+        finally:
+            with self._changed:
+                self._peer.close()
+
+    def _end(self, why: ConnectionLost) -> None:
+        with self._changed:
+            if self._lost is None:
+                self._lost = why
+                with contextlib.suppress(OSError):
+                    self._peer.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes it
+            self._changed.notify()
+            self._wake()
+
+    def _wake(self) -> None:
+        """With the lock: let the task go on that waits."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(_set, waiter)
+
+    def _nonce(self) -> bytes:
+        self._frames += 1
+        return _NONCE.pack(0, self._frames)
+
+
+class SendingLane(_Lane):
+    """The end that sends; one task of the loop uses it.
+
+    Args:
+        peer: a connected socket, which becomes the lane's.
+        key: `KEY` bytes that no other lane has had.
+    """
+
+    _sent = 0
+
+    async def send(self, data: bytes) -> None:
+        """Have bytes sent; nothing is the end. Waits while much is waiting.
+
+        Raises:
+            ConnectionLost: the lane is over, or has carried as much as one may.
+        """
+        self._sent += len(data)
+        if self._sent > MOST:
+            self._end(ConnectionLost("a connection for bytes of a job has done its work"))
+        with self._changed:
+            if self._lost is not None:
+                raise self._lost
+            self._pieces.append(data)
+            self._size += len(data)
+            self._changed.notify()
+            if self._size <= QUEUE:
+                return
+            waiter = self._waiter = self._loop.create_future()
+        await waiter
+
+    def _move(self) -> None:
+        while True:
+            with self._changed:
+                while not self._pieces and self._lost is None:
+                    self._changed.wait()
+                if self._lost is not None:
+                    return
+                data = self._pieces.popleft()
+            with memoryview(data) as view:
+                for start in range(0, len(data) or 1, FRAME):
+                    self._put(view[start : start + FRAME])
+            with self._changed:
+                self._size -= len(data)
+                if self._size * 2 <= QUEUE:
+                    self._wake()
+
+    def _put(self, piece: memoryview) -> None:
+        length = _LENGTH.pack(len(piece) + _TAG)
+        sealed = self._cipher.encrypt(self._nonce(), piece, length)
+        sent = self._peer.sendmsg((length, sealed))
+        if sent < len(length) + len(sealed):
+            self._peer.sendall((length + sealed)[sent:])
+
+
+class ReceivingLane(_Lane):
+    """The end that receives; one task of the loop uses it. For its arguments see `SendingLane`."""
+
+    async def receive(self) -> bytes:
+        """What was sent, in order; nothing is the end.
+
+        Raises:
+            ConnectionLost: the lane is over, or was tampered with.
+        """
+        while True:
+            with self._changed:
+                if self._pieces:
+                    data = self._pieces.popleft()
+                    if self._size > INBOX:
+                        self._changed.notify()
+                    self._size -= len(data)
+                    return data
+                if self._lost is not None:
+                    raise self._lost
+                if self._waiter is not None:
+                    raise LocalFault("two readers of one lane")
+                waiter = self._waiter = self._loop.create_future()
+            try:
+                await waiter
+            finally:
+                self._waiter = None
+
+    def _move(self) -> None:
+        length, buffer = memoryview(bytearray(_LENGTH.size)), memoryview(bytearray(FRAME + _TAG))
+        data = b"-"
+        while data:
+            self._fill(length)
+            (size,) = _LENGTH.unpack(length)
+            if not _TAG <= size <= len(buffer):
+                raise ConnectionLost("a connection for bytes of a job carries something else")
+            self._fill(buffer[:size])
+            data = self._opened(buffer[:size], length)
+            with self._changed:
+                while self._size > INBOX and self._lost is None:
+                    self._changed.wait()
+                self._pieces.append(data)
+                self._size += len(data)
+                self._wake()
+
+    def _fill(self, view: memoryview) -> None:
+        while view:
+            count = self._peer.recv_into(view, len(view), socket.MSG_WAITALL)
+            if count == 0:
+                raise ConnectionLost("a connection for bytes of a job was closed by the other side")
+            view = view[count:]
+
+    def _opened(self, sealed: memoryview, length: memoryview) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return self._cipher.decrypt(self._nonce(), sealed, length)
+        except InvalidTag:
+            raise ConnectionLost("a connection for bytes of a job carries what was tampered with") from None
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
