@@ -15,7 +15,7 @@
 enum remote_op {
     R_HELLO = 1, R_STAT, R_READLINK, R_LIST, R_OPEN, R_REOPEN, R_READ, R_WRITE, R_SYNC, R_CLOSE, R_TRUNCATE, R_MKDIR, R_RMDIR,
     R_UNLINK, R_RENAME, R_LINK, R_SYMLINK, R_CHMOD, R_CHOWN, R_UTIMES, R_STATFS, R_LOCK, R_ACCESS, R_XATTR, R_MARK,
-    R_MKNOD = 28, R_FALLOCATE,
+    R_MKNOD = 28, R_FALLOCATE, R_LEASE, R_NOTICE,
 };
 
 #define FRAME_HEAD 16
@@ -26,6 +26,7 @@ enum remote_op {
 #define AHEAD_MOST (32u << 20) /* bytes under way or waiting for one reader */
 #define GATHER_MOST (64u << 20) /* bytes written that home has not answered; then writers wait */
 #define BELIEVED_NS 1000000000u /* how long what home said of a name or a file is believed */
+#define LEASED_NS 60000000000u /* where home tells of changes */
 #define PATH_ROOM 8192
 
 struct attr {
@@ -61,6 +62,10 @@ struct node {
     uint32_t handles, writers, writing; /* writing: changes of it that home has not answered */
     struct attr attr;  /* as home last said */
     uint64_t believed; /* until then, monotonic ns */
+    uint64_t leased;   /* as long as this lease stands, 0 for none */
+    struct lease *lease; /* on this directory */
+    uint64_t refused;  /* until then no lease is asked for */
+    uint32_t questions; /* to home, about what is in it */
     uint64_t size;     /* as the kernel believes */
     uint64_t touched;  /* the newest request that changes it: answers to older ones say nothing new */
     struct handle *writer; /* through which the writes go that are under way */
@@ -170,6 +175,7 @@ void link_flush(void);
 size_t link_unanswered(void);
 uint64_t link_way(void); /* ns to home and back, about */
 uint64_t link_gathered(void);
+uint64_t link_last(void); /* the newest request */
 uint8_t *link_take(void); /* the room of a large answer, in its `done` */
 struct request *link_find(uint64_t asked, const struct tree *tree);
 void request_free(struct request *r);
@@ -242,6 +248,16 @@ void handles_changed(struct node *node); /* what was read of it counts for nothi
 struct handle *handle_new(struct node *node, uint32_t flags);
 struct handle *handle_writable(struct node *node);
 void handle_close(struct handle *h); /* frees it when home has closed it */
+
+/* remote_lease.c */
+void lease_wish(struct node *directory);
+void lease_wish_again(struct node *directory); /* when it is asked about again */
+void lease_drop(struct node *directory);
+bool lease_covers(const struct node *directory, uint64_t unique); /* whether what this request said of what is in it still holds */
+void lease_believe(struct node *node, uint64_t unique); /* what a question (STAT, LIST, OPEN) said of it, as long as may be */
+bool lease_stands(uint64_t id);
+void leases_told(struct reader *notice);
+void leases_lost(void);
 
 /* remote_read.c */
 void ask_read(struct ask *q);

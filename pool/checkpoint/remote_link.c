@@ -41,6 +41,8 @@ size_t link_unanswered(void) { return line.unanswered; }
 
 uint64_t link_gathered(void) { return line.gathered; }
 
+uint64_t link_last(void) { return line.last; }
+
 uint64_t link_way(void) { return line.way; }
 
 struct request *request_new(uint16_t op, struct node *node, void (*done)(struct request *, int, struct reader *))
@@ -166,6 +168,7 @@ static void lost(void)
     line.ready = false;
     line.got = line.sent = 0;
     free(link_take());
+    leases_lost();
     while (line.urgent.first) {
         struct request *r = line.urgent.first;
         take_out(&line.urgent, r);
@@ -212,7 +215,12 @@ void link_open(int fd)
 static void answered(const uint8_t *frame, size_t size)
 {
     struct reader a = {frame, frame + size, false};
-    get_number(&a, 6);
+    get_number(&a, 4);
+    if (get_number(&a, 2) == R_NOTICE) {
+        get_number(&a, 10);
+        leases_told(&a);
+        return;
+    }
     int error = (int)get_number(&a, 2);
     uint64_t unique = get_number(&a, 8);
     struct request *r = line.table[unique % TABLE];

@@ -15,7 +15,7 @@ struct entry {
 struct listing {
     struct entry *entries;
     size_t count, room;
-    uint64_t unique; /* of the frame that brought the last of them */
+    uint64_t first, unique; /* of the frames that brought the first and the last of them */
     uint64_t arrived;
     bool whole, started;
     int error;
@@ -101,6 +101,7 @@ static void list_send(struct handle *h, uint64_t cookie)
     put_path(r, h->node, NULL);
     put_number(r, cookie, 8);
     request_send(r);
+    h->listing->first = cookie ? h->listing->first : r->unique;
     h->error++;
 }
 
@@ -108,6 +109,7 @@ static void begin(struct handle *h, uint64_t asked)
 {
     h->listing = need(sizeof *h->listing);
     *h->listing = (struct listing){.asked = asked};
+    lease_wish(h->node);
     list_send(h, 0);
 }
 
@@ -166,9 +168,12 @@ static size_t fill(struct ask *q, struct handle *h, uint64_t from, uint8_t *to, 
         const struct attr *a = i < 2 ? &own : &l->entries[i - 2].attr;
         if (room_for(plus, name) > room - used)
             break;
-        if (i >= 2 && plus && now_ns() < l->arrived + BELIEVED_NS) {
+        bool covered = lease_covers(h->node, l->first);
+        if (i >= 2 && plus && (covered || now_ns() < l->arrived + BELIEVED_NS)) {
             struct node *n = node_see(h->node, name, a, l->unique);
             n->believed = l->arrived + BELIEVED_NS;
+            if (covered)
+                lease_believe(n, l->first);
             fill_entry(&e, n);
         }
         used += add(to + used, room - used, plus, &e, a, i + 1, name);

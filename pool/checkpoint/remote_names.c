@@ -36,7 +36,10 @@ static void entry(struct request *r, int error, struct reader *answer)
         return;
     }
     r->node->believed = r->op == R_STAT ? r->node->believed : 0; /* its times have changed */
-    reply_entry(r->tree, r->asked, node_see(r->node, r->name, &a, r->unique));
+    struct node *n = node_see(r->node, r->name, &a, r->unique);
+    if (r->op == R_STAT)
+        lease_believe(n, r->unique);
+    reply_entry(r->tree, r->asked, n);
 }
 
 /* That there is nothing is believed as long as what there is. */
@@ -60,6 +63,7 @@ void ask_lookup(struct ask *q)
         reply_entry(q->tree, q->head->unique, known);
         return;
     }
+    lease_wish_again(q->node);
     request_send(begin_name(q, R_STAT, name, looked_up));
 }
 
@@ -74,6 +78,7 @@ static void got_attr(struct request *r, int error, struct reader *answer)
         if (node_changed(r->node, &a, r->unique))
             r->node->stale = true;
         node_learn(r->node, &a, r->unique);
+        lease_believe(r->node, r->unique);
     } else {
         r->node->stale = true; /* the name leads to another file by now */
     }
@@ -85,11 +90,17 @@ void ask_getattr(struct ask *q)
     struct node *n = q->node;
     bool nameless = n != q->tree->root && !n->names;
     if (nameless || n->stale || n->writing || node_believed(n)) {
-        if (nameless || n->stale || n->writing)
+        if (nameless || n->stale || n->writing) {
             n->believed = now_ns() + BELIEVED_NS;
+            n->leased = 0;
+        }
         reply_attr(q->tree, q->head->unique, n);
         return;
     }
+    if (S_ISDIR(n->attr.mode))
+        lease_wish_again(n);
+    else if (n->names)
+        lease_wish_again(n->names->parent);
     struct request *r = begin(q, R_STAT, got_attr);
     put_path(r, n, NULL);
     request_send(r);

@@ -122,6 +122,7 @@ static void free_when_unused(struct node *node)
         if (*at)
             *at = node->next;
     }
+    lease_drop(node);
     free(node);
 }
 
@@ -192,9 +193,10 @@ void node_learn(struct node *node, const struct attr *a, uint64_t unique)
         return;
     node->attr = *a;
     node->believed = now_ns() + BELIEVED_NS;
+    node->leased = 0;
 }
 
-bool node_believed(const struct node *node) { return node->believed > now_ns(); }
+bool node_believed(const struct node *node) { return node->believed > now_ns() && (!node->leased || lease_stands(node->leased)); }
 
 static struct node *inode_find(struct tree *tree, const struct attr *a, uint64_t unique)
 {

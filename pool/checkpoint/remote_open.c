@@ -210,6 +210,7 @@ static void opened(struct request *r, int error, struct reader *answer)
         handles_changed(n);
     }
     node_learn(n, &a, r->unique);
+    lease_believe(n, r->unique);
     take_data(h, &a, answer);
     h->flags &= ~(uint32_t)(O_TRUNC | O_CREAT | O_EXCL);
     n->writers += h->writable;

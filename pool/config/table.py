@@ -223,6 +223,12 @@ _SCHEDD = (
     _count(
         "REMOTE_IO_UNDO", "1024", "MB", "what is kept for undoing a job's changes at home, in case it is put back"
     ),
+    _count(
+        "REMOTE_IO_WATCHES",
+        "8192",
+        "",
+        "directories of one owner whose changes are told to jobs that look into them, which need not ask; 0: none",
+    ),
     _number("REMOTE_IO_BANDWIDTH", "0", "MB/s", "for the remote_io of all jobs of this schedd, shared fairly; 0: all"),
     _duration("CLAIM_LEASE", "600", "how long a claim lives when the two sides cannot reach each other"),
     _duration("CLAIM_PATIENCE", "1800", "how long a slot is waited for that the job in it has yet to leave"),

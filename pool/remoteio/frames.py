@@ -63,6 +63,7 @@ class Op(IntEnum):
     ROLLBACK = 27
     MKNOD = 28
     FALLOCATE = 29
+    LEASE = 30
 
 
 class Malformed(ValueError):
@@ -127,6 +128,7 @@ REQUESTS: dict[Op, str] = {
     Op.ROLLBACK: "8",
     Op.MKNOD: "s4",
     Op.FALLOCATE: "8488",
+    Op.LEASE: "8s",
 }
 ANSWERS: dict[Op, str] = {
     Op.HELLO: "48(s)f44",
@@ -158,7 +160,10 @@ ANSWERS: dict[Op, str] = {
     Op.ROLLBACK: "",
     Op.MKNOD: "a",
     Op.FALLOCATE: "a",
+    Op.LEASE: "",
 }
+#: What home says unasked, as `notice` has it: the operation, and the shape of its body.
+NOTICE, NOTICED = 31, "(8s)"
 #: The answer to a LOCK that only looks: kind, start, length, process.
 LOCKED = "1884"
 _LETTERS = {"1": "B", "4": "I", "8": "Q", "q": "q"}
@@ -202,6 +207,11 @@ def reading(unique: int, size: int) -> bytes:
 def refusal(op: int, unique: int, error: int) -> bytes:
     """The answer that it failed."""
     return pack(op, unique, error=error)
+
+
+def notice(items: Sequence[tuple[int, bytes]]) -> bytes:
+    """Names that have changed in leased directories, by the numbers of the leases; without a name the lease is over."""
+    return pack(NOTICE, 0, fields(NOTICED, [items]))
 
 
 def fields(shape: str, values: Sequence[Any]) -> bytes:

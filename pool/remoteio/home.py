@@ -9,10 +9,10 @@ in hand its journals know (`journal`), and another one goes on.
 Messages are JSON, {"id", "do", ...} and {"id", ...} back, or {"event": "why", "job", "why"} where what a job does
 can be undone no longer:
 
-    open     job, run, back_to, trees, named, hidden, limit, nonce + descriptors of its journal and its connection: a
-             start of the job, or its connection again; a new run is put back first, to mark `back_to` if that is not
-             null, to the oldest there is if -1. Answers what the job is shown, and `probes` (see `direct`) where there
-             is a nonce
+    open     job, run, back_to, trees, named, hidden, limit, watches, nonce + descriptors of its journal and its
+             connection: a start of the job, or its connection again; a new run is put back first, to mark `back_to` if
+             that is not null, to the oldest there is if -1. Answers what the job is shown, and `probes` (see `direct`)
+             where there is a nonce
     probed   probes: they have been looked for
     commit   job, mark: what is older is not needed any more
     settle   job, mark: what is done until now is there to stay
@@ -34,6 +34,7 @@ from typing import Any
 from pool.identity import SOCKET, become
 from pool.remoteio import direct, frames
 from pool.remoteio.journal import Journal, Unreachable, rollback
+from pool.remoteio.leases import Leases, Watches
 from pool.remoteio.places import Places
 from pool.remoteio.session import Session
 from pool.remoteio.trees import shown, trees_of
@@ -51,7 +52,12 @@ class Job:
     """
 
     def __init__(
-        self, message: dict[str, Any], journal: int, incarnation: int, tell: Callable[[dict[str, Any]], None]
+        self,
+        message: dict[str, Any],
+        journal: int,
+        incarnation: int,
+        tell: Callable[[dict[str, Any]], None],
+        watches: Watches,
     ) -> None:
         self.name = str(message["job"])
         self.run = int(message["run"])
@@ -69,6 +75,7 @@ class Job:
             lambda why: tell({"event": "why", "job": self.name, "why": why}),
         )
         self.session = Session(self.work, self._hello)
+        self.work.leases = Leases(watches, self.work.places, self.session.tell)
 
     def begin(self, back_to: int | None) -> list[str]:
         """A new run puts everything back as it is to be, a run that is known is left alone."""
@@ -93,6 +100,8 @@ class Job:
     def close(self) -> None:
         """Nothing is done for it any more."""
         self.session.close()
+        assert self.work.leases is not None
+        self.work.leases.close()
         self.work.close_all()
         self.work.places.close()
         self.journal.close()
@@ -120,6 +129,7 @@ class Home:
         self._send = send
         self._jobs: dict[str, Job] = {}
         self._busy: dict[str, threading.Lock] = {}
+        self._watches = Watches()
         with open("/proc/self/stat", "rb") as handle:
             started = int(handle.read().rpartition(b")")[2].split()[19])
         self._incarnation = started << 22 | os.getpid()
@@ -153,7 +163,8 @@ class Home:
             if job is not None:
                 del self._jobs[name]
                 job.close()
-            job = Job(message, os.dup(fds[0]), self._incarnation, self._send)
+            self._watches.limit = int(message["watches"])
+            job = Job(message, os.dup(fds[0]), self._incarnation, self._send, self._watches)
             try:
                 problems = job.begin(message["back_to"])
             except BaseException:

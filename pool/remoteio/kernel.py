@@ -1,4 +1,4 @@
-"""System calls that the standard library has no function for: openat2, renameat2, utimensat with parts left out."""
+"""System calls that the standard library has no function for: openat2, renameat2, partial utimensat, inotify."""
 
 from __future__ import annotations
 
@@ -51,6 +51,27 @@ def renameat2(old_at: int, old: bytes, new_at: int, new: bytes, flags: int = 0) 
 def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
     """Reserve, free or zero bytes of a file, as fallocate(2). Raises OSError."""
     _checked(_libc.fallocate(fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)))
+
+
+def magic(fd: int) -> int:
+    """The kind of file system that a file lies on, as statfs(2) has it; 0 where that cannot be told."""
+    buffer = (ctypes.c_long * 32)()
+    return buffer[0] & 0xFFFFFFFF if _libc.fstatfs(fd, buffer) >= 0 else 0
+
+
+def inotify() -> int:
+    """A queue of what changes in watched directories. Raises OSError."""
+    return _checked(_libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+
+
+def inotify_add_watch(queue: int, path: bytes, mask: int) -> int:
+    """Watch a file: the watch's number, the same for the same file. Raises OSError."""
+    return _checked(_libc.inotify_add_watch(queue, path, mask))
+
+
+def inotify_rm_watch(queue: int, number: int) -> None:
+    """Watch it no more. Raises OSError."""
+    _checked(_libc.inotify_rm_watch(queue, number))
 
 
 def utimensat(directory: int, name: bytes, accessed: int, modified: int) -> None:

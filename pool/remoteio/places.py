@@ -6,10 +6,9 @@ meets one nevertheless has changed since the job's kernel looked: ESTALE, at whi
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
 from pool.remoteio import kernel
@@ -28,7 +27,6 @@ _BENEATH = kernel.BENEATH | kernel.NO_SYMLINKS | kernel.NO_MAGICLINKS
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 #: Directories that are known to be shown.
 _KNOWN = 4096
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Place(NamedTuple):
@@ -120,6 +118,24 @@ class Places:
             raise
         return _At(Place(directory, name, readonly))
 
+    def way(self, path: bytes) -> Generator[tuple[bytes, int], None, None]:
+        """Every directory from a tree to this one, each with its name in the one before, and open until the next.
+
+        Raises:
+            OSError: it is not shown, or whatever the owner would meet.
+        """
+        root, inner, _ = self._above(path, False)
+        directory = os.dup(root)
+        try:
+            yield b"", directory
+            for name in inner.split(b"/") if inner != b"." else ():
+                further = _parent(directory, name)
+                os.close(directory)
+                directory = further
+                yield name, directory
+        finally:
+            os.close(directory)
+
     def _above(self, above: bytes, own: bool) -> tuple[int, bytes, bool]:
         """Which tree a directory lies in: (its descriptor, path in it, read-only). Kept for the next time."""
         known = self._known.get((above, own))
@@ -148,7 +164,7 @@ class Places:
         device = os.fstat(directory).st_dev
         files = self._devices.get(device)
         if files is None:
-            files = self._devices[device] = _kind(directory) not in _NOT_FILES
+            files = self._devices[device] = kernel.magic(directory) not in _NOT_FILES
         if not files:
             raise _problem(errno.EACCES)
 
@@ -160,14 +176,6 @@ def _parent(root: int, inner: bytes) -> int:
         if error.errno in (errno.ELOOP, errno.EXDEV):
             raise _problem(errno.ESTALE) from None
         raise
-
-
-def _kind(directory: int) -> int:
-    """The magic number of a file system."""
-    buffer = (ctypes.c_long * 32)()
-    if _libc.fstatfs(directory, buffer) < 0:
-        return 0
-    return buffer[0] & 0xFFFFFFFF
 
 
 def _problem(number: int) -> OSError:

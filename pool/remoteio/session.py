@@ -108,6 +108,8 @@ class Session:
         """Take requests from this connection from now on, and from no other."""
         with self._lock:
             before, self._connection = self._connection, connection
+        if self._work.leases is not None:
+            self._work.leases.end()
         if before is not None:
             _shut(before)
         self._go_on(_Reading(Intake(connection), self._go_on))
@@ -128,6 +130,10 @@ class Session:
         self._work.locks.wake()
         with self._idle:
             self._idle.wait_for(lambda: not self._working)
+
+    def tell(self, frame: bytes) -> None:
+        """Say something unasked, if there is anybody."""
+        self._say((frame,))
 
     # -- taking requests ---------------------------------------------------------------------------------
 
@@ -161,6 +167,11 @@ class Session:
             return True
         if not reading.intake.greeted:
             raise Malformed("no HELLO")
+        if op is Op.LEASE:  # at once: what is asked behind it relies on it
+            done = self._done(_Request(op, unique, values))
+            assert done is not None
+            self._say(done, reading.intake.connection)
+            return True
         if op in (Op.COMMIT, Op.ROLLBACK):  # these are the schedd's to say
             self._say((frames.refusal(op, unique, errno.EPERM),))
             return True

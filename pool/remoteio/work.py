@@ -18,6 +18,7 @@ from typing import Any
 from pool.remoteio import kernel
 from pool.remoteio.frames import APPEND, Attr, Op
 from pool.remoteio.journal import Identity, Journal
+from pool.remoteio.leases import Leases
 from pool.remoteio.locks import Locks
 from pool.remoteio.places import PROBE, UNDO, Place, Places
 
@@ -43,11 +44,13 @@ class Work:
 
     Args:
         journal: made when the places are known, before the first request.
+        leases: None where none are given.
     """
 
     def __init__(self, places: Places) -> None:
         self.places = places
         self.journal: Journal | None = None
+        self.leases: Leases | None = None
         self.files: dict[int, Open] = {}
         self.locks = Locks()
         self._lock = threading.Lock()
@@ -70,6 +73,7 @@ class Work:
     # -- looking -----------------------------------------------------------------------------------------
 
     def stat(self, unique: int, path: bytes) -> tuple[Any, ...]:
+        self._look(path)
         with self.places.at(path) as place:
             return (self._attr(_stat(place)),)
 
@@ -78,6 +82,8 @@ class Work:
             return (os.readlink(place.name, dir_fd=place.directory),)
 
     def list(self, unique: int, path: bytes, cookie: int) -> tuple[Any, ...]:
+        if not cookie:
+            self._look(path)
         with self.places.at(path) as place:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(place.name, flags, dir_fd=place.directory)
@@ -134,11 +140,22 @@ class Work:
                 return (os.getxattr(where, name, follow_symlinks=False),)
             return (b"".join(os.fsencode(one) + b"\0" for one in os.listxattr(where, follow_symlinks=False)),)
 
+    def lease(self, unique: int, number: int, path: bytes) -> tuple[Any, ...]:
+        """Promise to tell of changes in a directory; without a path, do so no more."""
+        if self.leases is None:
+            raise _problem(errno.EOPNOTSUPP)
+        if not path:
+            self.leases.give_back(number)
+        elif not self.leases.grant(number, path):
+            raise _problem(errno.ENOLCK)
+        return ()
+
     # -- open files --------------------------------------------------------------------------------------
 
     def open(self, unique: int, handle: int, path: bytes, flags: int, mode: int, want: int) -> tuple[Any, ...]:
         if handle in self.files:
             raise _problem(errno.EBADF)
+        self._look(path)
         wish = flags & os.O_ACCMODE
         writes = wish != os.O_RDONLY
         fd = self._opened(unique, path, wish, mode, flags)
@@ -360,6 +377,10 @@ class Work:
             return (self._attr(_stat(place)),)
 
     # -- small things ------------------------------------------------------------------------------------
+
+    def _look(self, path: bytes) -> None:
+        if self.leases is not None:
+            self.leases.asked(path)
 
     def _kept(self) -> Journal:
         assert self.journal is not None

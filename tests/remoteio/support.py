@@ -109,7 +109,8 @@ class HomeProcess:
 
     def open(self, tree: Path, journal: Path, *, run: int = 1, back_to: int | None = None, **more: Any) -> JobEnd:
         """A start of job 1.0, or its connection again."""
-        fields = {"trees": str(tree), "named": [str(tree)], "hidden": [], "limit": PLENTY, "nonce": ""} | more
+        fields = {"trees": str(tree), "named": [str(tree)], "hidden": [], "limit": PLENTY, "nonce": ""}
+        fields |= {"watches": 1000, **more}
         ours, theirs = socket.socketpair()
         directory = os.open(journal, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -152,6 +153,8 @@ class JobEnd:
         self.end.settimeout(20.0)
         self._buffer = b""
         self._unique = 100
+        #: What home said unasked: (number of a lease, name).
+        self.notices: list[tuple[int, bytes]] = []
 
     def hello(self) -> list[Any]:
         return self.ask(Op.HELLO, 1, b"1.0", b"")
@@ -170,6 +173,18 @@ class JobEnd:
 
     def receive(self) -> tuple[int, int, list[Any]]:
         """The next answer: (unique, errno, values)."""
+        while (found := self._frame()) is None:
+            pass
+        return found
+
+    def told(self, number: int, name: bytes) -> None:
+        """Wait until home tells of a name under a lease; forgets what it told before."""
+        while (number, name) not in self.notices:
+            assert self._frame() is None
+        del self.notices[: self.notices.index((number, name)) + 1]
+
+    def _frame(self) -> tuple[int, int, list[Any]] | None:
+        """The next frame, if it is an answer; a notice is kept."""
         while len(self._buffer) < frames.HEADER or len(self._buffer) < frames.header(self._buffer)[0]:
             piece = self.end.recv(1 << 20)
             if not piece:
@@ -177,6 +192,9 @@ class JobEnd:
             self._buffer += piece
         size, op, error, unique = frames.header(self._buffer)
         body, self._buffer = self._buffer[frames.HEADER : size], self._buffer[size:]
+        if op == frames.NOTICE:
+            self.notices += [(number, name) for number, name in frames.values_of(frames.NOTICED, body)[0]]
+            return None
         return unique, error, [] if error else frames.values_of(frames.ANSWERS[Op(op)], body)
 
     def ask(self, op: Op, *values: Any, unique: int = 0) -> list[Any]:

@@ -139,6 +139,7 @@ class Remote:
             self._log.error("REMOTE_IO_TREES is not understood, and no tree is shown", extra={"word": str(error)})
             self._trees = ""
         self._limit = int(settings.number("REMOTE_IO_UNDO") * 2**20)
+        self._watches = int(settings.number("REMOTE_IO_WATCHES"))
         self.gate.bound(settings.number("REMOTE_IO_BANDWIDTH") * 1e6)
 
     async def close(self) -> None:
@@ -194,6 +195,7 @@ class Remote:
                 named=_named(start),
                 hidden=[str(self._state / name) for name in PRIVATE] if self._state is not None else [],
                 limit=self._limit,
+                watches=self._watches,
                 nonce=self._outside.secret(16) if first else "",
             )
         finally:

@@ -1,0 +1,300 @@
+"""Leases: while one stands, home tells of what changes in a directory, and the job's side need not ask (EV 2.2).
+
+A lease is on one directory: its names, and what the files behind them are and hold. It stands as long as everything on
+the way from the tree to it stays as it is, rights included, and the kernel tells this process of every change
+(inotify): only on file systems that are this machine's own, and in so many directories as may be watched. What is told
+once is not told again until it has been asked for again, so that a file that is written all the time costs one message.
+
+The kernel does not tell of what is written through a shared mapping before it is unmapped, nor of what happens to a
+file by its other names; the job's side therefore believes for a minute at most, and files of one name only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
+
+from pool.remoteio import frames, kernel
+from pool.remoteio.places import UNDO, Places
+
+#: File systems that tell of all their changes: nobody changes them but through this kernel.
+_TELLING = {
+    *(0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x858458F6, 0x794C7630),  # ext, xfs, btrfs, tmpfs, ramfs, overlay
+    *(0xF2F52010, 0x2FC12FC1, 0xCA451A4E, 0x3153464A),  # f2fs, zfs, bcachefs, jfs
+}
+# Of <sys/inotify.h>.
+_MODIFY, _ATTRIB, _CLOSE_WRITE, _FROM, _TO = 0x2, 0x4, 0x8, 0x40, 0x80
+_CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x100, 0x200, 0x400, 0x800
+_UNMOUNT, _OVERFLOW, _IGNORED = 0x2000, 0x4000, 0x8000
+_ONLYDIR, _EXCL_UNLINK = 0x01000000, 0x04000000
+_CHANGES = _MODIFY | _ATTRIB | _CLOSE_WRITE | _FROM | _TO | _CREATE | _DELETE
+_WATCHED = _CHANGES | _DELETE_SELF | _MOVE_SELF | _ONLYDIR | _EXCL_UNLINK
+#: What happens to a directory after which a way through it may lead elsewhere, or be forbidden.
+_WAY = _ATTRIB | _FROM | _TO | _CREATE | _DELETE
+_EVENT = struct.Struct("<iIII")
+#: Bytes of events that are read at a time.
+_ROOM = 64 * 1024
+#: Names of a directory that are told and not asked for again; at more its lease ends.
+_TOLD = 4096
+#: What one message tells at most.
+_ITEMS = 256
+
+
+class _Lease:
+    __slots__ = ("holder", "names", "number", "path", "told", "ways")
+
+    def __init__(self, holder: Leases, number: int, path: bytes) -> None:
+        self.holder = holder
+        self.number = number
+        self.path = path
+        self.told: set[bytes] = set()
+        #: The watches from the tree to the directory itself, and the names that lead from each to the next.
+        self.ways: list[int] = []
+        self.names: list[bytes] = []
+
+
+class _Watch:
+    """A watched directory: its own leases, and those below it by the name that leads there."""
+
+    __slots__ = ("below", "own")
+
+    def __init__(self) -> None:
+        self.own: set[_Lease] = set()
+        self.below: dict[bytes, set[_Lease]] = {}
+
+
+class Watches:
+    """What one home watches, for all of its jobs.
+
+    Attributes:
+        limit: directories at most; 0 for no leases at all.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._watched: dict[int, _Watch] = {}
+        self._events = -1
+
+    def grant(self, lease: _Lease, places: Places) -> bool:
+        """Whether everything on the way to a lease's directory is watched from now on."""
+        with self._lock:
+            try:
+                self._begin()
+                with contextlib.closing(places.way(lease.path)) as way:
+                    for name, directory in way:
+                        self._step(lease, name, directory)
+                self._watched[lease.ways[-1]].own.add(lease)
+            except OSError:
+                self._forget(lease)
+                return False
+            return True
+
+    def end(self, leases: Iterable[_Lease]) -> None:
+        """They are not needed any more; nobody is told."""
+        with self._lock:
+            for lease in leases:
+                self._forget(lease)
+
+    def close(self) -> None:
+        """All of them are over."""
+        with self._lock:
+            self.over(self._all())
+            if self._events >= 0:
+                os.close(self._stop)  # the thread closes the rest
+                self._events = -1
+
+    def held(self) -> contextlib.AbstractContextManager[object]:
+        """While this is held nothing is told and nothing granted."""
+        return self._lock
+
+    def _begin(self) -> None:
+        if self._events >= 0:
+            return
+        if not self.limit:
+            raise OSError
+        self._events = kernel.inotify()
+        ended, self._stop = os.pipe()
+        mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        threading.Thread(target=self._listen, args=(self._events, mounts, ended), daemon=True).start()
+
+    def _step(self, lease: _Lease, name: bytes, directory: int) -> None:
+        """One directory further. It is watched before what lies in it is looked at, so that no change is missed."""
+        if kernel.magic(directory) not in _TELLING:
+            raise OSError
+        if lease.ways:
+            self._watched[lease.ways[-1]].below.setdefault(name, set()).add(lease)
+            lease.names.append(name)
+        number = kernel.inotify_add_watch(self._events, b"/proc/self/fd/%d" % directory, _WATCHED)
+        if number not in self._watched:
+            if len(self._watched) >= self.limit:
+                kernel.inotify_rm_watch(self._events, number)
+                raise OSError
+            self._watched[number] = _Watch()
+        lease.ways.append(number)
+
+    def _forget(self, lease: _Lease) -> None:
+        for place, number in enumerate(lease.ways):
+            watch = self._watched.get(number)
+            if watch is None:
+                continue
+            watch.own.discard(lease)
+            if place < len(lease.names):
+                below = watch.below.get(lease.names[place], set())
+                below.discard(lease)
+                if not below:
+                    watch.below.pop(lease.names[place], None)
+            if not watch.own and not watch.below:
+                del self._watched[number]
+                with contextlib.suppress(OSError):  # the kernel has taken it away itself
+                    kernel.inotify_rm_watch(self._events, number)
+        lease.ways, lease.names = [], []
+
+    # -- what the kernel tells ---------------------------------------------------------------------------
+
+    def _listen(self, events: int, mounts: int, ended: int) -> None:
+        waits = select.poll()
+        waits.register(events, select.POLLIN)
+        waits.register(mounts, select.POLLERR | select.POLLPRI)
+        waits.register(ended, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in waits.poll()}
+            with self._lock:
+                if ended in ready:
+                    break
+                if mounts in ready:  # something may hide what a way led to
+                    self.over(self._all())
+                if events in ready:
+                    self._take(os.read(events, _ROOM))
+        for fd in (events, mounts, ended):
+            os.close(fd)
+
+    def _take(self, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            number, mask, _, size = _EVENT.unpack_from(data, at)
+            at += _EVENT.size
+            name = data[at : at + size].rstrip(b"\0")
+            at += size
+            if mask & _OVERFLOW:
+                self.over(self._all())
+                continue
+            watch = self._watched.get(number)
+            if watch is None or name.startswith(UNDO):
+                continue
+            if not name:
+                gone = mask & (_ATTRIB | _DELETE_SELF | _MOVE_SELF | _UNMOUNT | _IGNORED)
+                self.over([*watch.own, *(one for each in watch.below.values() for one in each)] if gone else ())
+                continue
+            for lease in list(watch.own):
+                lease.holder.changed(lease, name)
+            if mask & _WAY:
+                self.over(list(watch.below.get(name, ())))
+
+    def over(self, leases: Iterable[_Lease]) -> None:
+        """They are over, and whoever holds them is told; under the lock."""
+        for lease in leases:
+            self._forget(lease)
+            lease.holder.over(lease)
+
+    def _all(self) -> set[_Lease]:
+        return {one for watch in self._watched.values() for one in watch.own}
+
+
+class Leases:
+    """The leases of one job.
+
+    Args:
+        send: sends a frame to the job's side, if there is one; may wait.
+    """
+
+    def __init__(self, watches: Watches, places: Places, send: Callable[[bytes], None]) -> None:
+        self._watches = watches
+        self._places = places
+        self._send = send
+        self._numbers: dict[int, _Lease] = {}
+        self._paths: dict[bytes, _Lease] = {}
+        self._news: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
+        self._telling = self._closed = False
+
+    def grant(self, number: int, path: bytes) -> bool:
+        """Promise to tell of changes in a directory, under a number of the job side's choice."""
+        before = self._paths.get(path)
+        self._drop([before] if before is not None else [])
+        if not self._telling:
+            self._telling = True
+            threading.Thread(target=self._tell, daemon=True).start()
+        lease = _Lease(self, number, path)
+        self._numbers[number] = self._paths[path] = lease
+        if self._watches.grant(lease, self._places) and not self._closed:
+            return True
+        self._drop([lease])
+        return False
+
+    def give_back(self, number: int) -> None:
+        """The job's side needs one no more."""
+        lease = self._numbers.get(number)
+        self._drop([lease] if lease is not None else [])
+
+    def end(self) -> None:
+        """The job's side has forgotten them: its connection is another."""
+        self._drop(list(self._numbers.values()))
+
+    def close(self) -> None:
+        """End them, and who tells of them."""
+        self._closed = True
+        self.end()
+        self._news.put(None)
+
+    def asked(self, path: bytes) -> None:
+        """What is at a path is about to be looked at: changes from now on are told again."""
+        above, _, name = path.rpartition(b"/")
+        lease = self._paths.get(above)
+        if lease is not None:
+            lease.told.discard(name)
+        lease = self._paths.get(path)
+        if lease is not None:
+            lease.told.clear()
+
+    # -- called by the watches, which hold their lock ----------------------------------------------------
+
+    def changed(self, lease: _Lease, name: bytes) -> None:
+        """Something about a name has changed."""
+        if name in lease.told:
+            return
+        lease.told.add(name)
+        self._news.put((lease.number, name))
+        if len(lease.told) > _TOLD:
+            self._watches.over([lease])
+
+    def over(self, lease: _Lease) -> None:
+        """A lease is over."""
+        self._away(lease)
+        self._news.put((lease.number, b""))
+
+    # ----------------------------------------------------------------------------------------------------
+
+    def _drop(self, leases: list[_Lease]) -> None:
+        self._watches.end(leases)
+        for lease in leases:
+            self._away(lease)
+
+    def _away(self, lease: _Lease) -> None:
+        self._numbers.pop(lease.number, None)
+        if self._paths.get(lease.path) is lease:
+            self._paths.pop(lease.path, None)
+
+    def _tell(self) -> None:
+        ended = False
+        while not ended:
+            items = [self._news.get()]
+            with contextlib.suppress(Empty):
+                while len(items) < _ITEMS:
+                    items.append(self._news.get_nowait())
+            ended = None in items
+            self._send(frames.notice([one for one in items if one is not None]))

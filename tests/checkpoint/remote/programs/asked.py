@@ -1,0 +1,32 @@
+"""Does what it is asked, an expression a line, and says what came of it: what a test drives step by step."""
+
+import os
+import time
+
+
+def read(name):
+    with open(name) as file:
+        return file.read()
+
+
+def reads(name, seconds):
+    """How often a file can be read within a time."""
+    end, count = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        read(name)
+        os.stat(name)
+        count += 1
+    return count > 1
+
+
+def listed(name):
+    return sorted((entry.name, entry.stat().st_size) for entry in os.scandir(name))
+
+
+with open("/job/ask") as questions, open("/job/answer", "w") as answers:
+    for line in questions:
+        try:
+            said = eval(line)
+        except OSError as error:
+            said = error.strerror
+        print(repr(said), file=answers, flush=True)

@@ -1,0 +1,160 @@
+"""While a lease stands the job's machine answers by itself; what changes at home is seen when home has told of it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.starter.keeper import NativeKeeper
+from tests.checkpoint.remote.conftest import PROGRAMS, Site
+from tests.checkpoint.remote.test_connection import Relay
+from tests.remoteio.support import JobEnd
+from tests.starter.support import PYTHON, soon
+
+pytestmark = pytest.mark.parametrize("way", ["fuse"])
+
+
+class Asked:
+    """A job that is asked for one thing after the other."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        shutil.copy(PROGRAMS / "asked.py", site.scratch)
+        for name in ("ask", "answer"):
+            os.mkfifo(site.scratch / name)
+        self.keeper: NativeKeeper | None = None
+
+    async def start(self, **more: Any) -> NativeKeeper:
+        self.keeper = await self._site.start(PYTHON, "/job/asked.py", **more)
+        self._questions = await soon(asyncio.to_thread(open, self._site.scratch / "ask", "w"))
+        self._answers = await soon(asyncio.to_thread(open, self._site.scratch / "answer"))
+        return self.keeper
+
+    async def __call__(self, question: str) -> Any:
+        print(question, file=self._questions, flush=True)
+        return ast.literal_eval(await soon(asyncio.to_thread(self._answers.readline)))
+
+    async def until(self, question: str, answer: Any) -> None:
+        """Ask until that is said: home's word of it is on its way."""
+        async with asyncio.timeout(30):
+            while (said := await self(question)) != answer:
+                assert said is not None
+
+    async def end(self) -> None:
+        assert self.keeper is not None
+        self._questions.close()
+        await soon(self.keeper.ended)
+        self._answers.close()
+        assert self._site.error() == ""
+        await self.keeper.forget()
+
+
+@pytest.fixture
+async def job(site: Site) -> Asked:
+    for name in ("f", "g", "d/e/h"):
+        (site.tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (site.tree / name).write_text("before")
+    return Asked(site)
+
+
+async def leased(site: Site, job: Asked, name: str) -> None:
+    """Look at a file until a lease is on its directory: it is read for a while though home does not answer."""
+    await job(f"[listed({str(Path(name).parent)!r}) for _ in range(2)]")
+    assert await job(f"read({name!r})") == "before"
+    if "/" in name:  # the way there was believed before there was a lease: it has to be asked for again
+        assert await job(f"reads({name!r}, 1.2)") is True
+    site.home.process.send_signal(signal.SIGSTOP)
+    try:
+        assert await job(f"reads({name!r}, 1.2)") is True
+    finally:
+        site.home.process.send_signal(signal.SIGCONT)
+
+
+def replace(tree: Path) -> None:
+    (tree / "new").write_text("after")
+    (tree / "new").rename(tree / "f")
+
+
+def forbid(tree: Path) -> None:
+    (tree / "f").chmod(0)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str, Any]] = {
+    "written": (lambda tree: (tree / "f").write_text("after"), "read('f')", "after"),
+    "replaced": (replace, "read('f')", "after"),
+    "removed": (lambda tree: (tree / "f").unlink(), "read('f')", "No such file or directory"),
+    "made": (lambda tree: (tree / "k").touch(), "sorted(os.listdir('.'))", ["d", "f", "g", "k"]),
+    "unreadable": (forbid, "read('f')", "Permission denied" if os.getuid() else "before"),
+    "with other rights": (forbid, "os.stat('f').st_mode & 0o777", 0),
+}
+
+
+async def test_changes_at_home_are_seen(site: Site, job: Asked) -> None:
+    if not site.able:
+        return
+    await job.start()
+    await leased(site, job, "f")
+    for change, question, answer in CHANGES.values():
+        (site.tree / "f").unlink(missing_ok=True)
+        (site.tree / "k").unlink(missing_ok=True)
+        (site.tree / "f").write_text("before")
+        await job.until("read('f')", "before")
+        change(site.tree)
+        await job.until(question, answer)
+    await job.end()
+
+
+async def test_a_lease_ends_with_the_way_to_its_directory(site: Site, job: Asked) -> None:
+    if not site.able:
+        return
+    await job.start()
+    await leased(site, job, "d/e/h")
+    (site.tree / "d").rename(site.tree / "moved")
+    await job.until("read('d/e/h')", "No such file or directory")
+    (site.tree / "other" / "e").mkdir(parents=True)
+    (site.tree / "other" / "e" / "h").write_text("after")
+    (site.tree / "other").rename(site.tree / "d")
+    await job.until("read('d/e/h')", "after")
+    await job.end()
+
+
+async def test_leases_end_with_the_connection(site: Site, job: Asked) -> None:
+    if not site.able:
+        return
+    relay = Relay(site)
+    keeper = await job.start(end=JobEnd(await relay.connect(), site.tree))
+    await leased(site, job, "f")
+    relay.cut()
+    (site.tree / "f").write_text("after")
+    (await relay.connect(keeper)).close()
+    await job.until("read('f')", "after")
+    await leased_again(site, job)
+    relay.cut()
+    await job.end()
+
+
+async def leased_again(site: Site, job: Asked) -> None:
+    (site.tree / "f").write_text("before")
+    await job.until("read('f')", "before")
+    await leased(site, job, "f")
+
+
+async def test_what_the_job_writes_itself_it_reads(site: Site, job: Asked) -> None:
+    if not site.able:
+        return
+    await job.start()
+    await leased(site, job, "g")
+    for number in range(20):
+        assert await job(f"open('g', 'w').write('{number}')") > 0
+        assert await job("read('g')") == str(number)
+        assert ("g", len(str(number))) in await job("listed('.')")
+        assert (site.tree / "g").read_text() == str(number)
+    await job.end()
