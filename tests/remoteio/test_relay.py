@@ -97,6 +97,7 @@ def fields(tree: Path) -> dict[str, Any]:
         "named": [str(tree)],
         "hidden": [],
         "limit": 1000,
+        "watches": 100,
         "nonce": "",
     }
 
