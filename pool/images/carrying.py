@@ -14,6 +14,7 @@ them while the image was put together, with where each belongs (`send_pieces`), 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -168,12 +169,14 @@ async def receive_image(
     stream: Items,
     *,
     renumber: bool = False,
+    announced: Callable[[Manifest], Awaitable[None]] | None = None,
     kept: Callable[[Manifest], Awaitable[None]] | None = None,
 ) -> Manifest:
     """Take in a checkpoint of a job from another store.
 
     Args:
         renumber: give it the next number here, whatever it had there.
+        announced: runs while the rest of it comes; nothing is kept before it is done, nor where it fails.
         kept: awaited when it is on disk, before the other side hears of that.
 
     Asked again for one that is here already, it keeps nothing twice and says that it is kept.
@@ -193,17 +196,18 @@ async def receive_image(
             await stream.send(["all"])
             await _have(stream, manifest)
             return manifest
-        missing = await quietly(draft.missing, manifest)
-        await _ask(stream, missing)
-        wanted = set(missing)
-        async with _Laying(functools.partial(_put, draft)) as laying:
-            async for some in _pieces(items):
-                if any(digest not in wanted for digest, _ in some):
-                    raise ImageDamaged("a chunk came that was not asked for")
-                await laying.have(some)
-                wanted.difference_update(digest for digest, _ in some)
-        if wanted:
-            raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
+        async with _beside(announced(manifest) if announced is not None else None):
+            missing = await quietly(draft.missing, manifest)
+            await _ask(stream, missing)
+            wanted = set(missing)
+            async with _Laying(functools.partial(_put, draft)) as laying:
+                async for some in _pieces(items):
+                    if any(digest not in wanted for digest, _ in some):
+                        raise ImageDamaged("a chunk came that was not asked for")
+                    await laying.have(some)
+                    wanted.difference_update(digest for digest, _ in some)
+            if wanted:
+                raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
         taken = await quietly(
             draft.commit,
             manifest.parts,
@@ -218,6 +222,19 @@ async def receive_image(
         await kept(taken)
     await _have(stream, taken)
     return taken
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Awaitable[None] | None) -> AsyncIterator[None]:
+    """Has something done beside what is inside, and done at its end; given up where that fails."""
+    task = asyncio.ensure_future(work) if work is not None else None
+    try:
+        yield
+        if task is not None:
+            await task
+    finally:
+        if task is not None and not task.done():
+            task.cancel()
 
 
 async def _ahead(items: AsyncIterator[Any], draft: Draft, stream: Items) -> AsyncIterator[Any]:

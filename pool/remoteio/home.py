@@ -14,6 +14,7 @@ can be undone no longer:
              that is not null, to the oldest there is if -1. Answers what the job is shown, and `probes` (see `direct`)
              where there is a nonce
     probed   probes: they have been looked for
+    secure   job + its journal: answered when the disk has what was done until now, and the way back to each mark
     commit   job, mark: what is older is not needed any more
     settle   job, mark: what is done until now is there to stay
     leave    job, run: this start is over, and may be put back; a later one is not meant
@@ -28,12 +29,13 @@ import pwd
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from pool.identity import SOCKET, become
 from pool.remoteio import direct, frames
-from pool.remoteio.journal import Journal, Unreachable, rollback
+from pool.remoteio.journal import Flushes, Journal, Unreachable, rollback
 from pool.remoteio.leases import Leases, Watches
 from pool.remoteio.places import Places
 from pool.remoteio.session import Session
@@ -56,6 +58,7 @@ class Job:
         message: dict[str, Any],
         journal: int,
         incarnation: int,
+        flushes: Flushes,
         tell: Callable[[dict[str, Any]], None],
         watches: Watches,
     ) -> None:
@@ -64,6 +67,7 @@ class Job:
         top = [entry.name for entry in os.scandir("/") if entry.is_dir()]
         trees = shown(trees_of(str(message["trees"])), top, message["named"])
         self._incarnation = incarnation
+        self._flushes = flushes
         self._directory = journal
         self.work = Work(Places(trees, message["hidden"]))
         self.journal = self.work.journal = Journal(
@@ -74,6 +78,7 @@ class Job:
             self.work.is_open,
             lambda why: tell({"event": "why", "job": self.name, "why": why}),
         )
+        self.journal.write_ahead()
         self.session = Session(self.work, self._hello)
         self.work.leases = Leases(watches, self.work.places, self.session.tell)
 
@@ -84,7 +89,7 @@ class Job:
         problems: list[str] = []
         if back_to is not None and self.journal.run:  # it was here before
             try:
-                problems = rollback(self.journal, back_to if back_to >= 0 else self.journal.first)
+                problems = rollback(self.journal, back_to if back_to >= 0 else self.journal.first, self._flushes)
             except Unreachable:
                 # Said once. Whoever starts the job again after that takes its files as they are.
                 self.journal.forget()
@@ -103,8 +108,8 @@ class Job:
         assert self.work.leases is not None
         self.work.leases.close()
         self.work.close_all()
-        self.work.places.close()
         self.journal.close()
+        self.work.places.close()
         os.close(self._directory)
 
     def facts(self) -> dict[str, Any]:
@@ -129,6 +134,7 @@ class Home:
         self._send = send
         self._jobs: dict[str, Job] = {}
         self._busy: dict[str, threading.Lock] = {}
+        self._flushes = Flushes()
         self._watches = Watches()
         with open("/proc/self/stat", "rb") as handle:
             started = int(handle.read().rpartition(b")")[2].split()[19])
@@ -141,7 +147,7 @@ class Home:
 
     def _answer(self, message: dict[str, Any], fds: list[int], lock: threading.Lock) -> None:
         answer: dict[str, Any] = {"id": message["id"]}
-        with lock:
+        with lock if message["do"] != "secure" else nullcontext():  # a disk may take long, and a job end meanwhile
             try:
                 answer |= getattr(self, f"_do_{message['do']}")(message, fds) or {}
             except Unreachable as error:
@@ -164,7 +170,7 @@ class Home:
                 del self._jobs[name]
                 job.close()
             self._watches.limit = int(message["watches"])
-            job = Job(message, os.dup(fds[0]), self._incarnation, self._send, self._watches)
+            job = Job(message, os.dup(fds[0]), self._incarnation, self._flushes, self._send, self._watches)
             try:
                 problems = job.begin(message["back_to"])
             except BaseException:
@@ -185,6 +191,18 @@ class Home:
         job.journal.commit(int(message["mark"]))
         return {"why": job.journal.why}
 
+    def _do_secure(self, message: dict[str, Any], fds: list[int]) -> None:
+        name = str(message["job"])
+        job = self._jobs.get(name)
+        if job is not None and job.journal.secure(self._flushes):
+            return
+        with self._busy[name]:
+            if name in self._jobs:  # just begun: what it has not changed is as it was
+                self._jobs[name].journal.secure(self._flushes)
+                return
+            with _closed(name, fds[0]) as journal:
+                journal.secure(self._flushes)
+
     def _do_settle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         job = self._jobs.get(str(message["job"]))
         if job is None:
@@ -203,9 +221,21 @@ class Home:
         job = self._jobs.pop(str(message["job"]), None)
         if job is not None:
             job.close()
-        places = Places(trees_of("/"))
-        journal = Journal(fds[0], str(message["job"]), places, 0, lambda _: False)
-        journal.finish()
+        with _closed(str(message["job"]), fds[0]) as journal:
+            journal.finish()
+
+
+@contextmanager
+def _closed(name: str, directory: int) -> Iterator[Journal]:
+    """The journal of a job that is not here."""
+    places = Places(trees_of("/"))
+    try:
+        journal = Journal(directory, name, places, sys.maxsize, lambda _: False)
+        try:
+            yield journal
+        finally:
+            journal.close()
+    finally:
         places.close()
 
 

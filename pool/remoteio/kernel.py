@@ -74,6 +74,11 @@ def inotify_rm_watch(queue: int, number: int) -> None:
     _checked(_libc.inotify_rm_watch(queue, number))
 
 
+def syncfs(fd: int) -> None:
+    """Have all of a descriptor's file system on its disk. Raises OSError."""
+    _checked(_libc.syncfs(fd))
+
+
 def utimensat(directory: int, name: bytes, accessed: int, modified: int) -> None:
     """Set times in ns, without following a link; -1 leaves one as it is, -2 is now. Raises OSError."""
     times = (_Time * 2)(_time(accessed), _time(modified))

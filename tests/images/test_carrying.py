@@ -101,6 +101,31 @@ async def test_the_pace_is_kept(tmp_path: Path) -> None:
     assert sum(asked) == sending.result() == here.used
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_nothing_is_kept_before_what_it_needs_is_done(tmp_path: Path, fails: bool) -> None:
+    here, there = ImageStore(tmp_path / "here"), ImageStore(tmp_path / "there")
+    manifest = here.keep("1.0", image(tmp_path / "image", 1), 1.0)
+    told: list[Manifest] = []
+
+    async def announced(coming: Manifest) -> None:
+        told.append(coming)
+        await until(lambda: there.used, "all of it to come beside this")
+        assert there.generations("1.0") == []
+        if fails:
+            raise ImageError("the disk of its files failed")
+
+    near, far = pipes()
+    async with asyncio.timeout(20):
+        sending = asyncio.ensure_future(send_image(here, manifest, near))
+        try:
+            await receive_image(there, "1.0", far, announced=announced)
+        except ImageError:
+            assert fails
+        assert (there.generations("1.0") == []) == fails
+        sending.cancel() if fails else await sending
+    assert told == [manifest]
+
+
 async def lie(target: ImageStore, *items: Any) -> None:
     near, far = pipes()
 

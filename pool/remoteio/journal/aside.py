@@ -35,10 +35,19 @@ class Aside:
         self._opened = opened
         self._away: dict[int, Away] = {}
 
+    @property
+    def prefix(self) -> bytes:
+        """What hidden names of this job begin with."""
+        return UNDO + self._name + b"."
+
+    def paths(self) -> set[bytes]:
+        """All that are known."""
+        return {away.path for away in self._away.values()}
+
     def name(self, path: bytes) -> tuple[int, bytes]:
         """A number and a hidden path for what is removed."""
         number = self._book.next()
-        return number, path.rpartition(b"/")[0] + b"/" + UNDO + self._name + b".%d" % number
+        return number, path.rpartition(b"/")[0] + b"/" + self.prefix + b"%d" % number
 
     def keep(self, number: int, hidden: bytes, status: os.stat_result) -> None:
         """A file has got its hidden name."""

@@ -14,10 +14,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from pool.remoteio.journal import log
+from pool.remoteio.journal.volumes import Volumes
 
 #: What is told of a file: device and inode.
 Identity = tuple[int, int]
 Note = list[Any]
+#: Kinds that begin with the path of a name that was made, removed or changed.
+NAMES = frozenset("cdyknurm")
 #: Kinds that are noted though nothing can be undone: where files lie that are in nobody's sight, and the rest of that.
 _ALWAYS = frozenset("umvHR-r")
 
@@ -33,11 +36,17 @@ class Book:
 
     def __init__(self, directory: int, limit: int, gave_up: Callable[[], None]) -> None:
         self.lock = threading.RLock()
+        self._syncing = threading.Lock()
+        #: The segment that the disk has the name of.
+        self._listed = -1
         self.directory = directory
         self._limit = limit
         self._gave_up = gave_up
         #: Files made since the last mark: what becomes of them need not be noted.
         self.fresh: set[Identity] = set()
+        self.volumes = Volumes()
+        #: Called when there is something that the disk may not have.
+        self.behind: Callable[[], None] = lambda: None
         #: Bytes of files that are kept though they were removed.
         self.held_bytes = 0
         self._begun: dict[int, Note] = {}
@@ -69,23 +78,40 @@ class Book:
     def write_state(self) -> None:
         state = {"run": self.run, "first": self.first, "why": self.why, "boot": self._boot}
         log.write_state(self.directory, state)
+        self._listed = -1
+
+    @property
+    def unsynced(self) -> bool:
+        """Whether there is something that the disk may not have."""
+        return any(segment.is_unsynced for segment in list(self.segments))
 
     def sync(self) -> None:
-        """Have on the disk what undoes all that was changed until now. Raises OSError."""
-        with self.lock:
-            fds = [fd for segment in self.segments for fd in segment.unsynced()]
-        try:
-            for fd in fds:
-                os.fdatasync(fd)
-        finally:
-            for fd in fds:
-                os.close(fd)
+        """Have on the disk what undoes all that was changed until now; who comes meanwhile waits. Raises OSError."""
+        with self._syncing:
+            with self.lock:
+                unsynced = [segment for segment in self.segments if segment.is_unsynced]
+                fds = [fd for segment in unsynced for fd in segment.unsynced()]
+                if self.segments and self._listed != self.current.number:
+                    fds.append(os.dup(self.directory))
+                    self._listed = self.current.number
+            try:
+                for fd in fds:
+                    os.fsync(fd)
+            except OSError:
+                self._listed = -1
+                for segment in unsynced:
+                    segment.not_synced()
+                raise
+            finally:
+                for fd in fds:
+                    os.close(fd)
 
     def close(self) -> None:
         """Let go of the files; everything stays as it is."""
-        for segment in self.segments:
-            segment.close()
-        self.segments = []
+        with self.lock:
+            for segment in self.segments:
+                segment.close()
+            self.segments = []
 
     # -- notes -------------------------------------------------------------------------------------------
 
@@ -100,6 +126,7 @@ class Book:
             return
         try:
             self.current.add(record)
+            self.behind()
         except OSError as error:
             self.give_up(f"its undo journal cannot be written: {error.strerror}")
 
@@ -126,8 +153,9 @@ class Book:
         self.note([kind, sequence, unique, path])
         return sequence
 
-    def confirm(self, sequence: int, identity: Identity, *, fresh: bool) -> None:
+    def confirm(self, sequence: int, path: bytes, identity: Identity, *, fresh: bool) -> None:
         """What was going to be made is there."""
+        self.volumes.changed(identity[0], path)
         self.note(["C", self.next(), 0, sequence, *identity, fresh])
         if fresh and not self.why:
             self.fresh.add(identity)
@@ -150,6 +178,12 @@ class Book:
             self._begun.clear()
         elif kind == "C" and record[6]:
             self.fresh.add((record[4], record[5]))
+
+    def directories(self) -> set[bytes]:
+        """Where anything was changed."""
+        with self.lock:
+            told = (record[3] for segment in self.segments for record in segment.records() if len(record) > 3)
+            return {path.rpartition(b"/")[0] or b"/" for path in told if isinstance(path, bytes)}
 
     def forget(self) -> None:
         """Know nothing of the notes that are there."""

@@ -55,6 +55,7 @@ class Contents:
         touched = self._touched.get(identity)
         path = os.fsencode(os.readlink(f"/proc/self/fd/{fd}"))
         if touched is None:
+            self._book.volumes.changed(status.st_dev, path)
             touched = self._touched[identity] = _Touched(status.st_size)
             times = (status.st_atime_ns, status.st_mtime_ns)
             self._book.note(["l", self._book.next(), 0, path, *identity, status.st_size, *times])
@@ -72,8 +73,8 @@ class Contents:
             book.give_up(f"what it overwrites in {os.fsdecode(path)} may not be read: {error.strerror}")
             return
         try:
-            for offset, length, at in book.current.save(source, start, end):
-                book.note(["x", book.next(), 0, path, *identity, offset, length, at])
+            for piece in book.current.save(source, start, end):
+                book.note(["x", book.next(), 0, path, *identity, *piece])
         except OSError as error:
             book.give_up(f"its undo journal cannot be written: {error.strerror}")
         finally:
@@ -82,6 +83,7 @@ class Contents:
     def learn(self, record: Note) -> None:
         """Take up a note of contents."""
         if record[0] == "l":
+            self._book.volumes.changed(record[4], record[3])
             self._touched[record[4], record[5]] = _Touched(record[6])
         elif record[0] == "x":
             self._touched[record[4], record[5]].saved.add(record[6], record[6] + record[7])

@@ -6,10 +6,12 @@ import os
 from collections.abc import Callable
 
 from pool.remoteio.journal import log, settings
+from pool.remoteio.journal.ahead import Ahead
 from pool.remoteio.journal.aside import Aside
-from pool.remoteio.journal.book import Book, Identity
+from pool.remoteio.journal.book import NAMES, Book, Identity
 from pool.remoteio.journal.contents import Contents
 from pool.remoteio.journal.names import Names
+from pool.remoteio.journal.volumes import Flushes
 from pool.remoteio.places import Place, Places
 
 
@@ -46,6 +48,11 @@ class Journal:
         self.names = Names(self.book, self.aside, places)
         for segment in self.book.segments:
             self._learn(segment)
+        self._ahead = Ahead(self.book.sync, lambda: self.book.unsynced)
+
+    def write_ahead(self) -> None:
+        """From now on have on the disk soon what undoes a change."""
+        self.book.behind = self._ahead.noted
 
     @property
     def why(self) -> str:
@@ -75,8 +82,34 @@ class Journal:
         """Have on the disk what undoes all that was changed until now. Raises OSError."""
         self.book.sync()
 
+    def secure(self, flushes: Flushes) -> bool:
+        """Have on the disk what was done until now, and the way back to it; false where the journal is closed.
+
+        Blocks, while the job may go on. What the job asks for meanwhile may reach the disk with it or not.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        self.sync()
+        with self.book.lock:
+            if not self.book.segments:
+                return False
+            fds = self.book.volumes.opened(self.places)
+        if fds is None:
+            os.sync()
+        else:
+            try:
+                for fd in fds:
+                    flushes.flush(fd)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+        self.sync()
+        return True
+
     def close(self) -> None:
         """Let go of the files; everything stays as it is."""
+        self._ahead.close()
         self.book.close()
 
     # -- marks -------------------------------------------------------------------------------------------
@@ -87,13 +120,15 @@ class Journal:
         with book.lock:
             if number <= book.current.number:
                 return
-            if book.why:
+            given_up = bool(book.why)
+            if given_up:
                 book.why, book.first = "", number
             book.segments.append(log.Segment(book.directory, number))
             self.contents.forget()
             book.fresh.clear()
             book.note(["H", book.next(), 0, self.aside.open_ones()])
-            book.write_state()
+            if given_up:
+                book.write_state()
 
     def commit(self, number: int) -> None:
         """Nobody goes back beyond this mark any more."""
@@ -157,6 +192,8 @@ class Journal:
         for record in records:
             if record[1] not in cancelled:
                 self.book.learn(record)
+                if record[0] in NAMES or record[0] in settings.KINDS:
+                    self.book.volumes.learn(record[3])
                 self.contents.learn(record)
                 self.aside.learn(record, segment.number)
 

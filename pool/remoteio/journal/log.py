@@ -1,26 +1,30 @@
 """The files of an undo journal: numbered segments of records, each with the bytes it saved.
 
     N.log    records since mark N: u32 size, u32 CRC-32, msgpack; one that was cut short by a crash ends the reading
-    N.data   what was overwritten; records say where
+    N.data   what was overwritten; records say where, and the CRC-32 of it
     state    {"run", "first", "why", "boot"}, replaced by renaming
 
-Written without waiting for the disk, but before the disk has what the job asks to be there (`sync`): what a killed
-process has written is there, and after a power cut `boot` tells that the end may be missing. All names are beneath one
-directory descriptor.
+Written without waiting for the disk: what a killed process has written is there. The disk has it soon after (`ahead`),
+before it has what the job asks to be there (`sync`), and before a checkpoint counts that needs it (`secure`). What a
+power cut leaves of two files is in no order, so that a record may be there and the bytes it speaks of not; `boot`
+tells that the end may be missing. All names are beneath one directory descriptor.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
 
 _HEAD = struct.Struct("<II")
-_COPY = 1024 * 1024
+#: Bytes that are kept under one record at most.
+_PIECE = 1024 * 1024
 
 
 class Segment:
@@ -33,11 +37,12 @@ class Segment:
         self._log = os.open(f"{number}.log", flags | os.O_APPEND, 0o600, dir_fd=directory)
         self._data = os.open(f"{number}.data", flags, 0o600, dir_fd=directory)
         self.size = os.fstat(self._data).st_size
-        self._unsynced = False
+        #: Whether the disk may not have what is in the files.
+        self.is_unsynced = self.size > 0 or os.fstat(self._log).st_size > 0
 
     def add(self, record: list[Any]) -> None:
         """Write a record down. Raises OSError."""
-        self._unsynced = True
+        self.is_unsynced = True
         body = msgpack.packb(record)
         frame = _HEAD.pack(len(body), zlib.crc32(body)) + body
         size = os.fstat(self._log).st_size
@@ -46,38 +51,44 @@ class Segment:
             os.ftruncate(self._log, size)
             raise OSError(28, os.strerror(28))
 
-    def save(self, source: int, start: int, end: int) -> list[tuple[int, int, int]]:
-        """Keep bytes of a file: (start there, bytes, where they are in the data). Raises OSError."""
-        at = begin = self.size
-        place = start
-        while place < end:
-            piece = os.pread(source, min(_COPY, end - place), place)
+    def save(self, source: int, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """Keep bytes of a file, in pieces: (start there, bytes, where they are in the data, their CRC-32).
+
+        Raises:
+            OSError: they cannot be read or kept.
+        """
+        self.is_unsynced = True
+        while start < end:
+            piece = os.pread(source, min(_PIECE, end - start), start)
             if not piece:
-                break  # it was shortened by somebody else meanwhile
+                return  # it was shortened by somebody else meanwhile
+            at = self.size
             view = memoryview(piece)
             while view:
-                count = os.pwrite(self._data, view, at)
-                at += count
+                count = os.pwrite(self._data, view, self.size)
+                self.size += count
                 view = view[count:]
-            place += len(piece)
-        self.size = at
-        return [(start, at - begin, begin)] if at > begin else []
+            yield start, len(piece), at, zlib.crc32(piece)
+            start += len(piece)
 
-    def put_back(self, target: int, offset: int, length: int, at: int) -> None:
-        """Write kept bytes where they were. Raises OSError."""
-        while length:
-            piece = os.pread(self._data, min(_COPY, length), at)
-            if not piece:
-                raise OSError(5, "saved bytes are missing")
-            os.pwrite(target, piece, offset)
-            offset, length, at = offset + len(piece), length - len(piece), at + len(piece)
+    def put_back(self, target: int, offset: int, length: int, at: int, checksum: int) -> None:
+        """Write a piece of kept bytes where they were. Raises OSError, and nothing is written of what was not kept."""
+        piece = os.pread(self._data, length, at)
+        if len(piece) != length or zlib.crc32(piece) != checksum:
+            raise OSError(errno.EIO, "what was overwritten there was not kept: the submit machine lost it")
+        view = memoryview(piece)
+        while view:
+            count = os.pwrite(target, view, offset)
+            offset, view = offset + count, view[count:]
 
     def unsynced(self) -> list[int]:
         """Descriptors, the caller's, of files that the disk may not have as they are; now they count as synced."""
-        if not self._unsynced:
-            return []
-        self._unsynced = False
+        self.is_unsynced = False
         return [os.dup(self._data), os.dup(self._log)]
+
+    def not_synced(self) -> None:
+        """Those could not be."""
+        self.is_unsynced = True
 
     def records(self) -> list[list[Any]]:
         """All records that are whole, in order; what a crash has cut short is cut off for good."""
@@ -141,8 +152,10 @@ def read_state(directory: int) -> dict[str, Any]:
 
 
 def write_state(directory: int, state: dict[str, Any]) -> None:
-    """Replace the state."""
+    """Replace the state, so that there is one after a power cut: the one before, or this."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     with open(os.open("state.new", flags, 0o600, dir_fd=directory), "wb") as handle:
         handle.write(json.dumps(state).encode())
+        handle.flush()
+        os.fdatasync(handle.fileno())
     os.rename("state.new", "state", src_dir_fd=directory, dst_dir_fd=directory)

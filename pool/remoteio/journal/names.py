@@ -37,7 +37,7 @@ class Names:
             except OSError:
                 book.cancel(sequence)
                 raise
-            book.confirm(sequence, identity_of(os.fstat(fd)), fresh=True)
+            book.confirm(sequence, path, identity_of(os.fstat(fd)), fresh=True)
             return fd
 
     def make(self, kind: str, unique: int, path: bytes, place: Place, act: Callable[[], None]) -> None:
@@ -52,7 +52,7 @@ class Names:
                 if not (isinstance(error, FileExistsError) and known is not None and known[0] == kind):
                     book.cancel(sequence)
                     raise
-            book.confirm(sequence, identity_of(status_of(place)), fresh=kind == "n")
+            book.confirm(sequence, path, identity_of(status_of(place)), fresh=kind == "n")
 
     def unlink(self, unique: int, path: bytes, place: Place) -> None:
         """Remove a name."""
@@ -69,6 +69,7 @@ class Names:
             if modes.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(21, os.strerror(21))
             identity = identity_of(status)
+            book.volumes.changed(status.st_dev, path)
             if known is not None and again and tuple(known[6:8]) != identity:
                 return  # that one is removed, and this another
             if self._aside.needless(status):
@@ -91,6 +92,7 @@ class Names:
                 if known is not None and known[0] == "r":
                     return
                 raise
+            book.volumes.changed(status.st_dev, path)
             self._aside.evacuate(path, place)
             with book.noted("r", unique, path, *_of_directory(status)):
                 os.rmdir(place.name, dir_fd=place.directory)
@@ -113,6 +115,7 @@ class Names:
                 if done:
                     return
                 raise
+            book.volumes.changed(ours.st_dev, new)
             if known is not None and done:
                 if known[6]:  # exchanged, and what was replaced not put aside yet
                     _hide(at_old, known[7])

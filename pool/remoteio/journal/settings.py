@@ -8,6 +8,8 @@ from pool.remoteio.journal.aside import identity_of, status_of
 from pool.remoteio.journal.book import Book
 from pool.remoteio.places import Place
 
+KINDS = frozenset("pot")
+
 
 def before_setting(book: Book, kind: str, path: bytes, place: Place) -> None:
     """Rights ('p'), owner ('o') or times ('t') are going to be changed."""
@@ -15,6 +17,7 @@ def before_setting(book: Book, kind: str, path: bytes, place: Place) -> None:
         status = status_of(place)
         if identity_of(status) in book.fresh:
             return
+        book.volumes.changed(status.st_dev, path)
         values = {
             "p": (modes.S_IMODE(status.st_mode),),
             "o": (status.st_uid, status.st_gid, modes.S_IMODE(status.st_mode)),

@@ -16,6 +16,7 @@ from pool.remoteio import kernel
 from pool.remoteio.journal.book import Identity
 from pool.remoteio.journal.journal import Journal, Unreachable
 from pool.remoteio.journal.log import Segment
+from pool.remoteio.journal.volumes import Flushes
 
 #: Said after a restart of home's machine; whether that was a power cut nobody knows.
 RESTARTED = (
@@ -23,39 +24,76 @@ RESTARTED = (
 )
 
 
-def rollback(journal: Journal, number: int) -> list[str]:
+def rollback(journal: Journal, number: int, flushes: Flushes | None = None) -> list[str]:
     """Put everything back as it was at a mark; a line for each thing that could not be.
+
+    Args:
+        flushes: has on the disk what was put back before the notes of it go; None leaves that to the kernel.
 
     Raises:
         Unreachable: what was changed since then is not known any more.
-        OSError: the journal cannot be written.
+        OSError: the journal cannot be written, or what was put back.
     """
     with journal.book.lock:
         if journal.why:
             raise Unreachable(journal.why)
         if number < journal.first or not any(segment.number == number for segment in journal.book.segments):
             raise Unreachable("a later checkpoint has taken its place")
-        undoing = _Undoing(journal)
-        if journal.book.older:
-            undoing.problems.append(RESTARTED)
-        held: list[Any] = []
+        older = journal.book.older
+        undoing = _Undoing(journal, again=older)
+        if older:
+            undoing.problems += [RESTARTED, *lost(journal)]
+        done = 0
         while True:
-            segment = journal.book.current
+            segment = journal.book.segments[-1 - done]
             records = segment.records()
             undoing.segment(segment, records)
             if segment.number == number:
-                held = next((record[3] for record in records if record[0] == "H"), [])
                 break
+            done += 1
+        if flushes is not None and undoing.undone:
+            journal.secure(flushes)
+        for _ in range(done):
             journal.book.segments.pop().remove()
         segment.empty()
-        segment.add(["H", 1, 0, held])
+        segment.add(["H", 1, 0, next((record[3] for record in records if record[0] == "H"), [])])
         journal.reread()
         return undoing.problems
 
 
+def lost(journal: Journal) -> list[str]:
+    """Hidden files of the job, where it has worked, that no note tells the name of."""
+    known = journal.aside.paths()
+    begin = journal.aside.prefix
+    found = []
+    for directory in sorted(journal.book.directories()):
+        try:
+            with journal.places.at(directory + b"/" + begin, own=True) as place:
+                fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.directory)
+        except OSError:
+            continue
+        try:
+            names = [os.fsencode(name) for name in os.listdir(fd)]
+        finally:
+            os.close(fd)
+        found += [directory + b"/" + name for name in names if name.startswith(begin)]
+    return [
+        f"{os.fsdecode(path)} is a file that was removed or replaced; under what name is not known any more"
+        for path in found
+        if path not in known
+    ]
+
+
 class _Undoing:
-    def __init__(self, journal: Journal) -> None:
+    """
+    Args:
+        again: undo too what is noted as undone: the disk may have the note and not the undoing.
+    """
+
+    def __init__(self, journal: Journal, *, again: bool) -> None:
         self._journal = journal
+        self._again = again
+        self.undone = False
         self.problems: list[str] = []
         self._file: tuple[bytes, Identity, int] | None = None
 
@@ -63,7 +101,9 @@ class _Undoing:
         """Undo one segment's records, the last first."""
         cancelled = {record[3] for record in records if record[0] == "-"}
         made = {record[3]: (record[4], record[5]) for record in records if record[0] == "C"}
-        done = min((record[3] for record in records if record[0] == "!"), default=len(records))
+        done = len(records)
+        if not self._again:
+            done = min((record[3] for record in records if record[0] == "!"), default=done)
         for index in range(done - 1, -1, -1):
             record = records[index]
             kind, sequence = record[0], record[1]
@@ -74,6 +114,7 @@ class _Undoing:
                 undo(segment, record, made.get(sequence))
             except OSError as error:
                 self._problem(record[3], error.strerror or str(error))
+            self.undone = True
             segment.add(["!", sequence, 0, index])
         self._let_go()
 
@@ -152,6 +193,8 @@ class _Undoing:
             return
         if at_new == ours and at_old is None:
             self._rename(new, old)
+        elif flags & kernel.EXCHANGE and at_old == theirs and at_new is None:  # ours was made since, and is gone
+            self._rename(old, new)
         elif at_old != ours and not number:
             self._problem(new, "is another file now")
         if number and self._identity(hidden) == theirs:
@@ -193,7 +236,7 @@ class _Undoing:
     def _undo_x(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         fd = self._open(record)
         if fd is not None:
-            segment.put_back(fd, *record[6:9])
+            segment.put_back(fd, *record[6:10])
 
     def _open(self, record: list[Any]) -> int | None:
         """The file of a record, for writing; None, named, where it is another now."""

@@ -57,6 +57,8 @@ class Images:
     ) -> None:
         #: Called with a job when another checkpoint of it is safe.
         self.kept: Callable[[Job], Awaitable[None]] | None = None
+        #: Called with a job and a checkpoint of it that is coming; done before that counts.
+        self.announced: Callable[[Job, Manifest], Awaitable[None]] | None = None
         self.store = store
         #: Where checkpoints lie that cannot be reached now, and why not; jobs that have some wait for it.
         self.away: tuple[str, str] | None = None
@@ -111,6 +113,10 @@ class Images:
         """A running job's checkpoint: {claim, run, last}; see `pool.images.carrying`. The last one is waited for."""
         store, job = self._of(params)
 
+        async def announced(manifest: Manifest) -> None:
+            if self.announced is not None:
+                await self.announced(job, manifest)
+
         async def kept(manifest: Manifest) -> None:
             self._remember(job, manifest.generation, params.get("nearer"))
             if self._present(params) is job:
@@ -120,7 +126,7 @@ class Images:
 
         meter = Meter(self._outside.thread_cpu)
         with meter.on(), promptly(when=bool(params.get("last"))):
-            await receive_image(store, _name(job), stream, renumber=True, kept=kept)
+            await receive_image(store, _name(job), stream, renumber=True, announced=announced, kept=kept)
         if job.status.final:  # it has ended meanwhile, and what it had was forgotten then
             await self.forget(job)
         if meter.seconds and self._present(params) is job:

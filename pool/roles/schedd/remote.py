@@ -226,6 +226,16 @@ class Remote:
 
     # -- afterwards --------------------------------------------------------------------------------------
 
+    async def secure(self, job: Job, manifest: Manifest) -> None:
+        """A checkpoint of the job is coming: have its files of that moment on the disk before it counts."""
+        name = _name(job)
+        if mark_of(manifest) and name in self._known and self._journals is not None:
+            journal = os.open(self._journals / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                await self.homes.ask(str(job.get("Owner")), "secure", (journal,), job=name)
+            finally:
+                os.close(journal)
+
     async def kept(self, job: Job) -> None:
         """A checkpoint of the job is safe: let go of what is older than the oldest that there is."""
         name, owner = _name(job), str(job.get("Owner"))

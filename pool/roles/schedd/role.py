@@ -118,6 +118,7 @@ class Schedd(Role):
             spawn=self.spawn,
         )
         self.placement.remote = self.remote
+        self.placement.images.announced = self.remote.secure
         self.placement.images.kept = self.remote.kept
         self.shadow = Shadow(self.placement, self.executables, given.files, self._note)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links)

@@ -130,6 +130,15 @@ def test_what_was_committed_stays_and_nothing_hidden_is_left(first: list[Any], s
         desk.close()
 
 
+def test_a_file_that_is_new_is_exchanged_for_an_old_one_and_removed(desk: Desk) -> None:
+    (desk.tree / "a").write_bytes(b"old")
+    before = picture(desk.tree)
+    for step in (("create", "b"), ("exchange", "b", "a"), ("unlink", "a")):
+        take(desk, step)
+    assert rollback(desk.journal, 0) == []
+    assert picture(desk.tree) == before
+
+
 def seen(tree: Path) -> dict[str, Any]:
     """What the job sees: without hidden names."""
     return {name: what for name, what in picture(tree).items() if ".poolnode-undo." not in name}
