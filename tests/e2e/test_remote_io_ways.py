@@ -104,3 +104,5 @@ async def test_a_job_that_must_see_its_files_waits_for_another_machine(trio: Nod
         told = str(await pool.why((cluster.cluster, 0)))
         await cluster.remove("seen")
     assert "HasRemoteIO" in told
+    assert f"its owner's files cannot be shown to it on 1 machine: {NEITHER} (1)" in told
+    assert "way out: with `remote_io = auto` they are copied there" in told

@@ -237,6 +237,18 @@ class Unmet:
 
 
 @dataclass(frozen=True, slots=True)
+class Unshown:
+    """Machines that cannot show a job its owner's files, as it asks (`remote_io = on`).
+
+    Attributes:
+        reasons: what they lack, in their words.
+    """
+
+    count: int
+    reasons: tuple[Share, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """Machines that the job would take and that refuse it."""
 
@@ -457,6 +469,7 @@ Finding = (
     | Rejected
     | Machines
     | Unmet
+    | Unshown
     | Refused
     | Busy
     | Unusable

@@ -31,11 +31,12 @@ from pool.policy.why.findings import (
     Refused,
     Share,
     Unmet,
+    Unshown,
     Unusable,
 )
 from pool.policy.why.holding import EVALUATIONS, Piecemeal, held_by, held_for
 from pool.policy.why.values import condition
-from pool.policy.why.wording import Wording, wording
+from pool.policy.why.wording import Wording, shorten, wording
 
 #: Things listed of each kind, and names of machines.
 MOST, NAMES = 8, 3
@@ -43,6 +44,8 @@ MOST, NAMES = 8, 3
 MOST_WAYS = 2000
 #: Clauses of one expression that are told apart; those behind them count as one.
 MOST_CLAUSES = 100
+#: Of a machine that does not say what it lacks.
+UNSAID = "its node is too old to say why"
 NO_REQUIREMENTS = Wording("requirements", "its ad has no Requirements, so that it matches nothing")
 
 
@@ -201,6 +204,7 @@ def examine(slots: Mapping[str, ClassAd], job: ClassAd, now: float) -> Piecemeal
                 conditions.append((yield from condition(item.wording, item.clauses, item.fails, census, job, now)))
         conditions.sort(key=lambda one: (-one.alone, -one.rules_out))
         found.append(Unmet(ruled_out.bit_count(), tuple(conditions[:MOST])))
+        found += _unshown(census)
     refused = census.failed & ~ruled_out
     if refused:
         found.append(Refused(refused.bit_count(), _refusals(census, refused)))
@@ -216,6 +220,20 @@ def _machines(places: Sequence[Place]) -> Machines:
     machines = {crowd.machine_of(place.now, place.name) for place in places}
     states = Counter(place.state for place in places)
     return Machines(len(machines), len(places), shares(states))
+
+
+def _unshown(census: Census) -> list[Finding]:
+    """What machines lack that the job rules out because they cannot show it its owner's files."""
+    mask = 0
+    for item in census.items.values():
+        if not item.theirs and any("hasremoteio" in clause.text.lower() for clause in item.clauses):
+            mask |= item.fails
+    lacking = [census.places[number].whole for number in crowd.numbers(mask)]
+    lacking = [ad for ad in lacking if ad.value("HasRemoteIO", False) is not True]
+    if not lacking:
+        return []
+    reasons = Counter(shorten(crowd.text(ad, "RemoteIOWhy")) or UNSAID for ad in lacking)
+    return [Unshown(len(lacking), shares(reasons))]
 
 
 def _refusals(census: Census, refused: int) -> tuple[Refusal, ...]:

@@ -41,6 +41,7 @@ from pool.policy.why.findings import (
     Unmet,
     Unreachable,
     Unsavable,
+    Unshown,
     Unusable,
 )
 from pool.policy.why.standing import Standing, standing
@@ -194,6 +195,8 @@ def _machine_lines(findings: Sequence[Finding]) -> list[str]:
         rows.append((f"{noun}s ask for", "refuse", ""))
         rows += [(one.text, f"{one.count:,}", _who(one.names, one.count, one.states)) for one in refused.clauses]
     made += table(rows)
+    if (unshown := _first(findings, Unshown)) is not None:
+        made += [f"  {line}" for line in _unshown(unshown, noun)]
     if busy is not None:
         made.append(f"  busy with: {said_shares(busy.users)}")
         if busy.kept:
@@ -260,6 +263,16 @@ def _have(one: Condition) -> str:
     if one.alone:
         said += f"{'; ' if said else ''}alone it rules out {one.alone:,}"
     return said
+
+
+def _unshown(unshown: Unshown, noun: str) -> list[str]:
+    ways = ["with `remote_io = auto` they are copied there"]
+    if any("/dev/fuse" in share.value for share in unshown.reasons):
+        ways.append("a node shows them whose user may open /dev/fuse, or run by root on Linux 5.19 or newer")
+    if any("file tree" in share.value for share in unshown.reasons):
+        ways.append("a node shows them that root runs, or whose user may make namespaces")
+    made = [f"its owner's files cannot be shown to it on {plural(unshown.count, noun)}: {said_shares(unshown.reasons)}"]
+    return [*made, f"  way out: {'; '.join(ways)}"]
 
 
 def _who(names: Sequence[str], count: int, states: Sequence[Share]) -> str:

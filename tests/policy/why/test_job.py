@@ -8,9 +8,10 @@ import pytest
 
 from pool.classad import requirements_accept, symmetric_match
 from pool.policy.why import crowd
-from pool.policy.why.findings import Busy, Free, Machines, Nearest, Refused, Share, Unmet, Unusable
+from pool.policy.why.findings import Busy, Free, Machines, Nearest, Queued, Refused, Share, Unmet, Unshown, Unusable
 from pool.policy.why.holding import whole
-from pool.policy.why.job import MOST_CLAUSES, examine, take_census
+from pool.policy.why.job import MOST_CLAUSES, UNSAID, examine, take_census
+from pool.policy.why.words import lines
 from tests.policy.why.support import DESKTOP, NOW, alike, found, job, one, pool, slot, some
 
 BIG = "(TARGET.Memory >= RequestMemory)"
@@ -44,6 +45,25 @@ def test_a_clause_that_asks_for_several_things() -> None:
 def test_machines_that_do_not_say() -> None:
     (condition,) = one(found(alike(3), job("TARGET.HasMatlab")), Unmet).conditions
     assert (condition.attribute, condition.silent, condition.has) == ("HasMatlab", 3, ())
+
+
+def test_what_machines_lack_to_show_a_job_its_files() -> None:
+    fuse = "there is no /dev/fuse (permission denied) and no system call notification (invalid argument)"
+    tree = "jobs get no file tree of their own there"
+    slots = pool(
+        slot("slot1@a", RemoteIOWhy=fuse),
+        slot("slot1@b", RemoteIOWhy=fuse),
+        slot("slot1@c", RemoteIOWhy=tree),
+        slot("slot1@d"),
+        slot("slot1@e", HasRemoteIO=True, OpSys="MACOS"),
+    )
+    request = job('OpSys == "LINUX" && (TARGET.FileSystemDomain == MY.FileSystemDomain || TARGET.HasRemoteIO)')
+    findings = found(slots, request)
+    assert one(findings, Unshown) == Unshown(4, (Share(fuse, 2), Share(UNSAID, 1), Share(tree, 1)))
+    told = "\n".join(lines([Queued("1.0", "alice", 1, NOW), *findings], NOW))
+    assert f"its owner's files cannot be shown to it on 4 machines: {fuse} (2), {UNSAID} (1), {tree} (1)" in told
+    assert "way out: with `remote_io = auto` they are copied there; a node shows them whose user may open" in told
+    assert not [finding for finding in found(slots, job("TARGET.HasMatlab")) if isinstance(finding, Unshown)]
 
 
 def test_the_best_value_where_all_else_fits() -> None:
