@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import json
 import os
 import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -227,8 +230,11 @@ def test_a_sync_that_failed_is_tried_again(top: Path, monkeypatch: pytest.Monkey
     desk.close()
 
 
+# -- with a disk ---------------------------------------------------------------------------------------------
+
+
 class Disk:
-    """A file system in a file, which can be what a power cut would leave of it."""
+    """A file system in a file, which can be what a power cut would leave of it. `at` is where it is mounted."""
 
     def __init__(self, top: Path) -> None:
         self._image, self.at = top / "image", top / "mounted"
@@ -239,11 +245,10 @@ class Disk:
         _run("mount", "-o", "loop", str(self._image), str(self.at))
         (line,) = [line for line in Path("/proc/self/mounts").read_text().splitlines() if f" {self.at} " in line]
         self._device = line.split()[0]
-        self._again = False
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """What the disk has now is all it has. Inside, nothing has it open."""
+        """What the disk has now is all it has. Whoever has files of it open closes them inside."""
         saved = self._image.with_name("saved")
         _run("cp", "--sparse=always", str(self._image), str(saved))
         yield
@@ -256,12 +261,38 @@ class Disk:
         finally:
             os.close(held)
 
-    def close(self) -> None:
-        _run("umount", str(self.at))
-
 
 def _run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True)
+
+
+def alone(test: Callable[[Disk], None]) -> Callable[[Path], None]:
+    """A test in a process whose mounts nobody else can see: what others have mounted, too, stays mounted."""
+
+    @functools.wraps(test)
+    def run(top: Path) -> None:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                assert ctypes.CDLL(None, use_errno=True).unshare(0x20000) == 0  # CLONE_NEWNS
+                _run("mount", "--make-rprivate", "/")
+                test(Disk(top))
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    del run.__wrapped__  # or its arguments are asked for
+    return run
+
+
+def power_cut(disk: Disk, desk: Desk) -> None:
+    with disk.cut():
+        desk.close()
+    desk.open()
+    restarted(desk)
 
 
 def _loops() -> bool:
@@ -271,18 +302,7 @@ def _loops() -> bool:
 
 if _loops():
 
-    @pytest.fixture
-    def disk(top: Path) -> Iterator[Disk]:
-        found = Disk(top)
-        yield found
-        found.close()
-
-    def power_cut(disk: Disk, desk: Desk) -> None:
-        with disk.cut():
-            desk.close()
-        desk.open()
-        restarted(desk)
-
+    @alone
     def test_a_mark_that_counts_is_there_after_a_power_cut(disk: Disk) -> None:
         desk = prepared(disk.at)
         for step in STEPS[:6]:
@@ -300,32 +320,32 @@ if _loops():
         assert seen(desk.tree) == marked
         desk.close()
 
+    @alone
     def test_what_was_put_back_is_so_after_a_power_cut(disk: Disk) -> None:
         desk = prepared(disk.at)
         before = seen(desk.tree)
         for step in STEPS:
             take(desk, step)
-        os.sync()
+        _run("sync", "-f", str(disk.at))
         assert rollback(desk.journal, 0, Flushes()) == []
         power_cut(disk, desk)
         assert seen(desk.tree) == before
         desk.close()
 
-    def test_undoing_that_was_cut_short_by_a_power_cut_is_done_again(
-        disk: Disk, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    @alone
+    def test_undoing_that_was_cut_short_by_a_power_cut_is_done_again(disk: Disk) -> None:
         """The disk may have the note that something was undone, and not what was undone."""
         desk = prepared(disk.at)
         before = seen(desk.tree)
         for step in STEPS:
             take(desk, step)
-        os.sync()
+        _run("sync", "-f", str(disk.at))
 
         def empty(segment: Segment) -> None:
             desk.journal.sync()
             raise KeyboardInterrupt
 
-        with monkeypatch.context() as interrupted:
+        with pytest.MonkeyPatch.context() as interrupted:
             interrupted.setattr(Segment, "empty", empty)
             with pytest.raises(KeyboardInterrupt):
                 rollback(desk.journal, 0)
@@ -334,9 +354,7 @@ if _loops():
         assert seen(desk.tree) == before
         desk.close()
 
-    @pytest.mark.parametrize("killed", [False, True])
-    def test_a_home_answers_when_a_mark_is_on_the_disk(disk: Disk, killed: bool) -> None:
-        """Also where the home that was told of it has gone, and its successor knows nothing of the job yet."""
+    def at_home(disk: Disk, *, killed: bool) -> None:
         tree, journal = disk.at / "tree", disk.at / "journal"
         tree.mkdir()
         journal.mkdir()
@@ -361,3 +379,11 @@ if _loops():
         home.open(tree, journal, run=2, back_to=1).close()
         assert home.answer["problems"] == []
         home.close()
+
+    @alone
+    def test_a_home_answers_when_a_mark_is_on_the_disk(disk: Disk) -> None:
+        at_home(disk, killed=False)
+
+    @alone
+    def test_a_home_that_was_not_told_of_a_mark_has_it_on_the_disk_too(disk: Disk) -> None:
+        at_home(disk, killed=True)
