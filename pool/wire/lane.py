@@ -21,8 +21,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from pool.wire.errors import ConnectionLost, LocalFault
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 #: Bytes in a frame at most: what a processor's own cache holds twice.
 FRAME = 256 << 10
@@ -44,11 +48,9 @@ class _Lane(ABC):
     """One end: its socket and its thread."""
 
     def __init__(self, peer: socket.socket, key: bytes) -> None:
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
         peer.setblocking(True)
         self._peer = peer
-        self._cipher = AESGCM(key)
+        self._key = key
         self._frames = 0
         self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
@@ -63,17 +65,20 @@ class _Lane(ABC):
         self._end(ConnectionLost("it was closed"))
 
     @abstractmethod
-    def _move(self) -> None:
+    def _move(self, cipher: AESGCM) -> None:
         """What the thread does, until the lane is over."""
 
     def _run(self) -> None:
         try:
-            self._move()
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes longer than the loop may
+
+            self._move(AESGCM(self._key))
         except OSError as error:
             self._end(ConnectionLost(f"a connection for bytes of a job was lost: {error.strerror or error}"))
         except ConnectionLost as error:
             self._end(error)
         finally:
+            self._end(ConnectionLost("it has ended"))
             with self._changed:
                 self._peer.close()
 
@@ -128,7 +133,7 @@ class SendingLane(_Lane):
             waiter = self._waiter = self._loop.create_future()
         await waiter
 
-    def _move(self) -> None:
+    def _move(self, cipher: AESGCM) -> None:
         while True:
             with self._changed:
                 while not self._pieces and self._lost is None:
@@ -138,15 +143,15 @@ class SendingLane(_Lane):
                 data = self._pieces.popleft()
             with memoryview(data) as view:
                 for start in range(0, len(data) or 1, FRAME):
-                    self._put(view[start : start + FRAME])
+                    self._put(cipher, view[start : start + FRAME])
             with self._changed:
                 self._size -= len(data)
                 if self._size * 2 <= QUEUE:
                     self._wake()
 
-    def _put(self, piece: memoryview) -> None:
+    def _put(self, cipher: AESGCM, piece: memoryview) -> None:
         length = _LENGTH.pack(len(piece) + _TAG)
-        sealed = self._cipher.encrypt(self._nonce(), piece, length)
+        sealed = cipher.encrypt(self._nonce(), piece, length)
         sent = self._peer.sendmsg((length, sealed))
         if sent < len(length) + len(sealed):
             self._peer.sendall((length + sealed)[sent:])
@@ -179,7 +184,7 @@ class ReceivingLane(_Lane):
             finally:
                 self._waiter = None
 
-    def _move(self) -> None:
+    def _move(self, cipher: AESGCM) -> None:
         length, buffer = memoryview(bytearray(_LENGTH.size)), memoryview(bytearray(FRAME + _TAG))
         data = b"-"
         while data:
@@ -188,7 +193,7 @@ class ReceivingLane(_Lane):
             if not _TAG <= size <= len(buffer):
                 raise ConnectionLost("a connection for bytes of a job carries something else")
             self._fill(buffer[:size])
-            data = self._opened(buffer[:size], length)
+            data = self._opened(cipher, buffer[:size], length)
             with self._changed:
                 while self._size > INBOX and self._lost is None:
                     self._changed.wait()
@@ -203,11 +208,11 @@ class ReceivingLane(_Lane):
                 raise ConnectionLost("a connection for bytes of a job was closed by the other side")
             view = view[count:]
 
-    def _opened(self, sealed: memoryview, length: memoryview) -> bytes:
+    def _opened(self, cipher: AESGCM, sealed: memoryview, length: memoryview) -> bytes:
         from cryptography.exceptions import InvalidTag
 
         try:
-            return self._cipher.decrypt(self._nonce(), sealed, length)
+            return cipher.decrypt(self._nonce(), sealed, length)
         except InvalidTag:
             raise ConnectionLost("a connection for bytes of a job carries what was tampered with") from None
 
