@@ -1,4 +1,4 @@
-"""Lanes over a pair of sockets: every byte and then the end; nothing at all of what was changed on its way."""
+"""Lanes, over a pair of sockets and what was a connection: every byte, then the end; nothing of what was changed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,27 @@ import itertools
 import os
 import random
 import socket
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pool.wire import ConnectionLost
+from pool.outside import Outside
+from pool.wire import (
+    Call,
+    ConnectionLost,
+    Dispatcher,
+    LocalFault,
+    RealNetwork,
+    Right,
+    Service,
+    WireConnection,
+    method,
+    own_identity,
+)
 from pool.wire import lane as lanes
+from pool.wire.authority import Authority
+from pool.wire.credentials import Credentials
 from pool.wire.lane import FRAME, KEY, QUEUE, ReceivingLane, SendingLane
 
 DATA = random.Random(5).randbytes(2 * FRAME + 4711)
@@ -141,3 +157,46 @@ async def test_a_key_is_not_used_for_ever(monkeypatch: pytest.MonkeyPatch) -> No
         await sender.send(b"x")
     assert lost.value.retry
     theirs.close()
+
+
+class Giving(Service):
+    """Takes its callers' connections apart."""
+
+    def __init__(self) -> None:
+        self.given: asyncio.Queue[socket.socket] = asyncio.Queue()
+
+    @method(Right.READ)
+    async def give(self, call: Call, params: dict[str, Any]) -> None:
+        assert isinstance(call.connection, WireConnection)
+        self.given.put_nowait(await call.connection.detach())
+
+
+async def test_a_connection_over_tls_becomes_a_lane(tmp_path: Path) -> None:
+    """Both sides take the socket out, with TLS and all that a loop has for it left behind, many times over."""
+    credentials = Credentials.create(
+        tmp_path / "trust", Authority.open(tmp_path / "authority", "ours", Outside()), "one", ["startd"]
+    )
+    giving, dispatcher = Giving(), Dispatcher()
+    dispatcher.add("lane", giving)
+    network = RealNetwork(None, own_identity("one"), credentials)
+    server = await network.listen("tcp://127.0.0.1:0", dispatcher)
+    for _ in range(5):
+        link = await network.connect(server.address)
+        assert isinstance(link, WireConnection)
+        assert link.detachable
+        link.notify("lane.give")
+        theirs = await asyncio.wait_for(giving.given.get(), LONG)
+        ours = await link.detach()
+        assert link.closed.done()
+        key = os.urandom(KEY)
+        receiver, sender = ReceivingLane(theirs, key), SendingLane(ours, key)
+        reading = asyncio.create_task(received(receiver))
+        await sender.send(DATA)
+        await sender.send(b"")
+        assert await reading == DATA
+        sender.close()
+        receiver.close()
+        with pytest.raises(LocalFault):
+            await link.detach()
+    assert not server.connections
+    await server.close()
