@@ -215,8 +215,8 @@ static void examine_all(struct dump *d, struct outcome *o)
         o->failure = d->failure;
         return;
     }
-    mapping_go();
     sockets_join(d);
+    mapping_go();
     copy_text(o->reasons, sizeof o->reasons, d->reasons);
     o->done = d->reason_count ? 2 : 1;
 }

@@ -46,6 +46,7 @@ struct end { /* a mapped file of a member, one way; or an end that a log feeds o
     ino_t shown;      /* what stat tells, also where the end is another one after a checkpoint */
     uint32_t conduit; /* by which the description names it */
     int fd;           /* held for whoever opens it, or -1 */
+    int guard;        /* a copy of what somebody has opened to read (mapping_readers.c), or -1 */
     struct end *peer; /* without a log: the other end */
     struct log *log;
     pid_t holder;     /* who was given it last, and as what */
@@ -123,7 +124,7 @@ void links_member_gone(struct supervisor *s, uint32_t member);
 const char *partner(const struct end *e, char *text, size_t size); /* "pipe to geom" */
 
 /* mapping_serve.c */
-enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG, FROM_AHEAD };
+enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG, FROM_OUTLET, FROM_AHEAD, FROM_READER, FROM_HOLDER };
 _Noreturn void mapping_serve(struct supervisor *s, int members, int gate); /* gate: closes when all are put back; or -1 */
 void watch(int fd, enum source source, uint32_t which, uint32_t events);
 void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -151,9 +152,19 @@ struct end *end_at(pid_t pid, int number);
 bool handle_number(struct question *q, int number); /* false: not a mapped one */
 void describe(const struct question *q, const struct end *e, bool extended, void *into);
 bool position(const struct end *e, uint64_t *at); /* bytes read or written so far; false: unknown */
-int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid); /* a descriptor of somebody's, or -1 */
+enum { NOT_HELD = -1, UNSEEN = -2 }; /* unseen: a process of the job does not let itself be looked at */
+int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid); /* a descriptor of somebody's, or one of these */
 ino_t inode_at(pid_t pid, int number);
-int number_in(pid_t pid, ino_t inode, int but); /* the first, except one; -1: none */
+int number_in(pid_t pid, ino_t inode, int but); /* the first, except one; or one of these */
+
+/* mapping_readers.c */
+bool reads_directly(const struct end *e);
+void readers_begin(void);
+void readers_keep(struct end *e, pid_t pid, int number);
+void readers_stir(struct end *e);
+void readers_event(uint32_t which, bool ended);
+void readers_gone(struct end *e);
+int readers_look(void); /* milliseconds until the next look; -1: when something happens */
 
 /* mapping_shut.c */
 void shut(const struct end *writer, int fd); /* nobody reads any more what it writes */
@@ -202,11 +213,12 @@ void settle(int talk);
 
 /* mapping_log.c */
 void log_pump(struct log *l);
-void log_drop(struct log *l); /* nobody reads */
+void log_gone(struct log *l, uint32_t outlet); /* that reader */
 bool log_full(const struct log *l);
 uint64_t log_held(const struct log *l);
 
 /* mapping_stuck.c */
+bool member_of(const struct supervisor *s, pid_t session, uint32_t *member);
 int stuck_look(struct supervisor *s); /* milliseconds until the next look; -1: when something happens */
 
 #endif

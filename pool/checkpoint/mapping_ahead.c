@@ -26,6 +26,7 @@ bool ahead_any(void) { return count > 0; }
 
 static void drop(int which)
 {
+    epoll_ctl(over->poll, EPOLL_CTL_DEL, waiting[which].fd, NULL); /* who has it has the same file, which would go on telling */
     close(waiting[which].fd);
     waiting[which] = waiting[--count];
 }

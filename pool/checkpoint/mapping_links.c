@@ -93,7 +93,7 @@ static int rule(struct failure *f, const char *file, const char *why)
 static struct end *add_end(struct supervisor *s, uint32_t member, enum way way, const char *name, uint32_t pipe, struct failure *f)
 {
     struct end *e = &s->ends[s->end_count++];
-    *e = (struct end){.member = member, .way = way, .name = name, .fd = -1, .mapped = is_mapped(name, way), .conduit = pipe};
+    *e = (struct end){.member = member, .way = way, .name = name, .fd = -1, .guard = -1, .mapped = is_mapped(name, way), .conduit = pipe};
     e->pipe = !e->mapped;
     return e->mapped && identify(s->job, e, f) ? NULL : e;
 }
@@ -260,12 +260,13 @@ void links_member_gone(struct supervisor *s, uint32_t member)
 {
     for (uint32_t i = 0; i < s->end_count; i++) {
         struct end *e = &s->ends[i];
-        if (e->member != member || e->fd < 0)
+        if (e->member != member || !e->mapped)
             continue;
-        if (e->way == READS && e->peer)
-            shut(e->peer, e->fd);
-        else
+        if (e->way == READS && e->peer) {
+            readers_gone(e);
+        } else if (e->fd >= 0) {
             close(e->fd);
-        e->fd = -1;
+            e->fd = -1;
+        }
     }
 }

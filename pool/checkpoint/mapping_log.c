@@ -160,7 +160,7 @@ static bool read_by_somebody(const struct log *l)
 }
 
 /* Nobody reads: the writer is told as by a pipe. */
-void log_drop(struct log *l)
+static void drop(struct log *l)
 {
     if (l->fd >= 0)
         shut(l->writer, l->fd);
@@ -180,5 +180,11 @@ void log_pump(struct log *l)
     }
     trim(l);
     if (!read_by_somebody(l))
-        log_drop(l);
+        drop(l);
+}
+
+void log_gone(struct log *l, uint32_t outlet)
+{
+    if (l->outlets[outlet].fd >= 0)
+        stop(&l->outlets[outlet]);
 }

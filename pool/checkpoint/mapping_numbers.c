@@ -16,6 +16,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "engine.h"
 #include "mapping.h"
 
 ino_t inode_at(pid_t pid, int number)
@@ -42,9 +43,11 @@ struct end *end_at(pid_t pid, int number)
 int number_in(pid_t pid, ino_t inode, int but)
 {
     char path[64];
-    int found = -1;
+    int found = NOT_HELD;
     snprintf(path, sizeof path, "/proc/%d/fd", pid);
     DIR *all = opendir(path);
+    if (!all && errno == EACCES)
+        return UNSEEN;
     for (struct dirent *e; all && found < 0 && (e = readdir(all));)
         if (e->d_name[0] != '.' && atoi(e->d_name) != but && inode_at(pid, atoi(e->d_name)) == inode)
             found = atoi(e->d_name);
@@ -53,18 +56,28 @@ int number_in(pid_t pid, ino_t inode, int but)
     return found;
 }
 
+static bool of_job(pid_t pid)
+{
+    struct stat_line line;
+    uint32_t member;
+    return stat_read(pid, &line) && line.state != 'Z' && line.state != 'X' && member_of(over, line.session, &member);
+}
+
 int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid)
 {
-    int found = -1;
+    int found = NOT_HELD;
+    bool unseen = false;
     DIR *proc = e->inode ? opendir("/proc") : NULL;
     for (struct dirent *d; proc && found < 0 && (d = readdir(proc));) {
         *pid = (pid_t)atoi(d->d_name);
-        if (*pid > 0 && *pid != getpid())
-            found = number_in(*pid, e->inode, *pid == not_pid ? not_number : -1);
+        if (*pid <= 0 || *pid == getpid())
+            continue;
+        found = number_in(*pid, e->inode, *pid == not_pid ? not_number : -1);
+        unseen |= found == UNSEEN && of_job(*pid);
     }
     if (proc)
         closedir(proc);
-    return found;
+    return found >= 0 ? found : unseen ? UNSEEN : NOT_HELD;
 }
 
 /* A copy of it, wherever it is. */
@@ -73,8 +86,10 @@ static int borrow(const struct end *e)
     struct end *hint = (struct end *)(uintptr_t)e;
     pid_t pid = e->holder;
     int number = e->number;
-    if (e->fd >= 0)
-        return fcntl(e->fd, F_DUPFD_CLOEXEC, 0);
+    if (!e->inode)
+        return -1;
+    if (e->fd >= 0 || e->guard >= 0)
+        return fcntl(e->fd >= 0 ? e->fd : e->guard, F_DUPFD_CLOEXEC, 0);
     int kept = displaced_kept(e);
     if (kept >= 0)
         return fcntl(kept, F_DUPFD_CLOEXEC, 0);

@@ -1,7 +1,7 @@
 /* Opening and closing of mapped files.
  *
  * The descriptor that is given is the pipe's only end: what writes is over, for the reader, when the program has closed all
- * its copies of it, and the supervisor keeps none. So a file can be opened again only while nothing has gone through it
+ * its copies of it, and the supervisor keeps none; of a reader's end it keeps one (mapping_readers.c). A file can be opened again only while nothing has gone through it
  * (it is looked at, closed and opened in earnest), or by somebody for whom it makes no difference. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -82,10 +82,8 @@ void open_named(struct question *q, const struct found *found, uint64_t flags)
     if (e->fd < 0)
         return open_again(q, e, flags);
     opened(q, e, e->fd, flags);
-    if (q->answered) {
-        close(e->fd);
-        e->fd = -1;
-    }
+    if (q->answered)
+        readers_keep(e, e->holder, e->number);
 }
 
 /* Before the process closes it: while nothing has gone through it, it can be opened again. */
@@ -95,4 +93,5 @@ void closing(struct question *q, struct end *e, int number)
     pid_t pid;
     if (e->mapped && e->fd < 0 && position(e, &so_far) && so_far == 0 && holder_of(e, q->tgid, number, &pid) < 0)
         e->fd = take_from(q->tgid, number);
+    readers_stir(e);
 }

@@ -60,6 +60,8 @@ static void put_ends(const struct restoring *r, struct supervisor *s, int above)
         e->opened = ends[i].opened;
         e->shown = ends[i].shown;
         e->inode = ends[i].file == NOBODY ? 0 : inode_of(r->opened[ends[i].file]);
+        if (reads_directly(e) && e->fd < 0)
+            e->guard = own(r, ends[i].file, above);
     }
     for EACH(r->image, strays, mapped_stray, row) {
         if (displaced_count == SLOTS)

@@ -135,24 +135,25 @@ static void member_event(uint32_t which, uint32_t events)
     }
 }
 
-/* Only what it waits for wakes it: room at a reader's end while there is something for it. */
+static void want(int fd, enum source source, uint32_t which, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.u64 = (uint64_t)source << 32 | which};
+    if (epoll_ctl(over->poll, EPOLL_CTL_MOD, fd, &e) < 0 && errno == ENOENT)
+        epoll_ctl(over->poll, EPOLL_CTL_ADD, fd, &e);
+}
+
+/* Only what it waits for wakes it: room at a reader's end while there is something for it, and that it has gone. That the writer has
+ * gone would wake it again and again as long as there is no room for the rest. */
 static void watch_log(uint32_t which)
 {
     struct log *l = &over->logs[which];
-    bool in = l->fd >= 0 && !log_full(l);
-    if (l->fd >= 0) {
-        struct epoll_event e = {.events = in ? EPOLLIN : 0, .data.u64 = (uint64_t)FROM_LOG << 32 | which};
-        if (epoll_ctl(over->poll, EPOLL_CTL_MOD, l->fd, &e) < 0 && errno == ENOENT)
-            epoll_ctl(over->poll, EPOLL_CTL_ADD, l->fd, &e);
-    }
-    for (uint32_t i = 0; i < l->count; i++) {
-        struct outlet *o = &l->outlets[i];
-        if (o->fd < 0)
-            continue;
-        struct epoll_event e = {.events = o->sent < l->end ? EPOLLOUT : 0, .data.u64 = (uint64_t)FROM_LOG << 32 | which};
-        if (epoll_ctl(over->poll, EPOLL_CTL_MOD, o->fd, &e) < 0 && errno == ENOENT)
-            epoll_ctl(over->poll, EPOLL_CTL_ADD, o->fd, &e);
-    }
+    if (l->fd >= 0 && log_full(l))
+        epoll_ctl(over->poll, EPOLL_CTL_DEL, l->fd, NULL);
+    else if (l->fd >= 0)
+        want(l->fd, FROM_LOG, which, EPOLLIN);
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->outlets[i].fd >= 0)
+            want(l->outlets[i].fd, FROM_OUTLET, which << 16 | i, l->outlets[i].sent < l->end ? EPOLLOUT : 0);
 }
 
 static void pump(uint32_t which)
@@ -160,6 +161,15 @@ static void pump(uint32_t which)
     log_pump(&over->logs[which]);
     watch_log(which);
 }
+
+static void outlet_event(uint32_t which, uint32_t events)
+{
+    if (events & (EPOLLERR | EPOLLHUP))
+        log_gone(&over->logs[which >> 16], which & 0xffff);
+    pump(which >> 16);
+}
+
+static int sooner(int pause, int other) { return pause < 0 || (other >= 0 && other < pause) ? other : pause; }
 
 /* Until all processes are put back: before, they have not what it would look for in them. */
 static void await_all(int gate, int members)
@@ -189,17 +199,18 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
     if (gate >= 0)
         await_all(gate, members);
     watch(members, FROM_MEMBERS, 0, EPOLLIN);
+    readers_begin();
     for (uint32_t i = 0; i < s->log_count; i++)
         watch_log(i);
     while (true) {
-        int pause = stuck_look(s);
+        int pause = sooner(stuck_look(s), readers_look());
         if (displaced_count) {
             displaced_look();
-            pause = pause < 0 || pause > 20 ? 20 : pause;
+            pause = sooner(pause, 20);
         }
         if (ahead_any()) {
             ahead_look();
-            pause = pause < 0 || pause > 50 ? 50 : pause;
+            pause = sooner(pause, 50);
         }
         int n = epoll_wait(s->poll, events, sizeof events / sizeof *events, pause);
         for (int i = 0; i < n; i++) {
@@ -213,6 +224,13 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
                 break;
             case FROM_LOG:
                 pump(which);
+                break;
+            case FROM_OUTLET:
+                outlet_event(which, events[i].events);
+                break;
+            case FROM_READER:
+            case FROM_HOLDER:
+                readers_event(which, (events[i].data.u64 >> 32) == FROM_HOLDER);
                 break;
             case FROM_AHEAD: /* all are looked at in each round */
                 break;

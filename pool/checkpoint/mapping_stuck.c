@@ -28,10 +28,10 @@ struct look {
     bool blocked;
 };
 
-static bool member_of(const struct supervisor *s, const struct stat_line *line, uint32_t *member)
+bool member_of(const struct supervisor *s, pid_t session, uint32_t *member)
 {
     for (*member = 0; *member < s->job->count; ++*member)
-        if (s->pids[*member] && s->pids[*member] == line->session)
+        if (s->pids[*member] && s->pids[*member] == session)
             return true;
     return false;
 }
@@ -101,7 +101,7 @@ static void look(const struct supervisor *s, struct look *l)
         uint32_t member;
         if (pid <= 1 || pid == getpid() || !stat_read(pid, &line) || line.state == 'Z' || line.state == 'X')
             continue;
-        if (!member_of(s, &line, &member) && !(settings.able & ABLE_PROC))
+        if (!member_of(s, line.session, &member) && !(settings.able & ABLE_PROC))
             continue;
         snprintf(path, sizeof path, "/proc/%d/task", pid);
         DIR *tasks = opendir(path);

@@ -165,7 +165,9 @@ void sockets_join(struct dump *d)
             if (files[j].kind == FILE_PAIR && files[j].number == files[i].times[0] && files[j].times[0] == files[i].number)
                 other = j;
         const struct sample *sample = (struct sample *)d->samples.rows + i;
-        if (other == NOBODY)
+        if (other == NOBODY && mapping_is(files[i].number))
+            files[i].times[0] = 0; /* its last reader has gone, and the supervisor has not seen to it yet */
+        else if (other == NOBODY)
             refuse(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
         else if (other < i)
             files[i].peer = other;

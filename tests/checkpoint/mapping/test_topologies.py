@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
-from pool.starter.keeper import NativeKeeper, NativeKeepers
+from pool.starter.keeper import NativeKeepers
 from pool.starter.spec import EndReport, Member
-from tests.checkpoint.mapping.support import job, python, sh
-from tests.starter.support import family, helpers, soon, to_end, until
+from tests.checkpoint.mapping.support import job, sh
+from tests.starter.support import helpers, soon, to_end, until
 
-#: A system call.
-WRITE = "1"
-UNTIL_GO = "until [ -e go ]; do sleep 0.01; done"
+UNTIL_OVER = "until [ -e over ]; do sleep 0.01; done"
 COPY = 'while [ $# -gt 0 ]; do cat "$1" > "$2"; shift 2; done'
 
 
@@ -25,15 +21,6 @@ def copies(scratch: Path, name: str, *files: str, before: str = "") -> Member:
     """VS 7.1's filecopy: each first file of a pair to the second."""
     quoted = " ".join(files)
     return sh(scratch, name, f"{before}set -- {quoted}; {COPY}")
-
-
-def waits_to_write(keeper: NativeKeeper, program: str) -> bool:
-    """Whether a process of the job that runs this program sleeps in a write."""
-    for process in family(keeper.pid)[1:]:
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.name() == program and process.status() == psutil.STATUS_SLEEPING:
-                return Path(f"/proc/{process.pid}/syscall").read_text().split()[0] == WRITE
-    return False
 
 
 def good(end: EndReport) -> bool:
@@ -143,29 +130,6 @@ async def test_a_buffer_that_is_full_to_its_bound_is_named(keepers: NativeKeeper
     assert end.error.endswith("o holds 64 MiB, as much as it may")
 
 
-#: Python ignores the signal; here from the first error on it does not.
-WRITES_ON = """
-import os, signal
-out = os.open("o", os.O_WRONLY | os.O_CREAT)
-try:
-    while True:
-        os.write(out, bytes(65536))
-except OSError as error:
-    print(error.errno, flush=True)
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-os.write(out, b"more")
-"""
-
-
-async def test_who_writes_to_nobody_gets_sigpipe(keepers: NativeKeepers, scratch: Path) -> None:
-    """A write that waits for room when the reader goes fails with another error, once (docs/mapping.md)."""
-    members = (python(scratch, "a", WRITES_ON), sh(scratch, "b", "head -c 100000 i | wc -c"))
-    end = await to_end(keepers, job(scratch, members, (0, "o", 1, "i")))
-    assert (end.code, end.members[0].signal, end.members[0].failed) == (0, signal.SIGPIPE, False)
-    assert (scratch / "a.out").read_text() in {"32\n", "104\n"}
-    assert (scratch / "b.out").read_text() == "100000\n"
-
-
 async def test_who_never_opens_ends_it_when_it_exits(keepers: NativeKeepers, scratch: Path) -> None:
     members = (sh(scratch, "a", "exec true"), sh(scratch, "b", "cat i | wc -c"))
     assert good(await to_end(keepers, job(scratch, members, (0, "o", 1, "i"))))
@@ -173,23 +137,6 @@ async def test_who_never_opens_ends_it_when_it_exits(keepers: NativeKeepers, scr
     members = (sh(scratch, "a", "exec cat /dev/zero > o"), sh(scratch, "b", "exec true"))
     end = await to_end(keepers, job(scratch, members, (0, "o", 1, "i"), id="2.0.0"))
     assert (end.code, end.members[0].signal) == (0, signal.SIGPIPE)
-
-
-@pytest.mark.parametrize("readers", [1, 2])
-async def test_who_waits_for_room_that_never_comes_gets_sigpipe(
-    keepers: NativeKeepers, scratch: Path, readers: int
-) -> None:
-    """Joined directly, and by the supervisor: the writer is known to wait when those who never opened it end."""
-    members = (
-        sh(scratch, "a", "exec head -c 300000000 /dev/zero > o"),
-        *(sh(scratch, f"b{n}", UNTIL_GO) for n in range(readers)),
-    )
-    keeper = await soon(keepers.start(job(scratch, members, *((0, "o", n + 1, "i") for n in range(readers)))))
-    await until(lambda: waits_to_write(keeper, "head"))
-    (scratch / "go").touch()
-    end = await soon(keeper.ended)
-    assert (end.code, end.members[0].signal) == (0, signal.SIGPIPE)
-    assert (scratch / "a.err").read_text() == ""
 
 
 async def test_the_end_comes_when_all_writers_have_closed(keepers: NativeKeepers, scratch: Path) -> None:
@@ -208,6 +155,42 @@ async def test_the_end_comes_when_all_writers_have_closed(keepers: NativeKeepers
     pipes = [(0, "o", 1, "i"), (1, "reply", 0, "back")]
     assert good(await to_end(keepers, job(scratch, members, *pipes, id="2.0.0")))
     assert (scratch / "a.out").read_text() == "done\n"
+
+
+SEEKS = """exec python3 -c '
+import os, time
+os.lseek(os.open("i", os.O_RDONLY), 2, os.SEEK_SET)
+open("still", "w").close()
+while not os.path.exists("over"): time.sleep(0.01)'"""
+#: Something that stays as it is until `over`: what a seek did not pass over; a reader that has gone, of one who has
+#: nothing to write.
+STILL = {
+    "a seek": (f"echo much > o; {UNTIL_OVER}", SEEKS),
+    "a reader": (
+        f"exec 3> o; echo x >&3; {UNTIL_OVER}",
+        "head -c 2 i; touch still",
+        f"{UNTIL_OVER}; cat i > /dev/null",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", STILL)
+async def test_the_supervisor_sleeps_while_nothing_happens(keepers: NativeKeepers, scratch: Path, what: str) -> None:
+    members = tuple(sh(scratch, f"m{n}", script) for n, script in enumerate(STILL[what]))
+    keeper = await soon(keepers.start(job(scratch, members, *((0, "o", n, "i") for n in range(1, len(members))))))
+    await until(lambda: (scratch / "still").exists())
+    (supervisor,) = helpers(keeper)
+    used, times = -1.0, 0
+
+    def sleeps() -> bool:
+        nonlocal used, times
+        before, used = used, sum(supervisor.cpu_times()[:2])
+        times = times + 1 if used == before else 0
+        return times == 20
+
+    await until(sleeps, 20)
+    (scratch / "over").touch()
+    assert good(await soon(keeper.ended))
 
 
 async def test_a_supervisor_that_is_killed_is_no_fault_of_the_job(keepers: NativeKeepers, scratch: Path) -> None:
