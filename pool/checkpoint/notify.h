@@ -139,6 +139,10 @@ void answer_stat(struct question *q, const struct fuse_attr *a);
 int change_times(const struct question *q, uint32_t tree, uint64_t node);
 int change_owner(const struct question *q, uint32_t tree, uint64_t node, int at);
 
+/* notify_extra.c */
+bool of_extras(long call); /* whether it is one about extended attributes */
+void answer_extra(struct question *q, uint32_t tree, uint64_t node);
+
 /* notify_numbers.c */
 void handle_descriptor(struct question *q, int number);
 void answer_statfs(struct question *q, uint32_t tree, uint64_t node);

@@ -186,6 +186,10 @@ static void by_name(struct question *q, const struct named *name, struct found *
         return error ? answer_error(q, error) : answer_pass(q);
     case FILE_SYSTEM:
         return answer_statfs(q, f->tree, f->node);
+    case EXTRA:
+        if (of_extras(q->notif->data.nr))
+            return answer_extra(q, f->tree, f->node);
+        return answer_error(q, EOPNOTSUPP);
     default:
         return answer_error(q, EOPNOTSUPP);
     }

@@ -191,6 +191,8 @@ static void on_node(struct question *q, uint32_t tree, uint64_t node, struct sta
         return answer_error(q, error ? error : change_times(q, tree, node));
     case SYS_fstatfs:
         return answer_statfs(q, tree, node);
+    case SYS_fgetxattr: case SYS_flistxattr: case SYS_fsetxattr: case SYS_fremovexattr:
+        return answer_extra(q, tree, node);
     default: /* the stat family */
         if ((error = get_attr_of(tree, node, &a)))
             return answer_error(q, error);
@@ -222,7 +224,7 @@ static bool of_attributes(long call)
     case SYS_fstat: case SYS_newfstatat: case SYS_statx: case SYS_fchmod: case SYS_fchown: case SYS_fchownat: case SYS_utimensat: case SYS_fstatfs:
         return true;
     default:
-        return false;
+        return of_extras(call);
     }
 }
 
@@ -268,8 +270,6 @@ void handle_descriptor(struct question *q, int number)
     case SYS_fsync:
     case SYS_fdatasync:
         return synchronise(q, s);
-    case SYS_fgetxattr: case SYS_flistxattr: case SYS_fsetxattr: case SYS_fremovexattr:
-        return answer_error(q, EOPNOTSUPP);
     default:
         if (attributes)
             on_node(q, s->tree, s->node, s);

@@ -15,7 +15,7 @@
 enum remote_op {
     R_HELLO = 1, R_STAT, R_READLINK, R_LIST, R_OPEN, R_REOPEN, R_READ, R_WRITE, R_SYNC, R_CLOSE, R_TRUNCATE, R_MKDIR, R_RMDIR,
     R_UNLINK, R_RENAME, R_LINK, R_SYMLINK, R_CHMOD, R_CHOWN, R_UTIMES, R_STATFS, R_LOCK, R_ACCESS, R_XATTR, R_MARK,
-    R_MKNOD = 28, R_FALLOCATE, R_LEASE, R_NOTICE,
+    R_MKNOD = 28, R_FALLOCATE, R_LEASE, R_NOTICE, R_SETXATTR, R_REMOVEXATTR,
 };
 
 #define FRAME_HEAD 16
@@ -268,6 +268,12 @@ void ask_write(struct ask *q);
 void ask_flush(struct ask *q);
 void ask_fsync(struct ask *q);
 void ask_fallocate(struct ask *q);
+
+/* remote_extra.c */
+void ask_getxattr(struct ask *q);
+void ask_listxattr(struct ask *q);
+void ask_setxattr(struct ask *q);
+void ask_removexattr(struct ask *q);
 
 /* remote_list.c */
 void ask_opendir(struct ask *q);

@@ -64,6 +64,8 @@ class Op(IntEnum):
     MKNOD = 28
     FALLOCATE = 29
     LEASE = 30
+    SETXATTR = 32
+    REMOVEXATTR = 33
 
 
 class Malformed(ValueError):
@@ -129,6 +131,8 @@ REQUESTS: dict[Op, str] = {
     Op.MKNOD: "s4",
     Op.FALLOCATE: "8488",
     Op.LEASE: "8s",
+    Op.SETXATTR: "sss4",
+    Op.REMOVEXATTR: "ss",
 }
 ANSWERS: dict[Op, str] = {
     Op.HELLO: "48(s)f44",
@@ -161,6 +165,8 @@ ANSWERS: dict[Op, str] = {
     Op.MKNOD: "a",
     Op.FALLOCATE: "a",
     Op.LEASE: "",
+    Op.SETXATTR: "a",
+    Op.REMOVEXATTR: "a",
 }
 #: What home says unasked, as `notice` has it: the operation, and the shape of its body.
 NOTICE, NOTICED = 31, "(8s)"

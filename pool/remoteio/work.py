@@ -18,6 +18,7 @@ from typing import Any
 from pool.remoteio import kernel
 from pool.remoteio.frames import APPEND, Attr, Op
 from pool.remoteio.journal import Identity, Journal
+from pool.remoteio.journal.settings import USERS, beneath
 from pool.remoteio.leases import Leases
 from pool.remoteio.locks import Locks
 from pool.remoteio.places import PROBE, UNDO, Place, Places
@@ -132,13 +133,6 @@ class Work:
                 read_only = mask & os.W_OK and os.fstatvfs(place.directory).f_flag & os.ST_RDONLY
                 raise _problem(errno.EROFS if read_only else errno.EACCES)
         return ()
-
-    def xattr(self, unique: int, path: bytes, name: bytes) -> tuple[Any, ...]:
-        with self.places.at(path) as place:
-            where = f"/proc/self/fd/{place.directory}/".encode() + place.name
-            if name:
-                return (os.getxattr(where, name, follow_symlinks=False),)
-            return (b"".join(os.fsencode(one) + b"\0" for one in os.listxattr(where, follow_symlinks=False)),)
 
     def lease(self, unique: int, number: int, path: bytes) -> tuple[Any, ...]:
         """Promise to tell of changes in a directory; without a path, do so no more."""
@@ -359,21 +353,43 @@ class Work:
         with self.places.at(path, write=True) as place:
             if modes.S_ISLNK(_stat(place).st_mode):
                 raise _problem(errno.EOPNOTSUPP)
-            self._kept().before_setting("p", path, place)
+            self._kept().settings.before("p", path, place)
             os.chmod(place.name, mode & 0o7777, dir_fd=place.directory)
             return (self._attr(_stat(place)),)
 
     def chown(self, unique: int, path: bytes, uid: int, gid: int) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
-            self._kept().before_setting("o", path, place)
+            self._kept().settings.before("o", path, place)
             ids = (-1 if one == 0xFFFFFFFF else one for one in (uid, gid))
             os.chown(place.name, *ids, dir_fd=place.directory, follow_symlinks=False)
             return (self._attr(_stat(place)),)
 
     def utimes(self, unique: int, path: bytes, accessed: int, modified: int) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
-            self._kept().before_setting("t", path, place)
+            self._kept().settings.before("t", path, place)
             kernel.utimensat(place.directory, place.name, accessed, modified)
+            return (self._attr(_stat(place)),)
+
+    # -- extended attributes -----------------------------------------------------------------------------
+
+    def xattr(self, unique: int, path: bytes, name: bytes) -> tuple[Any, ...]:
+        """A value; the names that are a user's own, each with a zero behind it, where there is no name."""
+        with self.places.at(path) as place:
+            if name:
+                return (os.getxattr(beneath(place), _users(name), follow_symlinks=False),)
+            names = [os.fsencode(one) for one in os.listxattr(beneath(place), follow_symlinks=False)]
+            return (b"".join(one + b"\0" for one in names if one.startswith(USERS)),)
+
+    def setxattr(self, unique: int, path: bytes, name: bytes, value: bytes, flags: int) -> tuple[Any, ...]:
+        with self.places.at(path, write=True) as place:
+            self._kept().settings.before_attribute(path, place, _users(name))
+            os.setxattr(beneath(place), name, value, flags, follow_symlinks=False)
+            return (self._attr(_stat(place)),)
+
+    def removexattr(self, unique: int, path: bytes, name: bytes) -> tuple[Any, ...]:
+        with self.places.at(path, write=True) as place:
+            self._kept().settings.before_attribute(path, place, _users(name))
+            os.removexattr(beneath(place), name, follow_symlinks=False)
             return (self._attr(_stat(place)),)
 
     # -- small things ------------------------------------------------------------------------------------
@@ -427,6 +443,12 @@ def attr(status: os.stat_result) -> Attr:
 def methods(work: Work) -> dict[Op, Callable[..., tuple[Any, ...]]]:
     """The operations by their numbers; those about the connection and the marks are the session's."""
     return {op: getattr(work, op.name.lower()) for op in Op if hasattr(work, op.name.lower())}
+
+
+def _users(name: bytes) -> bytes:
+    if not name.startswith(USERS):
+        raise _problem(errno.EOPNOTSUPP)
+    return name
 
 
 def _existing(place: Place, flags: int) -> int:

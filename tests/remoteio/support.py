@@ -65,7 +65,7 @@ class Desk:
 
 
 def picture(tree: Path) -> dict[str, Any]:
-    """Everything in a tree that a job could see, but for times and inodes."""
+    """Everything in a tree that a job could see, extended attributes too, but for times and inodes."""
     found: dict[str, Any] = {}
     for directory, names, files in os.walk(tree):
         for name in [*names, *files]:
@@ -76,7 +76,10 @@ def picture(tree: Path) -> dict[str, Any]:
                 what = os.readlink(path)
             elif stat.S_ISREG(status.st_mode):
                 what = path.read_bytes()
-            found[str(path.relative_to(tree))] = (stat.S_IFMT(status.st_mode), stat.S_IMODE(status.st_mode), what)
+            own = [one for one in os.listxattr(path, follow_symlinks=False) if one.startswith("user.")]
+            extra = [{one: os.getxattr(path, one, follow_symlinks=False) for one in own}] if own else []
+            kind, rights = stat.S_IFMT(status.st_mode), stat.S_IMODE(status.st_mode)
+            found[str(path.relative_to(tree))] = (kind, rights, what, *extra)
     return found
 
 

@@ -7,7 +7,8 @@ a line twice, and reads what it has not written yet. So each change is noted bef
   (`contents`)
 - a file that is removed or replaced gets a hidden name beside it instead (UNDO...), and goes when it is not needed
   (`names`, `aside`)
-- what was created, renamed, linked (`names`), and rights, owners and times that were changed (`settings`), are noted
+- what was created, renamed, linked (`names`), and rights, owners, times and extended attributes that were
+  changed (`settings`), are noted
 
 A *mark* is a checkpoint's place in that order (`journal`). `commit` gives up what is older than a mark, `rollback`
 (`undo`) undoes what is younger. Undoing runs backwards, checks by inode that a name still is what it was, and can be

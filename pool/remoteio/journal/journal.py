@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from pool.remoteio.journal import log, settings
+from pool.remoteio.journal import log
 from pool.remoteio.journal.ahead import Ahead
 from pool.remoteio.journal.aside import Aside
 from pool.remoteio.journal.book import NAMES, Book, Identity
 from pool.remoteio.journal.contents import Contents
 from pool.remoteio.journal.names import Names
+from pool.remoteio.journal.settings import KINDS, Settings
 from pool.remoteio.journal.volumes import Flushes
-from pool.remoteio.places import Place, Places
+from pool.remoteio.places import Places
 
 
 class Unreachable(Exception):
@@ -45,6 +46,7 @@ class Journal:
         self.book = Book(directory, limit, self._given_up)
         self.aside = Aside(self.book, name, places, opened)
         self.contents = Contents(self.book)
+        self.settings = Settings(self.book)
         self.names = Names(self.book, self.aside, places)
         for segment in self.book.segments:
             self._learn(segment)
@@ -73,10 +75,6 @@ class Journal:
         """Another start of the job."""
         with self.book.lock:
             self.book.begin_run(run)
-
-    def before_setting(self, kind: str, path: bytes, place: Place) -> None:
-        """Rights ('p'), owner ('o') or times ('t') are going to be changed."""
-        settings.before_setting(self.book, kind, path, place)
 
     def sync(self) -> None:
         """Have on the disk what undoes all that was changed until now. Raises OSError."""
@@ -125,6 +123,7 @@ class Journal:
                 book.why, book.first = "", number
             book.segments.append(log.Segment(book.directory, number))
             self.contents.forget()
+            self.settings.forget()
             book.fresh.clear()
             book.note(["H", book.next(), 0, self.aside.open_ones()])
             if given_up:
@@ -186,15 +185,17 @@ class Journal:
 
     def _learn(self, segment: log.Segment) -> None:
         self.contents.forget()
+        self.settings.forget()
         self.book.fresh.clear()
         records = segment.records()
         cancelled = {record[3] for record in records if record[0] == "-"}
         for record in records:
             if record[1] not in cancelled:
                 self.book.learn(record)
-                if record[0] in NAMES or record[0] in settings.KINDS:
+                if record[0] in NAMES or record[0] in KINDS:
                     self.book.volumes.learn(record[3])
                 self.contents.learn(record)
+                self.settings.learn(record)
                 self.aside.learn(record, segment.number)
 
     def _given_up(self) -> None:

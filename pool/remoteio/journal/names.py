@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat as modes
 from collections.abc import Callable
+from typing import Any
 
 from pool.remoteio import kernel
 from pool.remoteio.journal.aside import Aside, identity_of, status_of
 from pool.remoteio.journal.book import Book
+from pool.remoteio.journal.settings import attributes
 from pool.remoteio.places import Place, Places
 
 
@@ -94,7 +96,7 @@ class Names:
                 raise
             book.volumes.changed(status.st_dev, path)
             self._aside.evacuate(path, place)
-            with book.noted("r", unique, path, *_of_directory(status)):
+            with book.noted("r", unique, path, *_of_directory(place, status)):
                 os.rmdir(place.name, dir_fd=place.directory)
 
     def rename(self, unique: int, old: bytes, at_old: Place, new: bytes, at_new: Place, flags: int) -> None:
@@ -126,7 +128,7 @@ class Names:
                 if not modes.S_ISDIR(ours.st_mode):
                     raise IsADirectoryError(21, os.strerror(21))
                 self._aside.evacuate(new, at_new)
-                with book.noted("r", 0, new, *_of_directory(theirs)):
+                with book.noted("r", 0, new, *_of_directory(at_new, theirs)):
                     self._rename(unique, old, at_old, new, at_new, 0, ours, None)
             elif modes.S_ISDIR(ours.st_mode):
                 raise NotADirectoryError(20, os.strerror(20))
@@ -174,9 +176,10 @@ def _hide(place: Place, hidden: bytes) -> None:
     kernel.renameat2(place.directory, place.name, place.directory, name, kernel.NOREPLACE)
 
 
-def _of_directory(status: os.stat_result) -> tuple[int, int, int, int, int]:
-    """What a removed directory is made again with."""
-    return modes.S_IMODE(status.st_mode), status.st_uid, status.st_gid, status.st_atime_ns, status.st_mtime_ns
+def _of_directory(place: Place, status: os.stat_result) -> tuple[Any, ...]:
+    """What a removed directory is made again with: rights, owner, times, extended attributes."""
+    rights = (modes.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+    return (*rights, status.st_atime_ns, status.st_mtime_ns, attributes(place))
 
 
 def _status_or_none(place: Place) -> os.stat_result | None:

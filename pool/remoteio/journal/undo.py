@@ -16,6 +16,7 @@ from pool.remoteio import kernel
 from pool.remoteio.journal.book import Identity
 from pool.remoteio.journal.journal import Journal, Unreachable
 from pool.remoteio.journal.log import Segment
+from pool.remoteio.journal.settings import beneath
 from pool.remoteio.journal.volumes import Flushes
 
 #: Said after a restart of home's machine; whether that was a power cut nobody knows.
@@ -161,7 +162,7 @@ class _Undoing:
                 os.rmdir(place.name, dir_fd=place.directory)
 
     def _undo_r(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
-        path, mode, uid, gid, accessed, modified = record[3:9]
+        path, mode, uid, gid, accessed, modified, extra = record[3:10]
         with self._journal.places.at(path, own=True) as place:
             try:
                 os.mkdir(place.name, 0o700, dir_fd=place.directory)
@@ -170,6 +171,8 @@ class _Undoing:
             status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
             if (status.st_uid, status.st_gid) != (uid, gid):
                 os.chown(place.name, uid, gid, dir_fd=place.directory, follow_symlinks=False)
+            for name, value in extra:
+                os.setxattr(beneath(place), name, value, follow_symlinks=False)
             os.chmod(place.name, mode, dir_fd=place.directory)
             kernel.utimensat(place.directory, place.name, accessed, modified)
 
@@ -218,6 +221,19 @@ class _Undoing:
         if self._same(record):
             with self._journal.places.at(record[3], own=True) as place:
                 kernel.utimensat(place.directory, place.name, record[6], record[7])
+
+    def _undo_X(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        if self._same(record):
+            name, value = record[6:8]
+            with self._journal.places.at(record[3], own=True) as place:
+                if value is not None:
+                    os.setxattr(beneath(place), name, value, follow_symlinks=False)
+                    return
+                try:
+                    os.removexattr(beneath(place), name, follow_symlinks=False)
+                except OSError as error:
+                    if error.errno != errno.ENODATA:
+                        raise
 
     def _same(self, record: list[Any]) -> bool:
         if self._identity(record[3]) == (record[4], record[5]):

@@ -91,11 +91,25 @@ async def test_errors_are_the_owners(site: Site) -> None:
         "os.mkdir('file')": "File exists",
         "os.rmdir('file')": "Not a directory",
         "os.mknod('device', 0o20600, os.makedev(1, 3))": "Operation not permitted",
-        "os.listxattr('file')": "Operation not supported",
+        "os.getxattr('file', 'user.none')": "No data available",
+        "os.setxattr('file', 'user.x', b'x', os.XATTR_REPLACE)": "No data available",
+        "os.setxattr('file', 'security.x', b'x')": "Operation not permitted",
+        "os.setxattr('file', 'other.x', b'x')": "Operation not supported",
         "os.readlink('file')": "Invalid argument",
     }
     found = await site.run(PYTHON, "-c", script, *calls)
     assert found.splitlines() == list(calls.values())
+
+
+async def test_extended_attributes_are_those_of_a_disk(site: Site, top: Path) -> None:
+    if not site.able:
+        return
+    alone = top / "alone"
+    alone.mkdir()
+    command = [PYTHON, str(PROGRAMS / "extra.py")]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=alone, capture_output=True, text=True, check=True)
+    assert await site.python("extra.py") == done.stdout
+    assert trees(site.tree) == trees(alone)
 
 
 NAMELESS = """if True:

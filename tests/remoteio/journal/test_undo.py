@@ -30,6 +30,8 @@ STEP = st.one_of(
     st.tuples(st.just("truncate"), NAME, st.integers(0, 60)),
     st.tuples(st.just("fallocate"), NAME, st.sampled_from([0, 1, 3, 16]), st.integers(0, 40), st.integers(1, 40)),
     st.tuples(st.just("create"), NAME),
+    st.tuples(st.just("setxattr"), NAME, st.sampled_from([b"user.one", b"user.two"]), BYTES, st.integers(0, 2)),
+    st.tuples(st.just("removexattr"), NAME, st.sampled_from([b"user.one", b"user.two"])),
     st.tuples(st.sampled_from(["mkdir", "mkfifo", "rmdir", "unlink", "chmod", "utimes"]), NAME),
     st.tuples(st.sampled_from(["rename", "exchange", "link", "symlink"]), NAME, NAME),
 )
