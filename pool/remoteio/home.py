@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import resource
 import socket
 import sys
 import threading
@@ -69,7 +70,8 @@ class Job:
         self._incarnation = incarnation
         self._flushes = flushes
         self._directory = journal
-        self.work = Work(Places(trees, message["hidden"]))
+        # What one job has open leaves room for other jobs, and for what each request opens for a moment.
+        self.work = Work(Places(trees, message["hidden"]), resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self.journal = self.work.journal = Journal(
             journal,
             self.name,
@@ -252,6 +254,8 @@ def main() -> None:
     become(uid, gid, groups)
     os.chdir("/")
     os.umask(0)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     control = socket.socket(fileno=SOCKET)
     sending = threading.Lock()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat as modes
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,12 +45,16 @@ class Work:
     """The files of one job.
 
     Args:
+        most: files that the job may have open at a time; EMFILE beyond.
+
+    Attributes:
         journal: made when the places are known, before the first request.
         leases: None where none are given.
     """
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, most: int = sys.maxsize) -> None:
         self.places = places
+        self._most = most
         self.journal: Journal | None = None
         self.leases: Leases | None = None
         self.files: dict[int, Open] = {}
@@ -149,6 +154,8 @@ class Work:
     def open(self, unique: int, handle: int, path: bytes, flags: int, mode: int, want: int) -> tuple[Any, ...]:
         if handle in self.files:
             raise _problem(errno.EBADF)
+        if len(self.files) >= self._most:
+            raise _problem(errno.EMFILE)
         self._look(path)
         wish = flags & os.O_ACCMODE
         writes = wish != os.O_RDONLY

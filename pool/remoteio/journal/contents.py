@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pool.remoteio.journal.aside import identity_of
@@ -65,16 +67,18 @@ class Contents:
 
     def _save(self, fd: int, path: bytes, identity: Identity, start: int, end: int) -> None:
         book = self._book
-        if book.full(end - start):
-            return
         try:
             source = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             book.give_up(f"what it overwrites in {os.fsdecode(path)} may not be read: {error.strerror}")
             return
         try:
-            for piece in book.current.save(source, start, end):
-                book.note(["x", book.next(), 0, path, *identity, *piece])
+            for hole, begin, finish in _parts(source, start, end):
+                if hole:
+                    book.note(["z", book.next(), 0, path, *identity, begin, finish - begin])
+                elif not book.full(finish - begin):
+                    for piece in book.current.save(source, begin, finish):
+                        book.note(["x", book.next(), 0, path, *identity, *piece])
         except OSError as error:
             book.give_up(f"its undo journal cannot be written: {error.strerror}")
         finally:
@@ -85,9 +89,27 @@ class Contents:
         if record[0] == "l":
             self._book.volumes.changed(record[4], record[3])
             self._touched[record[4], record[5]] = _Touched(record[6])
-        elif record[0] == "x":
+        elif record[0] in ("x", "z"):
             self._touched[record[4], record[5]].saved.add(record[6], record[6] + record[7])
 
     def forget(self) -> None:
         """Know nothing of the notes that are there."""
         self._touched.clear()
+
+
+def _parts(source: int, start: int, end: int) -> Iterator[tuple[bool, int, int]]:
+    """What a range of a file consists of: (whether it is a hole, start, end), in order."""
+    while start < end:
+        try:
+            data = min(os.lseek(source, start, os.SEEK_DATA), end)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # not: nothing but a hole from there on
+                raise
+            data = end
+        if data > start:
+            yield True, start, data
+        if data < end:
+            start = min(os.lseek(source, data, os.SEEK_HOLE), end)
+            yield False, data, start
+        else:
+            start = end

@@ -254,6 +254,11 @@ class _Undoing:
         if fd is not None:
             segment.put_back(fd, *record[6:10])
 
+    def _undo_z(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
+        fd = self._open(record)
+        if fd is not None:
+            kernel.fallocate(fd, kernel.PUNCH_HOLE | kernel.KEEP_SIZE, record[6], record[7])
+
     def _open(self, record: list[Any]) -> int | None:
         """The file of a record, for writing; None, named, where it is another now."""
         path, identity = record[3], (record[4], record[5])

@@ -1,0 +1,104 @@
+"""What a job may do to home that home did not expect: strange names, files that are mostly holes, too many at once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from pool.remoteio.frames import Op
+from pool.remoteio.journal import rollback
+from tests.remoteio.support import Desk, HomeProcess, Refused, picture
+
+CREATE, RDWR = os.O_CREAT, os.O_RDWR
+STRANGE = [b"two\nlines", b"not \xff\xfe UTF-8", b"x" * 255, b" ", b"-rf", b"*", b"\xfc", b".poolnode", b"\x01"]
+
+
+def test_names_of_any_bytes_are_made_listed_replaced_removed_and_put_back(desk: Desk) -> None:
+    tree = os.fsencode(desk.tree)
+    for name in STRANGE[::2]:
+        Path(os.fsdecode(tree + b"/" + name)).write_bytes(b"old")
+    before = picture(desk.tree)
+    for name in STRANGE:
+        desk.do("open", 1, tree + b"/" + name, RDWR | CREATE, 0o644, 0)
+        desk.do("write", 1, 0, b"new")
+        desk.do("close", 1)
+    _, listed = desk.do("list", "", 0)
+    assert sorted(name for name, _ in listed) == sorted(STRANGE)
+    for name, other in pairwise(STRANGE):
+        desk.do("rename", tree + b"/" + name, tree + b"/" + other, 0)
+    desk.do("unlink", tree + b"/" + STRANGE[-1])
+    desk.again()
+    assert desk.do("list", "", 0) == (0, [])
+    assert rollback(desk.journal, 0) == []
+    assert picture(desk.tree) == before
+
+
+def test_a_file_whose_path_has_no_room_for_a_hidden_name_comes_back(desk: Desk) -> None:
+    path, at = os.fsencode(desk.tree), os.open(desk.tree, os.O_PATH)
+    while len(path) < 4093:
+        name = b"d" * min(200, 4093 - len(path) - 1) if 4093 - len(path) != 202 else b"d" * 100
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_PATH, dir_fd=at)
+        os.close(at)
+        path, at = path + b"/" + name, below
+    os.close(os.open(b"f", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=at))
+    assert len(path + b"/f") == 4095
+    desk.do("unlink", path + b"/f")
+    assert [name[:15] for name in os.listdir(f"/proc/self/fd/{at}")] == [".poolnode-undo."]
+    assert rollback(desk.journal, 0) == []
+    assert os.listdir(f"/proc/self/fd/{at}") == ["f"]
+    desk.do("unlink", path + b"/f")
+    desk.journal.settle(1)
+    assert os.listdir(f"/proc/self/fd/{at}") == []
+    os.close(at)
+
+
+def test_holes_are_not_kept_and_come_back_as_holes(desk: Desk) -> None:
+    """A file of a tebibyte with a few bytes in it is emptied, and one is written into its holes."""
+    for name in ("emptied", "filled"):
+        with (desk.tree / name).open("wb") as file:
+            file.seek(1 << 39)
+            file.write(b"in the middle")
+            file.truncate(1 << 40)
+    desk.do("open", 1, "emptied", RDWR | os.O_TRUNC, 0, 0)
+    desk.do("open", 2, "filled", RDWR, 0, 0)
+    desk.do("write", 2, 1 << 30, b"x" * 100_000)
+    desk.do("write", 2, (1 << 39) - 3, b"across the edge")
+    assert desk.journal.why == ""
+    assert sum(path.stat().st_blocks for path in (desk.tree.parent / "journal").iterdir()) < 200
+    desk.again()
+    assert rollback(desk.journal, 0) == []
+    for name in ("emptied", "filled"):
+        with (desk.tree / name).open("rb") as file:
+            status = os.fstat(file.fileno())
+            assert (status.st_size, status.st_blocks < 100) == (1 << 40, True)
+            assert os.pread(file.fileno(), 20, (1 << 39) - 3) == b"\0\0\0in the middle\0\0\0\0"
+            assert not os.pread(file.fileno(), 100_000, 1 << 30).strip(b"\0")
+
+
+def test_a_job_that_opens_all_it_can_leaves_room_for_others(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/file").write_bytes(b"x")
+    home = HomeProcess()
+    home.ask("probed", job="1.0", probes=[])  # it is there
+    soft, hard = resource.prlimit(home.process.pid, resource.RLIMIT_NOFILE)
+    assert soft == hard
+    resource.prlimit(home.process.pid, resource.RLIMIT_NOFILE, (200, 200))
+    job = home.open(tmp_path / "tree", tmp_path / "journal")
+    job.hello()
+    for handle in range(1, 51):
+        job.ask(Op.OPEN, handle, "file", os.O_RDONLY, 0, 0)
+    with pytest.raises(Refused) as refused:
+        job.ask(Op.OPEN, 51, "file", os.O_RDONLY, 0, 0)
+    assert refused.value.errno == errno.EMFILE
+    job.ask(Op.STAT, "file")
+    job.ask(Op.CLOSE, 1)
+    job.ask(Op.OPEN, 51, "file", os.O_RDONLY, 0, 0)
+    job.close()
+    home.close()
