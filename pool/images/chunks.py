@@ -50,7 +50,9 @@ def expand(digest: bytes, packed: bytes) -> bytes:
         ImageDamaged: it is not the chunk of that name.
     """
     try:
-        data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=CHUNK)
+        if not hasattr(_own, "decompressor"):
+            _own.decompressor = zstandard.ZstdDecompressor()
+        data: bytes = _own.decompressor.decompress(packed, max_output_size=CHUNK)
     except zstandard.ZstdError as error:
         raise ImageDamaged(f"chunk {digest.hex()} cannot be unpacked: {error}") from error
     if not _is_named(data, digest):

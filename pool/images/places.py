@@ -15,6 +15,7 @@ import errno
 import functools
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,10 @@ SYNCS = 8
 _BEGIN_WRITING = 2
 #: What names of files that are being written begin with.
 _ASIDE = "."
+#: Files that were removed and are written again under other names, at most; each holds a block of the disk meanwhile.
+SPARES = 1024
+#: Where they lie.
+_SPARE = "spare"
 
 
 class Place(Protocol):
@@ -48,6 +53,10 @@ class Place(Protocol):
 class Folder:
     """A directory of this machine; nobody else writes there.
 
+    What is removed is kept as an empty file, and is what is written next under another name: an image is hundreds of
+    files that come while those of others go, and a file system that gives no inode away again for a minute after it
+    was freed (ext4) searches longer for each than it writes.
+
     Args:
         lasting: what is written will be synchronised, and may be on its way to the disk before that.
     """
@@ -58,7 +67,10 @@ class Folder:
         self.where = str(directory)
         self._lasting = lasting
         self._directory = directory
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._spare = directory / _SPARE
+        for made in (directory, self._spare):
+            made.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._spares = deque(self._spare.iterdir())
 
     def names(self, folder: str) -> Iterator[tuple[str, int]]:
         """Every file below a folder; what was being written when the writer died is removed."""
@@ -72,22 +84,31 @@ class Folder:
                     yield str(path.relative_to(top)), path.stat().st_size
 
     def read(self, name: str) -> bytes:
-        return (self._directory / name).read_bytes()
+        path = self._directory / name
+        with path.open("rb") as handle:
+            data, now = handle.read(), path.stat()
+            if not os.path.samestat(os.fstat(handle.fileno()), now) or now.st_size != len(data):
+                raise FileNotFoundError(errno.ENOENT, "removed while it was read", str(path))
+            return data
 
     def write(self, name: str, data: bytes, *, durable: bool = False) -> None:
         """Written aside and renamed, so that a name stands for whole content or is not there."""
         path = self._directory / name
         aside = path.with_name(f"{_ASIDE}{threading.get_ident():x}.{path.name}")
+        if not durable:
+            with contextlib.suppress(IndexError):
+                aside = self._spares.pop()
         try:
             try:
                 _write(aside, data, durable, self._lasting)
+                aside.replace(path)
             except FileNotFoundError:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 _write(aside, data, durable, self._lasting)
+                aside.replace(path)
         except OSError:
             aside.unlink(missing_ok=True)
             raise
-        aside.replace(path)
         if durable:
             for above in (path.parent, path.parent.parent):
                 _sync(above)
@@ -104,10 +125,25 @@ class Folder:
     def remove(self, name: str, *, last: bool = False) -> None:
         """Remove a file; with `last` its directory too when nothing else is in it."""
         path = self._directory / name
-        path.unlink(missing_ok=True)
+        if last or not self._spared(path):
+            path.unlink(missing_ok=True)
         if last:
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
+
+    def _spared(self, path: Path) -> bool:
+        """Keep a file that nobody needs for what is written next, where there are not enough of them."""
+        if len(self._spares) >= SPARES:
+            return False
+        try:
+            spare = self._spare / str(path.stat().st_ino)
+            path.rename(spare)
+            # Not to nothing: ext4 takes what is then written for a file that is replaced, and writes it out at once.
+            os.truncate(spare, 1)
+        except OSError:
+            return False
+        self._spares.append(spare)
+        return True
 
 
 class Objects:
@@ -203,13 +239,14 @@ def _plainly(call: Any) -> Any:
 
 
 def _write(path: Path, data: bytes, durable: bool, lasting: bool) -> None:
-    with path.open("wb") as handle:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with open(fd, "wb") as handle:
         handle.write(data)
-        handle.flush()
+        handle.truncate()
         if durable:
-            os.fsync(handle.fileno())
+            os.fsync(fd)
         elif lasting:
-            _set_out(handle.fileno())
+            _set_out(fd)
 
 
 def _set_out(fd: int) -> None:

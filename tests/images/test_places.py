@@ -52,6 +52,55 @@ def test_what_was_written_is_there_and_what_was_removed_is_not(made: Made) -> No
         again.read("chunks/ab/cd")
 
 
+def test_a_file_that_was_removed_is_written_again_under_another_name(tmp_path: Path) -> None:
+    place, inodes = Folder(tmp_path), []
+    for name, content in (("one", b"x" * 9000), ("two", b"longer" * 9000), ("three", b"short")):
+        place.write(f"chunks/{name}", content)
+        assert place.read(f"chunks/{name}") == content
+        inodes.append((tmp_path / "chunks" / name).stat().st_ino)
+        assert list(place.names("chunks")) == [(name, len(content))]
+        place.remove(f"chunks/{name}")
+        assert list(place.names("chunks")) == []
+        place = Folder(tmp_path)  # which finds what lies ready
+    assert len(set(inodes)) == 1
+    assert [path.stat().st_size for path in (tmp_path / "spare").iterdir()] == [1]
+
+
+def test_not_too_many_lie_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pool.images.places.SPARES", 2)
+    place = Folder(tmp_path)
+    for name in "abc":
+        place.write(name, b"content")
+    for name in "abc":
+        place.remove(name)
+    assert len(list((tmp_path / "spare").iterdir())) == 2
+
+
+def test_what_is_read_is_what_was_written_under_that_name(tmp_path: Path) -> None:
+    """Whatever is removed, and written under another name, at the same moment."""
+    place, stop, found = Folder(tmp_path), threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            for name in "ab":
+                try:
+                    found.append((name, place.read(name)))
+                except FileNotFoundError:
+                    found.append((name, b""))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(300):
+            for name in "ab":
+                place.write(name, name.encode() * 5000)
+                place.remove(name)
+    finally:
+        stop.set()
+        reader.join()
+    assert all(content in (b"", name.encode() * 5000) for name, content in found)
+
+
 def test_a_store_goes_on_where_it_was(made: Made, tmp_path: Path) -> None:
     store = ImageStore(made())
     source = image(tmp_path / "image", 1)
