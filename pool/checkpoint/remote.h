@@ -64,6 +64,7 @@ struct node {
     uint64_t believed; /* until then, monotonic ns */
     uint64_t leased;   /* as long as this lease stands, 0 for none */
     struct lease *lease; /* on this directory */
+    struct listing *listing; /* of it, as long as the lease covers it */
     uint64_t refused;  /* until then no lease is asked for */
     uint32_t questions; /* to home, about what is in it */
     uint64_t size;     /* as the kernel believes */
@@ -114,6 +115,7 @@ struct handle {
     struct chunk *chunks;
     struct parked *parked;
     struct listing *listing;
+    bool listed; /* some of it was read */
 };
 
 struct request { /* one frame, kept until it is answered */
@@ -155,7 +157,6 @@ struct serving {
     uint32_t uid, gid, home_uid, home_gid; /* the job's here, its owner's at home */
     bool notified;  /* not the kernel asks, but the supervisor of notify_*.c, which ends when the job is over */
     bool own_users; /* a user namespace that knows only one */
-    int proc;
     char job[256];
 };
 extern struct serving serving;
@@ -213,7 +214,7 @@ void reply_parts(struct tree *tree, uint64_t unique, struct iovec *parts, int co
 void reply_entry(struct tree *tree, uint64_t unique, struct node *node);
 void reply_attr(struct tree *tree, uint64_t unique, struct node *node);
 void fill_entry(struct fuse_entry_out *e, struct node *node);
-void kernel_readable(struct tree *tree);
+bool kernel_readable(struct tree *tree); /* true when there was something */
 void dispatch(struct ask *q);
 void park(struct parked **list, struct ask *q);
 void unpark(struct parked **list);
@@ -256,6 +257,7 @@ void lease_drop(struct node *directory);
 bool lease_covers(const struct node *directory, uint64_t unique); /* whether what this request said of what is in it still holds */
 void lease_believe(struct node *node, uint64_t unique); /* what a question (STAT, LIST, OPEN) said of it, as long as may be */
 bool lease_stands(uint64_t id);
+void lease_changed(struct node *directory); /* by ourselves: something was made, removed or renamed in it */
 void leases_told(struct reader *notice);
 void leases_lost(void);
 
@@ -280,6 +282,7 @@ void ask_opendir(struct ask *q);
 void ask_readdir(struct ask *q);
 void ask_releasedir(struct ask *q);
 void listing_free(struct handle *h);
+void listing_forget(struct node *directory);
 
 /* remote_lock.c */
 void ask_lock(struct ask *q);
@@ -287,6 +290,13 @@ void locks_retake(struct handle *h); /* on a new stream, behind its opening */
 void locks_forget(struct handle *h);
 void locks_close(struct node *node, uint64_t owner);
 void ask_interrupt(struct ask *q);
+
+/* remote_follow.c */
+void follow_begin(void);
+void follow_asked(const struct fuse_in_header *head);
+bool follow_waits(void); /* instead of sleeping; false where that is not to be */
+void follow_sleeps(void);
+void follow_wakes(void);
 
 /* remote_serve.c */
 _Noreturn void remote_serve(int control, int settle);

@@ -204,8 +204,9 @@ static void take(struct tree *tree, uint8_t *buffer, size_t size, bool own)
         spare = q.buffer;
 }
 
-void kernel_readable(struct tree *tree)
+bool kernel_readable(struct tree *tree)
 {
+    bool any = false;
     for (int turn = 0; turn < 64 && tree->fd >= 0; turn++) {
         if (!spare)
             spare = need(BUFFER);
@@ -213,15 +214,18 @@ void kernel_readable(struct tree *tree)
         if (n < 0 && (errno == EINTR || errno == ENOENT)) /* ENOENT: given up before it was read */
             continue;
         if (n < 0 && errno == EAGAIN)
-            return;
+            return any;
         if (n < (ssize_t)sizeof(struct fuse_in_header)) { /* the mount is gone */
             close(tree->fd);
             tree->fd = -1;
-            return;
+            return any;
         }
+        any = true;
         memset(spare + n, 0, 8); /* a message that is shorter than its kind, of an older kernel, reads as zero */
         uint8_t *mine = spare;
         spare = NULL;
+        follow_asked((const void *)mine);
         take(tree, mine, (size_t)n, true);
     }
+    return any;
 }

@@ -41,6 +41,7 @@ static void end(struct lease **at)
     *at = l->next;
     l->node->lease = NULL;
     l->node->believed = 0;
+    listing_forget(l->node);
     free(l);
 }
 
@@ -118,15 +119,23 @@ void lease_believe(struct node *node, uint64_t unique)
 
 bool lease_stands(uint64_t id) { return *place_of(id); }
 
-static void changed(struct lease *l, const uint8_t *name, uint32_t size)
+/* What is on its way from home now may not show it. */
+void lease_changed(struct node *directory)
+{
+    directory->believed = 0;
+    listing_forget(directory);
+    if (directory->lease)
+        directory->lease->told = link_last();
+}
+
+static void told(struct lease *l, const uint8_t *name, uint32_t size)
 {
     char text[256];
     if (size >= sizeof text)
         return;
     memcpy(text, name, size);
     text[size] = 0;
-    l->told = link_last();
-    l->node->believed = 0;
+    lease_changed(l->node);
     struct node *child = name_find(l->node, text);
     if (child)
         child->believed = 0;
@@ -141,7 +150,7 @@ void leases_told(struct reader *a)
         if (a->bad || !*at)
             continue;
         if (size)
-            changed(*at, name, size);
+            told(*at, name, size);
         else
             end(at);
     }

@@ -1,4 +1,5 @@
-/* Directories: listed with what their entries are, whole and ahead of the reader, so that looking at each asks nobody. */
+/* Directories: listed with what their entries are, whole and ahead of the reader, so that looking at each asks nobody. Under a
+ * lease a list is kept for who reads the directory next, until something in it changes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -6,6 +7,8 @@
 #include <sys/stat.h>
 
 #include "remote.h"
+
+#define KEPT_MOST 500000 /* entries of all directories, about 100 bytes each */
 
 struct entry {
     struct attr attr;
@@ -17,21 +20,56 @@ struct listing {
     size_t count, room;
     uint64_t first, unique; /* of the frames that brought the first and the last of them */
     uint64_t arrived;
-    bool whole, started;
+    uint32_t uses;
+    bool whole;
     int error;
     uint64_t asked; /* by an open that waits */
 };
 
-void listing_free(struct handle *h)
+static size_t kept; /* entries */
+
+static void listing_drop(struct listing *l)
 {
-    struct listing *l = h->listing;
-    if (!l)
+    if (!l || --l->uses)
         return;
     for (size_t i = 0; i < l->count; i++)
         free(l->entries[i].name);
     free(l->entries);
     free(l);
+}
+
+void listing_free(struct handle *h)
+{
+    listing_drop(h->listing);
     h->listing = NULL;
+}
+
+void listing_forget(struct node *directory)
+{
+    if (directory->listing)
+        kept -= directory->listing->count;
+    listing_drop(directory->listing);
+    directory->listing = NULL;
+}
+
+static void listing_keep(struct node *directory, struct listing *l)
+{
+    listing_forget(directory);
+    if (l->error || kept + l->count > KEPT_MOST || !lease_covers(directory, l->first))
+        return;
+    kept += l->count;
+    l->uses++;
+    directory->listing = l;
+}
+
+static bool listing_known(struct handle *h)
+{
+    struct listing *l = h->node->listing;
+    if (!l || !lease_covers(h->node, l->first))
+        return false;
+    l->uses++;
+    h->listing = l;
+    return true;
 }
 
 static void take_entries(struct listing *l, struct reader *answer)
@@ -87,7 +125,9 @@ static void listed(struct request *r, int error, struct reader *answer)
         handle_close(h);
         return;
     }
-    if (!l->whole)
+    if (l->whole)
+        listing_keep(h->node, l);
+    else
         list_send(h, cookie);
     if (asked)
         reply_opened(r->tree, asked, h);
@@ -108,7 +148,7 @@ static void list_send(struct handle *h, uint64_t cookie)
 static void begin(struct handle *h, uint64_t asked)
 {
     h->listing = need(sizeof *h->listing);
-    *h->listing = (struct listing){.asked = asked};
+    *h->listing = (struct listing){.asked = asked, .uses = 1};
     lease_wish(h->node);
     list_send(h, 0);
 }
@@ -117,7 +157,7 @@ static void begin(struct handle *h, uint64_t asked)
 void ask_opendir(struct ask *q)
 {
     struct handle *h = handle_new(q->node, 0);
-    if (q->node == q->tree->root)
+    if (q->node == q->tree->root || listing_known(h))
         reply_opened(q->tree, q->head->unique, h);
     else
         begin(h, q->head->unique);
@@ -185,10 +225,9 @@ void ask_readdir(struct ask *q)
 {
     const struct fuse_read_in *in = q->body;
     struct handle *h = (struct handle *)(uintptr_t)in->fh;
-    bool again = h->listing && in->offset == 0 && h->listing->started;
-    if (again && h->listing->whole)
+    if (h->listing && h->listing->whole && in->offset == 0 && h->listed) /* from the beginning again */
         listing_free(h);
-    if (!h->listing)
+    if (!h->listing && !listing_known(h))
         begin(h, 0);
     struct listing *l = h->listing;
     if (l->asked || (!l->whole && in->offset >= l->count + 2) || (!l->whole && !l->count)) {
@@ -199,7 +238,7 @@ void ask_readdir(struct ask *q)
         reply(q->tree, q->head->unique, l->error, NULL, 0);
         return;
     }
-    l->started = true;
+    h->listed = true;
     size_t room = in->size < MOST ? in->size : MOST;
     uint8_t *out = need(room);
     reply(q->tree, q->head->unique, 0, out, fill(q, h, in->offset, out, room));

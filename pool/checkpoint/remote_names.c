@@ -35,7 +35,8 @@ static void entry(struct request *r, int error, struct reader *answer)
         reply(r->tree, r->asked, error, NULL, 0);
         return;
     }
-    r->node->believed = r->op == R_STAT ? r->node->believed : 0; /* its times have changed */
+    if (r->op != R_STAT)
+        lease_changed(r->node);
     struct node *n = node_see(r->node, r->name, &a, r->unique);
     if (r->op == R_STAT)
         lease_believe(n, r->unique);
@@ -180,7 +181,7 @@ static void removed(struct request *r, int error, struct reader *answer)
             gone->touched = r->unique;
             name_drop(r->node, r->name);
         }
-        r->node->believed = 0;
+        lease_changed(r->node);
     }
     reply(r->tree, r->asked, error, NULL, 0);
 }
@@ -217,7 +218,8 @@ static void renamed(struct request *r, int error, struct reader *answer)
             node_drop(from);
         if (to)
             node_drop(to);
-        r->node->believed = r->other->believed = 0;
+        lease_changed(r->node);
+        lease_changed(r->other);
     }
     reply(r->tree, r->asked, error, NULL, 0);
 }
@@ -251,6 +253,7 @@ static void linked(struct request *r, int error, struct reader *answer)
         reply(r->tree, r->asked, error ? error : EIO, NULL, 0);
         return;
     }
+    lease_changed(r->node);
     node_learn(r->other, &a, r->unique);
     name_put(r->node, r->name, r->other);
     r->other->lookups++;

@@ -320,7 +320,7 @@ static void created(struct request *r, int error, struct reader *answer)
         n->size = 0;
         handles_changed(n);
     }
-    r->node->believed = 0;
+    lease_changed(r->node);
     memset(&out, 0, sizeof out);
     fill_entry(&out.entry, n);
     out.open.fh = (uint64_t)(uintptr_t)h;

@@ -16,6 +16,8 @@
 
 #include "remote.h"
 
+#define TURNS 256 /* before others have theirs */
+
 struct serving serving;
 
 static int control, settle;
@@ -95,6 +97,21 @@ static void when_still(void)
     }
 }
 
+static bool ask_kernel(void)
+{
+    bool any = false;
+    for (size_t i = 0; i < serving.count; i++)
+        any |= serving.trees[i].fd >= 0 && kernel_readable(&serving.trees[i]);
+    return any;
+}
+
+/* Twice nothing: whoever asked does something else. */
+static void stay(void)
+{
+    for (int turn = 0, nothing = 0; turn < TURNS && nothing < 2 && follow_waits(); turn++)
+        nothing = ask_kernel() ? 0 : nothing + 1;
+}
+
 static _Noreturn void loop(void)
 {
     for (;;) {
@@ -113,9 +130,10 @@ static _Noreturn void loop(void)
             hear(settle);
         if (fds[2].revents & ~POLLOUT && fds[2].fd == link_fd())
             link_readable();
-        for (size_t i = 0; i < serving.count; i++)
-            if (serving.trees[i].fd >= 0)
-                kernel_readable(&serving.trees[i]);
+        follow_wakes();
+        if (ask_kernel())
+            stay();
+        follow_sleeps();
         link_flush();
         if ((settling || ending) && !link_unanswered()) {
             when_still();
@@ -133,6 +151,7 @@ _Noreturn void remote_serve(int control_end, int settle_end)
     mallopt(M_TRIM_THRESHOLD, 128 << 20);
     control = control_end;
     settle = settle_end;
+    follow_begin();
     serving.home_uid = serving.home_gid = UINT32_MAX;
     loop();
 }

@@ -17,7 +17,7 @@ from pool.starter.keeper import NativeKeeper
 from tests.checkpoint.remote.conftest import PROGRAMS, Site
 from tests.checkpoint.remote.test_connection import Relay
 from tests.remoteio.support import JobEnd
-from tests.starter.support import PYTHON, soon
+from tests.starter.support import PYTHON, helpers, soon, until
 
 pytestmark = pytest.mark.parametrize("way", ["fuse"])
 
@@ -147,7 +147,18 @@ async def leased_again(site: Site, job: Asked) -> None:
     await leased(site, job, "f")
 
 
-async def test_what_the_job_writes_itself_it_reads(site: Site, job: Asked) -> None:
+async def test_the_server_follows_one_thread_for_a_while_only(site: Site, job: Asked) -> None:
+    if not site.able:
+        return
+    keeper = await job.start()
+    (server,) = helpers(keeper)
+    await leased(site, job, "f")
+    assert await job("os.system('cat f > /dev/null')") == 0
+    await until(lambda: server.cpu_affinity() == sorted(os.sched_getaffinity(0)))
+    await job.end()
+
+
+async def test_the_job_sees_what_it_changes_itself(site: Site, job: Asked) -> None:
     if not site.able:
         return
     await job.start()
@@ -157,4 +168,11 @@ async def test_what_the_job_writes_itself_it_reads(site: Site, job: Asked) -> No
         assert await job("read('g')") == str(number)
         assert ("g", len(str(number))) in await job("listed('.')")
         assert (site.tree / "g").read_text() == str(number)
+    for number in range(20):
+        await job(f"os.mkdir('new{number}')" if number % 2 else f"open('new{number}', 'x').close()")
+        assert f"new{number}" in await job("os.listdir('.')")
+        await job(f"os.rename('new{number}', 'moved')")
+        assert {f"new{number}", "moved"} & set(await job("os.listdir('.')")) == {"moved"}
+        await job("os.rmdir('moved')" if number % 2 else "os.unlink('moved')")
+        assert "moved" not in await job("os.listdir('.')")
     await job.end()
