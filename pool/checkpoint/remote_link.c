@@ -217,7 +217,8 @@ static void answered(const uint8_t *frame, size_t size)
     struct reader a = {frame, frame + size, false};
     get_number(&a, 4);
     if (get_number(&a, 2) == R_NOTICE) {
-        get_number(&a, 10);
+        get_number(&a, 2);
+        get_number(&a, 8);
         leases_told(&a);
         return;
     }
