@@ -16,7 +16,7 @@ static pid_t dumper;
 static struct trail trail = {.hand = -1};
 static int handed = -1; /* where the dumper hands it over */
 static uint64_t asked;
-static bool examines;
+static bool examines, told;
 
 bool checkpoint_running(void) { return dumper > 0; }
 
@@ -26,11 +26,11 @@ pid_t checkpoint_dumper(void) { return dumper; }
 
 bool checkpoint_made(void) { return outcome && outcome->done == 1; }
 
-static void tell(const struct outcome *o, uint64_t number, uint32_t cell)
+static void tell(uint16_t verb, const struct outcome *o, uint64_t number, uint32_t cell)
 {
     struct report r;
     char text[TEXT];
-    report_init(&r, CHECKPOINTED, number, cell);
+    report_init(&r, verb, number, cell);
     r.sequence = asked;
     r.code = (int32_t)o->done;
     r.processes = o->processes;
@@ -39,7 +39,8 @@ static void tell(const struct outcome *o, uint64_t number, uint32_t cell)
     r.wall_us = o->took_us;
     r.err = o->failure.err;
     copy_text(r.call, sizeof r.call, o->failure.call);
-    copy_text(text, sizeof text, o->done == 2 ? o->reasons : o->failure.text);
+    bool whole = o->done == 1 || verb == LET_GO;
+    copy_text(text, sizeof text, whole ? o->held : o->done == 2 ? o->reasons : o->failure.text);
     report_send(&r, text);
 }
 
@@ -63,10 +64,11 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     errno = !(settings.able & ABLE_CHECKPOINT) ? EOPNOTSUPP : directory < 0 && !(how & CHECKPOINT_EXAMINE) ? EBADF : dumper ? EBUSY : 0;
     if (errno || !outcome) {
         fail(&now.failure, "checkpoint", dumper ? "another one is being made" : "");
-        tell(&now, number, cell);
+        tell(CHECKPOINTED, &now, number, cell);
         asked = dumper ? before : asked;
         return;
     }
+    told = false;
     memset(outcome, 0, sizeof *outcome);
     outcome->done = 3;
     outcome->failure = (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed, or the job ended first"};
@@ -87,8 +89,17 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
         dumper = 0;
         checkpoint_forget();
         fail(&now.failure, "fork", "a process that dumps");
-        tell(&now, number, cell);
+        tell(CHECKPOINTED, &now, number, cell);
     }
+}
+
+/* The job may go on before its image is written. */
+void checkpoint_look(uint64_t number, uint32_t cell)
+{
+    if (!dumper || told || checkpoint_holds())
+        return;
+    told = true;
+    tell(LET_GO, outcome, number, cell);
 }
 
 /* True when it was the dumper, whose outcome is told now. */
@@ -99,6 +110,6 @@ bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell)
     dumper = 0;
     if (!examines)
         trail_end(outcome->id);
-    tell(outcome, number, cell);
+    tell(CHECKPOINTED, outcome, number, cell);
     return true;
 }

@@ -139,6 +139,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     machine(d);
     if (describe_all(d) || members_save(d) || mapping_save(d))
         return -1;
+    members_crossings(d, o);
     sockets_join(d);
     if (d->reason_count)
         return 1;
@@ -155,7 +156,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     if (copied) {
         family_go(d);
         __atomic_store_n(&o->let_go, 1, __ATOMIC_RELEASE);
-        kill(getppid(), SIGCHLD); /* which may wait for it to suspend the job */
+        kill(getppid(), SIGCHLD); /* which tells of it, and may wait for it to suspend the job */
         give_way(d, true);
         o->standstill_us += boot_us() - d->held_since;
         d->held_since = 0;
@@ -230,12 +231,6 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
     d.job = job;
     d.loose = how & CHECKPOINT_LOOSE;
     d.mark = how >> MARK_SHIFT;
-    if (members_spread(job)) {
-        refuse(&d, "its processes run on several machines");
-        copy_text(o->reasons, sizeof o->reasons, d.reasons);
-        o->done = 2;
-        return;
-    }
     d.carry = how & CHECKPOINT_CARRY;
     if (how & CHECKPOINT_EXAMINE)
         examine_all(&d, o);

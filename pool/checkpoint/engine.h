@@ -187,6 +187,7 @@ int signals_put(const struct image *image, uint32_t row, struct held *threads, s
 
 /* members.c */
 int members_save(struct dump *d);
+void members_crossings(struct dump *d, struct outcome *o);
 int members_load(struct job *job, const struct image *image);
 
 /* dump.c: each in a process of its own */
@@ -196,7 +197,7 @@ struct outcome { /* shared with the keeper */
     uint32_t let_go; /* the job runs, while its image is still written */
     uint64_t bytes, standstill_us, took_us, id; /* id: of an image since which writes are noted, or 0 */
     struct failure failure;
-    char reasons[TEXT];
+    char reasons[TEXT], held[PIPES_MOST + 1]; /* held: the text of CHECKPOINTED (wire.h) */
 };
 void dump_job(int directory, uint64_t how, const struct job *job, const struct trail *trail, struct outcome *o); /* how: enum checkpoint */
 
@@ -207,6 +208,7 @@ pid_t checkpoint_dumper(void);
 bool checkpoint_made(void); /* the last one */
 void checkpoint_forget(void); /* another job comes */
 void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell);
+void checkpoint_look(uint64_t number, uint32_t cell); /* tells when the job runs again */
 bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell);
 
 /* restore.c */

@@ -92,7 +92,8 @@ struct extent {
 
 enum kind {
     FILE_PLAIN,   /* regular, directory, fifo with a name, harmless device: opened again by its path */
-    FILE_PIPE,    /* number: which pipe; contents with the end that is read */
+    FILE_PIPE,    /* number: which pipe; contents with the end that is read; times: the first is 1 + the index of one of the job's
+                   * pipes that leads to another machine */
     FILE_EVENT,   /* number: the count */
     FILE_TIMER,   /* number: the clock; times: interval and value in ns; */
     FILE_EPOLL,

@@ -47,6 +47,7 @@ static struct { /* of the keeper, whatever it runs */
 static struct { /* of the job */
     uint64_t number;
     bool begun; /* it was forked; not while its image is awaited */
+    int image;  /* its directory when it has come, while ends of pipes are awaited */
     pid_t restorer; /* -1 when there is none, 0 when it ended well */
     bool suspend_again; /* as soon as the checkpoint that is being made lets the job go */
     bool checkpoint_ends; /* that one is the job's last */
@@ -140,13 +141,16 @@ static void send_report(uint16_t verb, uint64_t sequence)
 }
 
 /* The job's processes, when nothing is waited for any more. */
-static void start_members(void)
+static void set_out(void)
 {
     struct failure f;
-    if (!members_whole(&me.job))
+    bool image = me.job.start->flags & FLAG_IMAGE;
+    if (!members_whole(&me.job) || (image && k.image < 0))
         return;
-    if (members_start(&me.job, me.group, &k.pipe, &f))
+    if (image ? restore_start(&me.job, k.image, me.group, &k.pipe, &k.restorer, &f) : members_start(&me.job, me.group, &k.pipe, &f))
         give_up(&f);
+    if (image)
+        close(k.image);
     k.begun = true;
 }
 
@@ -158,7 +162,7 @@ static void begin(void)
     k.number = s->head.number;
     k.began_us = boot_us();
     k.started_us = wall_us();
-    k.pipe = -1;
+    k.pipe = k.image = -1;
     k.guilty = NO_MEMBER;
     /* A job that can reach its keeper is told of at once: it may be stopped before it tells. */
     k.hush_end = settings.able & ABLE_PID ? k.began_us + HUSH_US : 0;
@@ -172,8 +176,7 @@ static void begin(void)
     me.job.began_us = k.began_us;
     if (members_prepare(&me.job, &f))
         give_up(&f);
-    if (!(s->flags & FLAG_IMAGE))
-        start_members();
+    set_out();
 }
 
 /* Waits for another job of the same kind in the same namespaces. */
@@ -395,19 +398,20 @@ static void checkpoint(const struct control *c, int directory)
     checkpoint_begin(directory, c->value, c->sequence, &me.job, me.cell);
 }
 
-static void restore(int directory)
+/* True: the directory was taken over. */
+static bool restore(int directory)
 {
     struct failure f;
-    if (k.begun || !(me.job.start->flags & FLAG_IMAGE))
-        return;
+    if (k.begun || k.image >= 0 || !(me.job.start->flags & FLAG_IMAGE))
+        return false;
     if (directory < 0) {
         errno = EBADF;
         fail(&f, "restore", "no directory");
         give_up(&f);
     }
-    if (restore_start(&me.job, directory, me.group, &k.pipe, &k.restorer, &f))
-        give_up(&f);
-    k.begun = true;
+    k.image = directory;
+    set_out();
+    return true;
 }
 
 /* True: the descriptor was taken over. */
@@ -441,8 +445,7 @@ static bool obey(const struct control *c, int passed)
         checkpoint(c, passed);
         break;
     case IMAGE:
-        restore(passed);
-        break;
+        return restore(passed);
     case REMOTE:
         if (passed >= 0)
             remote_stream(passed);
@@ -451,7 +454,7 @@ static bool obey(const struct control *c, int passed)
         if (passed < 0 || k.begun)
             break;
         members_end(&me.job, c->value, passed);
-        start_members();
+        set_out();
         return true;
     case USAGE:
         send_report(USED, c->sequence);
@@ -608,6 +611,7 @@ static _Noreturn void loop(void)
         if (ready > 0 && fds[5].revents && notify_died() && !k.over && !k.killing)
             end_because(CAUSE_KILLED, "the supervisor of its remote files died");
         check_time();
+        checkpoint_look(k.number, me.cell); /* before the word that it is made */
         reap();
         if (k.suspend_again && !checkpoint_holds())
             suspend(true);

@@ -32,6 +32,7 @@ struct conduit { /* a pipe of the job; see wire.h about its ends */
     const struct pipe_head *head;
     char *writer_file, *reader_file;
     int ends[2]; /* of a plain pipe, while the members are forked; of one from or to another machine as soon as it came */
+    uint64_t inode; /* of one from or to another machine: what a process's end of it is known by */
 };
 
 /* A start message, taken apart; the strings point into it. A job of one process has one member and no pipes. */
@@ -102,9 +103,10 @@ _Noreturn void job_become(const struct job *job, uint32_t member, pid_t keeper, 
 /* members.c */
 int members_prepare(struct job *job, struct failure *f);
 int members_start(struct job *job, int group, int *pipe_end, struct failure *f);
-bool members_spread(const struct job *job); /* some of its pipes lead to other machines */
 bool members_whole(const struct job *job); /* no end of a pipe to another machine is missing */
 void members_end(struct job *job, uint64_t pipe, int fd); /* one has come; takes it over */
+int members_own_end(const struct job *job, uint64_t pipe); /* the one that came; -1: none */
+void members_close_ends(const struct job *job); /* whoever needs them has them */
 struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing, uint32_t guilty);
 bool members_over(const struct job *job);
 bool members_failed(const struct job *job); /* one has, so that the job is to end */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -75,14 +76,6 @@ static int own_end(const struct conduit *c)
     return c->head->writer < 0 ? 0 : 1;
 }
 
-bool members_spread(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->pipe_count; i++)
-        if (own_end(&job->pipes[i]) >= 0)
-            return true;
-    return false;
-}
-
 bool members_whole(const struct job *job)
 {
     for (uint32_t i = 0; i < job->pipe_count; i++) {
@@ -95,13 +88,22 @@ bool members_whole(const struct job *job)
 
 void members_end(struct job *job, uint64_t pipe, int fd)
 {
+    struct stat st;
     int end = pipe < job->pipe_count ? own_end(&job->pipes[pipe]) : -1;
-    if (end >= 0 && job->pipes[pipe].ends[end] < 0)
+    if (end >= 0 && job->pipes[pipe].ends[end] < 0) {
         job->pipes[pipe].ends[end] = fcntl(fd, F_DUPFD_CLOEXEC, 256);
+        job->pipes[pipe].inode = fstat(fd, &st) == 0 ? st.st_ino : 0;
+    }
     close(fd);
 }
 
-static void close_ends(struct job *job)
+int members_own_end(const struct job *job, uint64_t pipe)
+{
+    int end = pipe < job->pipe_count ? own_end(&job->pipes[pipe]) : -1;
+    return end < 0 ? -1 : job->pipes[pipe].ends[end];
+}
+
+void members_close_ends(const struct job *job)
 {
     for (uint32_t i = 0; i < job->pipe_count; i++)
         for (int end = 0; end < 2; end++) {
@@ -150,7 +152,7 @@ int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
         done = make_pipe(&job->pipes[i], f);
     if (!done)
         done = fork_all(job, group, told[1], gate, f);
-    close_ends(job);
+    members_close_ends(job);
     notify_forked();
     for (int end = 0; end < 2 && gate[end] >= 0; end++)
         close(gate[end]);
@@ -305,6 +307,20 @@ int members_save(struct dump *d)
         add_times(m->pid, &row->end);
     }
     return 0;
+}
+
+/* Which pipes of the image lead to other machines: its end there is made anew by the node. One that no process holds any more
+ * has no row, and is closed again where the job goes on. */
+void members_crossings(struct dump *d, struct outcome *o)
+{
+    memset(o->held, '0', d->job->pipe_count);
+    o->held[d->job->pipe_count] = 0;
+    for EACH(&d->image, files, file, f)
+        for (uint32_t i = 0; f->kind == FILE_PIPE && i < d->job->pipe_count; i++)
+            if (own_end(&d->job->pipes[i]) >= 0 && d->job->pipes[i].inode == f->inode) {
+                f->times[0] = i + 1;
+                o->held[i] = '1';
+            }
 }
 
 /* Before they are put back: who is who, and the ends of those that are over. */

@@ -84,12 +84,32 @@ static bool written_through(const struct image *image, uint32_t row)
     return false;
 }
 
+/* The other end is the node's already, which neither reads nor writes before the job runs. */
+static int crossing_end(struct restoring *r, const struct file *row, struct failure *f)
+{
+    int end = members_own_end(r->job, row->times[0] - 1), done = 0;
+    int way = end < 0 ? -1 : open_again(end, O_WRONLY | O_NONBLOCK);
+    if (way < 0)
+        return fail(f, "reopen", "a pipe to another machine");
+    if (row->size)
+        fcntl(way, F_SETPIPE_SZ, (int)row->size);
+    if (row->contents.size && write(way, image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
+        done = fail(f, "write", "a pipe to another machine");
+    close(way);
+    if (done)
+        return -1;
+    int fd = open_again(end, (int)(row->flags & (O_ACCMODE | O_NONBLOCK)));
+    return fd < 0 ? fail(f, "reopen", "a pipe to another machine") : fd;
+}
+
 static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY) {
         int fd = open_again(r->opened[row->peer], (int)(row->flags & (O_ACCMODE | O_NONBLOCK)));
         return fd < 0 ? fail(f, "reopen", "a pipe") : fd;
     }
+    if (row->times[0])
+        return crossing_end(r, row, f);
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return fail(f, "pipe", "");
@@ -258,6 +278,7 @@ int files_reopen(struct restoring *r, struct failure *f)
     if (reopen_rows(r, false, f) || reopen_rows(r, true, f) || locks_of_files(r, f))
         return -1;
     sockets_shut(r);
+    members_close_ends(r->job);
     for (uint32_t i = 0; i < r->image->files.count; i++)
         if (r->spare[i] >= 0)
             close(r->spare[i]);

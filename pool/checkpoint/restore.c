@@ -232,6 +232,7 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
     if (pid < 0)
         fail(f, "fork", "a process that restores");
     mapping_awaited();
+    members_close_ends(job);
     close(ends[1]);
     if (pid < 0)
         close(ends[0]);

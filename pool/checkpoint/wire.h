@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 6
+#define VERSION 7
 
 enum verb {
     /* node to nursery */
@@ -36,7 +36,7 @@ enum verb {
     REMOTE,     /* [none] to a keeper whose job has remote trees, with a descriptor: a stream to the submit machine's home side,
                  * the first or the next one */
     END,        /* [index of a pipe] to a keeper whose job has a pipe that leads to another machine, with a descriptor: the end that
-                 * is the job's. It begins when it has all of them */
+                 * is the job's. It begins, or is put back, when it has all of them */
     RETIRE = 31, /* to a waiting keeper: end */
     /* back to the node: struct report */
     HELLO = 32, /* nursery is ready; code = abilities, text = one line for each thing that failed */
@@ -46,7 +46,9 @@ enum verb {
     ENDED,   /* of a job of several processes: the whole struct report, then a struct member_end for each */
     USED,
     CHECKPOINTED, /* code = 1 done, 2 refused, 3 failed; user_us = stood still, wall_us = took, system_us = bytes of memory;
-                   * text = a line for each thing that cannot be saved, or what failed */
+                   * text = a line for each thing that cannot be saved, or what failed; of an image that is made a 1 for each
+                   * pipe whose end to another machine a process of it holds, a 0 for others, in their order */
+    LET_GO,       /* the job runs again, whose image is still being written; the text as of one that is made */
     GONE = 63, /* a waiting keeper died; the number is of its last run */
 };
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pool.starter.handle import NativeKeeper
     from pool.starter.native import NativeKeepers
 
+#: Hears that a job runs on while its image is written.
+LetGo = Callable[[frozenset[int]], None]
 DONE, REFUSED = 1, 2
 STOP, EXAMINE, LOOSE, CARRY = 1, 2, 4, 8
 #: The contents of memory; those of images before it are named with a number behind (pool/checkpoint/image.h).
@@ -45,6 +47,7 @@ class CheckpointReport:
         refused: what cannot be saved, a line each ('descriptor 5 of process 2 is a TCP connection to
             192.0.2.7:5432'); then there is no image, and the job runs on.
         processes: how many the image holds.
+        held: of the job's pipes that lead to other machines, those whose ends a process in the image holds, by index.
     """
 
     bytes: int
@@ -52,6 +55,7 @@ class CheckpointReport:
     standstill: float
     refused: tuple[str, ...] = ()
     processes: int = 0
+    held: frozenset[int] = frozenset()
 
 
 class CheckpointFailed(KeeperError):
@@ -78,6 +82,7 @@ async def checkpoint(
     parent: Path | None = None,
     mark: int = 0,
     carry: bool = False,
+    let_go: LetGo | None = None,
 ) -> CheckpointReport:
     """Write an image of a job to `directory`, which must not exist. With `stop` it ends with it: nothing of the job
     happens after the image. With `taken` the keeper also lists the scratch directory of a job that goes on, and copies
@@ -85,7 +90,8 @@ async def checkpoint(
     its way to where it is kept. With `parent`, the image that was made of this keeper's job just before, what has not
     changed since is taken over from it, if the kernel can tell; both directories stay whole, whichever goes first.
     With `mark` the submit machine notes the moment under that number. With `carry` it holds what is mapped of programs
-    and libraries as well, for a machine that has others or none.
+    and libraries as well, for a machine that has others or none. `let_go` is called where the job runs on before its
+    image is written, with the pipes as in `CheckpointReport.held`.
 
     Raises:
         CheckpointFailed: there is no image.
@@ -102,7 +108,7 @@ async def checkpoint(
         flags = (stop, STOP), (loose, LOOSE), (carry, CARRY)
         how = sum(bit for wanted, bit in flags if wanted) | mark << MARK_SHIFT
         with _opened(aside) as fd:
-            report = _report_of(keeper, await _ask(keepers, keeper, how, (fd,)))
+            report = _report_of(keeper, await _ask(keepers, keeper, how, (fd,), let_go))
         if not report.refused:
             os.rename(aside, directory)
             if not loose:
@@ -146,11 +152,14 @@ def _opened(directory: Path) -> Iterator[int]:
         os.close(fd)
 
 
-async def _ask(keepers: NativeKeepers, keeper: NativeKeeper, how: int, fds: tuple[int, ...]) -> Report:
+async def _ask(
+    keepers: NativeKeepers, keeper: NativeKeeper, how: int, fds: tuple[int, ...], let_go: LetGo | None = None
+) -> Report:
     """The keeper's answer; its job's end may come first, but then the answer has come before it or never will."""
     if not keepers.abilities.checkpoint:
         raise CheckpointFailed(f"cannot checkpoint {keeper.id}: this machine does not allow it")
-    answer = keepers.ask_checkpoint(keeper, how, fds)
+    told = (lambda report: let_go(_held(report))) if let_go is not None else None
+    answer = keepers.ask_checkpoint(keeper, how, fds, told)
     try:
         await asyncio.wait((answer, keeper.ended), return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
@@ -171,7 +180,12 @@ def _report_of(keeper: NativeKeeper, report: Report) -> CheckpointReport:
         standstill=report.user_us / 1e6,
         refused=tuple(report.text.splitlines()) if report.code == REFUSED else (),
         processes=report.processes,
+        held=_held(report) if report.code == DONE else frozenset(),
     )
+
+
+def _held(report: Report) -> frozenset[int]:
+    return frozenset(index for index, mark in enumerate(report.text) if mark == "1")
 
 
 class Image:

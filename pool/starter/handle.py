@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pool.starter.checkpointing import CheckpointReport, Image, checkpoint, examine
+from pool.starter.checkpointing import CheckpointReport, Image, LetGo, checkpoint, examine
 from pool.starter.messages import Verb
 from pool.starter.spec import EndReport, KeeperError, KeeperSpec, Usage
 
@@ -127,6 +127,7 @@ class NativeKeeper:
         parent: Path | None = None,
         mark: int = 0,
         carry: bool = False,
+        let_go: LetGo | None = None,
     ) -> CheckpointReport:
         """Write an image of it to a directory that must not exist; with `stop` it is killed with the last of it.
 
@@ -136,11 +137,13 @@ class NativeKeeper:
             parent: the image made just before, of which what has not changed is taken over where the kernel can tell.
             mark: the submit machine notes the moment under this number (pool.remoteio); 0 for not.
             carry: what is mapped of programs and libraries too, for a machine that has others.
+            let_go: called where the job runs on before the image is written, with what the report calls `held`.
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.
         """
         wanted: dict[str, Any] = {"taken": taken, "loose": loose, "parent": parent, "mark": mark, "carry": carry}
+        wanted["let_go"] = let_go
         return await checkpoint(self._keepers, self, directory, stop=stop, **wanted)
 
     def remote(self, fd: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pool.starter.checkpointing import CheckpointFailed, CheckpointReport
+from pool.starter.checkpointing import CheckpointFailed, CheckpointReport, LetGo
 from pool.starter.handle import NativeKeeper
 from pool.starter.native import NativeKeepers
 from pool.starter.spec import (
@@ -92,6 +92,7 @@ class Keeper(Protocol):
         parent: Path | None = None,
         mark: int = 0,
         carry: bool = False,
+        let_go: LetGo | None = None,
     ) -> CheckpointReport:
         """Write an image of the job to a directory that must not exist; with `stop` it is killed with the last of it.
 
@@ -101,6 +102,7 @@ class Keeper(Protocol):
             parent: the image made just before, of which what has not changed is taken over where the kernel can tell.
             mark: the submit machine notes the moment under this number (pool.remoteio); 0 for not.
             carry: what is mapped of programs and libraries too, for a machine that has others.
+            let_go: called where the job runs on before the image is written, with what the report calls `held`.
 
         Raises:
             CheckpointFailed: there is no image, and the job is as it was.

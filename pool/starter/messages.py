@@ -29,7 +29,7 @@ from pool.starter.members import (
 )
 from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 6
+MAGIC, VERSION = 0x4B504F4F, 7
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
@@ -68,6 +68,7 @@ class Verb(IntEnum):
     ENDED = 36
     USED = 37
     CHECKPOINTED = 38
+    LET_GO = 39
     GONE = 63
 
 

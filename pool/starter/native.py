@@ -21,7 +21,7 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ BATCH = 64
 INSIST_AFTER = 5.0
 SOCKET_ROOM = 1 << 20
 
-_STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE, _CHECKPOINTED = (
+_STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE, _CHECKPOINTED, _LET_GO = (
     int(verb)
     for verb in (
         Verb.STARTED,
@@ -63,6 +63,7 @@ _STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE, _CHECKPOINTED = (
         Verb.HELLO,
         Verb.GONE,
         Verb.CHECKPOINTED,
+        Verb.LET_GO,
     )
 )
 _WAITING = int(Condition.WAITING)
@@ -93,7 +94,7 @@ class NativeKeepers:
         self._options = [*(word for path in show for word in ("--show", path)), "--without", str(without)]
         self._live: dict[int, NativeKeeper] = {}
         self._questions: dict[int, asyncio.Future[Usage]] = {}
-        self._checkpoints: dict[int, asyncio.Future[Report]] = {}
+        self._checkpoints: dict[int, tuple[asyncio.Future[Report], Callable[[Report], None] | None]] = {}
         self._free: list[int] = []
         self._next_cell = 0
         self._numbers = itertools.count(1)
@@ -320,11 +321,13 @@ class NativeKeepers:
         self.tell(keeper, Verb.USAGE, sequence=sequence)
         return answer
 
-    def ask_checkpoint(self, keeper: NativeKeeper, how: int, fds: tuple[int, ...]) -> asyncio.Future[Report]:
-        """Ask a keeper for a checkpoint (`how`: see enum checkpoint)."""
+    def ask_checkpoint(
+        self, keeper: NativeKeeper, how: int, fds: tuple[int, ...], let_go: Callable[[Report], None] | None = None
+    ) -> asyncio.Future[Report]:
+        """Ask a keeper for a checkpoint (`how`: see enum checkpoint); `let_go` hears that the job runs on meanwhile."""
         sequence = next(self._sequence)
         answer: asyncio.Future[Report] = self._loop.create_future()
-        self._checkpoints[sequence] = answer
+        self._checkpoints[sequence] = answer, let_go
         answer.add_done_callback(lambda _: self._checkpoints.pop(sequence, None))
         self.tell(keeper, Verb.CHECKPOINT, how, sequence, fds)
         return answer
@@ -399,9 +402,11 @@ class NativeKeepers:
             if answer is not None and not answer.done():
                 answer.set_result(usage_of(report))
             return
-        if verb == _CHECKPOINTED:
-            waiting = self._checkpoints.get(report.sequence)
-            if waiting is not None and not waiting.done():
+        if verb in (_CHECKPOINTED, _LET_GO):
+            waiting, let_go = self._checkpoints.get(report.sequence, (None, None))
+            if verb == _LET_GO and let_go is not None:
+                let_go(report)
+            elif verb == _CHECKPOINTED and waiting is not None and not waiting.done():
                 waiting.set_result(report)
             return
         if verb == _GONE:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pool.starter.checkpointing import CheckpointFailed, CheckpointReport
+from pool.starter.checkpointing import CheckpointFailed, CheckpointReport, LetGo
 from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperSpec, StartFailed, Usage
 
 #: The files of an image.
@@ -138,6 +138,7 @@ class FakeKeeper:
         parent: Path | None = None,
         mark: int = 0,
         carry: bool = False,
+        let_go: LetGo | None = None,
     ) -> CheckpointReport:
         """What there is of a program that does not exist: how much it has left to do."""
         behaviour, loop = self._behaviour, asyncio.get_running_loop()

@@ -17,6 +17,7 @@ from pool.jobs.activation import Activation, Mode
 from pool.roles.startd.lanes import Leaving, open_lane
 from pool.roles.startd.streams import Streams
 from pool.starter.crossings import Inlet, Outlet
+from pool.starter.flows import Inflow, Outflow
 from pool.testing.network import MemoryNetwork
 from pool.wire import Call, Dispatcher, Network, RealNetwork, Right, Service, Stream, method, own_identity, streaming
 from pool.wire.lane import SendingLane
@@ -55,7 +56,7 @@ class Crossing:
     Attributes:
         write, read: the job's ends, blocking; -1 once closed.
         network: for trouble between `here` and `there`.
-        outlet: what carries; its result is the outlet's.
+        out: the writer's side. outlet: what carries; its result is the outlet's.
         joined, lanes: how many streams and lanes there have been; branched: set with each lane.
     """
 
@@ -64,6 +65,7 @@ class Crossing:
         self.joined = self.lanes = 0
         self.branched = asyncio.Event()
         self.passing: set[asyncio.StreamWriter]
+        self.out: Outlet
         self.outlet: asyncio.Task[None]
 
     def done_writing(self) -> None:
@@ -87,12 +89,19 @@ class Crossing:
 
 
 @asynccontextmanager
-async def crossing(delay: float = 0.0, patience: float = 20.0, relay: Path | None = None) -> AsyncIterator[Crossing]:
+async def crossing(
+    delay: float = 0.0,
+    patience: float = 20.0,
+    relay: Path | None = None,
+    out: Outflow | None = None,
+    into: Inflow | None = None,
+) -> AsyncIterator[Crossing]:
     """A pipe that is there at once.
 
     Args:
         delay: seconds between the hosts, each way.
         relay: through sockets in this directory, and a relay that keeps every byte so long; not a network in memory.
+        out, into: where a checkpoint had its sides.
     """
     network = MemoryNetwork(random.Random(1), delay=(delay, delay))
     dispatcher, side = Dispatcher(), Side()
@@ -110,7 +119,7 @@ async def crossing(delay: float = 0.0, patience: float = 20.0, relay: Path | Non
     (from_job, write), (read, to_job) = os.pipe(), os.pipe()
     for fd in (from_job, to_job):
         os.set_blocking(fd, False)
-    inlet = Inlet(to_job)
+    inlet = Inlet(to_job, into)
     side.streams.expect(START, 0, inlet)
     made = Crossing(network, write, read, side, inlet)
     made.passing = passing
@@ -128,7 +137,8 @@ async def crossing(delay: float = 0.0, patience: float = 20.0, relay: Path | Non
 
         return Leaving(await link.stream("startd.join", params), branch)
 
-    made.outlet = asyncio.create_task(Outlet(from_job, join, patience).run())
+    made.out = Outlet(from_job, join, patience, out)
+    made.outlet = asyncio.create_task(made.out.run())
     try:
         yield made
     finally:

@@ -7,9 +7,9 @@ import os
 import signal
 from pathlib import Path
 
-from pool.starter.keeper import KeeperSpec, NativeKeepers
+from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 from pool.starter.spec import Pipe
-from tests.starter.support import spec
+from tests.starter.support import spec, until
 from tests.starter.test_members import line, sh
 
 
@@ -67,11 +67,83 @@ async def test_a_part_in_the_middle_and_another_in_the_same_keeper_after_it(
         await keeper.forget()
 
 
-async def test_what_is_spread_is_not_saved_in_part(best: NativeKeepers, scratch: Path) -> None:
+WAIT = "while [ ! -e go ]; do sleep 0.02; done"
+
+
+async def put_back(keepers: NativeKeepers, asked: KeeperSpec, image: Path, end: int) -> NativeKeeper:
+    """Another start of it between new ends; takes the end over."""
+    keeper = await keepers.start(asked, image=image, ends={0: end})
+    os.close(end)
+    return keeper
+
+
+async def test_a_reader_is_saved_with_what_lies_in_its_pipe(best: NativeKeepers, scratch: Path, tmp_path: Path) -> None:
     theirs, ours = os.pipe()
-    keeper = await best.start(reader(scratch, "exec cat"), ends={0: theirs})
+    asked = reader(scratch, f"{WAIT}; exec cat")
+    keeper = await best.start(asked, ends={0: theirs})
     os.close(theirs)
-    assert await keeper.examine() == ("its processes run on several machines",)
-    os.close(ours)
+    os.write(ours, b"before ")
+    assert await keeper.examine() == ()
+    told: list[frozenset[int]] = []
+    report = await keeper.checkpoint(tmp_path / "image", let_go=told.append)
+    assert (report.refused, report.held, told) == ((), {0}, [{0}])
+    await keeper.kill()
     await asyncio.wait_for(keeper.ended, 20)
     await keeper.forget()
+    os.close(ours)
+
+    theirs, ours = os.pipe()
+    again = await put_back(best, asked, tmp_path / "image", theirs)
+    os.write(ours, b"and after")
+    os.close(ours)
+    (scratch / "go").touch()
+    end = await asyncio.wait_for(again.ended, 20)
+    assert (end.code, (scratch / "out").read_text()) == (0, "before and after")
+    await again.forget()
+
+
+async def test_a_writer_is_saved_with_what_nobody_has_taken(best: NativeKeepers, scratch: Path, tmp_path: Path) -> None:
+    """Also when it ends with its image; and no more than that: what was taken out before is not in it."""
+    ours, theirs = os.pipe()
+    asked = writer(scratch, f"printf 'taken left'; {WAIT}; printf ' more'")
+    keeper = await best.start(asked, ends={0: theirs})
+    os.close(theirs)
+    assert await asyncio.to_thread(os.read, ours, 6) == b"taken "
+    report = await keeper.checkpoint(tmp_path / "image", stop=True)
+    assert (report.refused, report.held) == ((), {0})
+    await asyncio.wait_for(keeper.ended, 20)
+    await keeper.forget()
+    assert os.read(ours, 10) == b"left"
+    os.close(ours)
+
+    ours, theirs = os.pipe()
+    again = await put_back(best, asked, tmp_path / "image", theirs)
+    (scratch / "go").touch()
+    assert (await asyncio.wait_for(again.ended, 20)).code == 0
+    assert os.read(ours, 20) == b"left more"
+    assert os.read(ours, 20) == b""
+    os.close(ours)
+    await again.forget()
+
+
+async def test_an_end_that_is_closed_stays_closed(best: NativeKeepers, scratch: Path, tmp_path: Path) -> None:
+    """What lay in the pipe then is the node's, which is told so."""
+    ours, theirs = os.pipe()
+    asked = writer(scratch, f"echo last; exec >&-; touch closed; {WAIT}")
+    keeper = await best.start(asked, ends={0: theirs})
+    os.close(theirs)
+    await until((scratch / "closed").exists)
+    report = await keeper.checkpoint(tmp_path / "image", stop=True)
+    assert (report.refused, report.held) == ((), set())
+    await asyncio.wait_for(keeper.ended, 20)
+    await keeper.forget()
+    assert os.read(ours, 10) == b"last\n"
+    os.close(ours)
+
+    ours, theirs = os.pipe()
+    again = await put_back(best, asked, tmp_path / "image", theirs)
+    assert os.read(ours, 10) == b""
+    (scratch / "go").touch()
+    assert (await asyncio.wait_for(again.ended, 20)).code == 0
+    os.close(ours)
+    await again.forget()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pool.jobs.activation import Activation
 from pool.roles.startd.lanes import Arriving, Leaving, Lent, open_lane
 from pool.roles.startd.slots import Claim, Refused
-from pool.starter.crossings import GONE, Inlet, Stream
+from pool.starter.crossings import GONE, Cards, Inlet, Stream
 from pool.wire import Connection, ConnectionLost
 from pool.wire import Stream as WireStream
 
@@ -110,7 +110,7 @@ class Others:
         """Seconds for which another part may be out of reach: as long as its schedd would wait for it."""
         return self._claim.lease
 
-    async def meet(self, start: Activation) -> list[dict[str, Any]]:
+    async def meet(self, start: Activation) -> Cards:
         """Wait at the schedd until every part can begin; what each brought."""
         link = self._claim.link
         if link is None or link.closed.done():
@@ -118,7 +118,7 @@ class Others:
         card = {"address": self._startd.given.address, "node": self._startd.given.node}
         params = {"claim": self._claim.id, "run": start.run, "card": card}
         answer = await link.call("schedd.meet", params, timeout=None)
-        return [dict(card) for card in answer["cards"]]
+        return [dict(card) if card is not None else None for card in answer["cards"]]
 
     async def join(self, card: dict[str, Any], start: Activation, stream: int) -> Stream:
         """A stream to the part that brought this card."""

@@ -1,0 +1,188 @@
+"""Checkpoints of both sides of a pipe to another machine, each at its moment: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import fcntl
+import os
+import random
+import termios
+from pathlib import Path
+
+import pytest
+
+from pool.images import ImageDamaged
+from pool.starter import crossings
+from pool.starter.flows import FLOWS, Flows, Inflow, Outflow
+from tests.starter.crossing import Crossing, crossing
+
+DATA = random.Random(5).randbytes(400_000)
+
+
+def lies_in(fd: int) -> int:
+    """Bytes in a pipe."""
+    count = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]
+
+
+class Job:
+    """What writes to one end and reads from the other: a step of each at a time.
+
+    Attributes:
+        wrote, got: how much by now. closed: the writer has closed its end, or ended.
+    """
+
+    def __init__(self, made: Crossing, chance: random.Random, wrote: int = 0, got: bytes = b"") -> None:
+        self.made, self.chance, self.wrote, self.got, self.closed = made, chance, wrote, got, False
+        for fd in (made.write, made.read):
+            os.set_blocking(fd, False)
+
+    def writes(self) -> None:
+        if self.closed:
+            return
+        if self.wrote == len(DATA):
+            self.closed = True
+            self.made.done_writing()
+            return
+        try:
+            self.wrote += os.write(self.made.write, DATA[self.wrote : self.wrote + self.chance.randrange(1, 20_000)])
+        except BlockingIOError:
+            pass
+
+    def reads(self) -> bool:
+        """True at the end of file."""
+        try:
+            piece = os.read(self.made.read, self.chance.randrange(1, 20_000))
+        except BlockingIOError:
+            return False
+        self.got += piece
+        return not piece
+
+    async def lives(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.chance.random() < 0.02:
+                self.made.network.cut("here", "there")
+                self.made.network.heal()
+            (self.writes if self.chance.random() < 0.55 else self.reads)()
+            for _ in range(self.chance.randrange(4)):
+                await asyncio.sleep(0)
+
+    async def ends(self) -> None:
+        """Until all has been written and read."""
+        async with asyncio.timeout(60):
+            over = False
+            while not over:
+                self.writes()
+                over = self.reads()
+                await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that much goes to and fro."""
+    for name, value in (("WINDOW", 60_000), ("ROOM", 9_000), ("TELL", 5_000)):
+        monkeypatch.setattr(crossings, name, value)
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_it_goes_on_from_any_moment(seed: int, tmp_path: Path) -> None:
+    """The job runs on; the writer stands still at one moment and the reader at another, before or after."""
+    chance = random.Random(seed)
+    async with crossing(chance.choice([0.0, 0.0005])) as made:
+        job = Job(made, chance)
+        await job.lives(chance.randrange(300) if seed % 3 else 600)
+        await made.out.hold()
+        await job.lives(chance.randrange(30))
+        out, into, wrote, got, in_pipe = Outflow(), Inflow(), 0, b"", b""
+
+        async def writer_stands_still() -> None:
+            nonlocal out, wrote
+            out, wrote = made.out.frozen(not job.closed), job.wrote
+            if not job.closed:
+                assert out.read == job.wrote - lies_in(made.write)
+
+        async def reader_stands_still() -> None:
+            nonlocal into, got, in_pipe
+            made.inlet.freeze()
+            for _ in range(chance.randrange(5)):
+                await asyncio.sleep(0)
+            into, got, in_pipe = made.inlet.frozen(), job.got, DATA[len(job.got) :][: lies_in(made.read)]
+            assert into.used == len(got) + len(in_pipe)
+            made.inlet.go()
+
+        moments = [writer_stands_still, reader_stands_still]
+        chance.shuffle(moments)
+        for moment in moments:
+            await moment()
+            await job.lives(chance.randrange(30))
+        Flows({0: out}, {1: into}).save(tmp_path)
+        made.out.go()
+        await job.ends()
+        assert job.got == DATA
+
+    was = Flows.load(tmp_path)
+    async with crossing(0.0, out=was.out[0], into=was.into[1]) as again:
+        assert os.write(again.write, DATA[out.read : wrote]) == wrote - out.read or wrote == out.read
+        if in_pipe:
+            os.write(again.inlet._fd, in_pipe)  # as the keeper does
+        again.inlet.go()
+        job = Job(again, chance, wrote, got)
+        await job.ends()
+        assert job.got == DATA
+
+
+async def test_nothing_is_taken_from_a_pipe_that_is_held() -> None:
+    async with crossing() as made:
+        os.write(made.write, b"one")
+        assert await asyncio.to_thread(os.read, made.read, 10) == b"one"
+        await made.out.hold()
+        os.write(made.write, b"two")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert made.out.frozen(True) == Outflow(3, [b"one"])
+        assert lies_in(made.write) == 3
+        made.out.go()
+        assert await asyncio.to_thread(os.read, made.read, 10) == b"two"
+
+
+async def test_what_lay_in_a_pipe_that_nobody_writes_to_any_more_is_the_outlets() -> None:
+    async with crossing() as made:
+        await made.out.hold()
+        os.write(made.write, b"last")
+        made.done_writing()
+        assert made.out.frozen(False) == Outflow(4, [b"last"])
+        made.out.go()
+        assert await asyncio.to_thread(os.read, made.read, 10) == b"last"
+        assert await asyncio.to_thread(os.read, made.read, 10) == b""
+        await asyncio.wait_for(made.outlet, 20)
+
+
+async def test_of_a_writer_that_has_ended_the_reader_has_the_rest() -> None:
+    async with crossing() as made:
+        os.set_blocking(made.write, False)
+        wrote = 0
+        async with asyncio.timeout(20):
+            while wrote < 110_000:  # more than the pipe of the reader holds
+                try:
+                    wrote += os.write(made.write, DATA[wrote : min(wrote + 4096, 110_000)])
+                except BlockingIOError:
+                    await asyncio.sleep(0)
+            made.done_writing()
+            await made.outlet
+        await made.out.hold()
+        assert made.out.frozen(False).over
+        made.inlet.freeze()
+        into, in_pipe = made.inlet.frozen(), lies_in(made.read)
+        assert into.ended
+        assert in_pipe + sum(map(len, into.waiting)) == wrote
+        assert b"".join(into.waiting) == DATA[into.used : wrote]
+
+
+def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ImageDamaged):
+        Flows.load(tmp_path)
+    (tmp_path / FLOWS).write_bytes(b"\x93\x01\x02\x03")
+    with pytest.raises(ImageDamaged):
+        Flows.load(tmp_path)
