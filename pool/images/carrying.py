@@ -171,6 +171,7 @@ async def receive_image(
     renumber: bool = False,
     announced: Callable[[Manifest], Awaitable[None]] | None = None,
     kept: Callable[[Manifest], Awaitable[None]] | None = None,
+    tentative: Callable[[Manifest], Awaitable[Manifest]] | None = None,
 ) -> Manifest:
     """Take in a checkpoint of a job from another store.
 
@@ -178,6 +179,8 @@ async def receive_image(
         renumber: give it the next number here, whatever it had there.
         announced: runs while the rest of it comes; nothing is kept before it is done, nor where it fails.
         kept: awaited when it is on disk, before the other side hears of that.
+        tentative: has what came made a part of another checkpoint instead, which it answers when that is on disk; until
+            then all chunks of it stay.
 
     Asked again for one that is here already, it keeps nothing twice and says that it is kept.
 
@@ -208,14 +211,17 @@ async def receive_image(
                     wanted.difference_update(digest for digest, _ in some)
             if wanted:
                 raise ImageError(f"the checkpoint of job {job} ended in the middle", retry=True)
-        taken = await quietly(
-            draft.commit,
-            manifest.parts,
-            manifest.created,
-            generation=None if renumber else manifest.generation,
-            needs=manifest.needs,
-            facts=manifest.facts,
-        )
+        if tentative is not None:
+            taken = await tentative(manifest)
+        else:
+            taken = await quietly(
+                draft.commit,
+                manifest.parts,
+                manifest.created,
+                generation=None if renumber else manifest.generation,
+                needs=manifest.needs,
+                facts=manifest.facts,
+            )
     finally:
         await asyncio.shield(quietly(draft.close))  # not in the loop: a place may be far away
     if kept is not None:

@@ -120,6 +120,11 @@ class Activation:
         return f"{self.job[0]}.{self.job[1]}"
 
     @property
+    def saved_as(self) -> str:
+        """What its checkpoints are called on its machine, where several parts of a job may be."""
+        return f"{self.name}.{self.part}" if self.gang else self.name
+
+    @property
     def mark(self) -> tuple[int, int, int]:
         """Which start this is: cluster, process, run."""
         return (*self.job, self.run)

@@ -8,7 +8,7 @@ soon alone; and of one queue one gang gathers at a time. Plain data, pure functi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,8 @@ class Gathering:
         apart: no two parts on one machine.
         held: the machine of each part that has a claim.
         coming: parts whose slots have been matched and are being claimed.
+        over: parts that need none: they had ended before the checkpoint that the gang goes on from. anew: it goes on
+            from none, since on the machines that it had its parts reach their files in other ways.
         since: when the first of the present claims came.
         tries: how often it has given up. not_before: when it may ask again.
     """
@@ -39,6 +41,8 @@ class Gathering:
     apart: bool = False
     held: dict[int, str] = field(default_factory=dict)
     coming: set[int] = field(default_factory=set)
+    over: frozenset[int] = frozenset()
+    anew: bool = False
     since: float | None = None
     tries: int = 0
     not_before: float = 0.0
@@ -46,7 +50,7 @@ class Gathering:
     @property
     def whole(self) -> bool:
         """Whether every part has a claim."""
-        return len(self.held) == len(self.kinds)
+        return self.held.keys() | self.over == set(range(len(self.kinds)))
 
     def wanted(self, now: float) -> list[list[int]]:
         """The parts to ask for now, those together that ask for the same; where they must be apart, one alone: where
@@ -55,7 +59,7 @@ class Gathering:
             return []
         alike: dict[Hashable, list[int]] = {}
         for part, kind in enumerate(self.kinds):
-            if part not in self.held and part not in self.coming:
+            if part not in self.held and part not in self.coming and part not in self.over:
                 alike.setdefault(kind, []).append(part)
         groups = list(alike.values())
         return [groups[0][:1]] if self.apart and groups else groups
@@ -126,6 +130,22 @@ def merged(reports: Sequence[Report], processes: Sequence[str], root: int | None
     for name in ("released", "costs"):  # of the one machine
         result.pop(name, None)
     return result
+
+
+def taken_over(report: Mapping[str, Any]) -> Report:
+    """The end of a part, for a start that goes on from a checkpoint later than that: what it used has been counted."""
+    counted = {name: 0 for name in (*SUMS, *LARGEST) if name in report}
+    ends = [{**end, "user_cpu": 0.0, "system_cpu": 0.0} for end in report.get("ends") or ()]
+    return {**report, **counted, **({"ends": ends} if ends else {})}
+
+
+def costs_of(parts: Iterable[Mapping[str, Any]]) -> Report:
+    """What the checkpoints of a run came to (`pool.jobs.costs`), from what each part says of its own: they are made at
+    the same time, and each travels by itself."""
+    told = [one for one in parts if one]
+    largest = ("checkpoints", "seconds", "standstill", "committed")
+    costs: Report = {name: max(float(one.get(name) or 0) for one in told) for name in largest}
+    return costs | {"bytes": sum(int(one.get("bytes") or 0) for one in told)}
 
 
 def _last(reports: Sequence[Report], end: Mapping[str, Any] | None) -> Report:

@@ -121,6 +121,7 @@ class Outlet:
             while not self._over:
                 try:
                     if await self._through(await self._join()):
+                        await self._going.wait()  # its end is not for who is about to stand still
                         self._over = True
                         return
                     reached, pause = loop.time(), AGAIN
@@ -446,17 +447,16 @@ class Crossings:
             inlet.freeze()
 
     def frozen(self, held: frozenset[int]) -> None:
-        """The job stood still for its image: note where its pipes are, and give it what comes again.
+        """The job stands still for its image, or did since `freeze`: note where its pipes are.
 
         Args:
             held: the indexes of the pipes that processes in the image hold.
         """
         out = {stream: outlet.frozen(pipe in held) for stream, (pipe, outlet) in self._outlets.items()}
         self._flows = Flows(out, {stream: inlet.frozen() for stream, inlet in self._inlets.items()})
-        self.thaw()
 
     def thaw(self) -> None:
-        """The job does not stand still, or does not any more."""
+        """The job does not stand still any more: give it what comes again."""
         for inlet in self._inlets.values():
             inlet.go()
 

@@ -18,6 +18,8 @@ from pool.images import ImageDamaged
 
 #: Names in an image: what there is, and the bytes of each stream by its number.
 FLOWS, BYTES = "flows", "flow."
+#: Bytes that are sent in one go.
+PIECE = 1 << 20
 
 
 @dataclass(slots=True)
@@ -94,5 +96,5 @@ def _write(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def _read(directory: Path, number: int) -> list[bytes]:
-    data = (directory / f"{BYTES}{int(number)}").read_bytes()
-    return [data] if data else []
+    with (directory / f"{BYTES}{int(number)}").open("rb") as handle:
+        return list(iter(lambda: handle.read(PIECE), b""))

@@ -25,7 +25,7 @@ from pool.jobs.activation import STDERR, STDOUT, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
 from pool.starter import bringing, freezing, increments, programs, resuming, saving, scratch, staging
 from pool.starter.checkpointing import CheckpointReport
-from pool.starter.crossings import Crossings
+from pool.starter.crossings import Cards, Crossings
 from pool.starter.files import Files, Seen
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.order import one_output, order_of
@@ -53,7 +53,7 @@ class Home(Protocol):
     async def remote_io(self, run: int, again: bool) -> Any: ...
     @property
     def reachable(self) -> bool: ...
-    async def keep_image(self, activation: Activation, last: bool = False) -> Any: ...
+    async def keep_image(self, activation: Activation, last: bool = False, number: str | None = None) -> Any: ...
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None: ...
     async def image(self, activation: Activation) -> Any: ...
     async def nearer(self, activation: Activation) -> Any: ...
@@ -162,7 +162,7 @@ class Starter:
                 await self._fetch_checkpoint()
             if self._own_files:
                 await self._place_files()
-            cards = await self._meet() if self.crossings is not None else []
+            cards: Cards = await self._meet() if self.crossings is not None else []
             await self.happen(Event.SUCCESS)
             if self.machine.state is not State.SPAWN_ALL:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
@@ -193,11 +193,13 @@ class Starter:
                 await asyncio.to_thread(self.resumed.drop)
         return await self.happen(Event.SUCCESS)
 
-    async def _meet(self) -> list[dict[str, Any]]:
+    async def _meet(self) -> Cards:
         """The other parts of the job are ready to begin, too; what each brought."""
         assert self.crossings is not None
         try:
-            return await self.crossings.meet()
+            return await self.crossings.meet(self.account.owner, self._image)
+        except ImageError as error:
+            raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
         except RemoteError as error:
             raise StartRefused(error.message, where="gang", retry=True) from error
         except asyncio.CancelledError:
@@ -260,7 +262,7 @@ class Starter:
     def can_dump(self) -> bool:
         """Whether the running job can be saved from outside: this machine allows it, and its files are at home, or in
         a directory that has the same name on every machine."""
-        able = self._keepers.abilities.checkpoint and self.place.images is not None and not self.activation.gang
+        able = self._keepers.abilities.checkpoint and self.place.images is not None
         fixed = self.keeper is not None and self.keeper.spec.fixed
         return able and (self.activation.mode is Mode.SHARED or fixed)
 
@@ -270,13 +272,19 @@ class Starter:
         return self.activation.mode is not Mode.SHARED
 
     async def dump(
-        self, created: float, *, stop: bool, pace: Callable[[int], Pace] | None = None
+        self,
+        created: float,
+        *,
+        stop: bool,
+        pace: Callable[[int], Pace] | None = None,
+        stood: Callable[[], None] = lambda: None,
     ) -> tuple[CheckpointReport, Manifest | None]:
         """Save the running job; with `stop` it ends with it, and the image begins its way home at once. No manifest
         where the job cannot be saved.
 
         Args:
             pace: that of an image of so many bytes, for one that is on its way at once.
+            stood: called when a part of a job has stood still for its image, which is still being written.
 
         Raises:
             CheckpointFailed, ImageError: there is no checkpoint this time.
@@ -289,14 +297,14 @@ class Starter:
         mark = 0
         if self.activation.mode is Mode.REMOTE:
             mark = self._mark = max(self._mark + 1, (self.activation.run << MARK_SECONDS) + int(created))
-        with images.begin(self.activation.name) as draft:
+        with images.begin(self.activation.saved_as) as draft:
             try:
                 taken = None
                 if frozen is not None:
                     taken = await quietly(frozen.settled, draft, self.keeper.pid, created)
                 parent = await asyncio.to_thread(earlier.parent, images)
-                report = await self.keeper.checkpoint(
-                    directory, stop=stop, taken=taken, loose=True, parent=parent, carry=True, mark=mark
+                report = await self._keepers_image(
+                    stood, directory, stop=stop, taken=taken, loose=True, parent=parent, carry=True, mark=mark
                 )
                 if report.refused:
                     return report, None
@@ -312,6 +320,32 @@ class Starter:
             finally:
                 await asyncio.to_thread(earlier.settle, directory, self.keeper.ended.done())
         return report, kept
+
+    async def _keepers_image(self, stood: Callable[[], None], directory: Path, **how: Any) -> CheckpointReport:
+        """What the keeper writes, and of a part of a job where its pipes to others are."""
+        keeper, crossings = self.keeper, self.crossings
+        assert keeper is not None
+        if crossings is None:
+            return await keeper.checkpoint(directory, **how)
+        noted = False
+
+        def note(held: frozenset[int]) -> None:
+            nonlocal noted
+            if not noted:
+                crossings.frozen(held)
+                noted = True
+                stood()
+
+        crossings.freeze()
+        try:
+            report = await keeper.checkpoint(directory, **how, let_go=note)
+            if not report.refused:
+                note(report.held)
+                await asyncio.to_thread(crossings.save, directory)
+            return report
+        finally:
+            if not how["stop"]:
+                crossings.thaw()
 
     async def _begin_sending(self, images: ImageStore, draft: Draft, pace: Pace | None) -> None:
         draft.on_piece = onward = self._home.coming(self.activation)
@@ -341,13 +375,14 @@ class Starter:
         if self.place.images is None:
             return None
         images = await asyncio.to_thread(self.place.images)
-        return saving.tentative(images, self.activation.name, self.activation.run)
+        return saving.tentative(images, self.activation.saved_as, self.activation.run)
 
-    async def carry(self, manifest: Manifest, pace: Pace | None = None) -> int:
+    async def carry(self, manifest: Manifest, pace: Pace | None = None, number: str | None = None) -> int:
         """Carry a checkpoint home and drop it here; may be called again where home could not be reached.
 
         Args:
             pace: awaited with the bytes about to be sent.
+            number: of the set that it belongs to, where it is of a part of a job.
 
         Raises:
             WireError: home cannot be reached, or refused.
@@ -358,9 +393,10 @@ class Starter:
         if ahead is not None:
             sent = await ahead.finish(manifest)
         else:
-            sent = await saving.send_home(images, manifest, await self._home.keep_image(self.activation), pace)
+            stream = await self._home.keep_image(self.activation, number=number)
+            sent = await saving.send_home(images, manifest, stream, pace)
         self._home.kept_image(self.activation, images, manifest)
-        await asyncio.to_thread(images.drop, self.activation.name)
+        await asyncio.to_thread(images.drop, self.activation.saved_as)
         return sent
 
     async def drop(self, manifest: Manifest) -> None:
@@ -474,7 +510,7 @@ class Starter:
         try:
             before = (lambda: self._home.nearer(start)) if start.checkpoint_from is not None else None
             came = await self._home.prepared(start)
-            self.resumed = await resuming.fetch(images, start.name, await self._home.image(start), before, came)
+            self.resumed = await resuming.fetch(images, start.saved_as, await self._home.image(start), before, came)
             self.received += self.resumed.received
             if not self.resumed.own and self.resumed.mode is not start.mode:
                 raise ImageError("it was made where the job's files are reached in another way")

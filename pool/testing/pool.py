@@ -182,7 +182,7 @@ class SimPool:
 
     async def _start(self, node: SimNode) -> None:
         address = f"mem://{node.name}"
-        sets = {"NODE_NAME": node.name, "EXECUTE_DIR": f"{self._scratch.name}/{node.name}", **node.settings}
+        sets = {"NODE_NAME": node.name, "EXECUTE_DIR": f"{self._scratch.name}/{node.name}/execute", **node.settings}
         settings = self._loaded(sets)
         node.dispatcher = TrappedDispatcher(self.traps)
         self.network.restart(node.name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from pathlib import Path
 
 import pytest
 
 from pool.starter.crossings import ROOM, WINDOW, StreamLost
+from pool.starter.flows import Flows, Inflow, Outflow
 from tests.starter.crossing import DATA, START, crossing, read, written
 
 
@@ -72,6 +74,17 @@ async def test_a_reader_that_waits_holds_its_writer_up_and_a_delay_does_not() ->
         assert WINDOW <= sent <= WINDOW + 4 * ROOM
         made.done_writing()
         assert len(await read(made)) == sent
+
+
+async def test_all_that_an_outlet_had_kept_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """As much as is on its way at most, none of which had been used."""
+    kept = [bytes([number % 251]) * ROOM for number in range(WINDOW // ROOM + 1)]
+    Flows({0: Outflow(len(kept) * ROOM, kept)}).save(tmp_path)
+    async with crossing(out=Flows.load(tmp_path).out[0], into=Inflow()) as made:
+        made.inlet.go()
+        made.done_writing()
+        assert hashlib.sha256(await read(made)).digest() == hashlib.sha256(b"".join(kept)).digest()
+        await asyncio.wait_for(made.outlet, 20)
 
 
 async def test_a_machine_that_has_forgotten_the_stream_breaks_it() -> None:

@@ -8,14 +8,19 @@ import fcntl
 import os
 import random
 import termios
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pool.images import ImageDamaged
+from pool.jobs.activation import Activation
+from pool.jobs.processes import Joint, Process
 from pool.starter import crossings
+from pool.starter.crossings import Crossings, Inlet, StreamLost
 from pool.starter.flows import FLOWS, Flows, Inflow, Outflow
-from tests.starter.crossing import Crossing, crossing
+from tests.starter.crossing import START, Crossing, crossing
 
 DATA = random.Random(5).randbytes(400_000)
 
@@ -178,6 +183,36 @@ async def test_of_a_writer_that_has_ended_the_reader_has_the_rest() -> None:
         assert into.ended
         assert in_pipe + sum(map(len, into.waiting)) == wrote
         assert b"".join(into.waiting) == DATA[into.used : wrote]
+
+
+async def test_the_pipes_are_the_jobs_users() -> None:
+    """So that a process may open its own anew, by /dev/stdin, and a keeper that puts it back."""
+    owner = (65534, 65534) if os.getuid() == 0 else (os.getuid(), os.getgid())
+    joint = Joint("w", "r", "", "")
+    start = replace(START, processes=(Process("r", "/bin/cat"),), pipes=(joint,), crossings=((0, 0, 1),))
+    made = Crossings(start, Alone(), lambda why: None)
+    assert await made.meet(owner) == [None, None]
+    status = os.fstat(made.ends[0])
+    assert (status.st_uid, status.st_gid) == owner
+    await made.abandon()
+
+
+class Alone:
+    """Other parts that are not there."""
+
+    patience = 1.0
+
+    async def meet(self, start: Activation) -> list[dict[str, Any] | None]:
+        return [None, None]
+
+    async def join(self, card: dict[str, Any], start: Activation, stream: int) -> Any:
+        raise StreamLost("nobody is there")
+
+    def expect(self, start: Activation, stream: int, inlet: Inlet) -> None:
+        """It never comes."""
+
+    def forget(self, start: Activation) -> None:
+        """It was never expected."""
 
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:

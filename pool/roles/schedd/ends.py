@@ -189,6 +189,16 @@ def without_machine(requirements: Any, machine: str) -> list[str]:
     return [text if other in text else f"({text}) && {other}"]
 
 
+def both(first: Any, second: Any) -> Any:
+    """Requirements (in wire form) that hold where both do."""
+    if second is None or second is True or first == second:
+        return first
+    if first is None or first is True:
+        return second
+    texts = [one[0] if isinstance(one, list) else str(one).lower() for one in (first, second)]
+    return [" && ".join(f"({text})" for text in texts)]
+
+
 def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After) -> Step:
     """A machine could not start it: another will, unless it is the job's own fault."""
     where, why = str(report.get("where", "start")), str(report.get("error", "it could not be started"))

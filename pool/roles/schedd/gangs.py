@@ -17,20 +17,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
-from pool.jobs.activation import Activation, CannotStart, activation
+from pool.jobs import costs
+from pool.jobs.activation import Activation, CannotStart, activation, mode_for
 from pool.jobs.gangs import APART, PARTS, Part, part_of, parts_of
 from pool.jobs.privacy import public
 from pool.jobs.processes import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.charges import charge
-from pool.policy.gangs import Gathering, breaks, merged
+from pool.policy.gangs import Gathering, breaks, merged, taken_over
 from pool.policy.packed import pack
 from pool.policy.queue import IDLE, Job, Wire
 from pool.policy.why.findings import Gang as GangFinding
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
-from pool.roles.schedd.ends import After, end_steps, hold_step, without_machine
+from pool.roles.schedd.ends import After, both, end_steps, hold_step, without_machine
 from pool.roles.schedd.ledger import Step
+from pool.roles.schedd.sets import Set, Sets
 from pool.wire import RemoteError
 from pool.wire.errors import Refused
 
@@ -55,6 +57,10 @@ class Gang:
         claims: of the parts that have not ended.
         reports: of those that have, in the order in which they came; root: the one that ended the gang.
         cards: what each part brought to the meeting; met: done when all have come.
+        checkpoint: that it goes on from; the ends of parts that had ended before are among the reports.
+        set: the checkpoint that is being made. clock: makes them from time to time.
+        costs, trouble: what each part's checkpoints came to, and what of it cannot be saved.
+        failed_on: the slot of the part that ended the gang.
     """
 
     job: Job
@@ -66,6 +72,17 @@ class Gang:
     root: int | None = None
     cards: dict[int, Any] = field(default_factory=dict)
     met: asyncio.Future[None] | None = None
+    checkpoint: int | None = None
+    set: Set | None = None
+    clock: asyncio.Task[None] | None = None
+    costs: dict[int, Wire] = field(default_factory=dict)
+    trouble: dict[int, list[str]] = field(default_factory=dict)
+    failed_on: str = ""
+
+    @property
+    def over(self) -> frozenset[int]:
+        """The parts that have ended."""
+        return frozenset(part for part, _ in self.reports)
 
     def own(self, part: int) -> Wire:
         """What a part's order says of the job beside what its cluster shares."""
@@ -92,6 +109,7 @@ class Gangs:
         self._asked: dict[int, tuple[Job, list[int]]] = {}
         self._last = NUMBERS
         self._running: dict[Job, Gang] = {}
+        self.sets = Sets(placement)
 
     # -- gathering ---------------------------------------------------------------------------------------
 
@@ -124,12 +142,16 @@ class Gangs:
         known = self._gathering.get(job)
         if known is None:
             kinds = [pack(part.own) for part in parts_of(job.ad())]
-            known = self._gathering[job] = Gathering(kinds, apart=job.get(APART) is True)
+            images = self._placement.images
+            over = frozenset(images.ends_in(job, images.newest(job)))
+            known = self._gathering[job] = Gathering(kinds, apart=job.get(APART) is True, over=over)
         return known
 
     def _wanted_ad(self, job: Job, part: int) -> Wire:
-        wire = {**job.wire(), **parts_of(job.ad())[part].own}
-        gathering = self._of(job)
+        whole, own, gathering = job.wire(), parts_of(job.ad())[part].own, self._of(job)
+        wire = {**whole, **own}
+        if "Requirements" in own:  # the job's have grown where machines could not go on from its checkpoint
+            wire["Requirements"] = both(own["Requirements"], whole.get("Requirements"))
         for machine in gathering.held.values() if gathering.apart else ():
             wire["Requirements"] = without_machine(wire.get("Requirements"), machine)
         return wire
@@ -236,12 +258,21 @@ class Gangs:
 
     async def _begin(self, job: Job) -> None:
         """Every part has its claim: start them all."""
-        placement, claims = self._placement, self._held.pop(job)
-        del self._gathering[job]
+        placement, gathering, claims = self._placement, self._of(job), self._held[job]
         gang = Gang(job, int(job.get("NumJobStarts", 0)) + 1, placement.outside.secret(16), parts_of(job.ad()))
         try:
+            gang.checkpoint = self._checkpoint_for(gang, claims) if not gathering.anew else None
+            ends = placement.images.ends_in(job, gang.checkpoint)
+            if ends.keys() != gathering.over:
+                gathering.over, gathering.anew = frozenset(), True  # parts that had ended begin anew, too
+                placement.changed(job.cluster.owner, True)
+                return
+            del self._held[job], self._gathering[job]
+            gang.reports = [(part, taken_over(report)) for part, report in ends.items()]
             starts = {part: self._start_of(gang, part, claim) for part, claim in claims.items()}
         except CannotStart as error:
+            self._held.pop(job, None)
+            self._gathering.pop(job, None)
             for claim in claims.values():
                 self._give_back(claim)
             await placement.ledger.commit(hold_step(job, f"cannot start: {error}", Hold.START_FAILED))
@@ -253,6 +284,22 @@ class Gangs:
             claim.start = starts[part]
         await placement.ledger.commit(self._start_step(gang))
         await asyncio.gather(*(placement.send(claim, starts[part]) for part, claim in sorted(claims.items())))
+
+    def _checkpoint_for(self, gang: Gang, claims: dict[int, Claim]) -> int | None:
+        """What a gang goes on from on these claims; None for its beginning.
+
+        Raises:
+            CannotStart: a part cannot reach its files there.
+        """
+        images, job = self._placement.images, gang.job
+        checkpoint = images.newest(job)
+        if checkpoint is None:
+            return None
+        modes = {
+            part: mode_for(ClassAd.from_wire({**job.wire(), **gang.parts[part].own}), claim.ad)
+            for part, claim in claims.items()
+        }
+        return checkpoint if images.fits(job, checkpoint, modes) else None
 
     def _enter(self, gang: Gang, part: int, claim: Claim) -> None:
         claim.gathers = None
@@ -269,7 +316,7 @@ class Gangs:
 
     def _start_of(self, gang: Gang, part: int, claim: Claim) -> Activation:
         wire = {**gang.job.wire(), **gang.parts[part].own}
-        start = activation(ClassAd.from_wire(wire), claim.ad, gang.run, None)
+        start = activation(ClassAd.from_wire(wire), claim.ad, gang.run, None, gang.checkpoint)
         return part_of(start, gang.parts, part, gang.secret)
 
     def start_of(self, claim: Claim) -> Activation:
@@ -284,15 +331,17 @@ class Gangs:
     def _start_step(self, gang: Gang) -> Step:
         now = int(self._placement.outside.wall())
         lead = self._lead(gang)
-        note = {"run": gang.run, "gang": gang.secret, "parts": [_noted(claim) for claim in gang.claims.values()]}
+        parts = [_noted(claim) for claim in gang.claims.values()]
+        note = {"run": gang.run, "gang": gang.secret, "parts": parts, "checkpoint": gang.checkpoint}
         changes: dict[str, Any] = {
             "NumJobStarts": gang.run,
             "JobCurrentStartDate": now,
             "RemoteHost": lead.slot,
             HOSTS: ",".join(claim.slot for claim in gang.claims.values()),
             "_run": note,
-            ENDED: None,
+            ENDED: [list(one) for one in gang.reports] or None,
         }
+        changes |= costs.goes_on(gang.job.get, gang.job.note(costs.HELD), gang.checkpoint)
         if gang.job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
         return Step(gang.job, Happening.START, changes | self._placement.not_begun(gang.job))
@@ -308,10 +357,11 @@ class Gangs:
         if claim is None or gang is None or gang.met is None or gang.root is not None:
             raise Refused("the other parts of this job do not come", retry=True)
         gang.cards[claim.part] = card
-        if len(gang.cards) == len(gang.parts) and not gang.met.done():
+        if len(gang.cards) == len(gang.parts) - len(gang.reports) and not gang.met.done():
             gang.met.set_result(None)
+            self.sets.begins(gang)
         await asyncio.shield(gang.met)
-        return {"cards": [gang.cards[part] for part in range(len(gang.parts))]}
+        return {"cards": [gang.cards.get(part) for part in range(len(gang.parts))]}
 
     # -- ends --------------------------------------------------------------------------------------------
 
@@ -327,10 +377,11 @@ class Gangs:
         claim.job, claim.start, claim.gang = None, None, None
         placement.drop(claim)
         if gang.root is None and breaks(report, str(job.get("OnProcessFailure") or "end")):
-            gang.root = len(gang.reports) - 1
+            gang.root, gang.failed_on = len(gang.reports) - 1, claim.slot
             if gang.met is not None and not gang.met.done():
                 gang.met.set_exception(Refused("another part of this job could not be started", retry=True))
             placement.spawn(self._stop(gang), "gang")
+        self.sets.ends(gang, "one of its parts has ended")
         if gang.claims:
             job.run = self._lead(gang)
             await placement.ledger.commit(Step(job, None, {ENDED: [list(one) for one in gang.reports]}))
@@ -340,12 +391,16 @@ class Gangs:
     async def _over(self, gang: Gang, slot: str) -> None:
         """The last part is over, and with it the job's run."""
         placement, job = self._placement, gang.job
+        await self.sets.settled(gang)
         self._running.pop(job, None)
         job.run = None
         names = [process.name for process in processes_of(job.ad())]
         reports = [report for _, report in gang.reports]
         report = merged(reports, names, gang.root, str(job.get("OnProcessFailure") or "end"))
-        steps = end_steps(job, slot, report, placement.outside.wall(), After(home=placement.name))
+        if (job.note("_wish") or {}).get("checkpoint"):
+            report["kept"] = await placement.images.keep(job)
+        after = After(lambda tries: placement.images.newest(job, tries=tries), placement.name)
+        steps = end_steps(job, gang.failed_on or slot, report, placement.outside.wall(), after)
         steps[0].changes |= {ENDED: None, HOSTS: None}
         await placement.ledger.commit(*steps)
         placement.is_over(job)
@@ -369,6 +424,15 @@ class Gangs:
             return  # it has none of it: whoever was starting it hears so
         except TROUBLE:
             placement.reaching.lose(claim)
+
+    @staticmethod
+    def trouble(claim: Claim, why: list[str]) -> list[str]:
+        """What of a job cannot be saved, as one of its machines has found: that of all parts."""
+        gang = claim.gang
+        if gang is None:
+            return why
+        gang.trouble[claim.part] = [f"{' '.join(gang.parts[claim.part].processes)}: {line}" for line in why]
+        return [line for part in sorted(gang.trouble) for line in gang.trouble[part]]
 
     def is_broken(self, claim: Claim) -> bool:
         """Whether the other parts of a claim's gang have been given up."""
@@ -404,12 +468,12 @@ class Gangs:
         does: what the others brought is forgotten."""
         note, placement = job.note("_run"), self._placement
         gang = Gang(job, int(note["run"]), str(note["gang"]), parts_of(job.ad()))
+        gang.checkpoint = note.get("checkpoint")
         gang.reports = [(int(part), dict(report)) for part, report in job.note(ENDED) or ()]
         failing = str(job.get("OnProcessFailure") or "end")
         broken = (index for index, (_, report) in enumerate(gang.reports) if breaks(report, failing))
         gang.root = next(broken, None)
-        over = {part for part, _ in gang.reports}
-        now = asyncio.get_running_loop().time()
+        over, now = gang.over, asyncio.get_running_loop().time()
         for entry in note["parts"]:
             if entry["part"] in over:
                 continue
@@ -428,6 +492,10 @@ class Gangs:
             self._enter(gang, int(entry["part"]), claim)
         for claim in list(gang.claims.values()):
             placement.reaching.lose(claim)
+        if gang.root is None:  # who runs has met, and who has not ends
+            gang.met = asyncio.get_running_loop().create_future()
+            gang.met.set_result(None)
+            self.sets.begins(gang)
 
 
 def _noted(claim: Claim) -> dict[str, Any]:

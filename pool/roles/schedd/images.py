@@ -16,13 +16,13 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
 
 from pool.errors import PoolError
-from pool.images import ImageError, ImageStore, Manifest, receive_image, send_image
+from pool.images import ImageError, ImageStore, Manifest, receive_image, send_image, sets
 from pool.images.quietly import Meter, promptly, quietly
 from pool.jobs.activation import Mode
 from pool.jobs.events import EventKind
 from pool.outside import Outside
 from pool.policy.checkpoints import Attempt, go_on_from
-from pool.policy.queue import Job
+from pool.policy.queue import Job, Wire
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ends import TRIES
 from pool.roles.schedd.ledger import Ledger, Step
@@ -112,6 +112,9 @@ class Images:
     async def take(self, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint: {claim, run, last}; see `pool.images.carrying`. The last one is waited for."""
         store, job = self._of(params)
+        if params.get("set") is not None:
+            await self._take_part(store, job, params, stream)
+            return
 
         async def announced(manifest: Manifest) -> None:
             if self.announced is not None:
@@ -132,6 +135,48 @@ class Images:
         if meter.seconds and self._present(params) is job:
             # Part of what the job's work costs at home (EV 2.8); on disk with the job's next change.
             job.update({"LocalUserCpu": round(float(job.get("LocalUserCpu", 0) or 0) + meter.seconds, 6)})
+
+    async def _take_part(self, store: ImageStore, job: Job, params: dict[str, Any], stream: Stream) -> None:
+        """The image of one part of a job on several machines: {claim, run, set}; kept when those of all parts are."""
+        claim = self._claims[str(params["claim"])]
+        made = claim.gang.set if claim.gang is not None else None
+        if made is None or made.number != params["set"]:
+            raise ImageError("there is no such checkpoint of the job any more")
+
+        async def tentative(manifest: Manifest) -> Manifest:
+            return await made.came(claim.part, manifest)
+
+        await receive_image(store, f"{_name(job)}.{claim.part}", stream, tentative=tentative)
+
+    async def keep_set(self, job: Job, images: Mapping[int, Manifest], over: Mapping[int, Wire]) -> Manifest:
+        """Make one checkpoint of the images of all parts of a job, whose chunks are here: by one rename.
+
+        Args:
+            images: of the parts that ran, by their numbers.
+            over: the ends of the others, as they were reported.
+
+        Raises:
+            ImageError: it cannot be kept.
+        """
+        assert self.store is not None
+        wall = self._outside.wall()
+        parts, facts = sets.together(images, over)
+        with self.store.begin(_name(job)) as draft:
+            manifest = await quietly(draft.commit, parts, wall, facts=facts)
+        await self.note(job, {"size": manifest.size, "sent": manifest.size})
+        return manifest
+
+    def ends_in(self, job: Job, generation: int | None) -> dict[int, Wire]:
+        """The parts of a job that had ended before a checkpoint, and how."""
+        if self.store is None or generation is None:
+            return {}
+        return sets.ends_in(self.store.manifest(_name(job), generation))
+
+    def fits(self, job: Job, generation: int, modes: Mapping[int, Mode]) -> bool:
+        """Whether parts reach their files as they did at a checkpoint."""
+        assert self.store is not None
+        whole = self.store.manifest(_name(job), generation)
+        return all(_fits(sets.part_in(whole, part), mode) for part, mode in modes.items())
 
     def _remember(self, job: Job, generation: int, offer: Any) -> None:
         """Where else the checkpoint is to be had for a while: {address, ticket}"""
@@ -155,8 +200,11 @@ class Images:
     async def give(self, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start goes on from: {claim, run, generation}."""
         store, job = self._of(params)
+        claim, manifest = self._claims[str(params["claim"])], store.manifest(_name(job), int(params["generation"]))
+        if claim.gang is not None:
+            manifest = sets.part_in(manifest, claim.part)
         with promptly():
-            await send_image(store, store.manifest(_name(job), int(params["generation"])), stream)
+            await send_image(store, manifest, stream)
         await stream.finish()
 
     async def forget(self, job: Job) -> None:

@@ -32,6 +32,7 @@ from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import Happening
 from pool.outside import Outside
 from pool.policy.checkpoints import Saves, Wish, wish_of
+from pool.policy.gangs import costs_of
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
@@ -339,6 +340,9 @@ class Placement:
             await self.images.note(job, {})
             return
         elif kind == "saved":
+            if claim.gang is not None:
+                claim.gang.costs[claim.part] = data
+                data = costs_of(claim.gang.costs.values())
             changes |= costs.told(job.get, run, job.note(costs.COSTS), data)
             work = float(job.get("CommittedTime") or 0.0) + costs.committed(run, changes[costs.COSTS])
             changes |= costs.reached(job.note(costs.HELD), self.images.latest(job), work)
@@ -347,7 +351,8 @@ class Placement:
             self.leaving.begins(claim, data.get("nearer"))
             return
         elif kind == "unresumable":
-            await self._unresumable(job, [str(line) for line in data.get("why", ())][:MOST_LINES])
+            lines = self.gangs.trouble(claim, [str(line) for line in data.get("why", ())])
+            await self._unresumable(job, lines[:MOST_LINES])
             return
         elif kind == "usage" and changes:
             step = Step(job, None, changes, EventKind.IMAGE_SIZE, data)
@@ -382,7 +387,11 @@ class Placement:
         if claim is None:
             return "it is not running"
         if claim.gang is not None:
-            return "its processes run on several machines"
+            try:
+                await self.gangs.sets.make(claim.gang)
+            except PoolError as error:
+                return error.message
+            return None
         try:
             link = await self.links.to(claim.startd)
             await link.call("startd.checkpoint", {"claim": claim.id, "run": claim.run}, timeout=CHECKPOINT_SECONDS)

@@ -13,6 +13,7 @@ from pool.classad import parse_expr
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Share
 from pool.jobs.reasons import Reason
+from pool.policy.checkpoints import Rhythm
 from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
@@ -104,6 +105,7 @@ class Schedd(Role):
             hold=self.settings.number("GANG_PATIENCE"),
         )
         self.placement.moving.terms = self._terms_of_moving()
+        self.placement.gangs.sets.rhythm = self._rhythm()
         if self.settings.text("CHECKPOINT_SERVER"):
             await self._reach_checkpoints()
         self.remote = Remote(
@@ -177,6 +179,7 @@ class Schedd(Role):
         if self.settings.text("CHECKPOINT_SERVER"):
             self.share.rate = bandwidth_of(settings)
         self.placement.moving.terms = self._terms_of_moving()
+        self.placement.gangs.sets.rhythm = self._rhythm()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
         self.advertiser.lifetime = settings.number("AD_LIFETIME")
 
@@ -490,6 +493,9 @@ class Schedd(Role):
             return None
         gain, pause = settings.number("REMATCH_GAIN"), settings.number("REMATCH_PAUSE")
         return Terms(gain, pause, int(settings.number("REMATCH_MOVES")))
+
+    def _rhythm(self) -> Rhythm:
+        return Rhythm(self.settings.number("CHECKPOINT_FIRST"), self.settings.number("CHECKPOINT_MOST"))
 
     def _owner(self, submitter: str) -> str:
         return submitter.rsplit("@", 1)[0]

@@ -274,6 +274,19 @@ class Startd(Role):
         report = await running.saving.make()
         return {"bytes": report.bytes, "seconds": report.seconds, "standstill": report.standstill}
 
+    @method(Right.SUBMIT, takes={"claim": str, "run": int, "set": str, "step": str})
+    async def checkpoint_part(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """A step of a checkpoint of a job on several machines: {claim, run, set, step: hold | freeze | go} -> {}
+
+        See `pool.roles.startd.sets`. Refused where the part cannot take it any more: then there is no such set.
+        """
+        slot, claim = self._claimed(call, params)
+        running: Running | None = claim.running
+        if running is None or running.start.run != params["run"] or running.ended:
+            raise Refused(f"no such job runs on slot {slot.name}", retry=True)
+        await running.sets.step(params["step"], params["set"])
+        return {}
+
     @method(Right.SUBMIT, takes={"claims": TEXTS})
     async def release(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Give claims back: {claims}. A job that still runs there is killed first, without a report."""

@@ -20,6 +20,7 @@ from pool.policy.checkpoints import Saves
 from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd.saving import Saving
+from pool.roles.startd.sets import Sets
 from pool.roles.startd.slots import Claim, Slot
 from pool.roles.startd.streams import Others
 from pool.starter import devices
@@ -75,14 +76,17 @@ class HomeLink:
         link = self._claim.link
         return link is not None and not link.closed.done()
 
-    async def keep_image(self, activation: Activation, last: bool = False) -> Any:
+    async def keep_image(self, activation: Activation, last: bool = False, number: str | None = None) -> Any:
         startd = self._startd
-        params = {"claim": self._claim.id, "run": activation.run, "last": last}
+        params: dict[str, Any] = {"claim": self._claim.id, "run": activation.run, "last": last}
+        if number is not None:
+            return await self._claim.link.stream("schedd.keep_image", {**params, "set": number})
         offer = {"address": startd.given.address, "ticket": startd.peers.ticket(activation.name)}
         return await self._claim.link.stream("schedd.keep_image", {**params, "nearer": offer})
 
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None:
-        self._startd.peers.hold(activation.name, images, manifest)
+        if not activation.gang:
+            self._startd.peers.hold(activation.name, images, manifest)
 
     async def nearer(self, activation: Activation) -> Any:
         assert activation.checkpoint_from is not None
@@ -144,6 +148,7 @@ class Running:
         #: Its processes are gone, and what they wrote for other machines may be on its way yet.
         self._closing = False
         self.saving = Saving(self)
+        self.sets = Sets(self)
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ after its start, so that this is known before work is lost; what has changed by 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -196,8 +197,8 @@ class Saving:
         """Set the time of the next periodic checkpoint."""
         settings = self._running.startd.settings
         self._cancel_alarm()
-        if not self.can or self._running.ended:
-            return
+        if not self.can or self._running.ended or self._running.start.gang:
+            return  # that of all parts of a job is its schedd's
         pool = Rhythm(settings.number("CHECKPOINT_FIRST"), settings.number("CHECKPOINT_MOST"))
         interval = rhythm_of(self._running.claim.ad, pool).interval(self._made)
         if interval is not None:
@@ -296,18 +297,36 @@ class Saving:
             await self._own_kept
         return CheckpointReport(0, loop.time() - began, 0.0)
 
-    async def _dump(self, *, stop: bool) -> tuple[CheckpointReport, Manifest]:
+    async def save_part(self, number: str, stood: Callable[[], None]) -> None:
+        """Save a part of a job, which is in the state for it, beside its run, for a set of all parts' images.
+
+        Args:
+            number: the set's. stood: called when the part has stood still.
+
+        Raises:
+            PoolError, OSError: there is no such set this time.
+        """
+        checkpoint = self._costs.begin()
+        async with self._one:
+            report, manifest = await self._dump(stop=False, stood=stood)
+            sent = await self._carry(manifest, number)
+        self._costs.is_home(checkpoint, sent, report.standstill)
+        await self._running.tell_now("saved", self._costs.to_wire() or {})
+
+    async def _dump(
+        self, *, stop: bool, stood: Callable[[], None] = lambda: None
+    ) -> tuple[CheckpointReport, Manifest]:
         running = self._running
         starter = running.starter
         assert starter is not None
         running.startd.peers.make_room()
-        report, manifest = await starter.dump(running.startd.outside.wall(), stop=stop, pace=self._pace)
+        report, manifest = await starter.dump(running.startd.outside.wall(), stop=stop, pace=self._pace, stood=stood)
         await self._found(report.refused)
         if manifest is None:
             raise PoolError(f"job {running.name} cannot be checkpointed: {'; '.join(report.refused)}")
         return report, manifest
 
-    async def _carry(self, manifest: Manifest) -> int:
+    async def _carry(self, manifest: Manifest, number: str | None = None) -> int:
         """Have a checkpoint carried home; the bytes that travelled."""
         running = self._running
         starter = running.starter
@@ -317,7 +336,7 @@ class Saving:
             link = running.claim.link
             if link is not None and not link.closed.done():
                 try:
-                    sent = await starter.carry(manifest, self._pace(manifest.size))
+                    sent = await starter.carry(manifest, self._pace(manifest.size), number)
                     starter.sent += sent
                     self.last = running.startd.outside.wall()
                     return sent
@@ -388,7 +407,8 @@ class Saving:
         self._timer = loop.call_later(most, self._patience_is_over)
         self._leaves_by = loop.time() + most / 2  # the rest is for what comes before and after it is sent
         allowed = saves is not Saves.NEVER and startd.owner.wants_checkpoint(running.slot)
-        if before_leaving(self._wish, allowed, self.can, ran, worth):
+        can = self.can and not running.start.gang
+        if before_leaving(self._wish, allowed, can, ran, worth):
             await running.happen(Event.CKPT_AND_VACATE)
         else:
             await running.happen(Event.VACATE)

@@ -242,7 +242,6 @@ def test_a_process_may_read_itself_what_it_writes_to_a_file() -> None:
         ("foo | bar\nspread = foo", "does not say once where bar runs"),
         ("foo | bar\nspread = foo, bar, baz", "which is no process of the job"),
         ("foo | bar\nspread = on\nremote_io = on", "'remote_io' is not for processes that are spread"),
-        ("foo | bar\nspread = on\ncheckpoint = required", "'checkpoint' is not for processes that are spread"),
         ("foo | bar\nfoo.requirements = (", "expected an expression"),
         ("foo | bar\nfoo.request_memory = much", "expected a size"),
         ("foo | bar\npipe_buffer = 3", "expected a size of at least 64 KB"),

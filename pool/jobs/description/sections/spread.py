@@ -89,7 +89,6 @@ def _check(job: Job) -> None:
     """What only works on one machine."""
     refused = (
         ("remote_io", job.lookup("RemoteIO") is True, "leave it out: files are carried, or opened where they are"),
-        ("checkpoint", job.text_of("JobCheckpoint") == "required", "leave checkpoint out: such a job is not saved"),
         ("checkpoint_exit_code", job.lookup("SuccessCheckpointExitCode") is not None, "leave it out"),
         ("transfer_output_files", job.lookup("TransferOutput") is not None, "leave it out: what is new comes home"),
     )

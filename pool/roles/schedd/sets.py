@@ -1,0 +1,172 @@
+"""Checkpoints of jobs on several machines: all parts at once, and all of them or none (VS 5.3).
+
+    hold everywhere -> freeze everywhere -> go everywhere -> every part's image is here -> one durable commit
+
+No part stands still before all have stopped to take anything out of their pipes to others, and none takes anything out
+again before all have stood still: so what one part has had the other has sent, and what it has not the other has kept
+(`pool.starter.flows`). Each part stands still for its own image only. Anything that fails on the way, and any part
+that does not follow in time, drops this set; the one before stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pool.errors import PoolError
+from pool.images import ImageError, Manifest
+from pool.policy.checkpoints import Rhythm, Wish, rhythm_of, wish_of
+from pool.roles.schedd.claims import TROUBLE, Claim
+from pool.wire import RemoteError
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.gangs import Gang
+    from pool.roles.schedd.placement import Placement
+
+#: Seconds for each step, and for all images to come home.
+STEP_SECONDS, HOME_SECONDS = 50.0, 3600.0
+#: A set that did not come about is tried again after so many seconds, where that is sooner than the next.
+AGAIN = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class Set:
+    """A checkpoint of all parts of a job in the making.
+
+    Attributes:
+        number: known to this start's parts alone; used once.
+        parts: those whose images it needs. ends: the reports of those that have ended.
+        images: those that have come, whose chunks stay while `came` waits.
+        whole: done when all have come. kept: the checkpoint, when it is on disk.
+    """
+
+    number: str
+    parts: frozenset[int]
+    ends: dict[int, dict[str, Any]]
+    whole: asyncio.Future[None]
+    kept: asyncio.Future[Manifest]
+    images: dict[int, Manifest] = field(default_factory=dict)
+
+    async def came(self, part: int, manifest: Manifest) -> Manifest:
+        """The image of a part is here; answers when the checkpoint is kept.
+
+        Raises:
+            ImageError: it is not.
+        """
+        if part not in self.parts or self.kept.done():
+            raise ImageError("there is no such checkpoint of the job any more")
+        self.images[part] = manifest
+        if self.images.keys() == self.parts and not self.whole.done():
+            self.whole.set_result(None)
+        return await asyncio.shield(self.kept)
+
+    def fail(self, why: str) -> None:
+        """It does not come about."""
+        for one in (self.whole, self.kept):
+            if not one.done():
+                one.set_exception(ImageError(f"there is no checkpoint of the job: {why}", retry=True))
+                one.exception()  # heard of, whether anybody waits or not
+
+
+class Sets:
+    """The checkpoints of one schedd's gangs.
+
+    Attributes:
+        rhythm: when they are made.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self.rhythm = Rhythm()
+        self._placement = placement
+
+    # -- when ---------------------------------------------------------------------------------------------
+
+    def begins(self, gang: Gang) -> None:
+        """All parts run."""
+        if wish_of(gang.job.ad()) in (Wish.AUTO, Wish.REQUIRED):
+            gang.clock = self._placement.spawn(self._periodically(gang), "sets")
+
+    def ends(self, gang: Gang, why: str) -> None:
+        """Fewer parts run than did."""
+        if gang.set is not None and gang.set.whole.done():
+            return  # it is being kept, and what happens now happens after it
+        if gang.set is not None:
+            gang.set.fail(why)
+        if gang.clock is not None and (gang.root is not None or not gang.claims):
+            gang.clock.cancel()
+
+    async def settled(self, gang: Gang) -> None:
+        """A checkpoint that has come whole is kept when this returns, or never will be."""
+        if gang.set is not None:
+            await asyncio.wait([gang.set.kept])
+
+    async def _periodically(self, gang: Gang) -> None:
+        rhythm, saved = rhythm_of(gang.job.ad(), self.rhythm), 0
+        interval = rhythm.interval(saved)
+        while interval is not None:
+            await asyncio.sleep(interval)
+            if gang.root is not None or not gang.claims:
+                return
+            interval = rhythm.interval(saved + 1)
+            try:
+                await self.make(gang)
+                saved += 1
+            except PoolError as error:
+                self._placement.log.warning("no checkpoint", extra={"job": gang.job.id, "why": error.message})
+                if error.retry and interval is not None:
+                    interval = min(interval, AGAIN)
+
+    # -- how ----------------------------------------------------------------------------------------------
+
+    async def make(self, gang: Gang) -> None:
+        """Save all parts, and have that kept.
+
+        Raises:
+            PoolError: there is no checkpoint this time, and the job is as it was.
+        """
+        job, placement = gang.job, self._placement
+        name = f"{job.id[0]}.{job.id[1]}"
+        if gang.set is not None or gang.root is not None or gang.met is None or not gang.met.done():
+            raise PoolError(f"job {name} cannot be checkpointed: it starts, ends, or is being saved", retry=True)
+        loop = asyncio.get_running_loop()
+        made = gang.set = Set(
+            placement.outside.secret(8),
+            frozenset(gang.claims),
+            dict(gang.reports),
+            loop.create_future(),
+            loop.create_future(),
+        )
+        claims = list(gang.claims.values())
+        try:
+            for step in ("hold", "freeze", "go"):
+                await self._all(made, claims, step)
+                if made.kept.done():  # it has failed meanwhile
+                    made.kept.result()
+            async with asyncio.timeout(HOME_SECONDS):
+                await made.whole
+            made.kept.set_result(await placement.images.keep_set(job, made.images, made.ends))
+        except TimeoutError as error:
+            raise PoolError(f"job {name} was not checkpointed: its parts did not follow in time", retry=True) from error
+        finally:
+            gang.set = None
+            if not made.kept.done():
+                made.fail("one of its parts could not be saved")
+                await asyncio.gather(*(self._ask(made, claim, "go") for claim in claims), return_exceptions=True)
+
+    async def _all(self, made: Set, claims: list[Claim], step: str) -> None:
+        """Take all parts through one step."""
+        answers = await asyncio.gather(*(self._ask(made, claim, step) for claim in claims), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _ask(self, made: Set, claim: Claim, step: str) -> None:
+        params = {"claim": claim.id, "run": claim.run, "set": made.number, "step": step}
+        try:
+            link = await self._placement.links.to(claim.startd)
+            await link.call("startd.checkpoint_part", params, timeout=STEP_SECONDS)
+        except RemoteError as error:
+            raise PoolError(error.message, retry=error.retry) from error
+        except TROUBLE as error:
+            raise PoolError(f"the machine of {claim.slot} did not answer: {error}", retry=True) from error
