@@ -158,7 +158,8 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met);
 int mapping_settle(struct dump *d); /* it stands still, and has told what it knows; without mapped files nothing is done */
 int mapping_give_back(struct dump *d); /* calls that wait at it, of who was asked to stop */
 int mapping_held(struct dump *d);   /* everybody has stopped */
-void mapping_go(void);
+void mapping_run(void);             /* it goes on */
+void mapping_go(void);              /* and what it told is forgotten */
 bool mapping_is(uint64_t inode);    /* an end of a mapped file, with whole reads and writes */
 uint32_t mapping_member(struct held *h); /* 1 and the index of whose mapped files it has; 0: none */
 int mapping_save(struct dump *d);

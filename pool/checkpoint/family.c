@@ -162,9 +162,11 @@ static bool await_stops(struct dump *d, uint64_t until)
 }
 
 /* The parent of a vfork cannot be stopped before its child has its own program, and the child not get there while it is
- * held. All that is held goes on; who was asked to stop does so in its time and is let go as well. */
+ * held. All that is held goes on; who was asked to stop does so in its time and is let go as well. What the stop cut short of reads and
+ * writes of mapped files is made whole first: it would be short for the program. */
 static void let_pass(struct dump *d)
 {
+    calls_whole(d);
     for (size_t i = 0; i < d->count; i++) {
         struct subject *s = &d->subjects[i];
         for (size_t j = 0; j < s->count;)
@@ -175,8 +177,10 @@ static void let_pass(struct dump *d)
                 j++;
             }
     }
-    mapping_go(); /* what the child opens on its way may have to be asked about */
+    mapping_run(); /* what the child opens on its way may have to be asked about */
     await_stops(d, boot_us() + PASS_US);
+    calls_whole(d);
+    mapping_go();
     for (size_t i = 0; i < d->count; i++) {
         for (size_t j = 0; j < d->subjects[i].count; j++)
             held_release(&d->subjects[i].threads[j]);

@@ -29,13 +29,19 @@ static int silent(struct dump *d)
     return fail(&d->failure, "checkpoint", "the supervisor of mapped files does not answer");
 }
 
-void mapping_go(void)
+/* It answers again; what it told is kept. */
+void mapping_run(void)
 {
     if (with.talk >= 0)
         close(with.talk);
+    with.talk = -1;
+}
+
+void mapping_go(void)
+{
+    mapping_run();
     if (with.state)
         munmap((void *)(uintptr_t)with.state, with.size);
-    with.talk = -1;
     with.state = NULL;
 }
 

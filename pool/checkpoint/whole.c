@@ -100,7 +100,7 @@ int calls_whole(struct dump *d)
         return 0;
     for (size_t i = 0; i < d->count; i++)
         for (size_t j = 0; j < d->subjects[i].count; j++)
-            if (one(d, &d->subjects[i], &d->subjects[i].threads[j]))
+            if (d->subjects[i].threads[j].still && one(d, &d->subjects[i], &d->subjects[i].threads[j]))
                 return -1;
     return 0;
 }
