@@ -71,12 +71,16 @@ class _Watch:
 class Watches:
     """What one home watches, for all of its jobs.
 
+    Args:
+        mounts: what the kernel tells mounts by.
+
     Attributes:
         limit: directories at most; 0 for no leases at all.
     """
 
-    def __init__(self, limit: int = 0) -> None:
+    def __init__(self, limit: int = 0, mounts: str = "/proc/self/mountinfo") -> None:
         self.limit = limit
+        self._mounts = mounts
         self._lock = threading.Lock()
         self._watched: dict[int, _Watch] = {}
         self._events = -1
@@ -120,7 +124,7 @@ class Watches:
             raise OSError
         self._events = kernel.inotify()
         ended, self._stop = os.pipe()
-        mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        mounts = os.open(self._mounts, os.O_RDONLY | os.O_CLOEXEC)
         threading.Thread(target=self._listen, args=(self._events, mounts, ended), daemon=True).start()
 
     def _step(self, lease: _Lease, name: bytes, directory: int) -> None:
