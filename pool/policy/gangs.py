@@ -3,7 +3,9 @@
 A gang runs when it has a claim for each part, and not before. Claims come one after the other, so that two gangs may
 each hold what the other lacks. None waits for that: a gang that is not whole `patience` seconds after its first claim
 gives all of them back and pauses, at random and longer each time, so that of two that meet again and again one is
-soon alone; and of one queue one gang gathers at a time. Plain data, pure functions of a time and a chance.
+soon alone; and of one queue one gang gathers at a time. A slot that another job would have to leave is only noted
+until every part has a claim or such a slot: nobody leaves a machine for a gang that lacks another. Plain data, pure
+functions of a time and a chance.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Gathering:
         coming: parts whose slots have been matched and are being claimed.
         over: parts that need none: they had ended before the checkpoint that the gang goes on from. anew: it goes on
             from none, since on the machines that it had its parts reach their files in other ways.
+        offered: the slot that each part can have once the job there has left, which nobody has asked it yet to do.
         since: when the first of the present claims came.
         tries: how often it has given up. not_before: when it may ask again.
     """
@@ -43,6 +46,7 @@ class Gathering:
     coming: set[int] = field(default_factory=set)
     over: frozenset[int] = frozenset()
     anew: bool = False
+    offered: dict[int, str] = field(default_factory=dict)
     since: float | None = None
     tries: int = 0
     not_before: float = 0.0
@@ -52,15 +56,24 @@ class Gathering:
         """Whether every part has a claim."""
         return self.held.keys() | self.over == set(range(len(self.kinds)))
 
+    @property
+    def covered(self) -> bool:
+        """Whether every part has a claim, or is offered a slot."""
+        return bool(self.offered) and self.held.keys() | self.offered.keys() | self.over == set(range(len(self.kinds)))
+
+    @property
+    def machines(self) -> set[str]:
+        """Where parts have a claim or are offered a slot."""
+        return {*self.held.values(), *map(machine_of, self.offered.values())}
+
     def wanted(self, now: float) -> list[list[int]]:
         """The parts to ask for now, those together that ask for the same; where they must be apart, one alone: where
         the next may be depends on where that is."""
         if now < self.not_before or (self.apart and self.coming):
             return []
         alike: dict[Hashable, list[int]] = {}
-        for part, kind in enumerate(self.kinds):
-            if part not in self.held and part not in self.coming and part not in self.over:
-                alike.setdefault(kind, []).append(part)
+        for part in self.free_of(range(len(self.kinds))):
+            alike.setdefault(self.kinds[part], []).append(part)
         groups = list(alike.values())
         return [groups[0][:1]] if self.apart and groups else groups
 
@@ -73,6 +86,20 @@ class Gathering:
             self.held[part] = machine
             self.since = now if self.since is None else self.since
         return part
+
+    def offer(self, parts: Sequence[int], slot: str) -> int | None:
+        """Another's slot was matched to one of these parts: to which; None when it is of no use."""
+        if slot in self.offered.values() or (self.apart and machine_of(slot) in self.machines):
+            return None
+        part = next(iter(self.free_of(parts)), None)
+        if part is not None:
+            self.offered[part] = slot
+        return part
+
+    def free_of(self, parts: Sequence[int]) -> list[int]:
+        """Those of these parts that need a slot and have none, nor one on its way."""
+        taken = self.held.keys() | self.coming | self.offered.keys() | self.over
+        return [part for part in parts if part not in taken]
 
     def lose(self, part: int) -> None:
         """A claim is gone before the gang was whole."""
@@ -92,9 +119,15 @@ class Gathering:
         """
         pause = min(FIRST_PAUSE * 2**self.tries, LONGEST_PAUSE)
         self.held.clear()
+        self.offered.clear()
         self.since = None
         self.tries += 1
         self.not_before = now + pause * (0.5 + chance / 2)
+
+
+def machine_of(slot: str) -> str:
+    """The machine that a slot is on."""
+    return slot.rpartition("@")[2]
 
 
 def breaks(report: Mapping[str, Any], on_failure: str) -> bool:

@@ -57,6 +57,19 @@ def test_a_claim_that_is_lost_is_asked_for_again() -> None:
     assert (gang.wanted(6.0), gang.gives_up_at(PATIENCE)) == ([[0, 1]], None)
 
 
+def test_slots_that_others_have_are_of_use_only_together() -> None:
+    gang = Gathering(kinds=("a", "a", "a"), apart=True)
+    assert gang.take([0], "m1", 0.0) == 0
+    assert [gang.offer([1, 2], slot) for slot in ("slot1@m1", "slot1@m2", "slot1@m2", "slot2@m2")] == [None, 1, None, None]
+    assert (gang.covered, gang.wanted(0.0)) == (False, [[2]])
+    assert gang.offer([1, 2], "slot1@m3") == 2
+    assert (gang.covered, gang.whole, gang.wanted(0.0)) == (True, False, [])
+    gang.lose(0)
+    assert (gang.covered, gang.wanted(0.0)) == (False, [[0]])
+    gang.give_up(0.0, 0.0)
+    assert gang.wanted(LONGEST_PAUSE) == [[0]]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_gangs_that_hold_what_the_others_lack_all_run_in_the_end(seed: int) -> None:
     """Three queues, each with gangs of two and three parts, and three machines that whoever comes first gets."""

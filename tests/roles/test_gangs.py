@@ -204,3 +204,89 @@ def test_either_side_dies_at_each_step_and_comes_back(
             await pool.until(lambda: not pool.role("head", "schedd").placement.claims, 300.0)
 
     run_virtual(work())
+
+
+# --- machines that others have
+
+BETTER = {**SETTINGS, "RANK": "TARGET.Worth", "EVALUATE_INTERVAL": "5"}
+
+
+def evictions(pool: SimPool) -> int:
+    """Starts that were not the last of their job's part."""
+    return len(pool.witness.starts) - len({job for job, _, _ in pool.witness.starts})
+
+
+@pytest.mark.parametrize("apart", [True, False])
+@pytest.mark.parametrize("taken", [1, 3])
+def test_those_who_are_in_the_way_of_all_parts_leave_together(apart: bool, taken: int) -> None:
+    """Some machines are free, the others have a worse job."""
+
+    async def work() -> None:
+        async with SimPool(1, settings=BETTER) as pool:
+            await machines(pool, 3, 600.0)
+            await pool.submit("head", owner="bob", count=taken, ad={"Worth": 1})
+            await pool.until(lambda: len(pool.witness.running) == taken)
+            await pool.submit("head", ad=gang(3, apart=apart, Worth=5))
+            await pool.until(lambda: {"2.0.0", "2.0.1", "2.0.2"} <= pool.witness.running.keys(), 30.0)
+            await ended(pool, jobs=taken + 1)
+            assert evictions(pool) == taken
+
+    run_virtual(work())
+
+
+def test_nobody_leaves_for_a_gang_that_lacks_another_machine() -> None:
+    async def work() -> None:
+        async with SimPool(1, settings=BETTER) as pool:
+            await machines(pool, 2, 600.0)
+            await pool.submit("head", owner="bob", count=2, ad={"Worth": 1})
+            await pool.until(lambda: len(pool.witness.running) == 2)
+            await pool.submit("head", ad=gang(3, Worth=5))
+            await pool.until(lambda: pool.queued("head") == 1, 3000.0)
+            assert evictions(pool) == 0
+            await pool.add("m2", "startd", behave=lambda spec: Behaviour(5.0))
+            await ended(pool, jobs=3)
+
+    run_virtual(work())
+
+
+def test_those_who_may_finish_first_are_waited_for_and_stay_when_the_gang_is_gone() -> None:
+    """The first machine is kept while the job on the second has its retirement, longer than a gang's patience."""
+
+    async def work() -> None:
+        rules = {**BETTER, "MAX_JOB_RETIREMENT": 'ifThenElse(Machine == "m1", 300, 0)'}
+        async with SimPool(1, settings=rules) as pool:
+            await machines(pool, 2, 3000.0)
+            await pool.submit("head", owner="bob", count=2, ad={"Worth": 1})
+            await pool.until(lambda: len(pool.witness.running) == 2)
+            begun = asyncio.get_running_loop().time()
+            await pool.submit("head", ad=gang(2, Worth=5))
+            await pool.until(lambda: "2.0.0" in pool.witness.running, 400.0)
+            assert asyncio.get_running_loop().time() - begun >= 250.0
+            await pool.act("head", "alice", action="remove", ids=[[2]])
+            await pool.until(lambda: len(pool.witness.running) == 2, 60.0)
+            assert evictions(pool) == 2
+            await pool.submit("head", ad=gang(2, Worth=5))
+            await asyncio.sleep(100.0)
+            await pool.act("head", "alice", action="remove", ids=[[3]])
+            await asyncio.sleep(400.0)
+            assert evictions(pool) == 3  # not the one that was waited for
+            pool.sound()
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_gangs_of_several_schedds_that_take_machines_from_others_all_run(seed: int) -> None:
+    async def work() -> None:
+        async with SimPool(seed, settings=BETTER) as pool:
+            await machines(pool, 3, 100.0)
+            await pool.add("s1", "schedd")
+            await pool.submit("head", owner="bob", count=6, ad={"Worth": 1})
+            await pool.until(lambda: len(pool.witness.running) == 3)
+            for name, size, worth in (("head", 3, 3), ("s1", 2, 4), ("s1", 3, 3)):
+                await pool.submit(name, ad=gang(size, Worth=worth), owner=f"of_{name}")
+            for name in ("head", "s1"):
+                await pool.until(lambda name=name: pool.queued(name) == 0, 5000.0)  # type: ignore[misc]
+            pool.sound()
+
+    run_virtual(work())

@@ -13,6 +13,7 @@ running).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from pool.jobs.processes import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.charges import charge
-from pool.policy.gangs import Gathering, breaks, merged, taken_over
+from pool.policy.gangs import Gathering, breaks, machine_of, merged, taken_over
 from pool.policy.packed import pack
 from pool.policy.queue import IDLE, Job, Wire
 from pool.policy.why.findings import Gang as GangFinding
@@ -45,6 +46,8 @@ NUMBERS = -(1 << 44)
 ENDED = "_parts"
 #: Attributes that are there while it runs.
 HOSTS = "AllRemoteHosts"
+#: Seconds for which a slot is noted that another job would have to leave: less than a startd keeps the match.
+OFFER = 20.0
 
 
 @dataclass(slots=True, eq=False)
@@ -110,6 +113,8 @@ class Gangs:
         self._last = NUMBERS
         self._running: dict[Job, Gang] = {}
         self.sets = Sets(placement)
+        self._offers: dict[Job, dict[int, Wire]] = {}
+        self._waits: dict[Job, set[asyncio.Task[Any]]] = {}
 
     # -- gathering ---------------------------------------------------------------------------------------
 
@@ -117,7 +122,7 @@ class Gangs:
         """What the owner's first gang still lacks; while one of this schedd's has claims no other is asked for."""
         placement, now = self._placement, asyncio.get_running_loop().time()
         self._asked = {number: asked for number, asked in self._asked.items() if asked[0].cluster.owner != owner}
-        holder = next(iter(self._held), None)
+        holder = next(iter((*self._held, *self._waits)), None)
         found: list[dict[str, Any]] = []
         for group in placement.queue.groups(owner):
             job = placement.queue.first(group) if is_gang(group.ad) else None
@@ -152,28 +157,75 @@ class Gangs:
         wire = {**whole, **own}
         if "Requirements" in own:  # the job's have grown where machines could not go on from its checkpoint
             wire["Requirements"] = both(own["Requirements"], whole.get("Requirements"))
-        for machine in gathering.held.values() if gathering.apart else ():
+        for machine in sorted(gathering.machines) if gathering.apart else ():
             wire["Requirements"] = without_machine(wire.get("Requirements"), machine)
         return wire
 
     def matched(self, match: dict[str, Any], owner: str) -> bool:
         """Take up a match of a gang's part; False where it is none.
 
-        Nobody leaves a machine for a gang that may not come about: a match that asks for it lapses.
+        Nobody leaves a machine for a gang that may not come about: a match that asks for it is noted until all parts
+        have one or a claim, and lapses otherwise.
         """
         number = int(match["request"])
         if number > NUMBERS:
             return False
         job, parts = self._asked.pop(number, (None, []))
-        if job is not None and job.status == IDLE and not match.get("preempt"):
-            gathering = self._of(job)
-            taken = [part for part in parts if part not in gathering.held and part not in gathering.coming]
-            taken = taken[: int(match["count"])]
+        if job is None or job.status != IDLE:
+            return True
+        gathering = self._of(job)
+        if match.get("preempt"):
+            part = gathering.offer(parts, str(match["slot"])) if match["preempt"] != "urgent" else None
+            taken = [part] if part is not None else []
+        else:
+            taken = gathering.free_of(parts)[: int(match["count"])]
             gathering.coming.update(taken)
-            if taken:
-                self._asked[number] = (job, [part for part in parts if part not in taken])
+        if taken:
+            self._asked[number] = (job, [part for part in parts if part not in taken])
+            if match.get("preempt"):
+                self._offers.setdefault(job, {})[taken[0]] = match
+                asyncio.get_running_loop().call_later(OFFER, self._lapse, job, taken[0], match)
+                self._go_on(job)
+            else:
                 self._placement.spawn(self._claim(match, owner, job, taken), "claim")
         return True
+
+    def _go_on(self, job: Job) -> None:
+        """Ask for what is missing; nothing is, but for those who have to leave: have them leave, all at once."""
+        gathering, owner = self._of(job), job.cluster.owner
+        if not gathering.covered or gathering.coming:
+            self._placement.changed(owner, True)
+            return
+        offers = self._offers.pop(job, {})
+        gathering.offered.clear()
+        if self._another(job):
+            return
+        for part, match in offers.items():
+            gathering.coming.add(part)
+            wait = self._placement.spawn(self._claim(match, owner, job, [part]), "claim")
+            self._waits.setdefault(job, set()).add(wait)
+
+    def _another(self, job: Job) -> bool:
+        """Whether another gang has claims, or has had others leave for it."""
+        return any(one is not job for one in (*self._held, *self._waits))
+
+    def _waited(self, job: Job) -> None:
+        """Whoever was to leave for this task has, or does not."""
+        waits = self._waits.get(job)
+        if waits is not None:
+            waits -= {task for task in waits if task is asyncio.current_task()}
+            if not waits:
+                del self._waits[job]
+
+    def _lapse(self, job: Job, part: int, match: Wire) -> None:
+        """A slot was noted for so long that it is not to be had any more by that match."""
+        offers = self._offers.get(job, {})
+        if offers.get(part) is match:
+            del offers[part]
+            if (gathering := self._gathering.get(job)) is not None:
+                gathering.offered.pop(part, None)
+            if not offers:
+                del self._offers[job]
 
     def rejected(self, number: int, reason: str, when: float) -> None:
         """A cycle found nothing for a part."""
@@ -188,11 +240,11 @@ class Gangs:
             claims = await placement.matches.obtain(match, owner, job, len(parts), wire)
         finally:
             gathering.coming.difference_update(parts)
+            self._waited(job)
         now = asyncio.get_running_loop().time()
+        wanted = job.status == IDLE and not self._another(job)
         for claim in claims:
-            machine = claim.slot.rpartition("@")[2]
-            other = next(iter(self._held), job) is not job
-            part = None if other or job.status != IDLE else gathering.take(parts, machine, now)
+            part = gathering.take(parts, machine_of(claim.slot), now) if wanted else None
             if part is None:
                 self._give_back(claim)
                 continue
@@ -205,12 +257,15 @@ class Gangs:
             await self._begin(job)
         else:
             self.trim(owner)
-            placement.changed(owner, True)
+            self._go_on(job)
+            if match.get("preempt"):
+                self._check(job)
 
     def trim(self, owner: str) -> None:
         """Give back what is held for jobs that are not idle any more."""
-        for job in [job for job in self._held if job.cluster.owner == owner and job.status != IDLE]:
-            self._release(job)
+        for job in [*self._held, *self._offers, *self._waits]:
+            if job.cluster.owner == owner and job.status != IDLE:
+                self._release(job)
         for job in [job for job in self._gathering if job.status != IDLE]:
             del self._gathering[job]
 
@@ -229,9 +284,11 @@ class Gangs:
         self._placement.changed(claim.owner, True)
 
     def _check(self, job: Job) -> None:
-        """Some time after a first claim: not whole after its patience, it gives up for a while."""
+        """Some time after a first claim: not whole after its patience, it gives up for a while. Who has left a machine
+        for it has not done so for nothing because the next takes longer to leave."""
         gathering, loop = self._gathering.get(job), asyncio.get_running_loop()
-        due = gathering.gives_up_at(self.hold) if gathering is not None else None
+        hold = max(self.hold, self._placement.patience) if job in self._waits else self.hold
+        due = gathering.gives_up_at(hold) if gathering is not None else None
         if gathering is None or due is None:
             return
         if loop.time() < due:
@@ -246,6 +303,9 @@ class Gangs:
         placement.changed(owner, True)  # another's turn
 
     def _release(self, job: Job) -> None:
+        self._offers.pop(job, None)
+        for wait in self._waits.pop(job, ()):
+            wait.cancel()
         for claim in self._held.pop(job, {}).values():
             self._give_back(claim)
 
@@ -448,7 +508,8 @@ class Gangs:
     def beyond(self, owner: str) -> int:
         """How many slots an owner's gangs have or hold beyond one for each running job."""
         running = sum(len(gang.claims) - 1 for job, gang in self._running.items() if job.cluster.owner == owner)
-        return running + sum(len(held) for job, held in self._held.items() if job.cluster.owner == owner)
+        slots: list[tuple[Job, Sized]] = [*self._held.items(), *self._offers.items(), *self._waits.items()]
+        return running + sum(len(some) for job, some in slots if job.cluster.owner == owner)
 
     def why(self, job: Job) -> GangFinding | None:
         """What an idle job lacks; None for one that needs a single slot."""
