@@ -60,7 +60,8 @@ def test_a_claim_that_is_lost_is_asked_for_again() -> None:
 def test_slots_that_others_have_are_of_use_only_together() -> None:
     gang = Gathering(kinds=("a", "a", "a"), apart=True)
     assert gang.take([0], "m1", 0.0) == 0
-    assert [gang.offer([1, 2], slot) for slot in ("slot1@m1", "slot1@m2", "slot1@m2", "slot2@m2")] == [None, 1, None, None]
+    offers = ("slot1@m1", "slot1@m2", "slot1@m2", "slot2@m2")
+    assert [gang.offer([1, 2], slot) for slot in offers] == [None, 1, None, None]
     assert (gang.covered, gang.wanted(0.0)) == (False, [[2]])
     assert gang.offer([1, 2], "slot1@m3") == 2
     assert (gang.covered, gang.whole, gang.wanted(0.0)) == (True, False, [])
