@@ -102,19 +102,14 @@ bool find_named(const struct question *q, int directory, const char *path, bool 
         if (strlen(slash + 1) >= sizeof last || !slash[1] || strcmp(slash + 1, ".") == 0 || strcmp(slash + 1, "..") == 0)
             return false;
         strcpy(last, slash + 1);
-        ssize_t n = -1;
-        if (follow && !known(q->member, last))
-            n = readlink(name, link, sizeof link - 1);
         slash[1] = 0; /* with the slash, so that the last of it is followed */
         if (match(q->member, last, name, found))
             return true;
         if (!follow)
             return false;
-        if (n < 0) {
-            strcpy(slash + 1, last);
-            n = readlink(name, link, sizeof link - 1);
-            slash[1] = 0;
-        }
+        slash[1] = *last;
+        ssize_t n = readlink(name, link, sizeof link - 1);
+        slash[1] = 0;
         if (n <= 0)
             return false;
         link[n] = 0;

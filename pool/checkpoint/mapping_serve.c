@@ -119,15 +119,31 @@ static void greet(int members)
         listen_at(fd, hello.member);
 }
 
+/* Whoever asked last is asked for beside all others, and not among them: by poll the kernel wakes this process where the one that
+ * asks gives way to it, which an epoll in between would not let it do. */
+static int hot = -1;
+
+static void heat(uint32_t which)
+{
+    if (hot >= 0)
+        watch(over->listeners[hot].fd, FROM_LISTENER, (uint32_t)hot, EPOLLIN);
+    hot = (int)which;
+    epoll_ctl(over->poll, EPOLL_CTL_DEL, over->listeners[which].fd, NULL);
+}
+
 static void member_event(uint32_t which, uint32_t events)
 {
     struct listener *l = &over->listeners[which];
     if (events & EPOLLIN) {
+        if (hot != (int)which)
+            heat(which);
         ask(l->fd, l->member);
     } else if (events & (EPOLLHUP | EPOLLERR)) {
         epoll_ctl(over->poll, EPOLL_CTL_DEL, l->fd, NULL);
         close(l->fd);
         l->fd = -1;
+        if (hot == (int)which)
+            hot = -1;
         for (uint32_t i = 0; i < over->listener_count; i++)
             if (over->listeners[i].member == l->member && over->listeners[i].fd >= 0)
                 return;
@@ -212,7 +228,11 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
             ahead_look();
             pause = sooner(pause, 50);
         }
-        int n = epoll_wait(s->poll, events, sizeof events / sizeof *events, pause);
+        struct pollfd fds[2] = {{.fd = s->poll, .events = POLLIN}, {.fd = hot < 0 ? -1 : s->listeners[hot].fd, .events = POLLIN}};
+        int any = poll(fds, 2, pause);
+        if (any > 0 && fds[1].revents)
+            member_event((uint32_t)hot, (uint32_t)fds[1].revents);
+        int n = any > 0 && fds[0].revents ? epoll_wait(s->poll, events, sizeof events / sizeof *events, 0) : 0;
         for (int i = 0; i < n; i++) {
             uint32_t which = (uint32_t)events[i].data.u64;
             switch ((enum source)(events[i].data.u64 >> 32)) {
@@ -236,7 +256,7 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
                 break;
             }
         }
-        if (n <= 0) /* what was full may have grown */
+        if (any <= 0) /* what was full may have grown */
             for (uint32_t i = 0; i < s->log_count; i++)
                 pump(i);
     }
