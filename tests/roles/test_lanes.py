@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pool.roles.startd import lanes
-from pool.starter.crossings import ROOM
+from pool.starter.stream import ROOM
 from tests.starter.crossing import DATA, START, Crossing, crossing, read, written
 
 

@@ -16,8 +16,9 @@ from typing import Any
 from pool.jobs.activation import Activation, Mode
 from pool.roles.startd.lanes import Leaving, open_lane
 from pool.roles.startd.streams import Streams
-from pool.starter.crossings import Inlet, Outlet
 from pool.starter.flows import Inflow, Outflow
+from pool.starter.inlet import Inlet
+from pool.starter.outlet import Outlet
 from pool.testing.network import MemoryNetwork
 from pool.wire import Call, Dispatcher, Network, RealNetwork, Right, Service, Stream, method, own_identity, streaming
 from pool.wire.lane import SendingLane

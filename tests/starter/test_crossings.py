@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pool.starter.crossings import ROOM, WINDOW, StreamLost
 from pool.starter.flows import Flows, Inflow, Outflow
+from pool.starter.stream import ROOM, WINDOW, StreamLost
 from tests.starter.crossing import DATA, START, crossing, read, written
 
 

@@ -17,9 +17,11 @@ import pytest
 from pool.images import ImageDamaged
 from pool.jobs.activation import Activation
 from pool.jobs.processes import Joint, Process
-from pool.starter import crossings
-from pool.starter.crossings import Crossings, Inlet, StreamLost
+from pool.starter import crossings, inlet, outlet
+from pool.starter.crossings import Crossings
 from pool.starter.flows import FLOWS, Flows, Inflow, Outflow
+from pool.starter.inlet import Inlet
+from pool.starter.stream import StreamLost
 from tests.starter.crossing import START, Crossing, crossing
 
 DATA = random.Random(5).randbytes(400_000)
@@ -87,8 +89,11 @@ class Job:
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that much goes to and fro."""
-    for name, value in (("WINDOW", 60_000), ("ROOM", 9_000), ("TELL", 5_000)):
-        monkeypatch.setattr(crossings, name, value)
+    for module in (outlet, inlet):
+        monkeypatch.setattr(module, "WINDOW", 60_000)
+    for module in (outlet, crossings):
+        monkeypatch.setattr(module, "ROOM", 9_000)
+    monkeypatch.setattr(inlet, "TELL", 5_000)
 
 
 @pytest.mark.parametrize("seed", range(25))

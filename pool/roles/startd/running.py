@@ -25,13 +25,14 @@ from pool.roles.startd.slots import Claim, Slot
 from pool.roles.startd.streams import Others
 from pool.starter import devices
 from pool.starter.accounts import NoAccount, account_for
-from pool.starter.crossings import Crossings, StreamLost
+from pool.starter.crossings import Crossings
 from pool.starter.keeper import Keeper
 from pool.starter.place import Account, Place, StartRefused
 from pool.starter.several import ends_of
 from pool.starter.spec import EndReport
 from pool.starter.staging import StagingError, open_regular
 from pool.starter.starter import BY_ITSELF, Starter
+from pool.starter.stream import StreamLost
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
 
 if TYPE_CHECKING:

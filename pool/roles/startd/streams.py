@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pool.jobs.activation import Activation
 from pool.roles.startd.lanes import Arriving, Leaving, Lent, open_lane
 from pool.roles.startd.slots import Claim, Refused
-from pool.starter.crossings import GONE, Cards, Inlet, Stream
+from pool.starter.crossings import Cards
+from pool.starter.inlet import Inlet
+from pool.starter.stream import GONE, Stream
 from pool.wire import Connection, ConnectionLost
 from pool.wire import Stream as WireStream
 
