@@ -144,6 +144,22 @@ def test_its_time_is_over_whatever_the_owners_kill_says() -> None:
     play(story, behave=replace(SAVABLE, saving=HOUR), KILL="false", MAX_VACATE="5 min", **WANTED_BACK)
 
 
+def test_its_time_is_its_own_where_a_checkpoint_beside_its_run_comes_home_meanwhile() -> None:
+    """The last one begins after that; the time of the next periodic one is no end of anything."""
+
+    async def story(it: Story) -> None:
+        await asyncio.sleep(105.0)
+        it.load(3.0)
+        await asyncio.sleep(LOOK)
+        (keeper,) = it.pool.nodes["m1"].machine.keepers.values()
+        keeper._behaviour = replace(SAVABLE, saving=HOUR)
+        took = await it.left(HOUR)
+        assert 5 * MINUTE - LOOK < took < 5 * MINUTE + 4 * LOOK
+
+    often = {"CHECKPOINT_FIRST": "100", "CHECKPOINT_MOST": "100"}
+    play(story, behave=replace(SAVABLE, saving=20.0), KILL="false", MAX_VACATE="5 min", **often, **WANTED_BACK)
+
+
 @pytest.mark.parametrize(("refused", "seconds"), [((), 60.0), (("it has a socket",), 1800.0)])
 def test_an_owner_may_let_what_cannot_be_saved_wait_for_longer(refused: tuple[str, ...], seconds: float) -> None:
     async def story(it: Story) -> None:

@@ -196,6 +196,8 @@ class Saving:
     def plan(self) -> None:
         """Set the time of the next periodic checkpoint."""
         settings = self._running.startd.settings
+        if self._running.why is not None:
+            return  # the alarm is the end of its patience
         self._cancel_alarm()
         if not self.can or self._running.ended or self._running.start.gang:
             return  # that of all parts of a job is its schedd's
