@@ -141,7 +141,7 @@ int notify_enter(const struct job *job, uint32_t member, struct failure *f)
     struct cmsghdr *held = CMSG_FIRSTHDR(&one.msg_hdr);
     *held = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(held), &fd, sizeof fd);
-    if (sendmmsg(at.members, &one, 1, MSG_NOSIGNAL) < 1) /* the only call of its kind that nobody has to answer */
+    if (sendmmsg(at.members, &one, 1, UNASKED) < 1) /* nobody is there yet who could answer */
         return fail(f, "send", "to the supervisor of remote files");
     close(fd); /* asked about already, and answered */
     return 0;

@@ -16,6 +16,7 @@
 #define POOL_NOTIFY_H
 
 #include <linux/fuse.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -26,8 +27,12 @@
 #define NAME_MOST 4096
 #define TREES_MOST 64
 #define BLOCK 4096u
+#define TRIES 4 /* what a name led to may be another file when it is opened or followed */
 #define PIECE (128u << 10)  /* bytes of one read or write of the file server's */
 #define WHOLE_MOST (1u << 20) /* a larger file that is only read is fetched as it is read */
+/* Flags that mean nothing to any socket together: a sendmmsg with just these is not asked about, so that a process can hand
+ * over the descriptor at which it is. A program that uses them itself sends files of which it may lack some. */
+#define UNASKED (MSG_NOSIGNAL | MSG_SYN | MSG_FIN | MSG_RST)
 
 struct stand { /* a stand-in */
     struct stand *next;

@@ -11,6 +11,7 @@
 #include "notify.h"
 
 #define X_BITS 0111
+#define MESSAGES_MOST 1024 /* of one sendmmsg */
 
 enum what { OPENS, OPENS_2, CREATES, STATS, LOOKS, READS_LINK, REMOVES, REMOVES_DIRECTORY, MAKES_DIRECTORY, MAKES_NODE, MODES, OWNERS,
             TIMES, TRUNCATES, FILE_SYSTEM, ENTERS, RUNS, EXTRA };
@@ -248,14 +249,33 @@ static bool settles(struct question *q)
     return true;
 }
 
+/* Whether one of these messages may have descriptors with it. */
+static bool with_descriptors(const struct question *q, uint64_t count, size_t apart)
+{
+    struct msghdr m;
+    for (uint64_t i = 0; i < count && i < MESSAGES_MOST; i++)
+        if (!bytes_of(q, argument(q, 1) + i * apart, &m, sizeof m) || m.msg_controllen)
+            return true;
+    return false;
+}
+
 /* What hands descriptors to others. */
 static bool hands_over(struct question *q)
 {
-    struct msghdr m;
-    bool sends = q->notif->data.nr == SYS_sendmsg;
-    if (!sends && q->notif->data.nr != SYS_pidfd_getfd)
+    bool over;
+    switch (q->notif->data.nr) {
+    case SYS_sendmsg:
+        over = with_descriptors(q, 1, 0);
+        break;
+    case SYS_sendmmsg:
+        over = with_descriptors(q, (uint32_t)argument(q, 2), sizeof(struct mmsghdr));
+        break;
+    case SYS_pidfd_getfd:
+        over = true;
+        break;
+    default:
         return false;
-    bool over = !sends || !bytes_of(q, argument(q, 1), &m, sizeof m) || m.msg_controllen;
+    }
     int error = over ? stands_whole() : 0;
     if (error)
         answer_error(q, error);

@@ -23,7 +23,7 @@ static const long asked[] = {
     SYS_removexattr, SYS_lremovexattr, SYS_name_to_handle_at,
     SYS_fstat, SYS_fchmod, SYS_fchown, SYS_ftruncate, SYS_fstatfs, SYS_fsync, SYS_fdatasync, SYS_getdents64, SYS_fgetxattr,
     SYS_flistxattr, SYS_fsetxattr, SYS_fremovexattr, SYS_close, SYS_close_range, SYS_dup3, SYS_msync, SYS_sync, SYS_syncfs,
-    SYS_exit_group, SYS_sendmsg, SYS_pidfd_getfd,
+    SYS_exit_group, SYS_sendmsg, SYS_sendmmsg, SYS_pidfd_getfd,
 #ifdef SYS_renameat
     SYS_renameat,
 #endif
@@ -54,6 +54,7 @@ int notify_filter(int first, struct failure *f)
     trap_value(SYS_ioctl, 1, FICLONE, SECCOMP_RET_ERRNO | EOPNOTSUPP); /* would share blocks that are not there */
     trap_value(SYS_ioctl, 1, FICLONERANGE, SECCOMP_RET_ERRNO | EOPNOTSUPP);
     trap_value(SYS_ioctl, 1, FS_IOC_FIEMAP, SECCOMP_RET_ERRNO | EOPNOTSUPP);
+    trap_value(SYS_sendmmsg, 3, UNASKED, SECCOMP_RET_ALLOW);
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
         trap_always(asked[i]);
     int fd = traps_install();

@@ -9,8 +9,6 @@
 #include "engine.h"
 #include "notify.h"
 
-#define TRIES 4 /* what a name led to may be another file when it is opened */
-
 static uint32_t without_umask(const struct question *q, uint64_t mode)
 {
     return (uint32_t)mode & 07777 & ~(uint32_t)proc_field(q->tid, "status", "Umask", 8);

@@ -223,7 +223,7 @@ static int next_name(struct walk *w, char *name, size_t size, bool *last)
     return 0;
 }
 
-bool walk(const struct question *q, int directory, const char *path, uint32_t how, struct found *f)
+static bool walk_once(const struct question *q, int directory, const char *path, uint32_t how, struct found *f)
 {
     static struct walk w;
     char name[NAME_MOST];
@@ -264,4 +264,15 @@ bool walk(const struct question *q, int directory, const char *path, uint32_t ho
             f->error = errno;
     }
     return f->remote;
+}
+
+/* What was a link when it was looked up may be a file when it is followed. */
+bool walk(const struct question *q, int directory, const char *path, uint32_t how, struct found *f)
+{
+    bool remote = walk_once(q, directory, path, how, f);
+    for (int i = 1; i < TRIES && remote && f->error == ESTALE; i++) {
+        names_changed();
+        remote = walk_once(q, directory, path, how, f);
+    }
+    return remote;
 }

@@ -113,6 +113,10 @@ static void got_link(struct request *r, int error, struct reader *answer)
     const uint8_t *text = get_string(answer, &size);
     if (!error && answer->bad)
         error = EIO;
+    if (error == EINVAL) { /* it is no link any more: the kernel looks the name up again */
+        r->node->stale = true;
+        error = ESTALE;
+    }
     reply(r->tree, r->asked, error, text, size);
 }
 

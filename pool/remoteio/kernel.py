@@ -48,6 +48,11 @@ def renameat2(old_at: int, old: bytes, new_at: int, new: bytes, flags: int = 0) 
     _checked(_libc.syscall(_RENAMEAT2, old_at, old, new_at, new, flags))
 
 
+def path_of(fd: int) -> bytes:
+    """A path of what a descriptor names, for calls that take none; not for a link itself, which they would follow."""
+    return b"/proc/self/fd/%d" % fd
+
+
 def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
     """Reserve, free or zero bytes of a file, as fallocate(2). Raises OSError."""
     _checked(_libc.fallocate(fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)))

@@ -37,6 +37,23 @@ class Place(NamedTuple):
     readonly: bool
 
 
+class Held:
+    """What is at a place, whatever becomes of its name: for `with`, which answers a descriptor that only names it."""
+
+    __slots__ = ("_fd", "_place")
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def __enter__(self) -> int:
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(self._place.name, flags, dir_fd=self._place.directory)
+        return self._fd
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._fd)
+
+
 class _At:
     """A place, for as long as its directory is open."""
 

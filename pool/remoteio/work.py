@@ -22,7 +22,7 @@ from pool.remoteio.journal import Identity, Journal
 from pool.remoteio.journal.settings import USERS, beneath
 from pool.remoteio.leases import Leases
 from pool.remoteio.locks import Locks
-from pool.remoteio.places import PROBE, UNDO, Place, Places
+from pool.remoteio.places import PROBE, UNDO, Held, Place, Places
 
 #: Entries of a directory in one answer.
 LISTED = 1000
@@ -357,12 +357,12 @@ class Work:
     # -- rights and times --------------------------------------------------------------------------------
 
     def chmod(self, unique: int, path: bytes, mode: int) -> tuple[Any, ...]:
-        with self.places.at(path, write=True) as place:
-            if modes.S_ISLNK(_stat(place).st_mode):
+        with self.places.at(path, write=True) as place, Held(place) as fd:
+            if modes.S_ISLNK(os.fstat(fd).st_mode):
                 raise _problem(errno.EOPNOTSUPP)
             self._kept().settings.before("p", path, place)
-            os.chmod(place.name, mode & 0o7777, dir_fd=place.directory)
-            return (self._attr(_stat(place)),)
+            os.chmod(kernel.path_of(fd), mode & 0o7777)  # by its name it would follow what has become a link
+            return (self._attr(os.fstat(fd)),)
 
     def chown(self, unique: int, path: bytes, uid: int, gid: int) -> tuple[Any, ...]:
         with self.places.at(path, write=True) as place:
@@ -465,7 +465,12 @@ def _existing(place: Place, flags: int) -> int:
         raise _problem(errno.ESTALE)
     if not modes.S_ISREG(kind) and not modes.S_ISDIR(kind):
         raise _problem(errno.EACCES)
-    return os.open(place.name, flags, dir_fd=place.directory)
+    try:
+        return os.open(place.name, flags, dir_fd=place.directory)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # it has become a link meanwhile
+            raise _problem(errno.ESTALE) from None
+        raise
 
 
 def _stat(place: Place) -> os.stat_result:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
+import tempfile
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,6 +83,64 @@ def test_holes_are_not_kept_and_come_back_as_holes(desk: Desk) -> None:
             assert (status.st_size, status.st_blocks < 100) == (1 << 40, True)
             assert os.pread(file.fileno(), 20, (1 << 39) - 3) == b"\0\0\0in the middle\0\0\0\0"
             assert not os.pread(file.fileno(), 100_000, 1 << 30).strip(b"\0")
+
+
+def test_rights_are_not_set_through_a_name_that_becomes_a_link(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody at home puts a link out of the tree where the file was, at the worst moment."""
+    outside = desk.tree.parent / "outside"
+    outside.write_bytes(b"others'")
+    outside.chmod(0o600)
+    inside = desk.tree / "inside"
+    inside.write_bytes(b"")
+    before = desk.journal.settings.before
+
+    def swapped(*noted: Any) -> None:
+        before(*noted)
+        inside.rename(desk.tree / "moved")
+        inside.symlink_to(outside)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.journal.settings, "before", swapped)
+        desk.do("chmod", "inside", 0o666)
+    assert outside.stat().st_mode & 0o777 == 0o600
+    assert (desk.tree / "moved").stat().st_mode & 0o777 == 0o666
+    assert rollback(desk.journal, 0) == [f"{inside}: is another file now"]
+    assert outside.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_directory_that_becomes_a_link_leads_no_undoing_out() -> None:
+    """A file that its owner may not write is given the right to be written: this one, and no other of its name."""
+    with tempfile.TemporaryDirectory() as top, ordinary_user(top):
+        tree, outside = Path(top, "tree"), Path(top, "outside")
+        for directory in (tree, tree / "d", outside, tree.parent / "journal"):
+            directory.mkdir()
+        for directory in (tree / "d", outside):
+            (directory / "file").write_bytes(b"before")
+        desk = Desk(tree, tree.parent / "journal")
+        desk.do("open", 1, "d/file", RDWR, 0, 0)
+        desk.do("write", 1, 0, b"after!")
+        desk.do("close", 1)
+        (tree / "d").rename(tree / "moved")
+        (tree / "d").symlink_to(outside)
+        (outside / "file").chmod(0o444)
+        settled = (outside / "file").stat()
+        assert set(rollback(desk.journal, 0)) == {f"{tree}/d/file: is another file now"}
+        assert (outside / "file").read_bytes() == b"before"
+        assert (outside / "file").stat().st_ctime_ns == settled.st_ctime_ns
+        desk.close()
+
+
+@contextlib.contextmanager
+def ordinary_user(top: str) -> Iterator[None]:
+    """Be somebody who may not do everything, with a directory of his own."""
+    me = os.geteuid()
+    if me == 0:
+        os.chown(top, 12345, -1)
+        os.seteuid(12345)
+    try:
+        yield
+    finally:
+        os.seteuid(me)
 
 
 def test_a_job_that_opens_all_it_can_leaves_room_for_others(tmp_path: Path) -> None:

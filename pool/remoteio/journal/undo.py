@@ -13,11 +13,13 @@ import stat as modes
 from typing import Any
 
 from pool.remoteio import kernel
+from pool.remoteio.journal.aside import identity_of
 from pool.remoteio.journal.book import Identity
 from pool.remoteio.journal.journal import Journal, Unreachable
 from pool.remoteio.journal.log import Segment
 from pool.remoteio.journal.settings import beneath
 from pool.remoteio.journal.volumes import Flushes
+from pool.remoteio.places import Held, Place
 
 #: Said after a restart of home's machine; whether that was a power cut nobody knows.
 RESTARTED = (
@@ -173,7 +175,7 @@ class _Undoing:
                 os.chown(place.name, uid, gid, dir_fd=place.directory, follow_symlinks=False)
             for name, value in extra:
                 os.setxattr(beneath(place), name, value, follow_symlinks=False)
-            os.chmod(place.name, mode, dir_fd=place.directory)
+            self._chmod(place, (status.st_dev, status.st_ino), mode)
             kernel.utimensat(place.directory, place.name, accessed, modified)
 
     def _undo_u(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
@@ -208,14 +210,21 @@ class _Undoing:
     def _undo_p(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         if self._same(record):
             with self._journal.places.at(record[3], own=True) as place:
-                os.chmod(place.name, record[6], dir_fd=place.directory)
+                self._chmod(place, (record[4], record[5]), record[6])
 
     def _undo_o(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         if self._same(record):
             with self._journal.places.at(record[3], own=True) as place:
                 os.chown(place.name, record[6], record[7], dir_fd=place.directory, follow_symlinks=False)
-                if not modes.S_ISLNK(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False).st_mode):
-                    os.chmod(place.name, record[8], dir_fd=place.directory)
+                self._chmod(place, (record[4], record[5]), record[8])
+
+    @staticmethod
+    def _chmod(place: Place, identity: Identity, rights: int) -> None:
+        """Set the rights of this file, unless it is a link: by its name whatever a link there leads to would get them."""
+        with Held(place) as fd:
+            status = os.fstat(fd)
+            if identity_of(status) == identity and not modes.S_ISLNK(status.st_mode):
+                os.chmod(kernel.path_of(fd), rights)
 
     def _undo_t(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         if self._same(record):
@@ -265,20 +274,15 @@ class _Undoing:
         if self._file is not None and self._file[:2] == (path, identity):
             return self._file[2]
         self._let_go()
-        before = None
+        held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except PermissionError:
-            before = modes.S_IMODE(os.lstat(path).st_mode)
-            os.chmod(path, before | modes.S_IWUSR)
-            fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        if before is not None:
-            os.fchmod(fd, before)
-        status = os.fstat(fd)
-        if (status.st_dev, status.st_ino) != identity:
-            os.close(fd)
-            self._problem(path, "is another file now")
-            return None
+            status = os.fstat(held)
+            if identity_of(status) != identity:
+                self._problem(path, "is another file now")
+                return None
+            fd = _writable(kernel.path_of(held), modes.S_IMODE(status.st_mode))
+        finally:
+            os.close(held)
         self._file = (path, identity, fd)
         return fd
 
@@ -286,3 +290,16 @@ class _Undoing:
         if self._file is not None:
             os.close(self._file[2])
             self._file = None
+
+
+def _writable(path: bytes, rights: int) -> int:
+    """A descriptor to write through, where the owner may give himself the right to."""
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, flags)
+    except PermissionError:
+        os.chmod(path, rights | modes.S_IWUSR)
+        try:
+            return os.open(path, flags)
+        finally:
+            os.chmod(path, rights)

@@ -27,6 +27,25 @@ socket.send_fds(a, [b'x'], [f.fileno()])
 _, (n,), _, _ = socket.recv_fds(b, 1, 1)
 say(os.read(n, 1 << 22))
 """,
+    "handed over among several": """
+import ctypes
+class Message(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_size_t) for n in ('name', 'length', 'parts', 'count', 'control', 'size', 'flags', 'sent')]
+a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+f = open('big', 'rb', 0)
+text = ctypes.create_string_buffer(b'x', 1)
+part = (ctypes.c_size_t * 2)(ctypes.addressof(text), 1)
+rights = struct.pack('QiiiI', 20, socket.SOL_SOCKET, socket.SCM_RIGHTS, f.fileno(), 0)
+control = ctypes.create_string_buffer(rights, 24)
+several = (Message * 2)()
+for one in several:
+    one.parts, one.count = ctypes.addressof(part), 1
+several[1].control, several[1].size = ctypes.addressof(control), 24
+assert ctypes.CDLL(None).sendmmsg(a.fileno(), several, 2, 0) == 2
+b.recv(1)
+_, (n,), _, _ = socket.recv_fds(b, 1, 1)
+say(os.read(n, 1 << 22))
+""",
     "opened again": "f = open('big', 'rb', 0); say(open(f'/proc/self/fd/{f.fileno()}', 'rb', 0).read(1 << 22))",
     "sent": """
 f = open('big', 'rb', 0)
@@ -44,7 +63,7 @@ async def test_a_large_file_is_whole_wherever_its_descriptor_goes(site: Site, ho
         return
     data = random.Random(5).randbytes(BIG)
     (site.tree / "big").write_bytes(data)
-    head = "import mmap, os, socket, subprocess, zlib\ndef say(data): print(zlib.crc32(data))\n"
+    head = "import mmap, os, socket, struct, subprocess, zlib\ndef say(data): print(zlib.crc32(data))\n"
     found = await site.run(PYTHON, "-c", head + WAYS_ROUND[how])
     assert found == (f"{BIG}\n" if how in ("sought for holes", "inherited as stdin") else f"{zlib.crc32(data)}\n")
 

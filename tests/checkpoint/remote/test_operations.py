@@ -10,7 +10,7 @@ import pytest
 
 from tests.checkpoint.remote.conftest import PROGRAMS, Site, wait_for_output
 from tests.remoteio.support import picture
-from tests.starter.support import PYTHON
+from tests.starter.support import PYTHON, soon
 
 COUNT = 400
 
@@ -57,6 +57,21 @@ async def test_what_is_changed_at_home_is_seen(site: Site) -> None:
     (site.tree / "go").touch()
     await keeper.ended
     assert site.output().split("\n") == ["before", "after it was changed", "20", ""]
+
+
+async def test_a_link_that_became_a_file_is_opened_as_that(site: Site) -> None:
+    """For a second nobody tells the job's kernel, which follows the link that it knows."""
+    if not site.able:
+        return
+    (site.tree / "target").write_text("before")
+    (site.tree / "name").symlink_to("target")
+    script = 'cat name; until [ "$(cat name)" = after ]; do :; done'
+    keeper = await site.start("/bin/sh", "-c", script, end=site.connect(watches=0))
+    await wait_for_output(site, "before")
+    (site.tree / "new").write_text("after")
+    (site.tree / "new").rename(site.tree / "name")
+    assert (await soon(keeper.ended)).code == 0
+    assert site.error() == ""
 
 
 async def test_appends_of_job_and_home_both_stay(site: Site) -> None:
