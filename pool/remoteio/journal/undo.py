@@ -220,7 +220,7 @@ class _Undoing:
 
     @staticmethod
     def _chmod(place: Place, identity: Identity, rights: int) -> None:
-        """Set the rights of this file, unless it is a link: by its name whatever a link there leads to would get them."""
+        """Set the rights of this file, unless it is a link: by its name whatever that led to would get them."""
         with Held(place) as fd:
             status = os.fstat(fd)
             if identity_of(status) == identity and not modes.S_ISLNK(status.st_mode):
