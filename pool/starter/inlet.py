@@ -89,7 +89,9 @@ class Inlet:
                 while self._waiting:
                     await self._put(self._waiting.popleft())
                 await self._going.wait()
-                if self._ended and not self._waiting:
+                if self._waiting:
+                    continue  # it came while nothing was to be written
+                if self._ended:
                     return
                 self._work.clear()
                 await self._work.wait()

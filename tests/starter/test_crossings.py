@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pool.starter.flows import Flows, Inflow, Outflow
+from pool.starter.inlet import Inlet
 from pool.starter.stream import ROOM, WINDOW, StreamLost
 from tests.starter.crossing import DATA, START, crossing, read, written
 
@@ -105,3 +106,17 @@ async def test_a_machine_that_stays_away_is_given_up() -> None:
         made.network.cut("here", "there")
         with pytest.raises(StreamLost):
             await asyncio.wait_for(made.outlet, 20)
+
+
+async def test_what_all_came_before_the_job_was_put_back_is_written_when_it_is() -> None:
+    """Nothing comes after it that would have it written."""
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    inlet = Inlet(writing, Inflow())
+    inlet._waiting.append(DATA[:1000])
+    inlet._ended = True
+    await asyncio.sleep(0)
+    inlet.go()
+    async with asyncio.timeout(60):
+        await inlet._writing
+    assert os.read(reading, 2000) == DATA[:1000]
+    os.close(reading)
