@@ -53,17 +53,18 @@ async def saved(keepers: NativeKeepers, keeper: NativeKeeper, image: Path, *, st
 
 
 async def through(
-    keepers: NativeKeepers, place: Path, wanted: KeeperSpec, *, generations: int = 3, each: int = 4
+    keepers: NativeKeepers, place: Path, wanted: KeeperSpec, *, generations: int = 3, each: int = 4, most: int = 1000
 ) -> Any:
-    """A job's end after that many lives, each some lines of its output long."""
+    """A job's end after that many lives, each some lines of its output long; after `most` it waits for `.enough`."""
     scratch = place / "scratch"
     keeper = await soon(keepers.start(wanted))
     for generation in range(generations):
-        aim = lines(scratch) + each
+        aim = min(lines(scratch) + each, most)
         await until(lambda aim=aim: lines(scratch) >= aim)  # type: ignore[misc]
         image = place / f"image{generation}"
         await saved(keepers, keeper, image, stop=generation % 2 == 1)
         keeper = await soon(keepers.start(wanted, image=image))
+    (scratch / ".enough").touch()
     end = await soon(keeper.ended)
     await keeper.forget()
     return end
@@ -91,7 +92,7 @@ async def test_threads_timers_and_an_alternate_stack(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
 ) -> None:
     program = compiled("threads")
-    end = await through(keepers, tmp_path, spec(scratch, program), generations=6)
+    end = await through(keepers, tmp_path, spec(scratch, program), generations=6, most=41)
     assert end.code == 0
     assert (scratch / "out").read_text() == undisturbed(scratch, program)
 
@@ -127,6 +128,7 @@ async def test_a_job_put_back_has_no_power(keepers: NativeKeepers, tmp_path: Pat
 async def test_a_job_that_goes_on(keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile) -> None:
     """A checkpoint changes nothing in the job it is made of."""
     program = compiled("threads")
+    (scratch / ".enough").touch()
     keeper = await soon(keepers.start(spec(scratch, program)))
     top, made = family(keeper.pid), 0
     with contextlib.suppress(CheckpointFailed):  # one that the job's end comes before

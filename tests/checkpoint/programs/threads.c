@@ -39,6 +39,8 @@ static void *run(void *argument)
         if (me == 0) {
             printf("step %d\n", i);
             fflush(stdout);
+            while (i == 40 && access(".enough", F_OK) != 0) /* it has been moved as often as it was to be */
+                usleep(1000);
         }
         pthread_cond_broadcast(&changed);
         pthread_mutex_unlock(&mutex);
