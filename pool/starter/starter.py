@@ -278,6 +278,7 @@ class Starter:
         stop: bool,
         pace: Callable[[int], Pace] | None = None,
         stood: Callable[[], None] = lambda: None,
+        number: str | None = None,
     ) -> tuple[CheckpointReport, Manifest | None]:
         """Save the running job; with `stop` it ends with it, and the image begins its way home at once. No manifest
         where the job cannot be saved.
@@ -285,6 +286,7 @@ class Starter:
         Args:
             pace: that of an image of so many bytes, for one that is on its way at once.
             stood: called when a part of a job has stood still for its image, which is still being written.
+            number: of the set that the image of a part belongs to.
 
         Raises:
             CheckpointFailed, ImageError: there is no checkpoint this time.
@@ -309,7 +311,7 @@ class Starter:
                 if report.refused:
                     return report, None
                 if stop:
-                    await self._begin_sending(images, draft, pace(report.bytes) if pace is not None else None)
+                    await self._begin_sending(images, draft, pace(report.bytes) if pace is not None else None, number)
                 run, before = self.activation.run, self._before
                 kept = await quietly(saving.keep_dump, draft, directory, created, frozen, before, run, mark, earlier)
                 if not stop:
@@ -347,13 +349,15 @@ class Starter:
             if not how["stop"]:
                 crossings.thaw()
 
-    async def _begin_sending(self, images: ImageStore, draft: Draft, pace: Pace | None) -> None:
+    async def _begin_sending(
+        self, images: ImageStore, draft: Draft, pace: Pace | None, number: str | None
+    ) -> None:
         draft.on_piece = onward = self._home.coming(self.activation)
         if not self._home.reachable:
             return
         try:
             async with asyncio.timeout(MOMENT):
-                stream = await self._home.keep_image(self.activation, last=True)
+                stream = await self._home.keep_image(self.activation, last=True, number=number)
         except (PoolError, OSError, TimeoutError):
             return  # it is sent when it is whole
         home = self._on_its_way = saving.OnItsWay(images, stream, pace)

@@ -24,10 +24,10 @@ def pool3() -> Iterator[Nodes]:
 
     async def start(nodes: Nodes) -> None:
         head = nodes.start("head", HEAD).ready()
-        nodes.start("one", "startd", join=await token(head, "startd"), SLOTS="2").ready()
+        nodes.start("one", "startd", join=await token(head, "startd"), SLOTS="2", CHECKPOINT_WORTH="0").ready()
         far = await token(head, "startd")
-        nodes.start("two", "startd", join=far, FILESYSTEM_DOMAIN="far", SLOTS="2").ready()
-        nodes.start("three", "startd", join=await token(head, "startd")).ready()
+        nodes.start("two", "startd", join=far, FILESYSTEM_DOMAIN="far", SLOTS="2", CHECKPOINT_WORTH="0").ready()
+        nodes.start("three", "startd", join=await token(head, "startd"), CHECKPOINT_WORTH="0").ready()
         async with client(head) as pool:
             await slots(pool, 3)
 
@@ -37,7 +37,8 @@ def pool3() -> Iterator[Nodes]:
 
 @pytest.fixture
 def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
-    return pool3.directory(request.node.name.removeprefix("test_")[:60])
+    name = request.node.name.removeprefix("test_").replace("[", "-").rstrip("]")
+    return pool3.directory(name[:60])
 
 
 async def test_bytes_end_of_file_and_exit_codes_pass_from_machine_to_machine(pool3: Nodes, home: Path) -> None:
@@ -110,7 +111,7 @@ async def test_a_machine_that_is_lost_takes_all_parts_with_it(pool3: Nodes, home
         else:
             two = pool3.all[2]
             two.crash()
-            pool3.start("two", "startd", FILESYSTEM_DOMAIN="far", SLOTS="2").ready()
+            pool3.start("two", "startd", FILESYSTEM_DOMAIN="far", SLOTS="2", CHECKPOINT_WORTH="0").ready()
         await until(lambda: not any(one.is_running() for one in (*foos, *bars)), "both to be gone")
         (home / "hold").unlink()
         (result,) = await cluster.wait(support.PATIENCE)
@@ -128,6 +129,8 @@ while not os.path.exists(sys.argv[1] + "/enough"):
     block = "".join(f"{n} {n * n % 9973}\\n" for n in range(number, number + 4000))
     print(block, end="", flush=True)
     number += 4000
+    if number == 200_000:
+        open(sys.argv[1] + "/megabytes", "w").close()
     time.sleep(0.01)
 """
 SINK = """
@@ -149,12 +152,15 @@ def expected(lines: int) -> str:
     return whole.hexdigest()
 
 
-async def checkpointed(pool: Nodes, cluster: int) -> None:
-    said = await asyncio.to_thread(poolnode, "checkpoint", str(cluster), "--address", pool.all[0].address)
+async def asked(pool: Nodes, command: str, cluster: int) -> None:
+    said = await asyncio.to_thread(poolnode, command, str(cluster), "--address", pool.all[0].address)
     assert said.returncode == 0, said.stdout + said.stderr
 
 
-async def test_it_goes_on_from_a_checkpoint_of_all_parts(pool3: Nodes, home: Path) -> None:
+@pytest.mark.parametrize(("how", "checkpoints"), [("crash", 2), ("vacate", 1)])
+async def test_it_goes_on_from_a_checkpoint_of_all_parts(
+    pool3: Nodes, home: Path, how: str, checkpoints: int
+) -> None:
     """Megabytes are on their way when it is made. No process begins anew; nothing is lost, nothing comes twice."""
     for name, text in (("gen.py", GEN), ("sink.py", SINK)):
         (home / name).write_text(text)
@@ -163,15 +169,21 @@ async def test_it_goes_on_from_a_checkpoint_of_all_parts(pool3: Nodes, home: Pat
     gen.requirements = Machine == "one"
     mid.requirements = Machine == "two"
     sink.requirements = Machine == "three"
+    log = log
     queue
     """
     async with client(pool3.all[0]) as pool:
         cluster = await pool.submit(text, iwd=str(home))
         await until(lambda: all((home / f"began.{name}").exists() for name in ("gen", "sink")), "all to run")
-        for _ in range(2):
-            await checkpointed(pool3, cluster.cluster)
-        pool3.all[3].crash()
-        pool3.start("three", "startd", RUN_AS="node").ready()
+        if how == "crash":
+            for _ in range(2):
+                await asked(pool3, "checkpoint", cluster.cluster)
+            pool3.all[3].crash()
+            pool3.start("three", "startd", RUN_AS="node", CHECKPOINT_WORTH="0").ready()
+        else:
+            await until((home / "megabytes").exists, "megabytes to flow")
+            await asked(pool3, "vacate", cluster.cluster)
+            await until(lambda: "was checkpointed" in (home / "log").read_text(), "all parts to leave, saved")
         (home / "enough").touch()
         (result,) = await cluster.wait(support.PATIENCE)
         assert result.ok, result
@@ -180,4 +192,4 @@ async def test_it_goes_on_from_a_checkpoint_of_all_parts(pool3: Nodes, home: Pat
         assert digest == expected(int(lines))
         assert [(home / f"began.{name}").read_text() for name in ("gen", "sink")] == ["x", "x"]
         (ad,) = await cluster.ads()
-        assert (ad.value("NumJobStarts"), ad.value("NumCkpts")) == (2, 2)
+        assert (ad.value("NumJobStarts"), ad.value("NumCkpts")) == (2, checkpoints)

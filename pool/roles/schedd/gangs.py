@@ -26,7 +26,7 @@ from pool.jobs.processes import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.charges import charge
-from pool.policy.gangs import Gathering, breaks, machine_of, merged, taken_over
+from pool.policy.gangs import Gathering, breaks, costs_of, machine_of, merged, taken_over
 from pool.policy.packed import pack
 from pool.policy.queue import IDLE, Job, Wire
 from pool.policy.why.findings import Gang as GangFinding
@@ -63,6 +63,8 @@ class Gang:
         checkpoint: that it goes on from; the ends of parts that had ended before are among the reports.
         set: the checkpoint that is being made. clock: makes them from time to time.
         costs, trouble: what each part's checkpoints came to, and what of it cannot be saved.
+        saving: held while one is. last: makes that of a job of which a part has to leave its machine. saved: it is
+            kept, and with it all that was done.
         failed_on: the slot of the part that ended the gang.
     """
 
@@ -78,6 +80,9 @@ class Gang:
     checkpoint: int | None = None
     set: Set | None = None
     clock: asyncio.Task[None] | None = None
+    saving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last: asyncio.Task[None] | None = None
+    saved: bool = False
     costs: dict[int, Wire] = field(default_factory=dict)
     trouble: dict[int, list[str]] = field(default_factory=dict)
     failed_on: str = ""
@@ -434,10 +439,12 @@ class Gangs:
         lead = self._lead(gang)
         del gang.claims[part]
         gang.reports.append((part, report))
+        if isinstance(report.get("costs"), dict):
+            gang.costs[part] = report["costs"]
         claim.job, claim.start, claim.gang = None, None, None
         placement.drop(claim)
         if gang.root is None and breaks(report, str(job.get("OnProcessFailure") or "end")):
-            gang.root, gang.failed_on = len(gang.reports) - 1, claim.slot
+            gang.root, gang.failed_on = len(gang.reports) - 1, gang.failed_on or claim.slot
             if gang.met is not None and not gang.met.done():
                 gang.met.set_exception(Refused("another part of this job could not be started", retry=True))
             placement.spawn(self._stop(gang), "gang")
@@ -457,6 +464,10 @@ class Gangs:
         names = [process.name for process in processes_of(job.ad())]
         reports = [report for _, report in gang.reports]
         report = merged(reports, names, gang.root, str(job.get("OnProcessFailure") or "end"))
+        if gang.costs:
+            report["costs"] = costs_of(gang.costs.values())
+        if gang.saved or any(one.get("checkpointed") for one in reports):
+            report |= {"checkpointed": True, "generation": placement.images.latest(job)}
         if (job.note("_wish") or {}).get("checkpoint"):
             report["kept"] = await placement.images.keep(job)
         after = After(lambda tries: placement.images.newest(job, tries=tries), placement.name)

@@ -115,6 +115,8 @@ class Images:
         if params.get("set") is not None:
             await self._take_part(store, job, params, stream)
             return
+        if self._claims[str(params["claim"])].gang is not None:
+            raise ImageError("the image of a part of a job is no checkpoint of the job")
 
         async def announced(manifest: Manifest) -> None:
             if self.announced is not None:
@@ -146,7 +148,8 @@ class Images:
         async def tentative(manifest: Manifest) -> Manifest:
             return await made.came(claim.part, manifest)
 
-        await receive_image(store, f"{_name(job)}.{claim.part}", stream, tentative=tentative)
+        with promptly(when=bool(params.get("last"))):
+            await receive_image(store, f"{_name(job)}.{claim.part}", stream, tentative=tentative)
 
     async def keep_set(self, job: Job, images: Mapping[int, Manifest], over: Mapping[int, Wire]) -> Manifest:
         """Make one checkpoint of the images of all parts of a job, whose chunks are here: by one rename.

@@ -349,6 +349,7 @@ class Placement:
             step = Step(job, None, changes)
         elif kind == "leaving":
             self.leaving.begins(claim, data.get("nearer"))
+            self.gangs.sets.leaves(claim, data.get("last"))
             return
         elif kind == "unresumable":
             lines = self.gangs.trouble(claim, [str(line) for line in data.get("why", ())])

@@ -1,16 +1,21 @@
 """Checkpoints of jobs on several machines: all parts at once, and all of them or none (VS 5.3).
 
     hold everywhere -> freeze everywhere -> go everywhere -> every part's image is here -> one durable commit
+    leave everywhere -> freeze everywhere -> every part's image is here -> one durable commit -> all parts end
 
 No part stands still before all have stopped to take anything out of their pipes to others, and none takes anything out
 again before all have stood still: so what one part has had the other has sent, and what it has not the other has kept
 (`pool.starter.flows`). Each part stands still for its own image only. Anything that fails on the way, and any part
 that does not follow in time, drops this set; the one before stays.
+
+The second line is the last set of a job of which a part has to leave its machine: each part ends with its image, so
+that nothing of it happens after that. From `leave` on no part goes back to running: where it fails all are stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +31,9 @@ if TYPE_CHECKING:
 
 #: Seconds for each step, and for all images to come home.
 STEP_SECONDS, HOME_SECONDS = 50.0, 3600.0
+#: What is said to all parts before the next is to any, each with the seconds in which they answer.
+Steps = Sequence[tuple[Mapping[str, str], float]]
+ON: Steps = [({"step": step}, STEP_SECONDS) for step in ("hold", "freeze", "go")]
 #: A set that did not come about is tried again after so many seconds, where that is sooner than the next.
 AGAIN = 60.0
 
@@ -117,7 +125,36 @@ class Sets:
                 if error.retry and interval is not None:
                     interval = min(interval, AGAIN)
 
+    def leaves(self, claim: Claim, reason: Any) -> None:
+        """A part has to leave its machine, and waits for the last set as long as it may; told again and again.
+
+        Args:
+            reason: {why, reason}: in words, and of which kind.
+        """
+        gang = claim.gang
+        texts = isinstance(reason, dict) and all(isinstance(reason.get(key), str) for key in ("why", "reason"))
+        if gang is None or not texts or (gang.last is not None and not gang.last.done()):
+            return
+        gang.last = self._placement.spawn(self._last(gang, claim, reason), "last set")
+
+    async def _last(self, gang: Gang, leaver: Claim, reason: dict[str, str]) -> None:
+        async with gang.saving:
+            if gang.saved or not self._runs(gang):
+                return
+            leave = {"step": "leave", "why": reason["why"], "reason": reason["reason"]}
+            try:
+                await self._make(gang, [(leave, STEP_SECONDS), ({"step": "freeze"}, HOME_SECONDS)])
+            except PoolError as error:
+                self._placement.log.warning("no last checkpoint", extra={"job": gang.job.id, "why": error.message})
+            else:
+                gang.saved, gang.failed_on = True, leaver.slot
+
     # -- how ----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _runs(gang: Gang) -> bool:
+        """Whether all parts that have not ended run."""
+        return gang.root is None and gang.met is not None and gang.met.done()
 
     async def make(self, gang: Gang) -> None:
         """Save all parts, and have that kept.
@@ -125,11 +162,20 @@ class Sets:
         Raises:
             PoolError: there is no checkpoint this time, and the job is as it was.
         """
-        job, placement = gang.job, self._placement
-        name = f"{job.id[0]}.{job.id[1]}"
-        if gang.set is not None or gang.root is not None or gang.met is None or not gang.met.done():
+        if gang.saving.locked() or not self._runs(gang):
+            name = f"{gang.job.id[0]}.{gang.job.id[1]}"
             raise PoolError(f"job {name} cannot be checkpointed: it starts, ends, or is being saved", retry=True)
-        loop = asyncio.get_running_loop()
+        async with gang.saving:
+            await self._make(gang, ON)
+
+    async def _make(self, gang: Gang, steps: Steps) -> None:
+        """Take all parts through the steps, and keep what comes of it.
+
+        Raises:
+            PoolError: there is no such checkpoint.
+        """
+        job, placement, loop = gang.job, self._placement, asyncio.get_running_loop()
+        name = f"{job.id[0]}.{job.id[1]}"
         made = gang.set = Set(
             placement.outside.secret(8),
             frozenset(gang.claims),
@@ -139,33 +185,36 @@ class Sets:
         )
         claims = list(gang.claims.values())
         try:
-            for step in ("hold", "freeze", "go"):
-                await self._all(made, claims, step)
+            for step, seconds in steps:
+                await self._all(made, claims, step, seconds)
                 if made.kept.done():  # it has failed meanwhile
                     made.kept.result()
             async with asyncio.timeout(HOME_SECONDS):
                 await made.whole
-            made.kept.set_result(await placement.images.keep_set(job, made.images, made.ends))
+            manifest = await placement.images.keep_set(job, made.images, made.ends)
+            placement.log.info("all parts are saved", extra={"job": job.id, "checkpoint": manifest.generation})
+            made.kept.set_result(manifest)
         except TimeoutError as error:
             raise PoolError(f"job {name} was not checkpointed: its parts did not follow in time", retry=True) from error
         finally:
             gang.set = None
             if not made.kept.done():
                 made.fail("one of its parts could not be saved")
-                await asyncio.gather(*(self._ask(made, claim, "go") for claim in claims), return_exceptions=True)
+                await asyncio.gather(*(self._ask(made, claim, *ON[-1]) for claim in claims), return_exceptions=True)
 
-    async def _all(self, made: Set, claims: list[Claim], step: str) -> None:
+    async def _all(self, made: Set, claims: list[Claim], step: Mapping[str, str], seconds: float) -> None:
         """Take all parts through one step."""
-        answers = await asyncio.gather(*(self._ask(made, claim, step) for claim in claims), return_exceptions=True)
+        asked = (self._ask(made, claim, step, seconds) for claim in claims)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
 
-    async def _ask(self, made: Set, claim: Claim, step: str) -> None:
-        params = {"claim": claim.id, "run": claim.run, "set": made.number, "step": step}
+    async def _ask(self, made: Set, claim: Claim, step: Mapping[str, str], seconds: float) -> None:
+        params = {"claim": claim.id, "run": claim.run, "set": made.number, **step}
         try:
             link = await self._placement.links.to(claim.startd)
-            await link.call("startd.checkpoint_part", params, timeout=STEP_SECONDS)
+            await link.call("startd.checkpoint_part", params, timeout=seconds)
         except RemoteError as error:
             raise PoolError(error.message, retry=error.retry) from error
         except TROUBLE as error:

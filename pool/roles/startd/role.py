@@ -274,17 +274,23 @@ class Startd(Role):
         report = await running.saving.make()
         return {"bytes": report.bytes, "seconds": report.seconds, "standstill": report.standstill}
 
-    @method(Right.SUBMIT, takes={"claim": str, "run": int, "set": str, "step": str})
+    @method(
+        Right.SUBMIT,
+        takes={"claim": str, "run": int, "set": str, "step": str, "why": str | None, "reason": str | None},
+    )
     async def checkpoint_part(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A step of a checkpoint of a job on several machines: {claim, run, set, step: hold | freeze | go} -> {}
+        """A step of a checkpoint of a job on several machines: {claim, run, set, step: hold | leave | freeze | go, ...}
 
-        See `pool.roles.startd.sets`. Refused where the part cannot take it any more: then there is no such set.
+        With leave comes why the job has to: {why, reason}. See `pool.roles.startd.sets`. Refused where the part cannot
+        take it any more: then there is no such set.
         """
         slot, claim = self._claimed(call, params)
         running: Running | None = claim.running
         if running is None or running.start.run != params["run"] or running.ended:
             raise Refused(f"no such job runs on slot {slot.name}", retry=True)
-        await running.sets.step(params["step"], params["set"])
+        kind, why = params.get("reason"), params.get("why") or "another part of it has to leave"
+        reason = Reason(Evict(kind) if kind in set(Evict) else Evict.VACATED, why)
+        await running.sets.step(params["step"], params["set"], reason)
         return {}
 
     @method(Right.SUBMIT, takes={"claims": TEXTS})

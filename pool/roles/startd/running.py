@@ -147,7 +147,7 @@ class Running:
         self._suspended_at: float | None = None
         self._why_still = ""
         #: Its processes are gone, and what they wrote for other machines may be on its way yet.
-        self._closing = False
+        self.closing = False
         self.saving = Saving(self)
         self.sets = Sets(self)
 
@@ -274,7 +274,7 @@ class Running:
         crossings = self.starter.crossings if self.starter is not None else None
         if crossings is None:
             return
-        self._closing = True
+        self.closing = True
         if end.cause in BY_ITSELF and self.why is None:
             try:
                 await crossings.over()
@@ -339,7 +339,7 @@ class Running:
         self.why = self.why or why
         if self.starter is not None and self.starter.crossings is not None:
             self.starter.crossings.give_up()
-        if self._closing:
+        if self.closing:
             await self._forget_streams()  # its processes have ended; what they wrote is not wanted any more
             return
         await self.saving.leave(graceful, saves)
@@ -563,7 +563,7 @@ class Running:
 
     def tell_leaving(self) -> None:
         """Its machine is wanted, and its last checkpoint is made now: where it goes on may be seen to meanwhile."""
-        if self.claim.retiring and self.startd.given.address:
+        if self.claim.retiring and self.startd.given.address and not self.start.gang:
             ticket = self.startd.peers.leaves(self.name)
             self._tell("leaving", {"nearer": {"address": self.startd.given.address, "ticket": ticket}})
 

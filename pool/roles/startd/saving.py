@@ -316,13 +316,14 @@ class Saving:
         await self._running.tell_now("saved", self._costs.to_wire() or {})
 
     async def _dump(
-        self, *, stop: bool, stood: Callable[[], None] = lambda: None
+        self, *, stop: bool, stood: Callable[[], None] = lambda: None, number: str | None = None
     ) -> tuple[CheckpointReport, Manifest]:
         running = self._running
         starter = running.starter
         assert starter is not None
         running.startd.peers.make_room()
-        report, manifest = await starter.dump(running.startd.outside.wall(), stop=stop, pace=self._pace, stood=stood)
+        wall = running.startd.outside.wall()
+        report, manifest = await starter.dump(wall, stop=stop, pace=self._pace, stood=stood, number=number)
         await self._found(report.refused)
         if manifest is None:
             raise PoolError(f"job {running.name} cannot be checkpointed: {'; '.join(report.refused)}")
@@ -353,6 +354,9 @@ class Saving:
         assert running.starter is not None
         manifest = await running.starter.tentative()
         if manifest is None:
+            return
+        if running.start.gang:  # of one part, and there is no set any more that it was for
+            await running.starter.drop(manifest)
             return
         try:
             await self._carry(manifest)
@@ -403,17 +407,28 @@ class Saving:
         if not graceful:
             await running.happen(Event.DIE)
             return
+        self._hurry()
+        allowed = saves is not Saves.NEVER and startd.owner.wants_checkpoint(running.slot)
+        if before_leaving(self._wish, allowed, self.can, ran, worth):
+            await running.happen(Event.CKPT_AND_VACATE)
+        else:
+            await running.happen(Event.VACATE)
+
+    async def leave_with_others(self) -> None:
+        """Another part of the job has to leave: save this one for the last time, too, whatever its machine's owner says
+        of jobs that leave."""
+        self._cancel_alarm()
+        self._hurry()
+        await self._running.happen(Event.CKPT_AND_VACATE)
+
+    def _hurry(self) -> None:
+        """Set the time by which the job has to be gone."""
         # The owner's KILL comes first, where it is as shipped.
+        startd = self._running.startd
         most = startd.settings.number("MAX_VACATE") + 2 * startd.settings.number("EVALUATE_INTERVAL")
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(most, self._patience_is_over)
         self._leaves_by = loop.time() + most / 2  # the rest is for what comes before and after it is sent
-        allowed = saves is not Saves.NEVER and startd.owner.wants_checkpoint(running.slot)
-        can = self.can and not running.start.gang
-        if before_leaving(self._wish, allowed, can, ran, worth):
-            await running.happen(Event.CKPT_AND_VACATE)
-        else:
-            await running.happen(Event.VACATE)
 
     def _patience_is_over(self) -> None:
         running = self._running
@@ -423,19 +438,22 @@ class Saving:
         running = self._running
         starter = running.starter
         assert starter is not None
-        checkpoint = self._costs.begin()
-        hurry = running.why is not None and running.why.kind not in GIVES_WAY
+        hurry, number = running.why is not None and running.why.kind not in GIVES_WAY, None
         try:
+            if running.start.gang:
+                number = await running.sets.turn()
+            checkpoint = self._costs.begin()
             async with self._one:
                 with promptly(when=hurry):
-                    report, manifest = await self._dump(stop=True)
+                    report, manifest = await self._dump(stop=True, stood=running.sets.has_stood, number=number)
         except (PoolError, OSError) as error:
             running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
+            running.sets.has_failed(str(error))
             await starter.happen(Event.CKPT_FAILED)
             return
         await starter.happen(Event.CKPT_DONE)
         try:
-            sent = await self._carry(manifest)
+            sent = await self._carry(manifest, number)
             self.saved = True
             self._costs.is_home(checkpoint, sent, report.standstill)
         except (PoolError, OSError) as error:

@@ -1,19 +1,25 @@
 """One part's share in a checkpoint of a whole job that runs on several machines (VS 5.3).
 
-    hold: nothing is taken out of the job's pipes to others  ->  freeze: it stands still for its image  ->  go
+    hold:  nothing is taken out of the job's pipes to others  ->  freeze: it stands still for its image  ->  go
+    leave: the same, and it does not go back to running       ->  freeze: it ends with its image
 
 The schedd takes all parts through each step before it begins the next (`pool.roles.schedd.sets`). The image then goes
 home beside the job's run, and counts when those of all parts are there. Who does not hear of the next step in time
 goes on by itself and answers the next with a refusal, so that no set is made of what does not fit together.
+
+A part that has to leave its machine has the schedd make the last set, and waits for its turn until its own patience, or
+its owner's, is over and kills it. Where there is no last set it is asked softly to end, as a job that cannot be saved.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.policy.starter import Action, Event
+from pool.jobs.reasons import Reason
+from pool.policy.starter import Action, Event, State
 from pool.starter.crossings import Crossings
 
 if TYPE_CHECKING:
@@ -21,7 +27,11 @@ if TYPE_CHECKING:
 
 #: Seconds for which a part waits for the next step.
 PATIENCE = 60.0
-HOLD, FREEZE, GO = "hold", "freeze", "go"
+HOLD, LEAVE, FREEZE, GO = "hold", "leave", "freeze", "go"
+#: Seconds until the schedd is told again that a part has to leave.
+AGAIN = 5.0
+#: Of a part that leaves, and is saved or will be when the checkpoint beside its run is at home.
+SAVED_BEFORE_LEAVING = frozenset({State.UPDATE, State.UPDATE_SUSPENDED, State.UPDATE_QUIT})
 
 
 class Sets:
@@ -33,19 +43,31 @@ class Sets:
         self._number = ""
         self._step = ""
         self._timer: asyncio.TimerHandle | None = None
+        #: Of a part that leaves: set when it waits for its turn; done with the number of the last set when it is.
+        self._leaves = asyncio.Event()
+        self._turn: asyncio.Future[str] | None = None
+        #: Done when it has stood still for the last set.
+        self._stood: asyncio.Future[None] | None = None
 
-    async def step(self, step: str, number: str) -> None:
+    async def step(self, step: str, number: str, why: Reason) -> None:
         """Take a step.
+
+        Args:
+            why: the job leaves, if it does.
 
         Raises:
             PoolError: it cannot be taken; there is no such set.
         """
         if step == HOLD:
             await self._hold(number)
+        elif step == LEAVE:
+            await self._leave(number, why)
         elif number != self._number:
             raise self._refusal("it has not waited for the others so long")
         elif step == FREEZE and self._step == HOLD:
             await self._freeze(number)
+        elif step == FREEZE and self._step == LEAVE:
+            await self._freeze_for_good(number)
         elif step == GO:
             self._end()
         else:
@@ -62,6 +84,72 @@ class Sets:
         self._number, self._step = number, HOLD
         self._wait()
         await self._crossings.hold()
+
+    async def _leave(self, number: str, why: Reason) -> None:
+        running = self._running
+        if running.starter is None or running.closing or not running.saving.can:
+            raise self._refusal("it starts, ends, or does not want to be")
+        if self._step == HOLD:
+            self._end()
+        self._number, self._step = number, LEAVE
+        self._wait()
+        if running.why is None:
+            running.why = why
+            await running.saving.leave_with_others()
+        if running.starter.machine.state not in SAVED_BEFORE_LEAVING:
+            raise self._refusal("it leaves without")
+        with contextlib.suppress(TimeoutError):  # a checkpoint beside its run comes home before
+            async with asyncio.timeout(PATIENCE):
+                await self._leaves.wait()
+        if self._number != number or self._turn is None:
+            raise self._refusal("it was not ready for it")
+        await self._crossings.hold()
+
+    async def _freeze_for_good(self, number: str) -> None:
+        assert self._turn is not None
+        self._step = FREEZE
+        self._stop_waiting()
+        if self._turn.done():
+            raise self._refusal("it has ended")
+        self._stood = asyncio.get_running_loop().create_future()
+        self._turn.set_result(number)
+        await asyncio.shield(self._stood)
+
+    async def turn(self) -> str:
+        """The part has to leave: until it is to stand still for the last set; the number of that.
+
+        Raises:
+            PoolError: there is none, or its processes have ended.
+        """
+        running = self._running
+        assert running.starter is not None
+        assert running.starter.keeper is not None
+        assert running.why is not None
+        ended = running.starter.keeper.ended
+        turn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._turn = turn
+        news: tuple[asyncio.Future[Any], ...] = (turn, ended)
+        self._leaves.set()
+        last = {"why": running.why.text, "reason": str(running.why.kind)}
+        while not turn.done() and not ended.done():
+            if not self._number:
+                await running.tell_now("leaving", {"last": last})
+            await asyncio.wait(news, timeout=AGAIN, return_when=asyncio.FIRST_COMPLETED)
+        if not turn.done():
+            turn.cancel()
+            raise self._refusal("it has ended")
+        return await turn
+
+    def has_stood(self) -> None:
+        """The part has stood still for the last set."""
+        if self._stood is not None and not self._stood.done():
+            self._stood.set_result(None)
+
+    def has_failed(self, why: str) -> None:
+        """The part cannot be saved for the last set."""
+        if self._stood is not None and not self._stood.done():
+            self._stood.set_exception(self._refusal(why))
+            self._stood.exception()  # heard of, whether anybody waits or not
 
     async def _freeze(self, number: str) -> None:
         self._step = FREEZE
@@ -89,21 +177,25 @@ class Sets:
             await running.happen(Event.CKPT_DONE)
 
     def _wait(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_waiting()
         self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._end)
 
-    def _end(self) -> None:
-        """No more is waited for: what the job writes goes on its way again."""
+    def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _end(self) -> None:
+        """No more is waited for: what the job writes goes on its way again."""
+        self._stop_waiting()
         if not self._number:
             return
-        held_only = self._step == HOLD
+        step = self._step
         self._number = self._step = ""
         self._crossings.go()
-        if held_only:
+        if step == LEAVE and self._turn is not None and not self._turn.done():
+            self._turn.set_exception(self._refusal("another part could not be, or did not follow in time"))
+        elif step == HOLD:
             self._running.startd.spawn(self._running.happen(Event.CKPT_FAILED), "checkpoint")
 
     @property
