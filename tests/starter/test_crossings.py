@@ -112,9 +112,10 @@ async def test_what_all_came_before_the_job_was_put_back_is_written_when_it_is()
     """Nothing comes after it that would have it written."""
     reading, writing = os.pipe2(os.O_NONBLOCK)
     inlet = Inlet(writing, Inflow())
+    await asyncio.sleep(0)  # its writer waits
     inlet._waiting.append(DATA[:1000])
     inlet._ended = True
-    await asyncio.sleep(0)
+    inlet._work.set()
     inlet.go()
     async with asyncio.timeout(60):
         await inlet._writing
