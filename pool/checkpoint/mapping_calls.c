@@ -9,57 +9,7 @@
 #include <unistd.h>
 
 #include "mapping.h"
-
-enum what { OPENS, OPENS_2, CREATES, STATS, STATS_X, LOOKS, CHANGES, REMOVES, RENAMES, LINKS, TRUNCATES, READS_LINK, GETS_EXTRA, LISTS_EXTRA, SETS_EXTRA };
-enum follow { NEVER, ALWAYS, UNLESS, IF, BY_OPEN }; /* UNLESS, IF: a bit of the flags */
-
-static const struct {
-    long call;
-    enum what what;
-    int8_t directory, path, flags; /* which arguments; -1: none */
-    enum follow follow;
-} names[] = {
-    {SYS_openat, OPENS, 0, 1, 2, BY_OPEN},
-    {SYS_openat2, OPENS_2, 0, 1, 2, BY_OPEN},
-    {SYS_newfstatat, STATS, 0, 1, 3, UNLESS},
-    {SYS_statx, STATS_X, 0, 1, 2, UNLESS},
-    {SYS_faccessat, LOOKS, 0, 1, -1, ALWAYS},
-    {SYS_faccessat2, LOOKS, 0, 1, 3, UNLESS},
-    {SYS_unlinkat, REMOVES, 0, 1, 2, NEVER},
-    {SYS_renameat2, RENAMES, 0, 1, -1, NEVER},
-    {SYS_linkat, LINKS, 0, 1, 4, IF},
-    {SYS_truncate, TRUNCATES, -1, 0, -1, ALWAYS},
-    {SYS_fchmodat, CHANGES, 0, 1, -1, ALWAYS},
-    {SYS_fchownat, CHANGES, 0, 1, 4, UNLESS},
-    {SYS_utimensat, CHANGES, 0, 1, 3, UNLESS},
-    {SYS_readlinkat, READS_LINK, 0, 1, -1, NEVER},
-    {SYS_getxattr, GETS_EXTRA, -1, 0, -1, ALWAYS},
-    {SYS_lgetxattr, GETS_EXTRA, -1, 0, -1, NEVER},
-    {SYS_listxattr, LISTS_EXTRA, -1, 0, -1, ALWAYS},
-    {SYS_llistxattr, LISTS_EXTRA, -1, 0, -1, NEVER},
-    {SYS_setxattr, SETS_EXTRA, -1, 0, -1, ALWAYS},
-    {SYS_lsetxattr, SETS_EXTRA, -1, 0, -1, NEVER},
-#ifdef SYS_renameat
-    {SYS_renameat, RENAMES, 0, 1, -1, NEVER},
-#endif
-#ifdef SYS_open
-    {SYS_open, OPENS, -1, 0, 1, BY_OPEN},
-    {SYS_creat, CREATES, -1, 0, -1, ALWAYS},
-    {SYS_access, LOOKS, -1, 0, -1, ALWAYS},
-    {SYS_stat, STATS, -1, 0, -1, ALWAYS},
-    {SYS_lstat, STATS, -1, 0, -1, NEVER},
-    {SYS_unlink, REMOVES, -1, 0, -1, NEVER},
-    {SYS_rename, RENAMES, -1, 0, -1, NEVER},
-    {SYS_link, LINKS, -1, 0, -1, NEVER},
-    {SYS_chmod, CHANGES, -1, 0, -1, ALWAYS},
-    {SYS_chown, CHANGES, -1, 0, -1, ALWAYS},
-    {SYS_lchown, CHANGES, -1, 0, -1, NEVER},
-    {SYS_utime, CHANGES, -1, 0, -1, ALWAYS},
-    {SYS_utimes, CHANGES, -1, 0, -1, ALWAYS},
-    {SYS_futimesat, CHANGES, 0, 1, -1, ALWAYS},
-    {SYS_readlink, READS_LINK, -1, 0, -1, NEVER},
-#endif
-};
+#include "naming.h"
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
 
@@ -75,10 +25,11 @@ static struct end *seen(const struct found *found)
 
 static bool there(const struct end *e) { return e->way == READS || e->opened; }
 
-static void tell(struct question *q, const struct end *e, bool extended)
+static void tell(struct question *q, const struct end *e)
 {
     struct stat st;
     struct statx stx;
+    bool extended = q->notif->data.nr == SYS_statx;
     describe(q, e, extended, extended ? (void *)&stx : (void *)&st);
     int at = q->notif->data.nr == SYS_newfstatat ? 2 : extended ? 4 : 1;
     bool done = extended ? bytes_to(q, argument(q, at), &stx, sizeof stx) : bytes_to(q, argument(q, at), &st, sizeof st);
@@ -87,7 +38,7 @@ static void tell(struct question *q, const struct end *e, bool extended)
 }
 
 /* Moving data under a mapped name, or away from one, would have to happen at once to what only passes. */
-static void by_name(struct question *q, enum what what, const struct found *found)
+static void by_name(struct question *q, enum naming_what what, const struct found *found)
 {
     struct end *e = seen(found);
     uint64_t so_far = 0;
@@ -97,12 +48,13 @@ static void by_name(struct question *q, enum what what, const struct found *foun
     }
     switch (what) {
     case STATS:
-    case STATS_X:
-        tell(q, e, what == STATS_X);
+        tell(q, e);
         break;
     case LOOKS:
     case LISTS_EXTRA: /* none */
-    case CHANGES:
+    case MODES:
+    case OWNERS:
+    case TIMES:
         break;
     case REMOVES: /* the name is the description's: it is there again when it is opened again */
         break;
@@ -125,35 +77,21 @@ static void by_name(struct question *q, enum what what, const struct found *foun
     }
 }
 
-static bool other_name(struct question *q, size_t i, struct found *found)
+static bool other_name(struct question *q, const struct naming *naming, struct found *found)
 {
     char path[4096];
-    bool at = names[i].directory >= 0;
-    return text_of(q, argument(q, at ? 3 : 1), path, sizeof path) &&
-           find_named(q, at ? (int)argument(q, 2) : AT_FDCWD, path, false, found);
+    int after = naming->path + (naming->directory < 0 ? 1 : 2);
+    return text_of(q, argument(q, after), path, sizeof path) &&
+           find_named(q, directory_of(q, naming->directory < 0 ? -1 : naming->directory + 2), path, false, found);
 }
 
-static bool follows(size_t i, uint64_t flags)
-{
-    switch (names[i].follow) {
-    case BY_OPEN:
-        return !(flags & O_NOFOLLOW) && (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL);
-    case UNLESS:
-        return !(flags & AT_SYMLINK_NOFOLLOW);
-    case IF:
-        return (flags & AT_SYMLINK_FOLLOW) != 0;
-    default:
-        return names[i].follow == ALWAYS;
-    }
-}
-
-static void handle_name(struct question *q, size_t i)
+static void handle_name(struct question *q, const struct naming *naming)
 {
     char path[4096];
     struct found found;
     struct open_how how = {0};
-    enum what what = names[i].what;
-    uint64_t flags = names[i].flags < 0 ? 0 : argument(q, names[i].flags);
+    enum naming_what what = naming->what;
+    uint64_t flags = naming->flags < 0 ? 0 : argument(q, naming->flags);
     if (what == OPENS_2) {
         if (!bytes_of(q, flags, &how, sizeof how))
             return answer_pass(q);
@@ -161,13 +99,13 @@ static void handle_name(struct question *q, size_t i)
     }
     if (what == CREATES)
         flags = O_WRONLY | O_CREAT | O_TRUNC;
-    if (!text_of(q, argument(q, names[i].path), path, sizeof path))
+    if (!text_of(q, argument(q, naming->path), path, sizeof path))
         return answer_pass(q);
     if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd/", 8) == 0)
         know_process(q);
-    bool ours = find_named(q, directory_of(q, names[i].directory), path, follows(i, flags), &found);
+    bool ours = find_named(q, directory_of(q, naming->directory), path, naming_follows(naming, flags), &found);
     if (!ours && (what == RENAMES || what == LINKS))
-        ours = other_name(q, i, &found);
+        ours = other_name(q, naming, &found);
     if (!ours)
         return answer_pass(q);
     know_process(q);
@@ -193,9 +131,9 @@ void handle(struct question *q)
             answer_pass(q);
         return;
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i].call == call)
-            return handle_name(q, i);
+    const struct naming *naming = naming_of(call);
+    if (naming)
+        return handle_name(q, naming);
     if (call == SYS_chroot || call == SYS_pivot_root || call == SYS_setns) {
         over->roots = true;
         return answer_pass(q);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "mapping.h"
+#include "naming.h"
 
 static const struct {
     long call;
@@ -18,18 +19,17 @@ static const struct {
     {SYS_fchmod, 0}, {SYS_fchown, 0}, {SYS_sync_file_range, 0}, {SYS_fgetxattr, 0}, {SYS_flistxattr, 0}, {SYS_fsetxattr, 0},
 };
 
-static const long by_name[] = {
-    SYS_openat, SYS_openat2, SYS_faccessat, SYS_faccessat2, SYS_unlinkat, SYS_renameat2, SYS_linkat, SYS_truncate,
-    SYS_fchmodat, SYS_fchownat, SYS_utimensat, SYS_readlinkat, SYS_getxattr, SYS_lgetxattr, SYS_listxattr, SYS_llistxattr,
-    SYS_setxattr, SYS_lsetxattr,
-#ifdef SYS_renameat
-    SYS_renameat,
-#endif
-#ifdef SYS_open
-    SYS_open, SYS_creat, SYS_access, SYS_unlink, SYS_rename, SYS_link, SYS_chmod, SYS_chown, SYS_lchown, SYS_readlink,
-    SYS_utime, SYS_utimes, SYS_futimesat, SYS_stat, SYS_lstat,
-#endif
-};
+/* What can be done with the name of a mapped file. */
+static bool of_mapped(enum naming_what what)
+{
+    switch (what) {
+    case REMOVES_DIRECTORY: case MAKES_DIRECTORY: case MAKES_NODE: case MAKES_LINK: case FILE_SYSTEM: case ENTERS: case RUNS:
+    case HANDLES: case REMOVES_EXTRA:
+        return false;
+    default:
+        return true;
+    }
+}
 
 /* After one of these an absolute name may lead elsewhere than from here. */
 static const long changes_root[] = {SYS_chroot, SYS_pivot_root, SYS_setns};
@@ -39,10 +39,11 @@ static void build(int first)
     traps_begin(SECCOMP_RET_USER_NOTIF);
     for (size_t i = 0; i < sizeof by_number / sizeof *by_number; i++)
         trap_number(by_number[i].call, by_number[i].argument, first);
-    trap_either(SYS_newfstatat, 3, first);
-    trap_either(SYS_statx, 2, first);
-    for (size_t i = 0; i < sizeof by_name / sizeof *by_name; i++)
-        trap_always(by_name[i]);
+    for (size_t i = 0; i < namings_count; i++)
+        if (namings[i].what == STATS && namings[i].flags >= 0)
+            trap_either(namings[i].call, namings[i].flags, first);
+        else if (of_mapped(namings[i].what))
+            trap_always(namings[i].call);
     for (size_t i = 0; i < sizeof changes_root / sizeof *changes_root; i++)
         trap_always(changes_root[i]);
 }

@@ -8,70 +8,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "naming.h"
 #include "notify.h"
 
 #define X_BITS 0111
 #define MESSAGES_MOST 1024 /* of one sendmmsg */
-
-enum what { OPENS, OPENS_2, CREATES, STATS, LOOKS, READS_LINK, REMOVES, REMOVES_DIRECTORY, MAKES_DIRECTORY, MAKES_NODE, MODES, OWNERS,
-            TIMES, TRUNCATES, FILE_SYSTEM, ENTERS, RUNS, EXTRA };
-enum follow { NEVER, ALWAYS, UNLESS, BY_OPEN }; /* UNLESS: AT_SYMLINK_NOFOLLOW is among the flags */
-
-static const struct named {
-    long call;
-    enum what what;
-    int8_t directory, path, flags; /* which arguments; -1: none */
-    enum follow follow;
-} names[] = {
-    {SYS_openat, OPENS, 0, 1, 2, BY_OPEN},
-    {SYS_openat2, OPENS_2, 0, 1, 2, BY_OPEN},
-    {SYS_newfstatat, STATS, 0, 1, 3, UNLESS},
-    {SYS_statx, STATS, 0, 1, 2, UNLESS},
-    {SYS_faccessat, LOOKS, 0, 1, -1, ALWAYS},
-    {SYS_faccessat2, LOOKS, 0, 1, 3, UNLESS},
-    {SYS_readlinkat, READS_LINK, 0, 1, -1, NEVER},
-    {SYS_unlinkat, REMOVES, 0, 1, 2, NEVER},
-    {SYS_mkdirat, MAKES_DIRECTORY, 0, 1, -1, NEVER},
-    {SYS_mknodat, MAKES_NODE, 0, 1, -1, NEVER},
-    {SYS_fchmodat, MODES, 0, 1, -1, ALWAYS},
-#ifdef SYS_fchmodat2
-    {SYS_fchmodat2, MODES, 0, 1, 3, UNLESS},
-#endif
-    {SYS_fchownat, OWNERS, 0, 1, 4, UNLESS},
-    {SYS_utimensat, TIMES, 0, 1, 3, UNLESS},
-    {SYS_truncate, TRUNCATES, -1, 0, -1, ALWAYS},
-    {SYS_statfs, FILE_SYSTEM, -1, 0, -1, ALWAYS},
-    {SYS_chdir, ENTERS, -1, 0, -1, ALWAYS},
-    {SYS_execve, RUNS, -1, 0, -1, ALWAYS},
-    {SYS_execveat, RUNS, 0, 1, 4, UNLESS},
-    {SYS_getxattr, EXTRA, -1, 0, -1, ALWAYS},
-    {SYS_lgetxattr, EXTRA, -1, 0, -1, NEVER},
-    {SYS_listxattr, EXTRA, -1, 0, -1, ALWAYS},
-    {SYS_llistxattr, EXTRA, -1, 0, -1, NEVER},
-    {SYS_setxattr, EXTRA, -1, 0, -1, ALWAYS},
-    {SYS_lsetxattr, EXTRA, -1, 0, -1, NEVER},
-    {SYS_removexattr, EXTRA, -1, 0, -1, ALWAYS},
-    {SYS_lremovexattr, EXTRA, -1, 0, -1, NEVER},
-    {SYS_name_to_handle_at, EXTRA, 0, 1, -1, NEVER},
-#ifdef SYS_open
-    {SYS_open, OPENS, -1, 0, 1, BY_OPEN},
-    {SYS_creat, CREATES, -1, 0, -1, ALWAYS},
-    {SYS_stat, STATS, -1, 0, -1, ALWAYS},
-    {SYS_lstat, STATS, -1, 0, -1, NEVER},
-    {SYS_access, LOOKS, -1, 0, -1, ALWAYS},
-    {SYS_readlink, READS_LINK, -1, 0, -1, NEVER},
-    {SYS_unlink, REMOVES, -1, 0, -1, NEVER},
-    {SYS_rmdir, REMOVES_DIRECTORY, -1, 0, -1, NEVER},
-    {SYS_mkdir, MAKES_DIRECTORY, -1, 0, -1, NEVER},
-    {SYS_mknod, MAKES_NODE, -1, 0, -1, NEVER},
-    {SYS_chmod, MODES, -1, 0, -1, ALWAYS},
-    {SYS_chown, OWNERS, -1, 0, -1, ALWAYS},
-    {SYS_lchown, OWNERS, -1, 0, -1, NEVER},
-    {SYS_utime, TIMES, -1, 0, -1, ALWAYS},
-    {SYS_utimes, TIMES, -1, 0, -1, ALWAYS},
-    {SYS_futimesat, TIMES, 0, 1, -1, ALWAYS},
-#endif
-};
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
 
@@ -140,12 +81,7 @@ static int prepare_program(const struct question *q, struct found *f, int depth)
     return next.error ? next.error : !next.there ? ENOENT : prepare_program(q, &next, depth + 1);
 }
 
-static bool follows(const struct named *name, uint64_t flags)
-{
-    return name->follow == ALWAYS || (name->follow == UNLESS && !(flags & AT_SYMLINK_NOFOLLOW));
-}
-
-static void by_name(struct question *q, const struct named *name, struct found *f, uint64_t flags)
+static void by_name(struct question *q, const struct naming *name, struct found *f, uint64_t flags)
 {
     int after = name->path + 1, error = f->error;
     struct stand *s;
@@ -187,16 +123,17 @@ static void by_name(struct question *q, const struct named *name, struct found *
         return error ? answer_error(q, error) : answer_pass(q);
     case FILE_SYSTEM:
         return answer_statfs(q, f->tree, f->node);
-    case EXTRA:
-        if (of_extras(q->notif->data.nr))
-            return answer_extra(q, f->tree, f->node);
-        return answer_error(q, EOPNOTSUPP);
+    case GETS_EXTRA:
+    case LISTS_EXTRA:
+    case SETS_EXTRA:
+    case REMOVES_EXTRA:
+        return answer_extra(q, f->tree, f->node);
     default:
         return answer_error(q, EOPNOTSUPP);
     }
 }
 
-static void handle_name(struct question *q, const struct named *name)
+static void handle_name(struct question *q, const struct naming *name)
 {
     static struct found f;
     char path[NAME_MOST];
@@ -220,7 +157,7 @@ static void handle_name(struct question *q, const struct named *name)
     uint32_t make = name->what == ENTERS || name->what == RUNS ? MAKE : 0;
     if (name->what == RUNS)
         stands_home();
-    if (!walk(q, directory, path, (follows(name, flags) ? FOLLOW : 0) | make, &f))
+    if (!walk(q, directory, path, (naming_follows(name, flags) ? FOLLOW : 0) | make, &f))
         return answer_pass(q);
     by_name(q, name, &f, flags);
 }
@@ -288,10 +225,9 @@ void handle_call(struct question *q)
 {
     if (settles(q) || hands_over(q) || handle_two(q) || handle_symlink(q))
         return;
-    if (!names_descriptor(q))
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            if (names[i].call == q->notif->data.nr)
-                return handle_name(q, &names[i]);
+    const struct naming *name = names_descriptor(q) ? NULL : naming_of(q->notif->data.nr);
+    if (name)
+        return handle_name(q, name);
     int at = q->notif->data.nr == SYS_mmap ? 4 : q->notif->data.nr == SYS_sendfile ? 1 : 0;
     handle_descriptor(q, (int)argument(q, at));
 }

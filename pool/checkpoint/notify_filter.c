@@ -14,25 +14,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "naming.h"
 #include "notify.h"
 
+/* Beside those that take names. */
 static const long asked[] = {
-    SYS_openat, SYS_openat2, SYS_newfstatat, SYS_statx, SYS_faccessat, SYS_faccessat2, SYS_readlinkat, SYS_unlinkat, SYS_renameat2,
-    SYS_linkat, SYS_symlinkat, SYS_mkdirat, SYS_mknodat, SYS_fchmodat, SYS_fchownat, SYS_utimensat, SYS_truncate, SYS_statfs,
-    SYS_chdir, SYS_execve, SYS_execveat, SYS_getxattr, SYS_lgetxattr, SYS_listxattr, SYS_llistxattr, SYS_setxattr, SYS_lsetxattr,
-    SYS_removexattr, SYS_lremovexattr, SYS_name_to_handle_at,
     SYS_fstat, SYS_fchmod, SYS_fchown, SYS_ftruncate, SYS_fstatfs, SYS_fsync, SYS_fdatasync, SYS_getdents64, SYS_fgetxattr,
     SYS_flistxattr, SYS_fsetxattr, SYS_fremovexattr, SYS_close, SYS_close_range, SYS_dup3, SYS_msync, SYS_sync, SYS_syncfs,
     SYS_exit_group, SYS_sendmsg, SYS_sendmmsg, SYS_pidfd_getfd,
-#ifdef SYS_renameat
-    SYS_renameat,
-#endif
-#ifdef SYS_fchmodat2
-    SYS_fchmodat2,
-#endif
 #ifdef SYS_open
-    SYS_open, SYS_creat, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_unlink, SYS_rename, SYS_link, SYS_symlink, SYS_mkdir,
-    SYS_rmdir, SYS_mknod, SYS_chmod, SYS_chown, SYS_lchown, SYS_utime, SYS_utimes, SYS_futimesat, SYS_getdents, SYS_dup2,
+    SYS_getdents, SYS_dup2,
 #endif
 };
 
@@ -55,6 +46,8 @@ int notify_filter(int first, struct failure *f)
     trap_value(SYS_ioctl, 1, FICLONERANGE, SECCOMP_RET_ERRNO | EOPNOTSUPP);
     trap_value(SYS_ioctl, 1, FS_IOC_FIEMAP, SECCOMP_RET_ERRNO | EOPNOTSUPP);
     trap_value(SYS_sendmmsg, 3, UNASKED, SECCOMP_RET_ALLOW);
+    for (size_t i = 0; i < namings_count; i++)
+        trap_always(namings[i].call);
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
         trap_always(asked[i]);
     int fd = traps_install();

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/syscall.h>
 
 #include "engine.h"
+#include "naming.h"
 #include "notify.h"
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
@@ -49,48 +49,19 @@ bool handle_two(struct question *q)
 {
     static struct found from, to;
     char one[NAME_MOST], two[NAME_MOST];
-    int at[2] = {AT_FDCWD, AT_FDCWD}, path[2] = {0, 1};
-    uint32_t flags = 0;
-    bool links = false, follow = false;
-    switch (q->notif->data.nr) {
-    case SYS_linkat:
-        links = true;
-        follow = argument(q, 4) & AT_SYMLINK_FOLLOW;
-        if (argument(q, 4) & AT_EMPTY_PATH)
-            return false;
-        break;
-    case SYS_renameat2:
-        flags = (uint32_t)argument(q, 4);
-        break;
-#ifdef SYS_renameat
-    case SYS_renameat:
-        break;
-#endif
-#ifdef SYS_open
-    case SYS_link:
-        links = true;
-        break;
-    case SYS_rename:
-        break;
-#endif
-    default:
+    const struct naming *name = naming_of(q->notif->data.nr);
+    if (!name || (name->what != RENAMES && name->what != LINKS))
         return false;
-    }
-#ifdef SYS_open
-    bool plain = q->notif->data.nr == SYS_link || q->notif->data.nr == SYS_rename;
-#else
-    bool plain = false;
-#endif
-    if (!plain) {
-        at[0] = (int)argument(q, 0);
-        at[1] = (int)argument(q, 2);
-        path[0] = 1;
-        path[1] = 3;
-    }
+    bool links = name->what == LINKS, plain = name->directory < 0;
+    uint32_t flags = name->flags < 0 ? 0 : (uint32_t)argument(q, name->flags);
+    if (links && flags & AT_EMPTY_PATH)
+        return false;
+    int at[2] = {plain ? AT_FDCWD : (int)argument(q, 0), plain ? AT_FDCWD : (int)argument(q, 2)};
+    int path[2] = {name->path, name->path + (plain ? 1 : 2)};
     answer_pass(q);
     if (!text_of(q, argument(q, path[0]), one, sizeof one) || !text_of(q, argument(q, path[1]), two, sizeof two))
         return true;
-    bool first = walk(q, at[0], one, follow ? FOLLOW : 0, &from), second = walk(q, at[1], two, 0, &to);
+    bool first = walk(q, at[0], one, naming_follows(name, flags) ? FOLLOW : 0, &from), second = walk(q, at[1], two, 0, &to);
     if (!first && !second)
         return true;
     q->answer->flags = 0;
@@ -127,16 +98,13 @@ bool handle_symlink(struct question *q)
     static struct found f;
     char target[NAME_MOST], path[NAME_MOST];
     struct fuse_entry_out e;
-    bool at = q->notif->data.nr == SYS_symlinkat;
-#ifdef SYS_open
-    if (!at && q->notif->data.nr != SYS_symlink)
+    const struct naming *name = naming_of(q->notif->data.nr);
+    if (!name || name->what != MAKES_LINK)
         return false;
-#endif
-    if (!at && q->notif->data.nr == SYS_symlinkat)
-        return false;
+    int directory = name->directory < 0 ? AT_FDCWD : (int)argument(q, name->directory);
     answer_pass(q);
-    if (!text_of(q, argument(q, 0), target, sizeof target) || !text_of(q, argument(q, at ? 2 : 1), path, sizeof path) ||
-        !walk(q, at ? (int)argument(q, 1) : AT_FDCWD, path, 0, &f))
+    if (!text_of(q, argument(q, 0), target, sizeof target) || !text_of(q, argument(q, name->path), path, sizeof path) ||
+        !walk(q, directory, path, 0, &f))
         return true;
     q->answer->flags = 0;
     memset(&e, 0, sizeof e);
