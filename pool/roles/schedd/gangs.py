@@ -1,37 +1,34 @@
 """Jobs that run on several machines at once: from a claim for each part to one end of all.
 
-    match ... match -> claims held -> all there -> one durable start -> each part sent -> parts meet -> ends -> one end
+    claims (gathering.py) -> all there -> one durable start -> each part sent -> parts meet -> ends -> one end
 
-Claims are held without a job until the gang is whole (`pool.policy.gangs` says for how long). The start is one step
-of the job, written before any part is sent. Parts that have what they need to begin *meet*: each waits here until all
-have come, and learns what the others brought, their addresses. A part's end is written with the job before it is
-acknowledged; the job's own comes with the last. When one part loses its machine, or fails, the others are stopped:
-the gang runs as a whole or not at all (start contract, rule 2: the job is idle again only when no part of it can be
-running).
+The start is one step of the job, written before any part is sent. Parts that have what they need to begin *meet*: each
+waits here until all have come, and learns what the others brought, their addresses. A part's end is written with the
+job before it is acknowledged; the job's own comes with the last. When one part loses its machine, or fails, the others
+are stopped: the gang runs as a whole or not at all (start contract, rule 2: the job is idle again only when no part of
+it can be running).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sized
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.classad import ClassAd
 from pool.jobs import costs
 from pool.jobs.activation import Activation, CannotStart, activation, mode_for
-from pool.jobs.gangs import APART, PARTS, Part, part_of, parts_of
-from pool.jobs.privacy import public
+from pool.jobs.gangs import Part, part_of, parts_of
 from pool.jobs.processes import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.charges import charge
-from pool.policy.gangs import Gathering, breaks, costs_of, machine_of, merged, taken_over
-from pool.policy.packed import pack
+from pool.policy.gangs import Gathering, breaks, costs_of, merged, taken_over
 from pool.policy.queue import IDLE, Job, Wire
-from pool.policy.why.findings import Gang as GangFinding
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
-from pool.roles.schedd.ends import After, both, end_steps, hold_step, without_machine
+from pool.roles.schedd.ends import After, end_steps, hold_step
+from pool.roles.schedd.gathering import Gatherings
 from pool.roles.schedd.ledger import Step
 from pool.roles.schedd.sets import Set, Sets
 from pool.wire import RemoteError
@@ -40,14 +37,10 @@ from pool.wire.errors import Refused
 if TYPE_CHECKING:
     from pool.roles.schedd.placement import Placement
 
-#: Requests of gangs have numbers below this one, those of jobs that move or leave above it.
-NUMBERS = -(1 << 44)
 #: The job's own note of parts that have ended: [part, report] each.
 ENDED = "_parts"
 #: Attributes that are there while it runs.
 HOSTS = "AllRemoteHosts"
-#: Seconds for which a slot is noted that another job would have to leave: less than a startd keeps the match.
-OFFER = 20.0
 
 
 @dataclass(slots=True, eq=False)
@@ -97,11 +90,6 @@ class Gang:
         return {**self.job.own(), **self.parts[part].own}
 
 
-def is_gang(ad: ClassAd) -> bool:
-    """Whether the ad's job needs several claims."""
-    return ad.get(PARTS) is not None
-
-
 class Gangs:
     """The gangs of one schedd.
 
@@ -110,220 +98,16 @@ class Gangs:
     """
 
     def __init__(self, placement: Placement, hold: float) -> None:
-        self.hold = hold
-        self._placement = placement
-        self._gathering: dict[Job, Gathering] = {}
-        self._held: dict[Job, dict[int, Claim]] = {}
-        self._asked: dict[int, tuple[Job, list[int]]] = {}
-        self._last = NUMBERS
-        self._running: dict[Job, Gang] = {}
+        self.gathering = Gatherings(placement, hold, self._begin)
         self.sets = Sets(placement)
-        self._offers: dict[Job, dict[int, Wire]] = {}
-        self._waits: dict[Job, set[asyncio.Task[Any]]] = {}
-
-    # -- gathering ---------------------------------------------------------------------------------------
-
-    def requests(self, owner: str) -> list[dict[str, Any]]:
-        """What the owner's first gang still lacks; while one of this schedd's has claims no other is asked for."""
-        placement, now = self._placement, asyncio.get_running_loop().time()
-        self._asked = {number: asked for number, asked in self._asked.items() if asked[0].cluster.owner != owner}
-        holder = next(iter((*self._held, *self._waits)), None)
-        found: list[dict[str, Any]] = []
-        for group in placement.queue.groups(owner):
-            job = placement.queue.first(group) if is_gang(group.ad) else None
-            if job is None or (holder is not None and job is not holder):
-                continue
-            for parts in self._of(job).wanted(now):
-                self._last -= 1
-                self._asked[self._last] = (job, parts)
-                found.append(
-                    {
-                        "number": self._last,
-                        "ad": public(self._wanted_ad(job, parts[0])),
-                        "count": len(parts),
-                        "oldest": float(job.get("QDate") or 0),
-                    }
-                )
-            if found:
-                break
-        return found
-
-    def _of(self, job: Job) -> Gathering:
-        known = self._gathering.get(job)
-        if known is None:
-            kinds = [pack(part.own) for part in parts_of(job.ad())]
-            images = self._placement.images
-            over = frozenset(images.ends_in(job, images.newest(job)))
-            known = self._gathering[job] = Gathering(kinds, apart=job.get(APART) is True, over=over)
-        return known
-
-    def _wanted_ad(self, job: Job, part: int) -> Wire:
-        whole, own, gathering = job.wire(), parts_of(job.ad())[part].own, self._of(job)
-        wire = {**whole, **own}
-        if "Requirements" in own:  # the job's have grown where machines could not go on from its checkpoint
-            wire["Requirements"] = both(own["Requirements"], whole.get("Requirements"))
-        for machine in sorted(gathering.machines) if gathering.apart else ():
-            wire["Requirements"] = without_machine(wire.get("Requirements"), machine)
-        return wire
-
-    def matched(self, match: dict[str, Any], owner: str) -> bool:
-        """Take up a match of a gang's part; False where it is none.
-
-        Nobody leaves a machine for a gang that may not come about: a match that asks for it is noted until all parts
-        have one or a claim, and lapses otherwise.
-        """
-        number = int(match["request"])
-        if number > NUMBERS:
-            return False
-        job, parts = self._asked.pop(number, (None, []))
-        if job is None or job.status != IDLE:
-            return True
-        gathering = self._of(job)
-        if match.get("preempt"):
-            part = gathering.offer(parts, str(match["slot"])) if match["preempt"] != "urgent" else None
-            taken = [part] if part is not None else []
-        else:
-            taken = gathering.free_of(parts)[: int(match["count"])]
-            gathering.coming.update(taken)
-        if taken:
-            self._asked[number] = (job, [part for part in parts if part not in taken])
-            if match.get("preempt"):
-                self._offers.setdefault(job, {})[taken[0]] = match
-                asyncio.get_running_loop().call_later(OFFER, self._lapse, job, taken[0], match)
-                self._go_on(job)
-            else:
-                self._placement.spawn(self._claim(match, owner, job, taken), "claim")
-        return True
-
-    def _go_on(self, job: Job) -> None:
-        """Ask for what is missing; nothing is, but for those who have to leave: have them leave, all at once."""
-        gathering, owner = self._of(job), job.cluster.owner
-        if not gathering.covered or gathering.coming:
-            self._placement.changed(owner, True)
-            return
-        offers = self._offers.pop(job, {})
-        gathering.offered.clear()
-        if self._another(job):
-            return
-        for part, match in offers.items():
-            gathering.coming.add(part)
-            wait = self._placement.spawn(self._claim(match, owner, job, [part]), "claim")
-            self._waits.setdefault(job, set()).add(wait)
-
-    def _another(self, job: Job) -> bool:
-        """Whether another gang has claims, or has had others leave for it."""
-        return any(one is not job for one in (*self._held, *self._waits))
-
-    def _waited(self, job: Job) -> None:
-        """Whoever was to leave for this task has, or does not."""
-        waits = self._waits.get(job)
-        if waits is not None:
-            waits -= {task for task in waits if task is asyncio.current_task()}
-            if not waits:
-                del self._waits[job]
-
-    def _lapse(self, job: Job, part: int, match: Wire) -> None:
-        """A slot was noted for so long that it is not to be had any more by that match."""
-        offers = self._offers.get(job, {})
-        if offers.get(part) is match:
-            del offers[part]
-            if (gathering := self._gathering.get(job)) is not None:
-                gathering.offered.pop(part, None)
-            if not offers:
-                del self._offers[job]
-
-    def rejected(self, number: int, reason: str, when: float) -> None:
-        """A cycle found nothing for a part."""
-        job, _ = self._asked.get(number, (None, []))
-        if job is not None and job.group is not None:
-            job.group.rejected = (reason, when)
-
-    async def _claim(self, match: dict[str, Any], owner: str, job: Job, parts: list[int]) -> None:
-        placement, gathering = self._placement, self._of(job)
-        wire = self._wanted_ad(job, parts[0])
-        try:
-            claims = await placement.matches.obtain(match, owner, job, len(parts), wire)
-        finally:
-            gathering.coming.difference_update(parts)
-            self._waited(job)
-        now = asyncio.get_running_loop().time()
-        wanted = job.status == IDLE and not self._another(job)
-        for claim in claims:
-            part = gathering.take(parts, machine_of(claim.slot), now) if wanted else None
-            if part is None:
-                self._give_back(claim)
-                continue
-            claim.gathers = job
-            held = self._held.setdefault(job, {})
-            held[part] = claim
-            if len(held) == 1:
-                asyncio.get_running_loop().call_later(self.hold, self._check, job)
-        if gathering.whole and job.status == IDLE:
-            await self._begin(job)
-        else:
-            self.trim(owner)
-            self._go_on(job)
-            if match.get("preempt"):
-                self._check(job)
-
-    def trim(self, owner: str) -> None:
-        """Give back what is held for jobs that are not idle any more."""
-        for job in [*self._held, *self._offers, *self._waits]:
-            if job.cluster.owner == owner and job.status != IDLE:
-                self._release(job)
-        for job in [job for job in self._gathering if job.status != IDLE]:
-            del self._gathering[job]
-
-    def lost(self, claim: Claim) -> None:
-        """A claim that was held is gone."""
-        job = claim.gathers
-        held = self._held.get(job) if job is not None else None
-        if job is None or held is None:
-            return
-        claim.gathers = None
-        for part in [part for part, other in held.items() if other is claim]:
-            del held[part]
-            self._of(job).lose(part)
-        if not held:
-            del self._held[job]
-        self._placement.changed(claim.owner, True)
-
-    def _check(self, job: Job) -> None:
-        """Some time after a first claim: not whole after its patience, it gives up for a while. Who has left a machine
-        for it has not done so for nothing because the next takes longer to leave."""
-        gathering, loop = self._gathering.get(job), asyncio.get_running_loop()
-        hold = max(self.hold, self._placement.patience) if job in self._waits else self.hold
-        due = gathering.gives_up_at(hold) if gathering is not None else None
-        if gathering is None or due is None:
-            return
-        if loop.time() < due:
-            loop.call_at(due, self._check, job)
-            return
-        placement, owner = self._placement, job.cluster.owner
-        self._release(job)
-        gathering.give_up(loop.time(), placement.outside.chance.random())
-        missing = len(gathering.kinds)
-        placement.log.info("a gang did not get whole", extra={"job": job.id, "parts": missing})
-        loop.call_at(gathering.not_before, placement.changed, owner, True)
-        placement.changed(owner, True)  # another's turn
-
-    def _release(self, job: Job) -> None:
-        self._offers.pop(job, None)
-        for wait in self._waits.pop(job, ()):
-            wait.cancel()
-        for claim in self._held.pop(job, {}).values():
-            self._give_back(claim)
-
-    def _give_back(self, claim: Claim) -> None:
-        claim.gathers = None
-        self._placement.drop(claim)
-        self._placement.spawn(self._placement.release(claim), "release")
+        self._placement = placement
+        self._running: dict[Job, Gang] = {}
 
     # -- starting ----------------------------------------------------------------------------------------
 
-    async def _begin(self, job: Job) -> None:
+    async def _begin(self, job: Job, gathering: Gathering, claims: Mapping[int, Claim]) -> None:
         """Every part has its claim: start them all."""
-        placement, gathering, claims = self._placement, self._of(job), self._held[job]
+        placement = self._placement
         gang = Gang(job, int(job.get("NumJobStarts", 0)) + 1, placement.outside.secret(16), parts_of(job.ad()))
         try:
             gang.checkpoint = self._checkpoint_for(gang, claims) if not gathering.anew else None
@@ -332,14 +116,13 @@ class Gangs:
                 gathering.over, gathering.anew = frozenset(), True  # parts that had ended begin anew, too
                 placement.changed(job.cluster.owner, True)
                 return
-            del self._held[job], self._gathering[job]
+            self.gathering.done(job)
             gang.reports = [(part, taken_over(report)) for part, report in ends.items()]
             starts = {part: self._start_of(gang, part, claim) for part, claim in claims.items()}
         except CannotStart as error:
-            self._held.pop(job, None)
-            self._gathering.pop(job, None)
+            self.gathering.done(job)
             for claim in claims.values():
-                self._give_back(claim)
+                self.gathering.give_back(claim)
             await placement.ledger.commit(hold_step(job, f"cannot start: {error}", Hold.START_FAILED))
             return
         gang.met = asyncio.get_running_loop().create_future()
@@ -350,7 +133,7 @@ class Gangs:
         await placement.ledger.commit(self._start_step(gang))
         await asyncio.gather(*(placement.send(claim, starts[part]) for part, claim in sorted(claims.items())))
 
-    def _checkpoint_for(self, gang: Gang, claims: dict[int, Claim]) -> int | None:
+    def _checkpoint_for(self, gang: Gang, claims: Mapping[int, Claim]) -> int | None:
         """What a gang goes on from on these claims; None for its beginning.
 
         Raises:
@@ -519,19 +302,7 @@ class Gangs:
     def beyond(self, owner: str) -> int:
         """How many slots an owner's gangs have or hold beyond one for each running job."""
         running = sum(len(gang.claims) - 1 for job, gang in self._running.items() if job.cluster.owner == owner)
-        slots: list[tuple[Job, Sized]] = [*self._held.items(), *self._offers.items(), *self._waits.items()]
-        return running + sum(len(some) for job, some in slots if job.cluster.owner == owner)
-
-    def why(self, job: Job) -> GangFinding | None:
-        """What an idle job lacks; None for one that needs a single slot."""
-        parts = parts_of(job.ad())
-        if not parts:
-            return None
-        gathering = self._gathering.get(job)
-        held = gathering.held if gathering is not None else {}
-        wait = gathering.not_before - asyncio.get_running_loop().time() if gathering is not None else 0.0
-        missing = tuple(" ".join(part.processes) for number, part in enumerate(parts) if number not in held)
-        return GangFinding(len(parts), len(held), missing, max(0.0, wait))
+        return running + self.gathering.slots(owner)
 
     # -- after a restart ---------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from pool.jobs.privacy import public
 from pool.policy.charges import Charge, charge
 from pool.policy.queue import RUNNING, SUSPENDED, Group, Job, Wire
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
-from pool.roles.schedd.gangs import is_gang
+from pool.roles.schedd.gathering import is_gang
 from pool.wire import RemoteError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Matches:
                 }
             )
         placement = self._placement
-        for others in (placement.gangs, placement.leaving, placement.moving):
+        for others in (placement.gangs.gathering, placement.leaving, placement.moving):
             found += others.requests(owner)
         return found
 
@@ -81,7 +81,7 @@ class Matches:
     def matched(self, match: dict[str, Any], owner: str) -> None:
         """Take up a match: claim the slot in the background, or wait for it where it has to be freed first."""
         placement = self._placement
-        if any(one.matched(match, owner) for one in (placement.gangs, placement.leaving, placement.moving)):
+        if any(one.matched(match, owner) for one in (placement.gangs.gathering, placement.leaving, placement.moving)):
             return
         group = self._queue.group(int(match["request"]))
         if group is None:

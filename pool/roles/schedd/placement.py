@@ -37,7 +37,8 @@ from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.links import Links
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
 from pool.roles.schedd.ends import BEGAN, After, as_wished, end_steps, hold_step, started, usage_changes
-from pool.roles.schedd.gangs import Gangs, is_gang
+from pool.roles.schedd.gangs import Gangs
+from pool.roles.schedd.gathering import is_gang
 from pool.roles.schedd.images import Images
 from pool.roles.schedd.leaving import Leaving
 from pool.roles.schedd.ledger import Ledger, Step
@@ -125,7 +126,7 @@ class Placement:
     def changed(self, owner: str, more: bool) -> None:
         """An owner's numbers changed; `more` when there is new work that a slot must be found for."""
         self.matches.trim(owner)
-        self.gangs.trim(owner)
+        self.gangs.gathering.trim(owner)
         self._changed(owner, more)
 
     # -- starting ----------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class Placement:
     def offer(self, owner: str) -> None:
         """Jobs have come or gone: use idle claims for them at once."""
         self.matches.trim(owner)
-        self.gangs.trim(owner)
+        self.gangs.gathering.trim(owner)
         waiting = self._idle.get(owner)
         while waiting and self.queue.count(owner, IDLE):
             claim = waiting.pop()
@@ -567,7 +568,7 @@ class Placement:
         self.claims.pop(claim.id, None)
         self.reaching.forget(claim)
         if claim.gathers is not None:
-            self.gangs.lost(claim)
+            self.gangs.gathering.lost(claim)
         waiting = self._idle.get(claim.owner)
         if waiting and claim in waiting:
             waiting.remove(claim)

@@ -174,7 +174,7 @@ class Schedd(Role):
         self.placement.lease = settings.number("CLAIM_LEASE")
         self.placement.longest_lease = settings.number("CLAIM_LEASE_MAX")
         self.placement.patience = settings.number("CLAIM_PATIENCE")
-        self.placement.gangs.hold = settings.number("GANG_PATIENCE")
+        self.placement.gangs.gathering.hold = settings.number("GANG_PATIENCE")
         self.remote.reload(settings)
         if self.settings.text("CHECKPOINT_SERVER"):
             self.share.rate = bandwidth_of(settings)
@@ -354,7 +354,7 @@ class Schedd(Role):
         """What a cycle left without a machine, and why: {submitter, time, rejections: [[request, reason]]}"""
         when = float(params["time"])
         for number, reason in params["rejections"]:
-            self.placement.gangs.rejected(int(number), str(reason)[:MOST_REASON], when)
+            self.placement.gangs.gathering.rejected(int(number), str(reason)[:MOST_REASON], when)
             group = self.queue.group(int(number))
             if group is not None and group.owner == self._owner(params["submitter"]):
                 group.rejected = (str(reason)[:MOST_REASON], when)

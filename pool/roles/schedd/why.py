@@ -108,7 +108,7 @@ class Why:
             matches, owner = self._placement.matches, job.cluster.owner
             if matches.on_the_way(owner) > ahead:
                 found.append(Claiming(matches.on_the_way(owner), matches.being_freed(owner)))
-            if (gang := self._placement.gangs.why(job)) is not None:
+            if (gang := self._placement.gangs.gathering.why(job)) is not None:
                 found.append(gang)
             if failed := int(job.note("_failed_starts", 0) or 0):
                 found.append(FailedStarts(failed, MOST_FAILED_STARTS, str(job.get("LastRemoteHost") or "")))
