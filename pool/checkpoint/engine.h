@@ -113,7 +113,7 @@ int memory_write(struct dump *d, struct subject *s, pid_t from);
 int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size);
 void pages_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end); /* written by: */
 int pages_write(struct dump *d, pid_t from); /* all that was planned */
-size_t pages_take(pid_t pid, int mem, uint64_t at, void *to, size_t size);
+size_t pages_take(int mem, uint64_t at, void *to, size_t size);
 
 /* track.c */
 int track_before(struct dump *d, bool stop, struct outcome *o);

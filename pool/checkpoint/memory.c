@@ -11,7 +11,6 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "engine.h"
@@ -151,7 +150,6 @@ int memory_areas(struct dump *d, struct subject *s)
 }
 
 struct source {
-    pid_t pid;
     int mem, pagemap;
     char *buffer;
 };
@@ -160,7 +158,7 @@ struct source {
 static int put_whole(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
 {
     for (uint64_t at = a->start; at < a->end;) {
-        size_t got = pages_take(from->pid, from->mem, at, from->buffer, a->end - at < CHUNK ? a->end - at : CHUNK);
+        size_t got = pages_take(from->mem, at, from->buffer, a->end - at < CHUNK ? a->end - at : CHUNK);
         if (got && pages_put(d, s->row, NOBODY, at, from->buffer, got))
             return -1;
         at += got ? got : PAGE;
@@ -297,7 +295,7 @@ int memory_left_out(struct dump *d, struct subject *s)
 {
     struct line *lines;
     size_t count = areas_of(s->copy.tid, &lines);
-    struct source source = {.pid = s->pid, .mem = open_of(s->pid, "mem"), .pagemap = open_of(s->pid, "pagemap"), .buffer = malloc(CHUNK)};
+    struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = open_of(s->pid, "pagemap"), .buffer = malloc(CHUNK)};
     earlier_begin(d, s);
     int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
@@ -321,7 +319,7 @@ int memory_left_out(struct dump *d, struct subject *s)
 
 int memory_write(struct dump *d, struct subject *s, pid_t from)
 {
-    struct source source = {.pid = from, .mem = open_of(from, "mem"), .pagemap = open_of(from, "pagemap"), .buffer = malloc(CHUNK)};
+    struct source source = {.mem = open_of(from, "mem"), .pagemap = open_of(from, "pagemap"), .buffer = malloc(CHUNK)};
     int done = 0;
     if (!source.buffer || source.mem < 0 || source.pagemap < 0)
         done = fail(&d->failure, "open", "memory of the job");
@@ -362,7 +360,7 @@ static bool taken(const struct dump *d, uint32_t file, uint64_t at)
  * one of them. */
 int memory_shared(struct dump *d, struct subject *s)
 {
-    struct source source = {.pid = s->pid, .mem = open_of(s->pid, "mem"), .pagemap = -1, .buffer = malloc(CHUNK)};
+    struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = -1, .buffer = malloc(CHUNK)};
     int done = source.buffer && source.mem >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
@@ -371,7 +369,7 @@ int memory_shared(struct dump *d, struct subject *s)
         if (((struct file *)d->image.files.rows)[a.file].peer != NOBODY || taken(d, a.file, a.offset))
             continue; /* by its descriptor it is taken whole */
         for (uint64_t at = a.start; at < a.end && !done;) {
-            size_t got = pages_take(s->pid, source.mem, at, source.buffer, a.end - at < CHUNK ? a.end - at : CHUNK);
+            size_t got = pages_take(source.mem, at, source.buffer, a.end - at < CHUNK ? a.end - at : CHUNK);
             if (got)
                 done = pages_put(d, 0, a.file, a.offset + (at - a.start), source.buffer, got);
             at += got ? got : PAGE;

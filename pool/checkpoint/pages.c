@@ -6,12 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "engine.h"
-
-#define PIECES (CHUNK / PAGE)
 
 static int write_at(int fd, const void *data, size_t size, uint64_t place)
 {
@@ -70,19 +67,17 @@ void pages_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end)
     }
 }
 
-/* A page that the process may not read itself is read as a debugger does. Beyond the end of a file there is nothing. */
-size_t pages_take(pid_t pid, int mem, uint64_t at, void *to, size_t size)
+/* As a debugger reads, also what the process may not read itself; beyond the end of a file there is nothing. Not by
+ * process_vm_readv: it pins what it reads, and the kernel gives a process that shares a page since a fork one of its own first (Linux
+ * 5.19), so that to read a frozen copy is to copy the job. */
+size_t pages_take(int mem, uint64_t at, void *to, size_t size)
 {
-    struct iovec here = {to, size}, there = {(void *)(uintptr_t)at, size};
-    ssize_t n = process_vm_readv(pid, &here, 1, &there, 1, 0);
-    if (n <= 0)
-        n = pread(mem, to, size, (off_t)at);
+    ssize_t n = pread(mem, to, size, (off_t)at);
     return n <= 0 ? 0 : (size_t)n & ~(PAGE - 1);
 }
 
 struct moving {
     struct dump *d;
-    pid_t from;
     int mem;
     uint32_t *firsts; /* extent of each unit; its chunk is not shared with another process */
     uint64_t *sums;   /* shared */
@@ -92,38 +87,35 @@ static int move(void *what, uint32_t unit, char *buffer, struct failure *f)
 {
     const struct moving *m = what;
     const struct extent *e = (struct extent *)m->d->image.extents.rows + m->firsts[unit];
-    const struct extent *end = (struct extent *)m->d->image.extents.rows + m->d->image.extents.count, *last = e;
+    const struct extent *end = (struct extent *)m->d->image.extents.rows + m->d->image.extents.count, *of = e;
     const struct chunk *c = (struct chunk *)m->d->image.chunks.rows + e->chunk;
-    struct iovec here = {buffer, c->size}, there[PIECES] = {{0}};
-    size_t count = 0;
-    for (; last < end && last->chunk == e->chunk && count < PIECES; last++)
-        there[count++] = (struct iovec){(void *)(uintptr_t)last->at, last->size};
-    if (process_vm_readv(m->from, &here, 1, there, count, 0) != (ssize_t)c->size)
-        for (; e < last; e++)
-            for (uint64_t got = 0; got < e->size;) {
-                size_t n = pages_take(m->from, m->mem, e->at + got, buffer + e->offset + got, e->size - got);
-                if (!n) {
-                    errno = errno ? errno : EFAULT;
-                    return fail(f, "read", "memory of the job");
-                }
-                got += n;
+    for (; e < end && e->chunk == of->chunk; e++)
+        for (uint64_t got = 0; got < e->size;) {
+            size_t n = pages_take(m->mem, e->at + got, buffer + e->offset + got, e->size - got);
+            if (!n) {
+                errno = errno ? errno : EFAULT;
+                return fail(f, "read", "memory of the job");
             }
+            got += n;
+        }
     m->sums[unit] = checksum(buffer, c->size);
     return write_at(m->d->pages, buffer, c->size, c->place) < 0 ? fail(f, "write", "pages") : 0;
 }
 
-/* The first extents of the chunks that are planned: they have no sum yet. */
+/* The first extents of the chunks that are planned, in their order: they have no sum yet. */
 static uint32_t planned(struct dump *d, uint32_t *firsts, uint64_t *bytes)
 {
     const struct chunk *chunks = d->image.chunks.rows;
     const struct extent *extents = d->image.extents.rows;
     uint32_t count = 0, at = d->image.extents.count;
-    for (; at > 0 && extents[at - 1].chunk >= d->moved; at--) {
-        uint32_t chunk = extents[at - 1].chunk;
-        if (chunks[chunk].sum || (at > 1 && extents[at - 2].chunk == chunk))
+    while (at > 0 && extents[at - 1].chunk >= d->moved)
+        at--;
+    for (uint32_t last = NOBODY; at < d->image.extents.count; at++) {
+        if (extents[at].chunk == last || chunks[extents[at].chunk].sum)
             continue;
-        firsts[count++] = at - 1;
-        *bytes += chunks[chunk].size;
+        last = extents[at].chunk;
+        firsts[count++] = at;
+        *bytes += chunks[last].size;
     }
     return count;
 }
@@ -134,7 +126,7 @@ int pages_write(struct dump *d, pid_t from)
     uint64_t bytes = 0;
     size_t most = d->image.chunks.count - d->moved, size = (most + 1) * sizeof(uint64_t);
     snprintf(path, sizeof path, "/proc/%d/mem", from);
-    struct moving m = {.d = d, .from = from, .firsts = malloc((most + 1) * sizeof *m.firsts), .mem = open(path, O_RDONLY | O_CLOEXEC),
+    struct moving m = {.d = d, .firsts = malloc((most + 1) * sizeof *m.firsts), .mem = open(path, O_RDONLY | O_CLOEXEC),
                        .sums = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)};
     int done = m.firsts && m.sums != MAP_FAILED && m.mem >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
     uint32_t units = done ? 0 : planned(d, m.firsts, &bytes);
