@@ -209,6 +209,7 @@ static void examine_all(struct dump *d, struct outcome *o)
         struct subject *s = &d->subjects[i];
         s->row = d->image.processes.count;
         table_add(&d->image.processes);
+        family_traced(d, s);
         memory_areas(d, s);
         descriptors_save(d, s);
     }

@@ -13,6 +13,7 @@ struct subject { /* one process of the job while it is dumped */
     uint32_t row;          /* in the image */
     struct held *threads;  /* the first is the leader */
     size_t count;
+    pid_t unheld;          /* a thread that lives and could not be asked to stop; 0: none */
     struct held copy;      /* tid 0: none */
     uint64_t room;         /* address of ROOM bytes in it */
 };
@@ -78,7 +79,7 @@ struct dump {
 
 void refuse(struct dump *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* family.c: processes and threads */
+/* hold.c, family.c: processes and threads */
 struct stat_line {
     int parent, group, session, threads, nice;
     char state;
@@ -92,6 +93,7 @@ bool proc_text(pid_t pid, const char *name, char *text, size_t size);
 uint64_t proc_field(pid_t pid, const char *name, const char *field, int base);
 int family_stop(struct dump *d);      /* holds every thread of every process */
 int family_list(struct dump *d);      /* without holding: for `examine` */
+bool family_traced(struct dump *d, struct subject *s); /* refuses it where another process of the job holds it, as a debugger does */
 void family_forget(struct dump *d);   /* those found, when nobody is held */
 int family_state(struct dump *d, struct subject *s); /* what is known of process and threads but memory and files */
 void family_go(struct dump *d);

@@ -1,6 +1,4 @@
-/* The job's processes and threads: found, held still, described, copied, let go.
- *
- * Whatever the keeper's /proc shows beside the keeper and the dumper is the job: the pid namespace is its alone. */
+/* The job's processes and threads: described, copied, let go. hold.c has found them and holds them. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -20,10 +18,6 @@
 #include <unistd.h>
 
 #include "engine.h"
-
-#define STOP_US 50000    /* for a thread to stop once it is asked to */
-#define PASS_US 100000   /* for a vfork to pass */
-#define STUCK_US 5000000 /* of trying */
 
 bool proc_text(pid_t pid, const char *name, char *text, size_t size)
 {
@@ -92,167 +86,6 @@ size_t numbers_in(const char *directory, pid_t **all)
     if (dir)
         closedir(dir);
     return count;
-}
-
-static struct subject *subject_of(struct dump *d, pid_t pid)
-{
-    for (size_t i = 0; i < d->count; i++)
-        if (d->subjects[i].pid == pid)
-            return &d->subjects[i];
-    struct subject *more = realloc(d->subjects, (d->count + 1) * sizeof *more);
-    if (!more)
-        return NULL;
-    d->subjects = more;
-    memset(&more[d->count], 0, sizeof *more);
-    more[d->count].pid = pid;
-    return &more[d->count++];
-}
-
-/* Returns how many threads were new. */
-static int hold_threads(struct subject *s)
-{
-    char path[64];
-    pid_t *tids;
-    int fresh = 0;
-    snprintf(path, sizeof path, "/proc/%d/task", s->pid);
-    size_t count = numbers_in(path, &tids), before = s->count;
-    for (size_t i = 0; i < count; i++) {
-        bool known = false;
-        for (size_t j = 0; j < before && !known; j++)
-            known = s->threads[j].tid == tids[i];
-        if (known)
-            continue;
-        struct held *more = realloc(s->threads, (s->count + 1) * sizeof *more);
-        if (!more)
-            break;
-        s->threads = more;
-        fresh++;
-        if (held_seize(&more[s->count], tids[i]) == 0)
-            s->count++; /* else it has just ended, or is a zombie */
-    }
-    free(tids);
-    return fresh;
-}
-
-/* Whatever the job needs of the keeper's is none of it. */
-static bool is_other(pid_t pid) { return pid == 1 || pid == getpid() || is_spared(pid) || pid == mapping_supervisor(); }
-
-/* Those that have stopped are taken off `waiting`, those that are gone off the job. True when all have within the time. */
-static bool await_stops(struct dump *d, uint64_t until)
-{
-    for (uint64_t pause = 20;;) {
-        size_t waiting = 0;
-        for (size_t i = 0; i < d->count; i++)
-            for (size_t j = 0; j < d->subjects[i].count;) {
-                struct subject *s = &d->subjects[i];
-                int state = s->threads[j].still ? 1 : held_poll(&s->threads[j]);
-                if (state < 0) {
-                    s->threads[j] = s->threads[--s->count];
-                    continue;
-                }
-                s->threads[j].still = state > 0;
-                waiting += state == 0;
-                j++;
-            }
-        if (!waiting || boot_us() > until)
-            return !waiting;
-        usleep((useconds_t)pause);
-        pause = pause < 500 ? pause * 2 : pause;
-    }
-}
-
-/* The parent of a vfork cannot be stopped before its child has its own program, and the child not get there while it is
- * held. All that is held goes on; who was asked to stop does so in its time and is let go as well. What the stop cut short of reads and
- * writes of mapped files is made whole first: it would be short for the program. */
-static void let_pass(struct dump *d)
-{
-    calls_whole(d);
-    for (size_t i = 0; i < d->count; i++) {
-        struct subject *s = &d->subjects[i];
-        for (size_t j = 0; j < s->count;)
-            if (s->threads[j].still) {
-                held_release(&s->threads[j]);
-                s->threads[j] = s->threads[--s->count];
-            } else {
-                j++;
-            }
-    }
-    mapping_run(); /* what the child opens on its way may have to be asked about */
-    await_stops(d, boot_us() + PASS_US);
-    calls_whole(d);
-    mapping_go();
-    for (size_t i = 0; i < d->count; i++) {
-        for (size_t j = 0; j < d->subjects[i].count; j++)
-            held_release(&d->subjects[i].threads[j]);
-        free(d->subjects[i].threads);
-    }
-    d->count = 0;
-}
-
-/* Until a round finds nobody new: whoever is not held yet may start another. All are asked before any is waited for. 0, 1
- * when somebody does not stop, -1. */
-static int stop_all(struct dump *d)
-{
-    if (mapping_settle(d))
-        return -1;
-    for (int round = 0; round < 1000; round++) {
-        pid_t *pids;
-        size_t count = numbers_in("/proc", &pids), known = d->count;
-        for (size_t i = 0; i < count; i++)
-            if (!is_other(pids[i]))
-                subject_of(d, pids[i]);
-        free(pids);
-        bool fresh = d->count > known;
-        for (size_t i = 0; i < d->count; i++) {
-            struct stat_line line;
-            size_t before = d->subjects[i].count;
-            if (stat_read(d->subjects[i].pid, &line) && line.state != 'Z')
-                fresh |= hold_threads(&d->subjects[i]) > 0 && d->subjects[i].count > before;
-        }
-        if (mapping_give_back(d))
-            return -1;
-        if (!await_stops(d, boot_us() + STOP_US))
-            return 1;
-        if (!fresh)
-            return mapping_held(d) || calls_whole(d) ? -1 : 0;
-    }
-    return 1;
-}
-
-int family_stop(struct dump *d)
-{
-    int done;
-    for (uint64_t end = boot_us() + STUCK_US; (done = stop_all(d)) != 0;) {
-        if (done < 0)
-            return -1;
-        let_pass(d);
-        if (boot_us() > end) {
-            errno = EAGAIN;
-            return fail(&d->failure, "hold", "a process of the job that does not stop");
-        }
-        usleep(1000);
-    }
-    return 0;
-}
-
-int family_list(struct dump *d)
-{
-    pid_t *pids;
-    size_t count = numbers_in("/proc", &pids);
-    for (size_t i = 0; i < count; i++) {
-        struct stat_line line;
-        if (!is_other(pids[i]) && stat_read(pids[i], &line) && line.state != 'Z')
-            subject_of(d, pids[i]);
-    }
-    free(pids);
-    return 0;
-}
-
-void family_forget(struct dump *d)
-{
-    for (size_t i = 0; i < d->count; i++)
-        free(d->subjects[i].threads);
-    d->count = 0;
 }
 
 static int save_thread(struct dump *d, struct subject *s, size_t place)
@@ -457,6 +290,8 @@ static int zombie(struct dump *d, struct subject *s)
 
 int family_state(struct dump *d, struct subject *s)
 {
+    if (s->unheld && family_traced(d, s))
+        return 0;
     if (!s->count)
         return zombie(d, s);
     for (size_t i = 1; i < s->count; i++) /* the leader first */

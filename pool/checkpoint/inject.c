@@ -1,7 +1,8 @@
 /* Threads held with ptrace. Every trap of it that was met has a function or a comment here.
  *
  * A thread that is held dies with its tracer (EXITKILL): between two injected calls its registers are not its own, and
- * half a job is worse than none. */
+ * half a job is worse than none. One that is only asked to stop does not: nothing has been done to it, and it cannot be let
+ * go before it has stopped, but by its tracer's end. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -21,6 +22,8 @@ static long trace(int request, pid_t tid, void *address, uintptr_t data)
     return syscall(SYS_ptrace, request, tid, address, data);
 }
 
+#define PLAIN (PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD)
+
 static int regs_get(struct held *h, struct user_regs_struct *r)
 {
     struct iovec part = {r, sizeof *r};
@@ -37,7 +40,7 @@ int held_seize(struct held *h, pid_t tid)
 {
     memset(h, 0, sizeof *h);
     h->tid = tid;
-    if (trace(PTRACE_SEIZE, tid, NULL, PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD) < 0)
+    if (trace(PTRACE_SEIZE, tid, NULL, 0) < 0)
         return -1;
     return trace(PTRACE_INTERRUPT, tid, NULL, 0) < 0 ? -1 : 0;
 }
@@ -88,13 +91,19 @@ int held_await(struct held *h)
     return done < 0 ? -1 : 0;
 }
 
+int held_bind(struct held *h)
+{
+    h->bound = h->bound || trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN) == 0;
+    return h->bound ? 0 : -1;
+}
+
 /* All signals are blocked before the first call: one that came in between would find registers that are not the thread's
  * own. By ptrace and not by a call, for the same reason. */
 int held_open(struct held *h, uint64_t call_at)
 {
     uint64_t all = ~0ull;
     h->call_at = call_at;
-    if (regs_get(h, &h->saved) < 0 || trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask) < 0 ||
+    if (held_bind(h) < 0 || regs_get(h, &h->saved) < 0 || trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask) < 0 ||
         trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&all) < 0)
         return -1;
     h->now = h->saved;
@@ -208,22 +217,21 @@ static int await_child(struct held *h, struct held *child)
 
 static pid_t clone_by(struct held *h, struct held *child, long number, const unsigned long a[6])
 {
-    const uintptr_t plain = PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD;
     struct user_regs_struct r = h->now;
     int status;
     regs_call(&r, h->call_at, number, a);
-    if (trace(PTRACE_SETOPTIONS, h->tid, NULL, plain | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK) < 0 || regs_set(h, &r) < 0 ||
+    if (trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK) < 0 || regs_set(h, &r) < 0 ||
         to_call_stop(h) < 0 || trace(PTRACE_SYSCALL, h->tid, NULL, 0) < 0 || await_child(h, child) < 0 || regs_get(h, &r) < 0) {
         h->lost = true;
         return -ESRCH;
     }
-    trace(PTRACE_SETOPTIONS, h->tid, NULL, plain);
+    trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN);
     if (regs_result(&r) < 0)
         return (pid_t)regs_result(&r);
     /* The new one stops by itself before its first instruction: it inherits the tracer. */
     if (!child->tid || wait_one(child, &status) < 0)
         return -ESRCH;
-    trace(PTRACE_SETOPTIONS, child->tid, NULL, plain);
+    held_bind(child);
     child->call_at = h->call_at;
     if (regs_get(child, &child->now) < 0)
         return -ESRCH;

@@ -13,6 +13,7 @@ struct held { /* one stopped thread */
     pid_t tid;
     bool stopped; /* by job control, before we came */
     bool still;   /* it has stopped when it was asked to */
+    bool bound;   /* it dies with us */
     bool lost;    /* it died while it was held */
     struct user_regs_struct now, saved; /* saved: with which it goes on */
     uint64_t call_at, mask;       /* of a system call instruction; signals it blocked */
@@ -22,7 +23,8 @@ struct held { /* one stopped thread */
 int held_seize(struct held *h, pid_t tid);  /* asks it to stop */
 int held_await(struct held *h);             /* until it has */
 int held_poll(struct held *h);              /* 1 when it has, 0 not yet, -1 it is gone */
-int held_open(struct held *h, uint64_t call_at); /* blocks signals, notes registers; then `held_call` may be used */
+int held_bind(struct held *h);              /* from now on it dies with who holds it */
+int held_open(struct held *h, uint64_t call_at); /* binds it, blocks signals, notes registers; then `held_call` may be used */
 void held_close(struct held *h);            /* puts registers and mask back */
 int held_leave(struct held *h, uint64_t start, uint64_t end); /* runs it until it is out of some code */
 void held_release(struct held *h);          /* lets it go */

@@ -37,6 +37,21 @@ elif what == "system v":
     libc = ctypes.CDLL(None)
     libc.shmat.restype = ctypes.c_void_p
     held = libc.shmat(libc.shmget(0, 4096, 0o1600), None, 0)
+elif what == "traced":
+    import ctypes
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+    assert ctypes.CDLL(None).ptrace(0x4206, child, None, None) == 0  # PTRACE_SEIZE
+elif what == "first thread":
+    import ctypes, threading
+    def rest():
+        while ") Z " not in open(f"/proc/{os.getpid()}/stat").read():
+            time.sleep(0.001)
+        print("ready")
+        time.sleep(60)
+    threading.Thread(target=rest).start()
+    ctypes.CDLL(None).syscall(60, 0)  # exit, of this thread alone
 elif what == "directory":
     os.mkdir("gone")
     os.chdir("gone")
@@ -55,6 +70,8 @@ time.sleep(60)
         ("lease", "descriptor 3 of process 2 holds a lease on its file"),
         ("system v", "process 2 uses System V shared memory"),
         ("directory", "the directory that process 2 is in was removed"),
+        ("first thread", "the first thread of process 2 has ended before the others"),
+        ("traced", "process 3 is traced by process 2"),
     ],
 )
 async def test_it_is_named(
@@ -78,7 +95,7 @@ async def test_it_is_named(
         if what == "unix":
             stack.enter_context(local.accept()[0])
         expected = line.format(port=port, free=free)
-        if what != "directory":  # which takes the process itself to be asked
+        if what not in ("directory", "first thread"):  # which takes the process itself to be asked
             assert any(expected in reason for reason in await soon(keeper.examine()))
         report = await soon(keeper.checkpoint(tmp_path / "image", stop=True))
         assert any(expected in reason for reason in report.refused), report.refused

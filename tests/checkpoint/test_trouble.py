@@ -15,9 +15,12 @@ import pytest
 from pool.starter.checkpointing import CheckpointFailed
 from pool.starter.keeper import NativeKeepers, StartFailed
 from tests.checkpoint.conftest import Compile
+from tests.checkpoint.machines import inside
 from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
 from tests.conftest import passable
 from tests.starter.support import PYTHON, alive, family, hard_kill, shell, soon, spec, until
+
+VFORK = 58  # of x86-64
 
 
 @pytest.fixture
@@ -128,6 +131,25 @@ async def test_processes_that_come_and_go(keepers: NativeKeepers, tmp_path: Path
     assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
     assert (scratch / "out").read_text().split() == [*map(str, range(1, 401)), "done"]
+
+
+async def test_a_process_that_does_not_stop(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
+) -> None:
+    """It is not one that has ended: there is no image without it, and nothing happens to it."""
+    wanted = spec(scratch, compiled("vforks"))
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) == 1 and inside(keeper, {VFORK}))
+    with pytest.raises(CheckpointFailed, match="does not stop"):
+        await soon(keeper.checkpoint(tmp_path / "image", stop=True))
+    (scratch / "go").touch()
+    await until(lambda: lines(scratch) == 2)
+    await saved(keepers, keeper, tmp_path / "image", stop=True)
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
+    (scratch / "end").touch()
+    assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()
+    assert (scratch / "out").read_text() == "begins\ngoes on\n"
 
 
 IGNORES = """
