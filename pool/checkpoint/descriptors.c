@@ -69,12 +69,12 @@ static const struct {
     {"/memfd:", FILE_MEMORY},           {"pipe:[", FILE_PIPE},
     {"anon_inode:[eventfd]", FILE_EVENT}, {"anon_inode:[timerfd]", FILE_TIMER},
     {"anon_inode:[eventpoll]", FILE_EPOLL}, {"anon_inode:[signalfd]", FILE_SIGNAL},
+    {"anon_inode:inotify", FILE_INOTIFY}, {"anon_inode:[inotify]", FILE_INOTIFY},
 };
 static const struct {
     const char *name, *what;
 } never[] = {
-    {"anon_inode:[io_uring]", "an io_uring"},   {"anon_inode:inotify", "an inotify watch"},
-    {"anon_inode:[fanotify]", "a fanotify watch"}, {"anon_inode:[userfaultfd]", "a userfaultfd"},
+    {"anon_inode:[io_uring]", "an io_uring"}, {"anon_inode:[fanotify]", "a fanotify watch"}, {"anon_inode:[userfaultfd]", "a userfaultfd"},
     {"anon_inode:[pidfd]", "a handle on a process (pidfd)"}, {"anon_inode:[perf_event]", "a performance counter"},
     {"anon_inode:bpf", "a BPF object"}, {"mnt:", "a namespace"}, {"net:", "a namespace"}, {"pid:", "a namespace"},
     {"user:", "a namespace"},
@@ -139,10 +139,34 @@ static void refuse_socket(struct dump *d, pid_t pid, int number, unsigned long i
     refuse(d, "descriptor %d of process %d is %s", number, pid, text);
 }
 
-static bool shares(struct dump *d, uint32_t row, pid_t pid, int number)
+/* The kernel has an order of open files, and tells it of two: where this one stands, or would stand, among the rows met so far. */
+static bool was_met(struct dump *d, pid_t pid, int number, uint32_t *place)
 {
-    struct sample *sample = (struct sample *)d->samples.rows + row;
-    return sample->fd >= 0 && syscall(SYS_kcmp, sample->pid, pid, KCMP_FILE, sample->fd, number) == 0;
+    const uint32_t *order = d->order.rows;
+    uint32_t low = 0, high = d->order.count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct sample *sample = (struct sample *)d->samples.rows + order[middle];
+        long is = syscall(SYS_kcmp, sample->pid, pid, KCMP_FILE, sample->fd, number);
+        if (is == 0) {
+            *place = middle;
+            return true;
+        }
+        if (is == 1)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *place = low;
+    return false;
+}
+
+static void put_at(struct dump *d, uint32_t place, uint32_t row)
+{
+    table_add(&d->order);
+    uint32_t *order = d->order.rows;
+    memmove(order + place + 1, order + place, (d->order.count - 1 - place) * sizeof *order);
+    order[place] = row;
 }
 
 /* Values that fdinfo gives for a kind. */
@@ -238,29 +262,52 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
     return true;
 }
 
+char *proc_whole(pid_t pid, const char *name)
+{
+    static char *text;
+    static size_t room;
+    char path[96];
+    size_t got = 0;
+    snprintf(path, sizeof path, "/proc/%d/%.64s", pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t n = 1; fd >= 0 && n > 0; got += n > 0 ? (size_t)n : 0) {
+        if (room - got < PAGE) {
+            char *more = realloc(text, room ? room * 2 : 16 * PAGE);
+            if (!more)
+                break;
+            text = more;
+            room = room ? room * 2 : 16 * PAGE;
+        }
+        n = read(fd, text + got, room - got - 1);
+    }
+    if (fd >= 0)
+        close(fd);
+    if (got)
+        text[got] = 0;
+    return got ? text : NULL;
+}
+
 int file_met(struct dump *d, pid_t pid, int number, struct met *met)
 {
-    static char text[65536];
+    const char *text;
     char link[64], name[4200];
     struct stat st;
-    *met = (struct met){.row = NOBODY, .text = text};
+    *met = (struct met){.row = NOBODY};
     snprintf(link, sizeof link, "/proc/%d/fd/%d", pid, number);
     ssize_t n = readlink(link, name, sizeof name - 1);
     if (n < 0 || stat(link, &st) < 0)
         return fail(&d->failure, "read", link);
     name[n] = 0;
     snprintf(link, sizeof link, "fdinfo/%d", number);
-    if (!proc_text(pid, link, text, sizeof text))
+    if (!(text = met->text = proc_whole(pid, link)))
         return fail(&d->failure, "read", link);
     met->flags = (uint32_t)info(text, "flags:", 8);
-    for EACH(&d->image, files, file, f) {
-        uint32_t at = (uint32_t)(f - (struct file *)d->image.files.rows);
-        if (f->kind != FILE_MAPPED && f->kind != FILE_TREE && f->device == st.st_dev && f->inode == st.st_ino && shares(d, at, pid, number))
-            met->row = at;
-    }
-    met->fresh = met->row == NOBODY;
-    if (!met->fresh)
+    uint32_t place;
+    if (was_met(d, pid, number, &place)) {
+        met->row = ((uint32_t *)d->order.rows)[place];
         return 0;
+    }
+    met->fresh = true;
     struct file f = {.flags = met->flags & ~(uint32_t)O_CLOEXEC, .mode = st.st_mode, .peer = NOBODY, .device = st.st_dev,
                      .inode = st.st_ino, .size = (uint64_t)st.st_size, .position = (int64_t)info(text, "pos:", 10)};
     if (!known_kind(d, &f, pid, number, name, &st))
@@ -273,6 +320,7 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
     met->row = d->image.files.count;
     *(struct file *)table_add(&d->image.files) = f;
     *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = number};
+    put_at(d, place, met->row);
     if (f.kind == FILE_EPOLL)
         epoll_entries(d, met->row, text);
     return 0;

@@ -130,9 +130,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     if (track_before(d, stop, o))
         return -1;
     earlier_open(d, directory);
-    waits_note(d);
-    d->held_since = boot_us();
-    if (family_stop(d))
+    if (inotify_stop(d, o))
         return -1;
     track_held(d, stop);
     clocks(d);
@@ -141,6 +139,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         return -1;
     members_crossings(d, o);
     sockets_join(d);
+    inotify_join(d);
     if (d->reason_count)
         return 1;
     if (remote_settle(d->job, d->mark, &d->failure))
@@ -218,6 +217,7 @@ static void examine_all(struct dump *d, struct outcome *o)
         return;
     }
     sockets_join(d);
+    inotify_join(d);
     mapping_go();
     copy_text(o->reasons, sizeof o->reasons, d->reasons);
     o->done = d->reason_count ? 2 : 1;
@@ -229,6 +229,7 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
     image_init(&d.image);
     d.trail = trail;
     d.samples.size = sizeof(struct sample);
+    d.order.size = sizeof(uint32_t);
     d.job = job;
     d.loose = how & CHECKPOINT_LOOSE;
     d.mark = how >> MARK_SHIFT;

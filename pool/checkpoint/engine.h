@@ -57,6 +57,7 @@ struct dump {
     size_t count;
     struct table waits;   /* what threads waited for before they were stopped (waits.c) */
     struct table samples; /* one for each row of image.files; fd -1 when only mapped */
+    struct table order;   /* those of them that have a descriptor, in the kernel's order of open files */
     char reasons[TEXT];   /* lines: what cannot be saved */
     uint32_t reason_count;
     int pages;            /* descriptor */
@@ -142,6 +143,7 @@ typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f
 int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f); /* behind: all others */
 
 /* descriptors.c */
+char *proc_whole(pid_t pid, const char *name); /* however long it is; until the next; NULL: nothing */
 int descriptors_save(struct dump *d, struct subject *s);
 uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode);
 void files_peers(struct dump *d);
@@ -173,6 +175,10 @@ int calls_whole(struct dump *d);
 bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t inode, bool *told);
 void sockets_join(struct dump *d);
 int socket_contents(struct dump *d, uint32_t row);
+
+/* inotify.c */
+int inotify_stop(struct dump *d, struct outcome *o); /* waits_note and family_stop, at a moment when the job has read what it was told */
+void inotify_join(struct dump *d);
 
 /* locks.c */
 void locks_save(struct dump *d, struct subject *s, uint32_t file, int number, const char *text, bool fresh);

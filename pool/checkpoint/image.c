@@ -14,7 +14,7 @@
 
 #include "image.h"
 
-#define TABLE_COUNT 19
+#define TABLE_COUNT 20
 #define META_MOST (1u << 30)
 
 struct header {
@@ -231,6 +231,10 @@ static const char *check_rest(const struct image *image)
     for EACH(image, watches, watch, w)
         if (!row_of(&image->files, w->file) || !row_of(&image->files, w->target))
             return "an epoll entry";
+    for EACH(image, inotify, inotify_watch, w)
+        if (!row_of(&image->files, w->file) || ((struct file *)image->files.rows)[w->file].kind != FILE_INOTIFY ||
+            !row_or_none(&image->files, w->target) || !text_fits(image, w->path) || w->number < 1 || w->number > INOTIFY_MOST)
+            return "a watch";
     for EACH(image, handlers, handler, h)
         if (!row_of(&image->processes, h->owner) || h->signal < 1 || h->signal > 64)
             return "a signal handler";

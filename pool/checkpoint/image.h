@@ -16,7 +16,7 @@
 #include "wire.h"
 
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 5
+#define IMAGE_VERSION 6
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
@@ -102,6 +102,7 @@ enum kind {
     FILE_NAMED,   /* unix socket that is not connected */
     FILE_SIGNAL,  /* number: the mask */
     FILE_MAPPED,  /* only mapped */
+    FILE_INOTIFY, /* its watches are in `inotify` */
     FILE_TREE,    /* in the job's own /tmp: nobody has it open by this row; contents in extents, or of a link */
     FILE_KINDS
 };
@@ -130,6 +131,14 @@ struct watch { /* of an epoll */
     int32_t number;
     uint32_t events;
     uint64_t data;
+};
+
+#define INOTIFY_MOST (1 << 20)
+struct inotify_watch { /* those of one file in the order of their numbers */
+    uint32_t file, target; /* rows of `file`; target: what is watched, where it has no name, or NOBODY */
+    int32_t number;
+    uint32_t mask;
+    struct span path;
 };
 
 struct handler {
@@ -195,7 +204,7 @@ struct table {
 /* Everything of an image but the pages. The tables in the order of the file. */
 #define TABLES(X) \
     X(processes, process) X(threads, thread) X(areas, area) X(chunks, chunk) X(extents, extent) X(files, file) X(descriptors, descriptor) \
-    X(locks, file_lock) X(watches, watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer) \
+    X(locks, file_lock) X(watches, watch) X(inotify, inotify_watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer) \
     X(members, member_row) X(ends, mapped_end) X(logs, mapped_log) X(outlets, mapped_outlet) X(strays, mapped_stray) \
     X(seeks, mapped_seek)
 struct image {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
@@ -224,6 +225,8 @@ static int one(struct restoring *r, uint32_t at, struct failure *f)
         return timer(row);
     case FILE_EPOLL:
         return epoll_create1(EPOLL_CLOEXEC);
+    case FILE_INOTIFY:
+        return inotify_init1(IN_CLOEXEC);
     case FILE_SIGNAL:
         return (int)syscall(SYS_signalfd4, -1, &row->number, 8, SFD_CLOEXEC);
     default:

@@ -43,6 +43,9 @@ int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct
 int socket_named(struct restoring *r, const struct file *row, struct failure *f);
 void sockets_shut(struct restoring *r);
 
+/* inotify.c */
+int inotify_put(struct restoring *r, struct failure *f);
+
 /* locks.c */
 int locks_of_files(struct restoring *r, struct failure *f);
 int locks_of_process(struct restoring *r, uint32_t row, struct held *h, uint64_t room, struct failure *f);

@@ -54,11 +54,9 @@ static void save_timers(struct subject *s, struct process *p)
 /* /proc/PID/timers: four lines for each. */
 static void save_alarms(struct dump *d, struct subject *s)
 {
-    static char text[65536];
     struct alarm_timer a = {0};
-    if (!proc_text(s->pid, "timers", text, sizeof text))
-        return;
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+    char *text = proc_whole(s->pid, "timers");
+    for (char *line = text ? strtok(text, "\n") : NULL; line; line = strtok(NULL, "\n")) {
         char how[16];
         if (sscanf(line, "ID: %d", &a.id) == 1 || sscanf(line, "signal: %d/%lx", &a.signal, &a.value) == 2)
             continue;

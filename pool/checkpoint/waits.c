@@ -147,6 +147,7 @@ static bool note(struct dump *d, pid_t pid, pid_t tid)
 void waits_note(struct dump *d)
 {
     d->waits.size = sizeof(struct wait);
+    d->waits.count = 0;
     family_list(d);
     for (size_t i = 0; i < d->count; i++) {
         pid_t *tids;

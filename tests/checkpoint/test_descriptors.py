@@ -78,6 +78,25 @@ async def test_a_full_socket(keepers: NativeKeepers, tmp_path: Path, scratch: Pa
     assert (scratch / "out").read_text() == "ready\nTrue 12345 777\n"
 
 
+#: An epoll with more entries than 64 KiB of /proc tell of.
+MANY = """
+import os, resource, select, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+poll = select.epoll()
+all = [os.eventfd(0) for _ in range(2000)]
+for fd in all: poll.register(fd, select.EPOLLIN)
+print("ready", flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+for fd in all: os.eventfd_write(fd, 1)
+print(len(poll.poll(1, 4000)))
+"""
+
+
+async def test_an_epoll_of_many(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    await lives(keepers, tmp_path, spec(scratch, sys.executable, "-I", "-c", MANY, isolation="shared"), 1)
+    assert (scratch / "out").read_text() == "ready\n2000\n"
+
+
 SQLITE = """
 import os, sqlite3, sys
 mode, steps = sys.argv[1], int(sys.argv[2])
@@ -126,3 +145,81 @@ async def test_a_database_in_the_middle_of_writing(
     here = tmp_path / "undisturbed"
     here.mkdir()
     assert (scratch / "out").read_text() == undisturbed(here, *wanted.argv)
+
+
+#: What is watched: numbers with gaps between them, a file that has lost its name, one that only its tree knows, one event only.
+WATCHES = """
+import ctypes, os, struct, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+MODIFY, CREATE, ONE = 2, 0x100, 0x80000000
+def watch(queue, path, mask):
+    number = libc.inotify_add_watch(queue, path.encode(), mask)
+    if number < 0: raise OSError(ctypes.get_errno(), path)
+    return number
+def told(queue):
+    data = os.read(queue, 65536)
+    while data:
+        number, mask, _, size = struct.unpack("iIII", data[:16])
+        name, data = data[16:16 + size].rstrip(b"\\0").decode(), data[16 + size:]
+        print(" ", number, hex(mask), name, flush=True)
+def change(path):
+    with open(path, "a") as file: file.write("x")
+queue = libc.inotify_init1(0)
+os.makedirs("deep/er/est", exist_ok=True)
+for name in ("deep/er/est/file", "one", "nameless", "dropped"): change(name)
+os.symlink("one", "link")
+held = open("nameless", "a")
+for n in range(3): libc.inotify_rm_watch(queue, watch(queue, "dropped", MODIFY))
+watch(queue, "deep/er/est/file", MODIFY)
+watch(queue, "nameless", MODIFY)
+for n in range(50): libc.inotify_rm_watch(queue, watch(queue, "dropped", MODIFY))
+watch(queue, "one", MODIFY | ONE)
+watch(queue, "deep", CREATE)
+watch(queue, "link", 4 | 0x02000000)
+os.remove("nameless")
+os.read(queue, 65536)
+print("ready", flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+change("deep/er/est/file"); told(queue)
+held.write("x"); held.flush(); told(queue)
+change("one"); told(queue)
+os.mkdir("deep/new"); told(queue)
+print(watch(queue, "one", MODIFY))
+"""
+
+
+async def test_watches_on_files(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    """They tell of the same changes under the same numbers, and of nothing that was done to put them back."""
+    wanted = spec(scratch, sys.executable, "-I", "-c", WATCHES, isolation="shared")
+    await lives(keepers, tmp_path, wanted)
+    here = tmp_path / "undisturbed"
+    here.mkdir()
+    (here / "go").touch()
+    assert (scratch / "out").read_text() == undisturbed(here, *wanted.argv)
+
+
+#: Told of a change that it reads when it may.
+LATE = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+queue = libc.inotify_init1(0)
+libc.inotify_add_watch(queue, b".", 0x100)
+open("made", "w")
+print("ready", flush=True)
+while not os.path.exists("go"): time.sleep(0.01)
+os.read(queue, 65536)
+print("read", flush=True)
+while True: time.sleep(1)
+"""
+
+
+async def test_what_a_watch_told_is_read_first(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    """The job is waited for, and not saved where it does not read what it was told; then it is saved the next time."""
+    keeper = await soon(keepers.start(spec(scratch, sys.executable, "-I", "-c", LATE, isolation="shared")))
+    await until(lambda: lines(scratch) == 1)
+    report = await soon(keeper.checkpoint(tmp_path / "image"))
+    wrong = "descriptor 3 of process 2 is an inotify that told it something which it has not read"
+    assert report.refused == (wrong,)
+    (scratch / "go").touch()
+    await until(lambda: lines(scratch) == 2)
+    await saved(keepers, keeper, tmp_path / "image", stop=True)

@@ -78,6 +78,10 @@ async def test_node_js(elsewhere: list[Machine]) -> None:
     await travel(elsewhere, Work(("node", "work.js"), ("work.js",), appends=True), 8)
 
 
+async def test_a_file_that_is_followed(elsewhere: list[Machine]) -> None:
+    await travel(elsewhere, Work(("/bin/sh", "follow.sh"), ("follow.sh",), appends=True), 14)
+
+
 async def test_luajit(elsewhere: list[Machine]) -> None:
     needs("luajit", "luajit")
     await travel(elsewhere, Work(("luajit", "work.lua"), ("work.lua",), appends=True), 9)
