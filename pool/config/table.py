@@ -172,7 +172,11 @@ _STARTD = (
     _number("CHECKPOINT_BANDWIDTH", "0", "MB/s", "what checkpoints may send from this node together; 0 for no bound"),
     _duration("CHECKPOINT_FIRST", "30 min", "time of running until a first checkpoint; 0 for none (EV 2.7)", least=0.0),
     _duration("CHECKPOINT_MOST", "2 h", "longest time between two; it doubles from the first (EV 2.7)"),
-    _duration("CHECKPOINT_EXAMINE", "10 s", "time after its start when a job is looked at for what cannot be saved"),
+    _duration(
+        "CHECKPOINT_EXAMINE",
+        "10 s",
+        "time after its start when a job is looked at for what cannot be saved; if found, again at six times that",
+    ),
     _duration("CHECKPOINT_WORTH", "10 s", "work below which a leaving job is not saved", least=0.0),
     _duration("UPDATE_INTERVAL", "120", "time between two advertisements of what has not changed (EV 2.7)"),
     _duration("AD_LIFETIME", "900", "time after which the collector drops an ad that was not renewed"),

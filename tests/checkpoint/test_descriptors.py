@@ -147,7 +147,7 @@ async def test_a_database_in_the_middle_of_writing(
     assert (scratch / "out").read_text() == undisturbed(here, *wanted.argv)
 
 
-#: What is watched: numbers with gaps between them, a file that has lost its name, one that only its tree knows, one event only.
+#: What is watched: numbers with gaps, a file that has lost its name, one that only its tree knows, one event only.
 WATCHES = """
 import ctypes, os, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)

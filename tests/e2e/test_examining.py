@@ -1,4 +1,5 @@
-"""What of a real job cannot be saved is named soon after its start, and a job that requires it is held (C7)."""
+"""What of a real job cannot be saved is named soon after its start, and a job that requires it is held (C7); one whose
+connection ends is saved then."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from tests.e2e.support import ALL, Nodes, asked, client, program
 #: A program with a connection to somebody else, as far as can be told: to a port of its own node.
 CONNECTED = """
 exec {python} -c "
-import socket, sys, time
+import os, socket, time
 there = socket.create_connection(('127.0.0.1', {port}))
+while not os.path.exists('enough'): time.sleep(0.01)
+there.close()
 time.sleep(600)
 "
 """
@@ -18,7 +21,8 @@ time.sleep(600)
 
 async def test_a_connection_is_named(nodes: Nodes) -> None:
     home = nodes.directory("home")
-    node = nodes.start("whole", ALL, CHECKPOINT_EXAMINE="1", POLICY="dedicated", LISTEN="127.0.0.1:0").ready()
+    soon = {"CHECKPOINT_EXAMINE": "0.5", "CHECKPOINT_FIRST": "1"}
+    node = nodes.start("whole", ALL, POLICY="dedicated", LISTEN="127.0.0.1:0", **soon).ready()
     async with client(node) as pool:
         port = int(str((await pool.info())["address"]).rpartition(":")[2])
         script = program(home, CONNECTED.format(python=sys.executable, port=port))
@@ -41,4 +45,12 @@ async def test_a_connection_is_named(nodes: Nodes) -> None:
         (ad,) = await strict.ads()
         assert f"TCP connection to 127.0.0.1:{port}" in str(ad.value("HoldReason"))
         assert ad.value("HoldReasonCode") == 36
+
+        (home / "enough").touch()
+
+        async def saved() -> bool:
+            (ad,) = await easy.ads()
+            return bool(ad.value("NumCkpts", 0)) and ad.value("CheckpointTrouble", None) is None
+
+        await asked(saved, "the easy job to be saved when its connection had ended")
         await pool.act("remove", everything=True)

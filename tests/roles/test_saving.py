@@ -321,6 +321,21 @@ def test_it_is_told_again_when_it_is_so_no_more() -> None:
     play(story, behave=replace(SAVABLE, refused=(SOCKET,)), CHECKPOINT_FIRST="30 min")
 
 
+def test_it_is_looked_at_again_until_it_is_so_no_more() -> None:
+    """A job whose connection ends after its checkpoint was due has that soon afterwards, not an hour later."""
+
+    async def story(it: Story) -> None:
+        (keeper,) = it.pool.nodes["m1"].machine.keepers.values()
+        await asyncio.sleep(31 * MINUTE)
+        assert (it.job.get("NumCkpts"), it.job.get("CheckpointTrouble")) == (None, SOCKET)
+        keeper.refused = ()
+        await asyncio.sleep(3 * MINUTE)
+        assert (it.job.get("NumCkpts"), it.job.get("CheckpointTrouble")) == (1, None)
+        assert it.slot.claim.running.saving.resumable
+
+    play(story, behave=replace(SAVABLE, refused=(SOCKET,)), CHECKPOINT_FIRST="30 min")
+
+
 def test_a_start_elsewhere_takes_back_what_was_said_of_the_one_before() -> None:
     async def story(it: Story) -> None:
         await asyncio.sleep(12.0)

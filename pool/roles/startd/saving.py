@@ -3,7 +3,7 @@
 Two kinds. A job that ends with its agreed code has written one itself: its files go home, and it is started again. Any
 other is saved by its keeper while it runs, periodically, on demand, and for the last time before it leaves its machine;
 where that cannot be done the reason is told by name, and the job runs on (C7). What a job has opened is looked at soon
-after its start, so that this is known before work is lost; what has changed by the next time is told again.
+after its start, so that this is known before work is lost, and again until it can be saved; what has changed is told.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 #: Evictions for the machine's owner, who is there: the checkpoint gives way to what that does (D4).
 GIVES_WAY = (Evict.OWNER_RETURNED, Evict.VACATED)
+#: A job that cannot be saved is looked at again after so many times CHECKPOINT_EXAMINE.
+AGAIN = 6
 
 
 class Saving:
@@ -56,6 +58,8 @@ class Saving:
         self._refused: tuple[str, ...] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._examination: asyncio.TimerHandle | None = None
+        #: How many periodic checkpoints were refused since the last that was made.
+        self._missed = 0
         self._leaving: asyncio.Task[Any] | None = None
         #: When a checkpoint of a job that leaves has to be home, by the loop's time.
         self._leaves_by: float | None = None
@@ -208,10 +212,22 @@ class Saving:
 
     def _plan_examination(self) -> None:
         if self._examination is None and self.can:
-            startd = self._running.startd
+            self._look_in(self._running.startd.settings.number("CHECKPOINT_EXAMINE"))
+
+    def _look_in(self, seconds: float) -> None:
+        startd = self._running.startd
+        if self._examination is not None:
+            self._examination.cancel()
+        if not self._running.ended:
             self._examination = asyncio.get_running_loop().call_later(
-                startd.settings.number("CHECKPOINT_EXAMINE"), lambda: startd.spawn(self._examine(), "examine")
+                seconds, lambda: startd.spawn(self._examine(), "examine")
             )
+
+    def _look_again(self) -> None:
+        """Later, and less and less often where looking tells nothing of what its checkpoint is refused for."""
+        settings = self._running.startd.settings
+        soon = settings.number("CHECKPOINT_EXAMINE") * AGAIN
+        self._look_in(min(soon * 2.0 ** min(self._missed, 20), max(soon, settings.number("CHECKPOINT_MOST"))))
 
     def _cancel_alarm(self) -> None:
         if self._timer is not None:
@@ -236,7 +252,10 @@ class Saving:
             try:
                 await self._beside()
             except PoolError as error:
+                self._missed += bool(self._refused)
                 running.startd.log.warning("no checkpoint", extra={"job": running.name, "why": str(error)})
+            else:
+                self._missed = 0
 
     async def make(self) -> CheckpointReport:
         """Save the job while it runs, and carry that home.
@@ -375,7 +394,8 @@ class Saving:
         return take
 
     async def _examine(self) -> None:
-        """Look at what the job has opened, soon after its start."""
+        """Look at what the job has opened: soon after its start, and again until nothing of it speaks against a
+        checkpoint; one that was missed for it is made then."""
         running = self._running
         keeper = running.starter.keeper if running.starter is not None else None
         if keeper is None or running.ended or running.why is not None or not self.can:
@@ -384,6 +404,8 @@ class Saving:
             await self._found(await keeper.examine())
         except PoolError as error:
             running.startd.log.info("a job could not be examined", extra={"job": running.name, "why": str(error)})
+        if self._missed and not self._refused:
+            self._due()
 
     async def _found(self, refused: tuple[str, ...]) -> None:
         """What speaks against a checkpoint now: told where it is not what was told before."""
@@ -394,6 +416,8 @@ class Saving:
         if not told:
             await self._running.tell_now("unresumable", {"why": list(refused)})
             self._running.startd.ads.touch(self._running.slot)
+        if refused:
+            self._look_again()
 
     # -- leaving -----------------------------------------------------------------------------------------
 
