@@ -111,7 +111,7 @@ class Folder:
             raise
         if durable:
             for above in (path.parent, path.parent.parent):
-                _sync(above)
+                synchronise(above)
 
     def sync(self, names: Iterable[str]) -> None:
         paths = [self._directory / name for name in names]
@@ -119,7 +119,7 @@ class Folder:
         # Several at a time: a file system with a journal then writes it once for all of them.
         with ThreadPoolExecutor(SYNCS, thread_name_prefix="sync") as pool:
             for group in (paths, above, {path.parent for path in above}):
-                for _ in pool.map(_sync, group):
+                for _ in pool.map(synchronise, group):
                     pass
 
     def remove(self, name: str, *, last: bool = False) -> None:
@@ -216,18 +216,6 @@ class Bounded:
         self._inner.write(name, data, durable=durable)
 
 
-def place_at(text: str) -> Place:
-    """The place that a setting names: a path, file:// or another URL of fsspec's.
-
-    Raises:
-        PoolError: it cannot be used from here.
-    """
-    kind, found, rest = text.partition("://")
-    if not found:
-        return Folder(Path(text))
-    return Folder(Path(rest)) if kind == "file" else Objects(text.rstrip("/"))
-
-
 def _plainly(call: Any) -> Any:
     """What a plug-in raises of its own kind as an OSError."""
     try:
@@ -246,12 +234,13 @@ def _write(path: Path, data: bytes, durable: bool, lasting: bool) -> None:
         if durable:
             os.fsync(fd)
         elif lasting:
-            _set_out(fd)
+            set_out(fd)
 
 
-def _set_out(fd: int) -> None:
-    """Have what was written begin its way to the disk: who synchronises it later finds most of it done."""
-    _libc().sync_file_range(fd, ctypes.c_int64(0), ctypes.c_int64(0), _BEGIN_WRITING)
+def set_out(fd: int, begin: int = 0, length: int = 0) -> None:
+    """Have what was written begin its way to the disk, all of it by default: who synchronises it later finds most of it
+    done."""
+    _libc().sync_file_range(fd, ctypes.c_int64(begin), ctypes.c_int64(length), _BEGIN_WRITING)
 
 
 @functools.cache
@@ -259,7 +248,8 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-def _sync(path: Path) -> None:
+def synchronise(path: Path) -> None:
+    """Have a file, or a directory's names, on disk for good. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)

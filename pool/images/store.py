@@ -22,11 +22,14 @@ from pool.images.chunks import Chunks, expand
 from pool.images.drafts import Draft
 from pool.images.errors import FULL, ImageDamaged, ImageError, ImageGone, NoRoom, failed
 from pool.images.manifest import HOLE, Manifest, Part
-from pool.images.places import Folder, Place
+from pool.images.packs import Packs
+from pool.images.places import Place
 from pool.images.quietly import packers
 
 #: Generations kept of each job while there is room: one to restore, and one to fall back to.
 KEEP = 2
+#: Bytes of chunks that are kept in memory, of an image that is sent while it is taken in.
+RECENT = 16 * 2**20
 #: Folders of a place.
 MANIFESTS, INCOMING = "jobs", "incoming"
 _SUFFIX, _DAMAGED = ".manifest", ".damaged"
@@ -45,7 +48,7 @@ class ImageStore:
     def __init__(
         self, place: Path | Place, *, quota: int | None = None, keep: int = KEEP, durable: bool = True
     ) -> None:
-        self._place = Folder(place, lasting=durable) if isinstance(place, Path) else place
+        self._place = Packs(place, lasting=durable) if isinstance(place, Path) else place
         self._incoming = place / INCOMING if isinstance(place, Path) else None
         self._keep = max(keep, 1)
         self._durable = durable
@@ -54,6 +57,8 @@ class ImageStore:
         self._uses: Counter[bytes] = Counter()
         self._drafts: set[Draft] = set()
         self._coming = 0
+        self._recent: dict[bytes, bytes] = {}
+        self._recent_size = 0
         self._rooms = 0
         self.quota = quota or None
         self.damaged: list[str] = []
@@ -106,7 +111,8 @@ class ImageStore:
 
     def packed(self, digest: bytes) -> bytes:
         """A chunk as it travels. Raises ImageGone."""
-        return self._chunks.packed(digest)
+        recent = self._recent.get(digest)
+        return recent if recent is not None else self._chunks.packed(digest)
 
     def packed_all(self, digests: list[bytes]) -> list[bytes]:
         """Several of these, at a time where the place is far away and takes them so."""
@@ -173,6 +179,16 @@ class ImageStore:
         finally:
             with self._lock:
                 self._coming -= len(packed)
+        if draft.on_piece is not None:
+            self._remember(digest, packed)
+
+    def _remember(self, digest: bytes, packed: bytes) -> None:
+        """Somebody is about to ask for a chunk; for each of those that came just before others have by now."""
+        with self._lock:
+            self._recent[digest] = packed
+            self._recent_size += len(packed)
+            while self._recent_size > RECENT:
+                self._recent_size -= len(self._recent.pop(next(iter(self._recent))))
 
     def _put_or_make_room(self, digest: bytes, packed: bytes) -> None:
         try:
@@ -205,6 +221,9 @@ class ImageStore:
         """A draft was committed or given up: what only it needed goes."""
         with self._lock:
             self._drafts.discard(draft)
+            if draft.on_piece is not None:
+                self._recent.clear()
+                self._recent_size = 0
             for digest in draft.pinned:
                 self._drop_unused(digest)
 

@@ -49,14 +49,21 @@ class Encoder:
         return HEADER.pack(size), body
 
 
-    def encode_bytes(self, before: list[int], data: bytes, limit: int) -> tuple[bytes, bytes]:
-        """The frame of [*before, data] in two pieces: the second is `data` itself, which may be large.
+    def encode_bytes(
+        self, before: list[int], data: bytes, limit: int, within: list[Any] | None = None
+    ) -> tuple[bytes, bytes]:
+        """The frame of [*before, data], or of [*before, [*within, data]], in two pieces: the second is `data` itself,
+        which may be large. The lists have up to 14 elements.
 
         Raises:
-            LocalFault: it is longer than `limit` bytes.
+            LocalFault: a value cannot be packed, or it is longer than `limit` bytes.
         """
-        packed: bytes = self._pack(before)
-        start = bytes((packed[0] + 1,)) + packed[1:] + BYTES.pack(0xC6, len(data))
+        try:
+            packed: list[bytes] = [self._pack(one) for one in (before, within) if one is not None]
+        except (TypeError, ValueError, OverflowError, RecursionError, BufferError) as error:
+            raise LocalFault(f"cannot send this value: {_said(error)}", hint="a defect of the caller") from error
+        opened = [bytes((one[0] + 1,)) + one[1:] for one in packed]  # of lists with one element more
+        start = b"".join(opened) + BYTES.pack(0xC6, len(data))
         size = len(start) + len(data)
         if size > limit:
             raise _too_long(size, limit)

@@ -202,8 +202,10 @@ class Protocol:
             raise LocalFault("this side of the stream is finished")
         if stream.credit <= 0:
             raise LocalFault("the stream has no credit", retry=True)
-        if type(item) is bytes and len(item) > LARGE:
-            head, body = self._encoder.encode_bytes([3, number, int(Step.ITEM)], item, self.peer.frame)
+        data = item[-1] if type(item) is list and 0 < len(item) < 15 else item
+        if type(data) is bytes and len(data) > LARGE:
+            within = item[:-1] if type(item) is list else None
+            head, body = self._encoder.encode_bytes([3, number, int(Step.ITEM)], data, self.peer.frame, within)
             self.out += (head, body)
             stream.credit -= len(head) + len(body)
         else:

@@ -18,7 +18,8 @@ import pytest
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, NoRoom
 from pool.images.chunks import compress, digest_of
-from pool.images.places import Bounded, Folder, Objects, Place, place_at
+from pool.images.packs import Packs, place_at
+from pool.images.places import Bounded, Folder, Objects, Place
 from tests.conftest import REPOSITORY
 from tests.images.test_store import contents, image
 
@@ -142,12 +143,16 @@ KILLED = """
 import sys, random, os, signal
 from pathlib import Path
 from pool.images import ImageStore
-from pool.images.places import Folder
+from pool.images import packs
 
-class Place(Folder):
+class Place(packs.Packs):
     left = int(sys.argv[2])
     def write(self, name, data, **more):
         Place.left -= 1
+        if Place.left == 0 and name.startswith("chunks"):
+            pack, begin = self._begin(len(data))
+            packs._write_at(pack.files[0], data[: len(data) // 2], begin)
+            os.kill(os.getpid(), signal.SIGKILL)
         if Place.left == 0:
             aside = self._directory / name
             aside.parent.mkdir(parents=True, exist_ok=True)
@@ -165,13 +170,14 @@ def test_killed_between_tentative_and_committed(tmp_path: Path, writes: int) -> 
     """kill -9 in the middle of a chunk, or of the manifest: the one before stands, and nothing else is left."""
     first, second = image(tmp_path / "first", 1), image(tmp_path / "second", 2)
     ImageStore(tmp_path / "store").keep("1.0", first, 1.0)
-    before = sorted(Folder(tmp_path / "store").names("chunks"))
+    before = sorted(Packs(tmp_path / "store").names("chunks"))
     arguments = [str(tmp_path / "store"), str(writes), str(second)]
     done = subprocess.run([sys.executable, "-c", KILLED, *arguments], cwd=REPOSITORY, check=False)
     assert done.returncode == -signal.SIGKILL
     store = ImageStore(tmp_path / "store")
     assert store.generations("1.0") == [1]
-    assert sorted(Folder(tmp_path / "store").names("chunks")) == before
+    assert sorted(Packs(tmp_path / "store").names("chunks")) == before
+    assert len(list((tmp_path / "store" / "packs").iterdir())) == 2
     assert not list((tmp_path / "store").rglob(".*"))
     store.restore(store.manifest("1.0"), tmp_path / "back")
     assert contents(tmp_path / "back") == contents(first)

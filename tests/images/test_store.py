@@ -15,6 +15,7 @@ import pytest
 from pool.images import ImageDamaged, ImageError, ImageGone, ImageStore, Manifest, NoRoom
 from pool.images.chunks import compress, digest_of, expand
 from pool.images.manifest import CHUNK, DIGEST, HOLE
+from pool.images.packs import Packs
 from tests.conftest import REPOSITORY
 
 
@@ -35,6 +36,10 @@ def contents(directory: Path) -> dict[str, tuple[bytes, int]]:
         for path in directory.rglob("*")
         if path.is_file()
     }
+
+
+def chunks_in(directory: Path) -> int:
+    return len(list(Packs(directory).names("chunks")))
 
 
 def test_what_was_kept_comes_back(tmp_path: Path) -> None:
@@ -71,12 +76,11 @@ def test_superseded_ones_go_and_their_bytes_with_them(tmp_path: Path) -> None:
     assert store.generations("1.0") == [4, 5]
     store.restore(store.manifest("1.0", 4), tmp_path / "back")
     assert contents(tmp_path / "back") == contents(tmp_path / "i3")
-    files = sum(1 for path in (tmp_path / "store" / "chunks").rglob("*") if path.is_file())
-    assert files == len({digest for n in (4, 5) for digest in store.manifest("1.0", n).digests()})
+    needed = {digest for n in (4, 5) for digest in store.manifest("1.0", n).digests()}
+    assert chunks_in(tmp_path / "store") == len(needed)
     store.drop("1.0")
     assert (store.used, store.jobs()) == (0, [])
-    left = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
-    assert {path.parent.name for path in left} <= {"spare"}
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
 
 
 def test_the_parents_of_an_incremental_one_stay(tmp_path: Path) -> None:
@@ -102,7 +106,7 @@ def test_the_quota_drops_what_is_superseded_and_never_the_last(tmp_path: Path) -
     assert (store.generations("1.0"), store.generations("2.0"), store.jobs()) == ([2], [2], ["1.0", "2.0"])
     store.restore(store.manifest("2.0"), tmp_path / "back")
     used = {digest for job in store.jobs() for digest in store.manifest(job).digests()}
-    assert sum(1 for path in (tmp_path / "store" / "chunks").rglob("*") if path.is_file()) == len(used)
+    assert chunks_in(tmp_path / "store") == len(used)
 
 
 def test_a_draft_given_up_leaves_nothing_and_another_under_way_is_whole(tmp_path: Path) -> None:
@@ -141,13 +145,12 @@ def test_damage_is_found_and_the_one_before_is_whole(tmp_path: Path, how: str) -
     store.keep("1.0", image(tmp_path / "a", 1), 1.0)
     newest = store.keep("1.0", image(tmp_path / "b", 2), 2.0)
     digest = next(part for part in newest.parts if part.name == "memory").chunks[1]
-    path = tmp_path / "store" / "chunks" / digest.hex()[:2] / digest.hex()[2:]
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    spot = Packs(tmp_path / "store")._spots[f"chunks/{digest.hex()[:2]}/{digest.hex()[2:]}"]
+    data = bytearray(spot.pack.path.read_bytes())
+    data[spot.begin + spot.size // 2] ^= 1
     if how == "gone":
-        path.unlink()
-    else:
-        path.write_bytes(data if how == "byte" else data[:-9])
+        data[spot.begin : spot.begin + spot.size] = bytes(spot.size)
+    spot.pack.path.write_bytes(data if how != "short" else data[: spot.begin + spot.size - 9])
     with pytest.raises(ImageError, match=digest.hex()):
         store.restore(newest, tmp_path / "back")
     store.restore(store.manifest("1.0", 1), tmp_path / "before")
@@ -213,8 +216,7 @@ def test_killed_at_any_moment_what_was_committed_is_there_and_nothing_else(tmp_p
         assert (back / "memory").read_bytes() == expected
         assert not store.damaged
         needed = {digest for n in store.generations("1.0") for digest in store.manifest("1.0", n).digests()}
-        files = [path for path in (tmp_path / "store" / "chunks").rglob("*") if path.is_file()]
-        assert len(files) == len(needed)
+        assert chunks_in(tmp_path / "store") == len(needed)
         os.sync()
 
 

@@ -119,3 +119,13 @@ def test_bytes_that_are_not_copied_make_the_same_value(before: list[int], data: 
     assert (value, size) == ([*before, data], len(head) + len(body))
     with pytest.raises(LocalFault, match="takes at most 100"):
         Encoder().encode_bytes(before, b"x" * 101, 100)
+
+
+@pytest.mark.parametrize("within", [[], [b"name"], ["file", 7, b"name"], [0] * 14])
+def test_bytes_at_the_end_of_a_list_are_not_copied_either(within: list[object]) -> None:
+    before, data = [3, 7, 1], b"x" * 100_000
+    head, body = Encoder().encode_bytes(before, data, 1 << 20, within)
+    assert body is data
+    assert head + body == b"".join(Encoder().encode([*before, [*within, data]], 1 << 20))
+    with pytest.raises(LocalFault, match="cannot send this value"):
+        Encoder().encode_bytes(before, data, 1 << 20, [object()])

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from pool.errors import PoolError
 from pool.images.errors import failed
 from pool.images.pacing import Share
-from pool.images.places import Bounded, Place, place_at
+from pool.images.packs import place_at
+from pool.images.places import Bounded, Place
 from pool.roles.images.server import PIECE
 from pool.roles.links import Links
 from pool.wire import Connection
