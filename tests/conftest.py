@@ -11,11 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pool.checkpoint.build import CannotBuild, build, compiler
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 USER_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
+
+# No test fails for how long the machine takes over it: another may keep it busy.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def passable(directory: Path) -> None:
