@@ -292,8 +292,8 @@ class Node:
     def _surroundings(self) -> Surroundings:
         from pool.machine import LinuxSensors
         from pool.shadow.files import OwnedFiles
+        from pool.starter.abilities import WITHOUT
         from pool.starter.keeper import NativeKeepers
-        from pool.starter.messages import WITHOUT
         from pool.starter.shown import shown
         from pool.store import Store
         from pool.store.accounts import AccountStore

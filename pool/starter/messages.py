@@ -27,7 +27,7 @@ from pool.starter.members import (
     unpack_members,
     unpack_pipes,
 )
-from pool.starter.spec import Abilities, Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
+from pool.starter.spec import Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
 MAGIC, VERSION = 0x4B504F4F, 7
 TOO_BIG = 65536
@@ -70,30 +70,6 @@ class Verb(IntEnum):
     CHECKPOINTED = 38
     LET_GO = 39
     GONE = 63
-
-
-class Able(IntFlag):
-    """What a nursery found that it may do; see enum ability."""
-
-    USER = 1
-    PID = 2
-    MOUNT = 4
-    IPC = 8
-    PROC = 16
-    ROOT = 32
-    SETUID = 64
-    GROUP = 128
-    MEMORY = 256
-    NETWORK = 512
-    FILTER = 1024
-    COUNT = 2048
-    CHECKPOINT = 4096
-    FUSE = 8192
-    NOTIFY = 16384
-
-
-#: REMOTE_IO_WAY: what a keeper is to do without for each.
-WITHOUT = {"auto": Able(0), "fuse": Able.NOTIFY, "notify": Able.FUSE, "stage": Able.FUSE | Able.NOTIFY}
 
 
 class Flag(IntFlag):
@@ -487,99 +463,6 @@ def unpack_cell(data: bytes) -> Cell | None:
     except (ValueError, struct.error):
         pass
     return Cell(state, pid, number, born, report, spec)
-
-
-#: (ability, line) for each that a machine may lack.
-_LINES = {
-    Able.USER: "no user namespaces: jobs are not closed off from this machine's files and processes",
-    Able.PID: "no process namespaces: a job's processes are followed from parent to child",
-    Able.MOUNT: "no mount namespaces: jobs see this machine's files with the rights of the user they run as",
-    Able.IPC: "no ipc namespaces: System V shared memory that a job leaves behind stays",
-    Able.PROC: "no /proc of their own for jobs: they see the process numbers of this machine",
-    Able.ROOT: "jobs with transferred files see this machine's files too",
-    Able.CHECKPOINT: "running jobs cannot be checkpointed: who is evicted begins again",
-    Able.FUSE: "no /dev/fuse for jobs: the submit machine's files are shown to them by answering their system calls",
-    Able.NOTIFY: "no system call notification: without /dev/fuse the submit machine's files are carried to jobs",
-    Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",
-    Able.NETWORK: "no network namespaces: jobs that are to have no network are refused",
-    Able.FILTER: "no system call filter: jobs may make every system call that the kernel lets them",
-    Able.MEMORY: "no memory cgroups: a job's memory is measured every two seconds, not limited by the kernel",
-}
-
-
-def abilities_of(report: Report) -> Abilities:
-    """What a nursery's first message says, in words; what another lack explains is left out."""
-    able = Able(report.code)
-    why = dict(line.partition(": ")[::2] for line in report.text.splitlines())
-    reasons = {
-        Able.USER: why.get("user namespace"),
-        Able.PID: why.get("pid namespace"),
-        Able.MOUNT: why.get("mount namespace"),
-        Able.IPC: why.get("ipc namespace"),
-        Able.NETWORK: why.get("network namespace"),
-        Able.FILTER: why.get("system call filter"),
-        Able.PROC: why.get("own /proc"),
-        Able.CHECKPOINT: why.get("checkpoint"),
-        Able.FUSE: why.get("remote files"),
-        Able.NOTIFY: why.get("notification"),
-        Able.ROOT: next((reason for what, reason in why.items() if what.startswith("file tree")), None),
-    }
-    explained = Able(0)
-    if not able & Able.USER:
-        explained |= Able.PID | Able.MOUNT | Able.IPC | Able.PROC | Able.ROOT | Able.NETWORK | Able.FUSE | Able.NOTIFY
-    if not able & Able.MOUNT:
-        explained |= Able.PROC | Able.ROOT
-    if not able & Able.PID:
-        explained |= Able.PROC
-    if not able & Able.ROOT:
-        explained |= Able.FUSE | Able.NOTIFY
-    if able & Able.FUSE:
-        explained |= Able.NOTIFY
-    if not able & Able.GROUP:
-        explained |= Able.MEMORY
-    lines = []
-    for bit, line in _LINES.items():
-        if not able & bit and not explained & bit:
-            reason = reasons.get(bit)
-            lines.append(f"{line} ({reason.lower()})" if reason else line)
-    return Abilities(
-        user=bool(able & Able.USER),
-        pid=bool(able & Able.PID),
-        mount=bool(able & Able.MOUNT),
-        ipc=bool(able & Able.IPC),
-        proc=bool(able & Able.PROC),
-        full=bool(able & Able.ROOT),
-        other_users=bool(able & Able.SETUID),
-        cgroup=bool(able & Able.GROUP),
-        memory=bool(able & Able.MEMORY),
-        network=bool(able & Able.NETWORK),
-        filter=bool(able & Able.FILTER),
-        checkpoint=bool(able & Able.CHECKPOINT),
-        fuse=bool(able & Able.FUSE and able & Able.ROOT),
-        remote=_remote(able),
-        remote_why=_remote_why(able, reasons),
-        reduced=lines,
-    )
-
-
-def _remote(able: Able) -> str:
-    if not able & Able.ROOT:
-        return ""
-    return "fuse" if able & Able.FUSE else "notification" if able & Able.NOTIFY else ""
-
-
-def _remote_why(able: Able, reasons: dict[Able, str | None]) -> str:
-    """Why not by FUSE, and why not at all; empty with it."""
-    if not able & Able.ROOT:
-        return "jobs get no file tree of their own there"
-    missing = [
-        f"{what} ({(reasons.get(bit) or 'not there').lower()})"
-        for bit, what in ((Able.FUSE, "/dev/fuse"), (Able.NOTIFY, "system call notification"))
-        if not able & bit
-    ]
-    if able & Able.FUSE or not missing:
-        return ""
-    return f"there is no {' and no '.join(missing)}"
 
 
 assert (_REPORT.size, _START.size, _CELL.size) == (144, 152, 48)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.checkpoint import program as installed_program
+from pool.starter.abilities import abilities_of
 from pool.starter.cells import Directory
 from pool.starter.checkpointing import Image
 from pool.starter.handle import NativeKeeper
@@ -34,7 +35,6 @@ from pool.starter.messages import (
     Condition,
     Report,
     Verb,
-    abilities_of,
     end_report,
     pack_control,
     pack_start,
@@ -76,7 +76,7 @@ class NativeKeepers:
         directory: where their cells lie; outlives the node.
         native: the keeper program; the installed one by default.
         show: host paths that isolation 'full' shows read-only beside the system's directories.
-        without: abilities not to use though the machine has them (`pool.starter.messages.Able`), for trying
+        without: abilities not to use though the machine has them (`pool.starter.abilities.Able`), for trying
             what is left.
     """
 

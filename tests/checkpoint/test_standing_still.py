@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pool.starter.abilities import Able
 from pool.starter.keeper import NativeKeeper, NativeKeepers
-from pool.starter.messages import Able
 from tests.starter.support import PATIENCE, PYTHON, family, opened, soon, spec, until
 
 #: So much memory that its image is a good while on its way.

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from pool.starter.abilities import Able
 from pool.starter.keeper import NativeKeepers, StartFailed
-from pool.starter.messages import Able
 from tests.starter.support import alive, family, opened, related, shell, soon, spec, to_end, until
 
 ROOT = os.getuid() == 0

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from pool.starter.abilities import Able
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
-from pool.starter.messages import Able
 from pool.starter.spec import EndReport
 from tests.remoteio.support import HomeProcess, JobEnd
 from tests.starter.support import PYTHON, opened, soon, spec
