@@ -37,7 +37,7 @@ from pool.policy.restarts import Restarts
 from pool.roles.base import Role, Surroundings, quota_of
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
-from pool.roles.startd.running import PRIVATE
+from pool.roles.startd.place import PRIVATE
 from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
 from pool.wire.shapes import TEXTS, optional
 

@@ -12,7 +12,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.policy import slots
 from pool.policy.slots import Condition
-from pool.roles.startd.running import HomeLink
+from pool.roles.startd.homelink import HomeLink
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour, FakeKeeper
 from pool.testing.pool import SimNode, SimPool

@@ -7,30 +7,29 @@ scratch directory forgotten. The acknowledgement may carry the claim's next job,
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
-from pool.images import Assembly, ImageStore, Manifest
 from pool.jobs.activation import Activation, Mode
-from pool.jobs.lastlines import start_of
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.checkpoints import Saves
 from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Action, Event
+from pool.roles.startd import written
+from pool.roles.startd.homelink import HomeLink
+from pool.roles.startd.place import place_of
 from pool.roles.startd.saving import Saving
 from pool.roles.startd.sets import Sets
 from pool.roles.startd.slots import Claim, Slot
 from pool.roles.startd.streams import Others
-from pool.starter import devices
 from pool.starter.accounts import NoAccount, account_for
 from pool.starter.crossings import Crossings
 from pool.starter.keeper import Keeper
-from pool.starter.place import Account, Place, StartRefused
+from pool.starter.place import Account, StartRefused
 from pool.starter.several import ends_of
 from pool.starter.spec import EndReport
-from pool.starter.staging import StagingError, open_regular
 from pool.starter.starter import BY_ITSELF, Starter
 from pool.starter.stream import StreamLost
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
@@ -43,81 +42,9 @@ TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 TELL_AFTER = 0.05
 #: Seconds between two reports of what a running job uses.
 USAGE_EVERY = 60.0
-CHUNK = 64 * 1024
 #: A job on several machines whose streams were this node's.
 STREAMS_LOST = Reason(Evict.MACHINE_LOST, "the node was restarted, and with it the streams to the job's other machines")
 CLAIM_OVER = Reason(Evict.LEASE_ENDED, "its claim is over")
-#: Directories of the node's state that no job may look into.
-PRIVATE = ("spool", "keepers", "trust")
-
-
-class HomeLink:
-    """The starter's way to its shadow: streams over the claim's connection."""
-
-    def __init__(self, startd: Startd, claim: Claim) -> None:
-        self._startd = startd
-        self._claim = claim
-
-    async def fetch(self, activation: Activation, executable_wanted: bool) -> Any:
-        return await self._claim.link.stream(
-            "schedd.fetch", {"claim": self._claim.id, "run": activation.run, "executable": executable_wanted}
-        )
-
-    async def store(self, activation: Activation) -> Any:
-        return await self._claim.link.stream("schedd.bring", {"claim": self._claim.id, "run": activation.run})
-
-    async def remote_io(self, run: int, again: bool) -> Any:
-        link = self._claim.link
-        if link is None or link.closed.done():
-            raise ConnectionLost("the submit side is not connected")
-        return await link.stream("schedd.remote_io", {"claim": self._claim.id, "run": run, "again": again})
-
-    @property
-    def reachable(self) -> bool:
-        link = self._claim.link
-        return link is not None and not link.closed.done()
-
-    async def keep_image(self, activation: Activation, last: bool = False, number: str | None = None) -> Any:
-        startd = self._startd
-        params: dict[str, Any] = {"claim": self._claim.id, "run": activation.run, "last": last}
-        if number is not None:
-            return await self._claim.link.stream("schedd.keep_image", {**params, "set": number})
-        offer = {"address": startd.given.address, "ticket": startd.peers.ticket(activation.name)}
-        return await self._claim.link.stream("schedd.keep_image", {**params, "nearer": offer})
-
-    def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None:
-        if not activation.gang:
-            self._startd.peers.hold(activation.name, images, manifest)
-
-    async def nearer(self, activation: Activation) -> Any:
-        assert activation.checkpoint_from is not None
-        address, ticket = activation.checkpoint_from
-        link = await self._startd.given.links.to(address)
-        return await link.stream("startd.chunks", {"job": activation.name, "ticket": ticket})
-
-    def coming(self, activation: Activation) -> Callable[[str, int, bytes], None] | None:
-        coming = self._startd.peers.coming(activation.name)
-        if coming is None:
-            return None
-        loop = asyncio.get_running_loop()
-
-        def have(*piece: Any) -> None:
-            loop.call_soon_threadsafe(coming.have, piece)
-
-        return have
-
-    async def prepared(self, activation: Activation) -> Assembly | None:
-        prepared, claim = self._claim.prepared, self._claim
-        if prepared is None or prepared.job != activation.name:
-            self._startd.forget_prepared(claim)
-            return None
-        claim.prepared = None
-        assembly: Assembly | None = await prepared.take()
-        return assembly
-
-    async def image(self, activation: Activation) -> Any:
-        params = {"claim": self._claim.id, "run": activation.run, "generation": activation.checkpoint}
-        return await self._claim.link.stream("schedd.image", params)
 
 
 class Running:
@@ -180,8 +107,8 @@ class Running:
         running.forgot = running.was_found = True
         running.began = float(note.get("began") or running.began)
         account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
-        home = HomeLink(startd, claim)
-        running.starter = Starter.found(keeper, start, account, running._place(), startd.keepers, home)
+        place, home = place_of(startd, slot, claim), HomeLink(startd, claim)
+        running.starter = Starter.found(keeper, start, account, place, startd.keepers, home)
         return running
 
     def remember(self, start: Activation | None) -> None:
@@ -405,40 +332,21 @@ class Running:
 
     async def last(self, which: str, lines: int) -> int:
         """Where the last lines of what `output` gives begin."""
-        if self.starter is None or self.start.mode is not Mode.TRANSFER:
-            return 0
-        path = self.starter.output("err" if which == "err" else "out")
-        loop = asyncio.get_running_loop()
-        try:
-            handle = await loop.run_in_executor(None, open_regular, path)
-        except StagingError:
-            return 0
-        with handle:
-
-            async def read(offset: int, size: int) -> bytes:
-                handle.seek(offset)
-                block: bytes = await loop.run_in_executor(None, handle.read, size)
-                return block
-
-            return await start_of(lines, os.fstat(handle.fileno()).st_size, read)
+        path = self._written(which)
+        return await written.last(path, lines) if path is not None else 0
 
     async def output(self, which: str, offset: int) -> AsyncIterator[bytes]:
-        """What the job has written to its standard output or error so far, from an offset.
-
-        Nothing for a job that writes them at home: the submit side reads them there, with its owner's rights.
-        """
-        if self.starter is None or self.start.mode is not Mode.TRANSFER:
-            return
-        path = self.starter.output("err" if which == "err" else "out")
-        loop = asyncio.get_running_loop()
-        try:
-            handle = await loop.run_in_executor(None, open_regular, path)
-        except StagingError:
-            return
-        with handle:
-            handle.seek(offset)
-            while chunk := await loop.run_in_executor(None, handle.read, CHUNK):
+        """What the job has written to its standard output or error so far, from an offset."""
+        path = self._written(which)
+        if path is not None:
+            async for chunk in written.since(path, offset):
                 yield chunk
+
+    def _written(self, which: str) -> Path | None:
+        """None for a job that writes them at home: the submit side reads them there, with its owner's rights."""
+        if self.starter is None or self.start.mode is not Mode.TRANSFER:
+            return None
+        return self.starter.output("err" if which == "err" else "out")
 
     # -- reports -----------------------------------------------------------------------------------------
 
@@ -596,37 +504,8 @@ class Running:
         crossings = None
         if self.start.gang:
             crossings = Crossings(self.start, Others(startd, self.claim), self._stream_broke)
-        return Starter(self.start, account, self._place(), startd.keepers, HomeLink(startd, self.claim), crossings)
-
-    def _place(self) -> Place:
-        claim = self.claim
-        if claim.place is None:
-            startd, resources = self.startd, self.slot.resources
-            memory = int(resources.get("Memory", 0)) * 2**20
-            claim.place = Place(
-                slot=self.slot.name,
-                execute=startd.execute,
-                executables=startd.executables,
-                cpus=max(1, int(resources.get("Cpus", 1))),
-                memory=memory if memory and startd.settings.flag("ENFORCE_MEMORY") else None,
-                images=startd.images,
-                hidden=self._hidden(),
-                system_calls=startd.settings.text("JOB_SYSTEM_CALLS"),
-                network=startd.settings.text("JOB_NETWORK"),
-                processes=int(startd.settings.number("JOB_PROCESSES")) or None,
-                gpus=self.slot.gpus if startd.machine.get("GPUs") else None,
-                devices=devices.files(self.slot.gpus),
-            )
-        place: Place = claim.place
-        return place
-
-    def _hidden(self) -> tuple[str, ...]:
-        """The node's state, and what other jobs have here: they may run as the same user."""
-        startd = self.startd
-        state = startd.given.state
-        private = [state / name for name in PRIVATE] if state is not None else []
-        images = startd.execute.parent / "images"
-        return tuple(str(path) for path in (*private, startd.execute, startd.executables, images))
+        place, home = place_of(startd, self.slot, self.claim), HomeLink(startd, self.claim)
+        return Starter(self.start, account, place, startd.keepers, home, crossings)
 
     def note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot

@@ -1,0 +1,84 @@
+"""A starter's way to its shadow: streams over its claim's connection, and the machines that hand images on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pool.images import Assembly, ImageStore, Manifest
+from pool.jobs.activation import Activation
+from pool.roles.startd.slots import Claim
+from pool.wire import ConnectionLost
+
+if TYPE_CHECKING:
+    from pool.roles.startd.role import Startd
+
+
+class HomeLink:
+    """That of one claim (`pool.starter.starter` says what each is for)."""
+
+    def __init__(self, startd: Startd, claim: Claim) -> None:
+        self._startd = startd
+        self._claim = claim
+
+    async def fetch(self, activation: Activation, executable_wanted: bool) -> Any:
+        return await self._claim.link.stream(
+            "schedd.fetch", {"claim": self._claim.id, "run": activation.run, "executable": executable_wanted}
+        )
+
+    async def store(self, activation: Activation) -> Any:
+        return await self._claim.link.stream("schedd.bring", {"claim": self._claim.id, "run": activation.run})
+
+    async def remote_io(self, run: int, again: bool) -> Any:
+        link = self._claim.link
+        if link is None or link.closed.done():
+            raise ConnectionLost("the submit side is not connected")
+        return await link.stream("schedd.remote_io", {"claim": self._claim.id, "run": run, "again": again})
+
+    @property
+    def reachable(self) -> bool:
+        link = self._claim.link
+        return link is not None and not link.closed.done()
+
+    async def keep_image(self, activation: Activation, last: bool = False, number: str | None = None) -> Any:
+        startd = self._startd
+        params: dict[str, Any] = {"claim": self._claim.id, "run": activation.run, "last": last}
+        if number is not None:
+            return await self._claim.link.stream("schedd.keep_image", {**params, "set": number})
+        offer = {"address": startd.given.address, "ticket": startd.peers.ticket(activation.name)}
+        return await self._claim.link.stream("schedd.keep_image", {**params, "nearer": offer})
+
+    def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None:
+        if not activation.gang:
+            self._startd.peers.hold(activation.name, images, manifest)
+
+    async def nearer(self, activation: Activation) -> Any:
+        assert activation.checkpoint_from is not None
+        address, ticket = activation.checkpoint_from
+        link = await self._startd.given.links.to(address)
+        return await link.stream("startd.chunks", {"job": activation.name, "ticket": ticket})
+
+    def coming(self, activation: Activation) -> Callable[[str, int, bytes], None] | None:
+        coming = self._startd.peers.coming(activation.name)
+        if coming is None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def have(*piece: Any) -> None:
+            loop.call_soon_threadsafe(coming.have, piece)
+
+        return have
+
+    async def prepared(self, activation: Activation) -> Assembly | None:
+        prepared, claim = self._claim.prepared, self._claim
+        if prepared is None or prepared.job != activation.name:
+            self._startd.forget_prepared(claim)
+            return None
+        claim.prepared = None
+        assembly: Assembly | None = await prepared.take()
+        return assembly
+
+    async def image(self, activation: Activation) -> Any:
+        params = {"claim": self._claim.id, "run": activation.run, "generation": activation.checkpoint}
+        return await self._claim.link.stream("schedd.image", params)

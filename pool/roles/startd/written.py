@@ -1,0 +1,43 @@
+"""What a job has written to a file so far, for who looks on. A name that leads out of its directory gives nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from pool.jobs.lastlines import start_of
+from pool.starter.staging import StagingError, open_regular
+
+CHUNK = 64 * 1024
+
+
+async def last(path: Path, lines: int) -> int:
+    """The offset at which its last lines begin."""
+    loop = asyncio.get_running_loop()
+    try:
+        handle = await loop.run_in_executor(None, open_regular, path)
+    except StagingError:
+        return 0
+    with handle:
+
+        async def read(offset: int, size: int) -> bytes:
+            handle.seek(offset)
+            block: bytes = await loop.run_in_executor(None, handle.read, size)
+            return block
+
+        return await start_of(lines, os.fstat(handle.fileno()).st_size, read)
+
+
+async def since(path: Path, offset: int) -> AsyncIterator[bytes]:
+    """All of it from an offset, a chunk at a time."""
+    loop = asyncio.get_running_loop()
+    try:
+        handle = await loop.run_in_executor(None, open_regular, path)
+    except StagingError:
+        return
+    with handle:
+        handle.seek(offset)
+        while chunk := await loop.run_in_executor(None, handle.read, CHUNK):
+            yield chunk
