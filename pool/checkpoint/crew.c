@@ -73,6 +73,7 @@ int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool b
         free(buffer);
         return fail(f, "malloc", "room for memory on its way");
     }
+    bool gathered = bytes >= WORTH && held_scatter();
     behind = behind && bytes >= WORTH && pipe2(ends, O_CLOEXEC) == 0;
     int count = hire(work, what, units, board, buffer, bytes < WORTH ? 0 : processors() - !behind, behind, mates);
     if (behind) {
@@ -89,6 +90,8 @@ int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool b
             errno = EINTR;
             done = fail(f, "move", "memory of the job\na process that helped was killed");
         }
+    if (gathered)
+        held_gather();
     if (board->failed) {
         *f = board->failure;
         done = -1;

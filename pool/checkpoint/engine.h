@@ -118,6 +118,12 @@ void pages_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end); /
 int pages_write(struct dump *d, pid_t from); /* all that was planned */
 size_t pages_take(int mem, uint64_t at, void *to, size_t size);
 
+/* faults.c: a userfaultfd of a held process, used from outside */
+int faults_open(struct held *h, uint64_t features); /* -1: the kernel has none, or not with these */
+bool faults_take(int fd, uint64_t start, uint64_t end); /* what is missing there is ours to give */
+void faults_leave(int fd, uint64_t start, uint64_t end);
+size_t faults_give(int fd, uint64_t at, const void *contents, size_t size); /* up to a page that it cannot, and errno */
+
 /* track.c */
 int track_before(struct dump *d, bool stop, struct outcome *o);
 void track_held(struct dump *d, bool stop);

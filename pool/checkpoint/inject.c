@@ -36,6 +36,50 @@ static int regs_set(struct held *h, struct user_regs_struct *r)
     return trace(PTRACE_SETREGSET, h->tid, (void *)NT_PRSTATUS, (uintptr_t)&part) < 0 ? -1 : 0;
 }
 
+/* A call that is injected is four changes between two threads. On one processor each takes a microsecond or two; between two it
+ * wakes the other one, which takes ten times as long, and more in a virtual machine. */
+static struct {
+    bool now;
+    long all; /* processors; 0: none was chosen yet */
+    cpu_set_t before, one;
+} together;
+
+void held_gather(void)
+{
+    int here = sched_getcpu();
+    if (together.now || here < 0 || sched_getaffinity(0, sizeof together.before, &together.before) < 0)
+        return;
+    if (!together.all) {
+        together.all = sysconf(_SC_NPROCESSORS_ONLN);
+        CPU_ZERO(&together.one);
+        CPU_SET(here, &together.one);
+    }
+    together.now = sched_setaffinity(0, sizeof together.one, &together.one) == 0;
+}
+
+/* Who may run on all that there are is not bound to those: more may come. */
+static void spread(pid_t tid, cpu_set_t *to)
+{
+    if (CPU_COUNT(to) >= together.all)
+        memset(to, 0xff, sizeof *to);
+    sched_setaffinity(tid, sizeof *to, to);
+}
+
+bool held_scatter(void)
+{
+    bool was = together.now;
+    if (was)
+        spread(0, &together.before);
+    together.now = false;
+    return was;
+}
+
+static void gather(struct held *h)
+{
+    h->gathered = together.now && !h->gathered && sched_getaffinity(h->tid, sizeof h->processors, &h->processors) == 0 &&
+                  sched_setaffinity(h->tid, sizeof together.one, &together.one) == 0;
+}
+
 int held_seize(struct held *h, pid_t tid)
 {
     memset(h, 0, sizeof *h);
@@ -75,6 +119,7 @@ int held_poll(struct held *h)
         }
         if (status >> 16 == PTRACE_EVENT_STOP) {
             h->stopped = WSTOPSIG(status) != SIGTRAP;
+            gather(h);
             return 1;
         }
         int signal = status >> 16 ? 0 : WSTOPSIG(status);
@@ -120,8 +165,11 @@ void held_close(struct held *h)
 
 void held_release(struct held *h)
 {
-    if (!h->lost)
-        trace(PTRACE_DETACH, h->tid, NULL, 0);
+    if (h->lost)
+        return;
+    if (h->gathered)
+        spread(h->tid, &h->processors);
+    trace(PTRACE_DETACH, h->tid, NULL, 0);
 }
 
 /* Step by step, with all signals blocked: what lies there may be other code where the thread goes on. */
@@ -237,6 +285,8 @@ static pid_t clone_by(struct held *h, struct held *child, long number, const uns
         return -ESRCH;
     child->saved = child->now;
     child->mask = h->mask;
+    child->gathered = h->gathered;
+    child->processors = h->processors;
     return child->tid;
 }
 

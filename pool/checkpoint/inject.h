@@ -3,6 +3,7 @@
 #define POOL_INJECT_H
 
 #include <linux/types.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +18,8 @@ struct held { /* one stopped thread */
     bool lost;    /* it died while it was held */
     struct user_regs_struct now, saved; /* saved: with which it goes on */
     uint64_t call_at, mask;       /* of a system call instruction; signals it blocked */
+    bool gathered;
+    cpu_set_t processors; /* where it may run, when it is gathered */
 };
 
 /* inject.c */
@@ -28,6 +31,8 @@ int held_open(struct held *h, uint64_t call_at); /* binds it, blocks signals, no
 void held_close(struct held *h);            /* puts registers and mask back */
 int held_leave(struct held *h, uint64_t start, uint64_t end); /* runs it until it is out of some code */
 void held_release(struct held *h);          /* lets it go */
+void held_gather(void);  /* who calls stays on one processor, the same each time; those it holds from then on do, until they are let go */
+bool held_scatter(void); /* who calls does so no more; false: it did not */
 long held_call(struct held *h, long number, ...); /* -errno as the kernel says; six arguments must be given */
 #define CALL(h, number, ...) CALL_(h, number, __VA_ARGS__, 0ul, 0ul, 0ul, 0ul, 0ul, 0ul)
 #define CALL_(h, number, a, b, c, d, e, f, ...) \

@@ -44,18 +44,17 @@ static int check_machine(const struct image *image, struct failure *f)
 
 static int load(struct restoring *r, int directory, struct failure *f)
 {
-    uint64_t sizes[SOURCES] = {0};
     const char *wrong = NULL;
     for (unsigned i = 0; i < SOURCES; i++) {
         struct stat st;
         char name[SOURCE_NAME];
         r->pages[i] = openat(directory, source_name(name, i), O_RDONLY | O_CLOEXEC);
         if (r->pages[i] >= 0 && fstat(r->pages[i], &st) == 0)
-            sizes[i] = (uint64_t)st.st_size;
+            r->sizes[i] = (uint64_t)st.st_size;
         else if (!i)
             return fail(f, "read", "pages of the checkpoint");
     }
-    if (image_read(r->image, directory, "meta", sizes, &wrong) < 0)
+    if (image_read(r->image, directory, "meta", r->sizes, &wrong) < 0)
         return unfit(f, "checkpoint", wrong);
     return check_machine(r->image, f) || areas_filled(r, f) ? -1 : 0;
 }
@@ -162,6 +161,7 @@ static int put_back(struct restoring *r, struct failure *f)
     struct body *bodies = calloc(count, sizeof *bodies);
     if (!bodies)
         return fail(f, "malloc", "tables");
+    held_gather();
     for (uint32_t i = 0; i < count; i++)
         if (!(rows[i].flags & PROCESS_ZOMBIE) && (hold(&bodies[i], rows[i].pid, f) || transplant(r, i, &bodies[i], f)))
             return -1;

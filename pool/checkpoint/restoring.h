@@ -16,6 +16,8 @@ struct restoring {
     const struct job *job;
     int base, end;       /* end: of the pipe that tells the keeper */
     int pages[SOURCES];  /* descriptors, or -1 */
+    uint64_t sizes[SOURCES];
+    const char *mapped[SOURCES]; /* or NULL */
     uint64_t *filled; /* for each area: bytes of it that the image holds */
     int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
     struct cradle *cradle;
@@ -27,11 +29,15 @@ void moved_path(const struct image *image, const struct job *job, const char *pa
 int lift(int fd, int base);
 int files_reopen(struct restoring *r, struct failure *f);
 
-/* refill.c */
-const char *chunk_read(struct restoring *r, uint32_t chunk, char *buffer); /* NULL: it cannot be read, or is damaged */
+/* chunks.c; NULL: it cannot be read, or is damaged */
+void chunks_map(struct restoring *r);
+const char *chunk_look(struct restoring *r, uint32_t chunk, char *buffer); /* where it is mapped, or in the buffer */
+const char *chunk_read(struct restoring *r, uint32_t chunk, char *buffer);
 const char *extent_read(struct restoring *r, const struct extent *e); /* until the next is */
+
+/* refill.c */
 int areas_filled(struct restoring *r, struct failure *f);
-int refill(struct restoring *r, uint32_t row, pid_t into, struct failure *f);
+int refill(struct restoring *r, uint32_t row, struct held *h, struct failure *f);
 
 /* selves.c */
 bool selves_has(const struct image *image, const struct file *row);

@@ -15,15 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "engine.h"
 #include "scan.h"
 
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
 #define UNPOPULATED (1u << 13) /* UFFD_FEATURE_WP_UNPOPULATED: the kernel wants it for anonymous memory */
 #define ASYNCHRONOUS (1u << 15) /* UFFD_FEATURE_WP_ASYNC */
 #define WORTH_KIB (16u << 10)
@@ -102,28 +98,15 @@ static bool watch(struct dump *d, const struct tracked *t, bool fresh)
     return true;
 }
 
-/* It opens one and closes it when we have a copy. */
 static int obtain(struct subject *s)
 {
     struct held *h = &s->threads[0];
-    struct uffdio_api api = {.api = UFFD_API, .features = UNPOPULATED | ASYNCHRONOUS};
     if (!(h->call_at = find_call(s->pid)) || held_open(h, h->call_at) < 0) {
         h->call_at = 0;
         return -1;
     }
     regs_settle(&h->saved, false);
-    long number = CALL(h, SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
-    if (number < 0)
-        return -1;
-    int of = (int)syscall(SYS_pidfd_open, s->pid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, (int)number, 0);
-    CALL(h, SYS_close, number);
-    if (of >= 0)
-        close(of);
-    if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) < 0) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
+    return faults_open(h, UNPOPULATED | ASYNCHRONOUS);
 }
 
 static bool worth(pid_t pid) { return proc_field(pid, "status", "VmRSS", 10) >= WORTH_KIB; }

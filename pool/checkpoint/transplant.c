@@ -436,7 +436,7 @@ int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure
         forget_rseq(h);
         CALL(h, SYS_set_robust_list, 0, 24);
     }
-    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || refill(r, row, h->tid, f) || protect(r, row, b, f) ||
+    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || refill(r, row, h, f) || protect(r, row, b, f) ||
         place_vdso(r, row, b, own, count, f) || set_layout(r, row, b, f))
         done = -1;
     free(own);
