@@ -9,7 +9,6 @@ import psutil
 
 from pool.checkpoint import HERE
 from pool.checkpoint.build import compiler
-from pool.starter.keeper import NativeKeepers
 from tests.checkpoint.conftest import Compile
 from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
 from tests.checkpoint.test_lacking import USERFAULTFD, lacking
@@ -19,7 +18,8 @@ from tests.starter.support import opened, soon, spec, until
 def areas(keeper: int) -> list[tuple[str, ...]]:
     """Range, permissions, offset and name of each area of a keeper's only job, with the kernel's flags of it."""
     (job,) = psutil.Process(keeper).children()
-    found = []
+    found: list[tuple[str, ...]] = []
+    area: tuple[str, ...] = ()
     for line in Path(f"/proc/{job.pid}/smaps").read_text().splitlines():
         words = line.split()
         if "-" in words[0]:
@@ -32,7 +32,7 @@ def areas(keeper: int) -> list[tuple[str, ...]]:
 async def test_memory_of_every_kind_is_as_it_was(
     tmp_path: Path, keeper_program: Path, scratch: Path, compiled: Compile
 ) -> None:
-    """Contents, and areas with all their flags, by both ways; no area is split, or has a flag of the way it was filled."""
+    """Contents and areas, with all their flags, by both ways: none is split, or bears a mark of how it was filled."""
     program = compiled("areas", "-static")
     wanted = spec(scratch, program, "wait", program)
     seen = []
@@ -114,7 +114,7 @@ int main(int argc, char **argv)
 
 
 def test_a_file_that_is_cut_while_it_is_looked_at(tmp_path: Path) -> None:
-    """Where it is mapped that is a signal that ends a process; here it is damage, found before anything is done with it."""
+    """A signal that ends a process, where it is mapped; here it is damage, found before anything is done with it."""
     (tmp_path / "driver.c").write_text(DRIVER)
     (tmp_path / "pages").write_bytes(bytes(range(1, 129)) * 8192)
     command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}", "-o", tmp_path / "driver"]
