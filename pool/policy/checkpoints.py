@@ -17,6 +17,11 @@ from pool.classad import ClassAd
 
 #: What a job may say of an interval or a count: between these many seconds.
 SHORTEST, LONGEST = 1.0, 30 * 86400.0
+#: Seconds until a periodic checkpoint that came to nothing for what passes by itself is tried again; each time twice
+#: as many.
+SOON = 60.0
+#: Seconds between the tries of a last one.
+LAST_PAUSES = (1.0, 4.0)
 #: Restores that may fail on one machine before the job is not sent there again.
 MOST_FAILURES = 3
 
@@ -61,8 +66,15 @@ class Rhythm:
     most: float = 7200.0
     factor: float = 2.0
 
-    def interval(self, made: int) -> float | None:
-        """Seconds of running until the next, when so many were made since the start on this machine."""
+    def interval(self, made: int, failed: int = 0) -> float | None:
+        """Seconds of running until the next, when so many were made since the start on this machine and `failed` since
+        then came to nothing for what passes by itself (a process that did not stop, a full disk)."""
+        regular = self._regular(made)
+        if regular is None or not failed:
+            return regular
+        return float(min(SOON * 2 ** min(failed - 1, 20), regular))
+
+    def _regular(self, made: int) -> float | None:
         if self.first <= 0:
             return None
         if self.factor <= 1 or self.first >= self.most:

@@ -56,6 +56,7 @@ class Behaviour:
     Attributes:
         saving: seconds that a checkpoint of it takes; None where it cannot be had.
         refused: what of it cannot be saved, a line each.
+        failing: how many checkpoints come to nothing, for what passes by itself.
         broken: it cannot be put back.
     """
 
@@ -66,6 +67,7 @@ class Behaviour:
     dying: float = 0.0
     saving: float | None = None
     refused: tuple[str, ...] = ()
+    failing: int = 0
     broken: bool = False
 
 
@@ -88,6 +90,7 @@ class FakeKeeper:
         self._lease = loop.call_later(spec.lease_seconds, self._kill, "lease")
         self.suspended = False
         self.refused = behaviour.refused
+        self.failing = behaviour.failing
 
     async def suspend(self) -> None:
         if self._since is None or self.ended.done():
@@ -146,6 +149,9 @@ class FakeKeeper:
             return CheckpointReport(0, 0.0, 0.0, self.refused)
         if behaviour.saving is None:
             raise CheckpointFailed(f"cannot checkpoint {self.id}: this machine does not allow it")
+        if self.failing:
+            self.failing -= 1
+            raise CheckpointFailed(f"cannot checkpoint {self.id}: a process of the job that does not stop", retry=True)
         began = loop.time()
         left = self._left - (began - self._since if self._since is not None else 0.0)
         if stop:

@@ -160,6 +160,43 @@ def test_its_time_is_its_own_where_a_checkpoint_beside_its_run_comes_home_meanwh
     play(story, behave=replace(SAVABLE, saving=20.0), KILL="false", MAX_VACATE="5 min", **often, **WANTED_BACK)
 
 
+def test_the_last_one_is_tried_again_where_it_came_to_nothing_for_what_passes() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(MINUTE)
+        it.load(3.0)
+        await it.left()
+        assert it.job.get("NumCkpts") == 1
+
+    play(story, behave=replace(SAVABLE, failing=2), **WANTED_BACK)
+
+
+def test_what_does_not_pass_ends_with_the_third_try() -> None:
+    async def story(it: Story) -> None:
+        await asyncio.sleep(MINUTE)
+        it.load(3.0)
+        assert await it.left() < LOOK + 10.0
+        assert not it.job.get("NumCkpts")
+
+    play(story, behave=replace(SAVABLE, failing=1000), **WANTED_BACK)
+
+
+def test_a_periodic_one_that_came_to_nothing_for_what_passes_is_tried_again_soon() -> None:
+    async def story(it: Story) -> None:
+        begun = asyncio.get_running_loop().time()
+
+        async def is_at(minutes: float, made: int | None) -> None:
+            await asyncio.sleep(begun + minutes * MINUTE - asyncio.get_running_loop().time())
+            assert it.job.get("NumCkpts") == made
+
+        await is_at(32.0, None)  # twice: after 30 and 31
+        await is_at(34.0, 1)  # after 33
+        await is_at(92.0, 1)
+        await is_at(94.0, 2)
+
+    behave = replace(SAVABLE, seconds=3 * HOUR, failing=2)
+    play(story, behave=behave, CHECKPOINT_FIRST="30 min", CHECKPOINT_MOST="2 h")
+
+
 @pytest.mark.parametrize(("refused", "seconds"), [((), 60.0), (("it has a socket",), 1800.0)])
 def test_an_owner_may_let_what_cannot_be_saved_wait_for_longer(refused: tuple[str, ...], seconds: float) -> None:
     async def story(it: Story) -> None:

@@ -19,7 +19,7 @@ from pool.images.carrying import Pace
 from pool.images.quietly import promptly
 from pool.jobs.activation import Mode
 from pool.jobs.reasons import Evict
-from pool.policy.checkpoints import Rhythm, Saves, Wish, before_leaving, rhythm_of, wish_of
+from pool.policy.checkpoints import LAST_PAUSES, Rhythm, Saves, Wish, before_leaving, rhythm_of, wish_of
 from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd.costs import Costs
 from pool.starter.checkpointing import CheckpointReport
@@ -51,6 +51,8 @@ class Saving:
         self.error: str | None = None
         self._one = asyncio.Lock()
         self._made = 0
+        #: Since then, for what passes by itself.
+        self._failed = 0
         self._costs = Costs(lambda: running.stood_still)
         #: Wall time of the last checkpoint of this start that came home.
         self.last: float | None = None
@@ -206,7 +208,7 @@ class Saving:
         if not self.can or self._running.ended or self._running.start.gang:
             return  # that of all parts of a job is its schedd's
         pool = Rhythm(settings.number("CHECKPOINT_FIRST"), settings.number("CHECKPOINT_MOST"))
-        interval = rhythm_of(self._running.claim.ad, pool).interval(self._made)
+        interval = rhythm_of(self._running.claim.ad, pool).interval(self._made, self._failed)
         if interval is not None:
             self._timer = asyncio.get_running_loop().call_later(interval, self._due)
 
@@ -244,7 +246,7 @@ class Saving:
         async with self._one:
             if running.why is not None:
                 return
-            self._made += 1
+            self._made += not self._failed
             actions = await running.starter.happen(Event.ALARM)
             if Action.DUMP not in actions:
                 await self.do(actions)
@@ -284,12 +286,14 @@ class Saving:
             sent = await self._carry(manifest)
             if running.ended:
                 raise PoolError(f"job {running.name} has ended before its checkpoint was at home")
-        except Exception:
+        except Exception as error:
+            self._failed = self._failed + 1 if isinstance(error, PoolError) and error.retry else 0
             await running.happen(Event.CKPT_FAILED)
             raise
         finally:
             if running.ended and manifest is not None:
                 await self._leave_nothing(manifest)
+        self._failed = 0
         await running.happen(Event.CKPT_DONE)
         self._costs.is_home(checkpoint, sent, report.standstill)
         await running.tell_now("saved", self._costs.to_wire() or {})
@@ -458,6 +462,25 @@ class Saving:
         running = self._running
         running.startd.spawn(running.happen(Event.ALARM), "end of patience")
 
+    async def _dump_last(self, number: str | None) -> tuple[CheckpointReport, Manifest]:
+        """What the job has done since the last checkpoint hangs on this one: where it comes to nothing for what passes
+        by itself it is tried again, while there is time. That of one part is its set's."""
+        running, loop = self._running, asyncio.get_running_loop()
+        keeper = running.starter.keeper if running.starter is not None else None
+        assert keeper is not None
+        for pause in LAST_PAUSES:
+            try:
+                return await self._dump(stop=True, stood=running.sets.has_stood, number=number)
+            except PoolError as error:
+                late = self._leaves_by is not None and loop.time() + pause >= self._leaves_by
+                if not error.retry or running.start.gang or late:
+                    raise
+                running.startd.log.info("last checkpoint again", extra={"job": running.name, "why": str(error)})
+                await asyncio.wait([keeper.ended], timeout=pause)
+                if keeper.ended.done():
+                    raise
+        return await self._dump(stop=True, stood=running.sets.has_stood, number=number)
+
     async def _save_and_leave(self) -> None:
         running = self._running
         starter = running.starter
@@ -469,7 +492,7 @@ class Saving:
             checkpoint = self._costs.begin()
             async with self._one:
                 with promptly(when=hurry):
-                    report, manifest = await self._dump(stop=True, stood=running.sets.has_stood, number=number)
+                    report, manifest = await self._dump_last(number)
         except (PoolError, OSError) as error:
             running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})
             running.sets.has_failed(str(error))
