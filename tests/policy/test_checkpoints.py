@@ -30,6 +30,13 @@ def test_other_rhythms(rhythm: Rhythm, intervals: list[float | None]) -> None:
     assert [rhythm.interval(made) for made in range(len(intervals))] == intervals
 
 
+def test_what_came_to_nothing_is_tried_again_soon_and_never_later_than_the_next() -> None:
+    assert [Rhythm().interval(1, failed) for failed in range(8)] == [3600, 60, 120, 240, 480, 960, 1920, 3600]
+    assert Rhythm().interval(1, 10**6) == 3600
+    assert Rhythm(30, 30).interval(0, 1) == 30
+    assert Rhythm(0).interval(0, 1) is None
+
+
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
