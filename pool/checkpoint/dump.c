@@ -230,6 +230,7 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
     d.trail = trail;
     d.samples.size = sizeof(struct sample);
     d.order.size = sizeof(uint32_t);
+    d.taken.size = sizeof(struct part);
     d.job = job;
     d.loose = how & CHECKPOINT_LOOSE;
     d.mark = how >> MARK_SHIFT;

@@ -23,6 +23,11 @@ struct sample { /* where an open file was met first */
     int fd;
 };
 
+struct part { /* of memory that processes share, already taken */
+    uint64_t start, end;
+    uint32_t file;
+};
+
 struct stretch {
     uint64_t start, end;
 };
@@ -56,6 +61,7 @@ struct dump {
     struct subject *subjects;
     size_t count;
     struct table waits;   /* what threads waited for before they were stopped (waits.c) */
+    struct table taken;   /* struct part */
     struct table samples; /* one for each row of image.files; fd -1 when only mapped */
     struct table order;   /* those of them that have a descriptor, in the kernel's order of open files */
     char reasons[TEXT];   /* lines: what cannot be saved */

@@ -348,16 +348,32 @@ int memory_write(struct dump *d, struct subject *s, pid_t from)
     return done;
 }
 
-static bool taken(const struct dump *d, uint32_t file, uint64_t at)
+/* How far it was taken from there; `at` itself where it was not, and then `next` is where it may be again. */
+static uint64_t taken_to(const struct dump *d, uint32_t file, uint64_t at, uint64_t *next)
 {
-    for EACH(&d->image, extents, extent, e)
-        if (e->file == file && e->at <= at && at - e->at < e->size)
-            return true;
-    return false;
+    for EACH(d, taken, part, p) {
+        if (p->file == file && p->start <= at && at < p->end)
+            return p->end;
+        if (p->file == file && p->start > at && p->start < *next)
+            *next = p->start;
+    }
+    return at;
 }
 
-/* Memory that processes share is not frozen by a copy: it is taken while everything stands still, through the mapping of
- * one of them. */
+static int take_part(struct dump *d, const struct source *from, const struct area *a, uint64_t at, uint64_t end)
+{
+    for (uint64_t place = a->start + (at - a->offset); at < end;) {
+        size_t got = pages_take(from->mem, place, from->buffer, end - at < CHUNK ? end - at : CHUNK);
+        if (got && pages_put(d, 0, a->file, at, from->buffer, got))
+            return -1;
+        at += got ? got : PAGE;
+        place += got ? got : PAGE;
+    }
+    return 0;
+}
+
+/* Memory that processes share is not frozen by a copy: it is taken while everything stands still, each part of it through the
+ * mapping of one of them. */
 int memory_shared(struct dump *d, struct subject *s)
 {
     struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = -1, .buffer = malloc(CHUNK)};
@@ -366,13 +382,15 @@ int memory_shared(struct dump *d, struct subject *s)
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.owner != s->row || a.kind != AREA_SHARED)
             continue;
-        if (((struct file *)d->image.files.rows)[a.file].peer != NOBODY || taken(d, a.file, a.offset))
+        if (((struct file *)d->image.files.rows)[a.file].peer != NOBODY)
             continue; /* by its descriptor it is taken whole */
-        for (uint64_t at = a.start; at < a.end && !done;) {
-            size_t got = pages_take(source.mem, at, source.buffer, a.end - at < CHUNK ? a.end - at : CHUNK);
-            if (got)
-                done = pages_put(d, 0, a.file, a.offset + (at - a.start), source.buffer, got);
-            at += got ? got : PAGE;
+        uint64_t end = a.offset + (a.end - a.start);
+        for (uint64_t at = a.offset, next; at < end && !done; at = next) {
+            uint64_t until = end;
+            if ((next = taken_to(d, a.file, at, &until)) != at)
+                continue;
+            done = take_part(d, &source, &a, at, next = until);
+            *(struct part *)table_add(&d->taken) = (struct part){at, until, a.file};
         }
     }
     close(source.mem);

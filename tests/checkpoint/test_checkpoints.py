@@ -271,3 +271,18 @@ async def test_a_pipeline_and_a_tmp_of_its_own(keepers: NativeKeepers, tmp_path:
     await keeper.forget()
     assert (end.code, (scratch / "err").read_text()) == (0, "")
     assert (scratch / "out").read_text() == "ready\n1800030000\n60000\nkept\n"
+
+
+async def test_shared_memory_that_each_has_another_part_of(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
+) -> None:
+    wanted = spec(scratch, compiled("parts"))
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: lines(scratch) == 1)
+    await saved(keepers, keeper, tmp_path / "image", stop=True)
+    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
+    (scratch / "go").touch()
+    assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()
+    pages = [f"page {number}" for number in range(16)]
+    assert (scratch / "out").read_text().splitlines() == ["ready", *pages, "page 0"]
