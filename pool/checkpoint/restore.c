@@ -140,20 +140,6 @@ static int hold(struct body *b, pid_t pid, struct failure *f)
     return held_open(h, call_at) < 0 ? fail(f, "ptrace", "a new process") : 0;
 }
 
-static void set_limits(const struct process *p)
-{
-    for (int i = 0; i < 16; i++) {
-        struct rlimit now, wanted = {p->limits[i][0], p->limits[i][1]};
-        if (prlimit(p->pid, (__rlimit_resource_t)i, NULL, &now) < 0)
-            continue;
-        if (wanted.rlim_max > now.rlim_max)
-            wanted.rlim_max = now.rlim_max;
-        if (wanted.rlim_cur > wanted.rlim_max)
-            wanted.rlim_cur = wanted.rlim_max;
-        prlimit(p->pid, (__rlimit_resource_t)i, &wanted, NULL);
-    }
-}
-
 static int put_back(struct restoring *r, struct failure *f)
 {
     uint32_t count = r->image->processes.count;
@@ -170,7 +156,6 @@ static int put_back(struct restoring *r, struct failure *f)
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].flags & PROCESS_ZOMBIE)
             continue;
-        set_limits(&rows[i]);
         if (rows[i].flags & PROCESS_STOPPED)
             kill(rows[i].pid, SIGSTOP);
     }

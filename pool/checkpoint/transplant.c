@@ -342,14 +342,11 @@ static int dress_thread(const struct thread *t, struct held *h, uint64_t room, s
         int32_t flags, pad;
         uint64_t size;
     } stack = {t->alt_at, (int32_t)t->alt_flags, 0, t->alt_size};
-    struct sched_param param = {t->priority};
     long done = 0;
     held_write(h->tid, room, t->name, sizeof t->name);
     CALL(h, SYS_prctl, PR_SET_NAME, room);
     if (t->slack)
         CALL(h, SYS_prctl, PR_SET_TIMERSLACK, t->slack);
-    if (t->policy != SCHED_OTHER)
-        sched_setscheduler(h->tid, t->policy, &param); /* refused where the machine does not allow it: it is slower then */
     CALL(h, SYS_set_tid_address, t->clear_tid);
     CALL(h, SYS_set_robust_list, t->robust, t->robust ? t->robust_size : 24);
     if (held_write(h->tid, room, &stack, sizeof stack) < 0)
@@ -361,6 +358,52 @@ static int dress_thread(const struct thread *t, struct held *h, uint64_t room, s
     if (t->rseq_at)
         done = CALL(h, SYS_rseq, t->rseq_at, t->rseq_size, 0, t->rseq_signature);
     return bad(done) ? failed(f, "rseq", "", done) : 0;
+}
+
+/* By itself, with its own rights: refused where those do not allow it, and it is slower then. */
+static void set_policy(const struct thread *t, struct held *h, uint64_t room)
+{
+    struct sched_param param = {t->priority};
+    if (t->policy != SCHED_OTHER && held_write(h->tid, room, &param, sizeof param) == 0)
+        CALL(h, SYS_sched_setscheduler, h->tid, t->policy, room);
+}
+
+/* What the machine sets, as for a job that starts (job.c): a job may have lowered it, and no image raises it. */
+static uint64_t most_of(const struct start *s, int which)
+{
+    switch (which) {
+    case RLIMIT_CPU:
+        return s->cpu == UNLIMITED ? UNLIMITED : s->cpu + 5;
+    case RLIMIT_CORE:
+        return s->core;
+    case RLIMIT_FSIZE:
+        return s->fsize;
+    case RLIMIT_NOFILE:
+        return s->nofile;
+    case RLIMIT_NPROC:
+        return s->uid != getuid() ? s->processes : UNLIMITED;
+    default:
+        return UNLIMITED;
+    }
+}
+
+/* By itself: its user may be another one than ours. */
+static void set_limits(struct restoring *r, const struct process *p, struct held *h, uint64_t room)
+{
+    for (int i = 0; i < 16; i++) {
+        uint64_t most = most_of(r->job->start, i);
+        struct rlimit now, wanted = {p->limits[i][0], p->limits[i][1]};
+        if (prlimit(h->tid, (__rlimit_resource_t)i, NULL, &now) < 0 && getrlimit((__rlimit_resource_t)i, &now) < 0)
+            continue;
+        if (wanted.rlim_max > now.rlim_max)
+            wanted.rlim_max = now.rlim_max;
+        if (most != UNLIMITED && wanted.rlim_max > most)
+            wanted.rlim_max = most;
+        if (wanted.rlim_cur > wanted.rlim_max)
+            wanted.rlim_cur = wanted.rlim_max;
+        if (held_write(h->tid, room, &wanted, sizeof wanted) == 0)
+            CALL(h, SYS_prlimit64, 0, i, room, 0);
+    }
 }
 
 static const struct thread *thread_row(const struct image *image, uint32_t row, pid_t tid)
@@ -378,6 +421,8 @@ static int dress(struct restoring *r, uint32_t row, struct body *b, struct failu
     for (size_t i = 0; i < b->count; i++)
         if (dress_thread(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f) || drop_rights(r, &b->threads[i], b->room, f))
             return -1;
+    for (size_t i = 0; i < b->count; i++)
+        set_policy(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room);
     if (p->death_signal)
         CALL(leader, SYS_prctl, PR_SET_PDEATHSIG, p->death_signal);
     if (p->flags & PROCESS_SUBREAPER)
@@ -387,6 +432,7 @@ static int dress(struct restoring *r, uint32_t row, struct body *b, struct failu
     CALL(leader, SYS_prctl, PR_SET_DUMPABLE, !(p->flags & PROCESS_NO_DUMP));
     if (signals_put(r->image, row, b->threads, b->count, b->room, f))
         return -1;
+    set_limits(r, p, leader, b->room);
     for (size_t i = 0; i < b->count; i++)
         put_in_domain(r, &b->threads[i], b->room);
     for (size_t i = 0; i < (p->mapped ? 1 : b->count); i++)

@@ -49,6 +49,9 @@ static bool touchy(unsigned long number)
     switch (number) {
     case SYS_epoll_wait: case SYS_epoll_pwait: case 441 /* epoll_pwait2 */: case SYS_rt_sigtimedwait: case SYS_semop:
     case SYS_semtimedop: case SYS_msgrcv: case SYS_msgsnd:
+    /* Of a socket that is given a while (SO_RCVTIMEO, SO_SNDTIMEO). */
+    case SYS_read: case SYS_readv: case SYS_recvfrom: case SYS_recvmsg: case SYS_recvmmsg: case SYS_accept: case SYS_accept4:
+    case SYS_write: case SYS_writev: case SYS_sendto: case SYS_sendmsg: case SYS_sendmmsg: case SYS_connect:
         return true;
     }
     return false;

@@ -11,9 +11,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
@@ -66,6 +69,10 @@ int main(void)
     put(log, "one\n");
     put(shared_file, "0123456789");
     lseek(shared_file, 4, SEEK_SET);
+    int changes = inotify_init1(IN_NONBLOCK), pair[2];
+    if (inotify_add_watch(changes, "data", IN_ATTRIB) < 0 || flock(shared_file, LOCK_EX) < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+        return 1;
+    put(pair[0], "in the socket");
     char *mapped = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, shared_file, 0);
     mapped[0] = 'x';
     int *common = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -135,6 +142,10 @@ int main(void)
     get("memory", memory);
     printf("%s\n", of_memory);
     get("deleted", gone);
+    get("socket", pair[1]);
+    fchmod(shared_file, 0644);
+    struct inotify_event change;
+    show("change", read(changes, &change, sizeof change) == sizeof change && change.wd == 1 && change.mask == IN_ATTRIB);
     mprotect(no_access, 4096, PROT_READ);
     printf("%s\n%s\n", no_access, alone);
     value = 2;
