@@ -81,6 +81,12 @@ void cell_leave(int fd);                                  /* unlocks it */
 int cell_end_for(uint32_t cell, struct report *r);        /* for a keeper that died: ENDED, or GONE when it waited */
 int cell_socket(uint32_t cell, struct failure *f);
 
+/* probe.c, waits.c: 0, or -1 and errno */
+int probe_hold(void);
+int probe_track(void);
+int probe_time(void);
+int waits_try(void);
+
 /* space.c */
 uint32_t space_open(char *lines, size_t size); /* enters the nursery's namespaces, tries what is allowed */
 unsigned long space_flags(const struct job *job);

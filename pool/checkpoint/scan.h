@@ -1,10 +1,16 @@
-/* PAGEMAP_SCAN of Linux 6.7, which headers of before it do not have. */
+/* PAGEMAP_SCAN of Linux 6.7 and what of userfaultfd goes with it, which headers of before it do not have. */
 #ifndef POOL_SCAN_H
 #define POOL_SCAN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#define UNPOPULATED (1u << 13) /* UFFD_FEATURE_WP_UNPOPULATED: the kernel wants it for anonymous memory */
+#define ASYNCHRONOUS (1u << 15) /* UFFD_FEATURE_WP_ASYNC */
 
 enum { IS_WATCHED = 1, IS_WRITTEN = 2, IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32 };
 enum { SCAN_PROTECT = 1 }; /* what is found is protected against writing in the same step */

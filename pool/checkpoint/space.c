@@ -92,18 +92,8 @@ static int try_pid(void) { return first() || in_new_pid(NULL) ? -1 : 0; }
 static int try_ipc(void) { return first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
 static int try_network(void) { return first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
 static int try_proc(void) { return first() || enter_mount() || in_new_pid(mount_proc) ? -1 : 0; }
-/* A process under a number of our choice, held as a tracer does. */
-static int try_hold(void)
-{
-    pid_t wanted = 77;
-    struct clone_args a = {.exit_signal = SIGCHLD, .set_tid = (uint64_t)(uintptr_t)&wanted, .set_tid_size = 1};
-    pid_t pid = (pid_t)syscall(SYS_clone3, &a, sizeof a);
-    if (pid == 0)
-        for (;;)
-            pause();
-    return pid < 0 || ptrace(PTRACE_SEIZE, pid, NULL, NULL) < 0 ? -1 : 0;
-}
-static int try_checkpoint(void) { return first() || in_new_pid(try_hold) ? -1 : 0; }
+static int try_checkpoint(void) { return first() || in_new_pid(probe_hold) ? -1 : 0; }
+static int try_time(void) { return first() || probe_time() ? -1 : 0; }
 static int try_remote(void) { return first() || enter_mount() || remote_try() ? -1 : 0; }
 static int try_notify(void) { return first() || notify_try() ? -1 : 0; }
 static int try_setuid(void)
@@ -161,6 +151,11 @@ uint32_t space_open(char *lines, size_t size)
         attempt(ABLE_PROC, try_proc, "own /proc", lines, size);
     if (settings.able & ABLE_PROC)
         attempt(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
+    if (settings.able & ABLE_CHECKPOINT) {
+        attempt(ABLE_TIME, try_time, "time namespace", lines, size);
+        attempt(ABLE_TRACK, probe_track, "notes of writes", lines, size);
+        attempt(ABLE_WAITS, waits_try, "waits", lines, size);
+    }
     if (settings.able & ABLE_PROC)
         attempt(ABLE_FUSE, try_remote, "remote files", lines, size);
     if (settings.able & ABLE_PROC)

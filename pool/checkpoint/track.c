@@ -20,8 +20,6 @@
 #include "engine.h"
 #include "scan.h"
 
-#define UNPOPULATED (1u << 13) /* UFFD_FEATURE_WP_UNPOPULATED: the kernel wants it for anonymous memory */
-#define ASYNCHRONOUS (1u << 15) /* UFFD_FEATURE_WP_ASYNC */
 #define WORTH_KIB (16u << 10)
 #define TOP ((1ull << 47) - PAGE) /* of what a process may have */
 

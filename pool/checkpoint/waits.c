@@ -61,6 +61,17 @@ static bool last_ran(const char *path, uint64_t *at, uint64_t *switches)
     return true;
 }
 
+/* Whether it is told at all: 0, or -1 and errno. */
+int waits_try(void)
+{
+    uint64_t at, switches;
+    errno = 0;
+    if (last_ran("/proc/self/sched", &at, &switches))
+        return 0;
+    errno = errno ? errno : ENODATA;
+    return -1;
+}
+
 /* What CLOCK_MONOTONIC has on that processor's clock: asked on it, right after a sleep, from which that clock is known. */
 static bool ahead_of(int processor, int64_t *ahead)
 {

@@ -76,6 +76,9 @@ enum ability {
     ABLE_CHECKPOINT = 4096, /* may hold a job's processes, and fork them again under their own numbers */
     ABLE_FUSE = 8192, /* may show a job the submit machine's files (remote_*.c) */
     ABLE_NOTIFY = 16384, /* ... without FUSE, by answering their system calls (notify_*.c) */
+    ABLE_TIME = 32768, /* time namespaces: monotonic clocks of a job that is put back go on where they stood */
+    ABLE_TRACK = 65536, /* the kernel notes what a job writes: images build on each other */
+    ABLE_WAITS = 131072, /* ... tells since when a thread waits */
     ABLE_SAME_VDSO = 1 << 30 /* only to be done without: to take each kernel's vdso for another one */
 };
 

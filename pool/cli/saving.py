@@ -63,7 +63,7 @@ def places(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:
     unable = sorted(taking.keys() - able.keys())
     machines_of = f"{len(taking):,} machine{'s' if len(taking) != 1 else ''} that would take it"
     if not able:
-        return "on no machine that would take it could it be saved: their kernels do not allow that"
+        return f"on no machine that would take it could it be saved: their kernels do not allow that{_lacks(taking)}"
     text = f"it could be saved and put back on {'each' if not unable else f'{len(able):,}'} of the {machines_of}"
     if len(taking) == 1:
         text = "it could be saved and put back on the one machine that would take it"
@@ -73,7 +73,16 @@ def places(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:
     if len(steps) > 1:
         text += "".join(f"; what {step} began on {_above(steps, step):,}" for step in sorted(steps))
     kernels = sorted({str(ad.value("KernelVersion") or "unknown") for ad in able.values()}, key=_numbers)
-    return f"{text}; kernel {kernels[0]}" + (f" to {kernels[-1]}" if len(kernels) > 1 else "")
+    return f"{text}; kernel {kernels[0]}" + (f" to {kernels[-1]}" if len(kernels) > 1 else "") + _lacks(able)
+
+
+def _lacks(machines: Mapping[str, ClassAd]) -> str:
+    """What machines' kernels have not that checkpoints would use, each with the machines."""
+    lacking: dict[str, list[str]] = {}
+    for name, ad in sorted(machines.items()):
+        if isinstance(lacks := ad.value("CheckpointLacks", None), str):
+            lacking.setdefault(lacks, []).append(name)
+    return "".join(f"; {', '.join(who[:MOST_NAMED])}: {lacks}" for lacks, who in lacking.items())
 
 
 def _above(steps: Counter[str], step: str) -> int:

@@ -26,6 +26,9 @@ class Able(IntFlag):
     CHECKPOINT = 4096
     FUSE = 8192
     NOTIFY = 16384
+    TIME = 32768
+    TRACK = 65536
+    WAITS = 131072
 
 
 #: REMOTE_IO_WAY: what a keeper is to do without for each.
@@ -41,6 +44,9 @@ _LINES = {
     Able.PROC: "no /proc of their own for jobs: they see the process numbers of this machine",
     Able.ROOT: "jobs with transferred files see this machine's files too",
     Able.CHECKPOINT: "running jobs cannot be checkpointed: who is evicted begins again",
+    Able.TIME: "no time namespaces: the monotonic clocks of a job that goes on here jump",
+    Able.TRACK: "what jobs write is not noted: each checkpoint is a whole one, and is sent whole",
+    Able.WAITS: "since when a thread waits is not told: a wait with a time-out begins anew with a checkpoint",
     Able.FUSE: "no /dev/fuse for jobs: the submit machine's files are shown to them by answering their system calls",
     Able.NOTIFY: "no system call notification: without /dev/fuse the submit machine's files are carried to jobs",
     Able.GROUP: "no cgroups: a job's memory is measured every two seconds, not limited by the kernel",
@@ -48,6 +54,11 @@ _LINES = {
     Able.FILTER: "no system call filter: jobs may make every system call that the kernel lets them",
     Able.MEMORY: "no memory cgroups: a job's memory is measured every two seconds, not limited by the kernel",
 }
+
+
+#: What a checkpoint can do without, and what none can.
+_SAVING = Able.TIME | Able.TRACK | Able.WAITS
+_FOR_SAVING = Able.USER | Able.PID | Able.MOUNT | Able.PROC | Able.CHECKPOINT
 
 
 def abilities_of(report: Report) -> Abilities:
@@ -63,6 +74,9 @@ def abilities_of(report: Report) -> Abilities:
         Able.FILTER: why.get("system call filter"),
         Able.PROC: why.get("own /proc"),
         Able.CHECKPOINT: why.get("checkpoint"),
+        Able.TIME: why.get("time namespace"),
+        Able.TRACK: why.get("notes of writes"),
+        Able.WAITS: why.get("waits"),
         Able.FUSE: why.get("remote files"),
         Able.NOTIFY: why.get("notification"),
         Able.ROOT: next((reason for what, reason in why.items() if what.startswith("file tree")), None),
@@ -74,17 +88,20 @@ def abilities_of(report: Report) -> Abilities:
         explained |= Able.PROC | Able.ROOT
     if not able & Able.PID:
         explained |= Able.PROC
+    if not able & Able.CHECKPOINT:
+        explained |= Able.TIME | Able.TRACK | Able.WAITS
     if not able & Able.ROOT:
         explained |= Able.FUSE | Able.NOTIFY
     if able & Able.FUSE:
         explained |= Able.NOTIFY
     if not able & Able.GROUP:
         explained |= Able.MEMORY
-    lines = []
+    lacks = {}
     for bit, line in _LINES.items():
         if not able & bit and not explained & bit:
             reason = reasons.get(bit)
-            lines.append(f"{line} ({reason.lower()})" if reason else line)
+            lacks[bit] = f"{line} ({reason.lower()})" if reason else line
+    saving = _SAVING if able & Able.CHECKPOINT else _FOR_SAVING
     return Abilities(
         user=bool(able & Able.USER),
         pid=bool(able & Able.PID),
@@ -101,7 +118,8 @@ def abilities_of(report: Report) -> Abilities:
         fuse=bool(able & Able.FUSE and able & Able.ROOT),
         remote=_remote(able),
         remote_why=_remote_why(able, reasons),
-        reduced=lines,
+        reduced=list(lacks.values()),
+        saving=[line for bit, line in lacks.items() if saving & bit],
     )
 
 

@@ -266,6 +266,7 @@ class Abilities:
         remote: how jobs are shown the submit machine's files: fuse, notification; empty: they cannot be.
         remote_why: why not by fuse, or why not at all; empty where it is by fuse.
         reduced: one plain line for each thing that is missing.
+        saving: those of them that concern checkpoints: why there are none, or what they do without.
     """
 
     user: bool = True
@@ -284,3 +285,4 @@ class Abilities:
     remote: str = "fuse"
     remote_why: str = ""
     reduced: list[str] = field(default_factory=list)
+    saving: list[str] = field(default_factory=list)

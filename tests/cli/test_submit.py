@@ -163,3 +163,6 @@ def test_a_check_says_on_which_machines_a_job_could_be_put_back() -> None:
     )
     nowhere = places(job, [without], 0.0)
     assert nowhere == "on no machine that would take it could it be saved: their kernels do not allow that"
+    lacking = [ClassAd.from_wire({**ad.to_wire(), "CheckpointLacks": "no time namespaces"}) for ad in (one, without)]
+    assert places(job, [lacking[0], other], 0.0) == f"{two}; one: no time namespaces"
+    assert places(job, lacking[1:], 0.0) == f"{nowhere}; none: no time namespaces"

@@ -96,6 +96,8 @@ class OwnerWatch:
         facts["HasFileTransfer"] = True
         facts["HasSelfCheckpointTransfers"] = True
         facts["HasCheckpoint"] = startd.keepers.abilities.checkpoint
+        if startd.keepers.abilities.saving:
+            facts["CheckpointLacks"] = "; ".join(startd.keepers.abilities.saving)
         facts |= self.remote_io()
         facts["CondorVersion"] = LANGUAGE
         return facts
