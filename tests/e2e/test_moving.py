@@ -131,19 +131,19 @@ async def test_on_demand_and_back_to_the_last_one(pool3: Nodes, home: Path, able
     whole(read(home / "out"))
 
 
-#: Changes little of much memory until it is told to end, and then says what all of it comes to.
+#: Changes little of much memory, however long it runs, until it is told to end, and then says what all of it comes to.
 MUCH = """
 import os, random, time
 much = bytearray(random.Random(1).randbytes(32 << 20))
 n = 0
 while not os.path.exists("enough"):
     n += 1
-    much[n * 4096 % len(much)] = n % 251
+    much[n % 1024 * 4096] = n % 251
     print(n, flush=True)
     time.sleep(0.005)
 again = bytearray(random.Random(1).randbytes(32 << 20))
 for k in range(1, n + 1):
-    again[k * 4096 % len(again)] = k % 251
+    again[k % 1024 * 4096] = k % 251
 print("end", much == again, flush=True)
 """
 
