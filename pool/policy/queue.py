@@ -275,6 +275,12 @@ class Queue:
             self._enqueue(job)
         return True
 
+    def keep_back(self) -> None:
+        """Some jobs may have come to be kept back: those give up their places."""
+        for job in list(self.jobs()):
+            if job.status == IDLE and job.group is not None and self.keeps_back(job):
+                self.edited(job)
+
     def let_go(self) -> set[str]:
         """What kept jobs back may be over: those that are kept back no more take their places; their owners."""
         owners: set[str] = set()

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
 
 from pool.errors import PoolError
-from pool.images import ImageError, ImageStore, Manifest, receive_image, send_image, sets
+from pool.images import ImageError, ImageStore, Manifest, NoRoom, receive_image, send_image, sets
 from pool.images.quietly import Meter, promptly, quietly
 from pool.jobs.activation import Mode
 from pool.jobs.events import EventKind
@@ -26,6 +26,7 @@ from pool.policy.queue import Job, Wire
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ends import TRIES
 from pool.roles.schedd.ledger import Ledger, Step
+from pool.roles.schedd.waiting import Waiting
 from pool.shadow.shadow import NotThisRun
 from pool.wire import Stream
 
@@ -62,6 +63,13 @@ class Images:
         self.store = store
         #: Where checkpoints lie that cannot be reached now, and why not; jobs that have some wait for it.
         self.away: tuple[str, str] | None = None
+        #: Those that came meanwhile, where there is such a place, and why they are not in their own.
+        self.waiting: Waiting | None = None
+        self.stuck: tuple[str, str] | None = None
+        #: Called with the reason when what could be reached cannot be any more.
+        self.lost: Callable[[str], None] | None = None
+        #: Called when a checkpoint waits though nothing is away.
+        self.late: Callable[[], None] | None = None
         self._ledger = ledger
         self._claims = claims
         self._outside = outside
@@ -83,7 +91,23 @@ class Images:
 
     def keeps_back(self, job: Job) -> bool:
         """Whether a job waits for its checkpoints: without them it would begin anew."""
-        return self.away is not None and bool(job.get("NumCkpts"))
+        return (self.away is not None and bool(job.get("NumCkpts"))) or self._waits(job)
+
+    def why_kept_back(self) -> tuple[str, str]:
+        """Where checkpoints lie that jobs wait for, and why they cannot be had."""
+        return self.away or self.stuck or ("home", "it is on its way to where checkpoints are kept")
+
+    def _waits(self, job: Job) -> bool:
+        return self.waiting is not None and _name(job) in self.waiting
+
+    async def bring(self) -> None:
+        """Have those that wait put in their place.
+
+        Raises:
+            ImageError: some are not.
+        """
+        if self.waiting is not None and self.store is not None:
+            await quietly(self.waiting.bring, self.store)
 
     def newest(
         self, job: Job, mode: Callable[[], Mode] | None = None, tries: list[Attempt] | None = None
@@ -111,7 +135,8 @@ class Images:
 
     async def take(self, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint: {claim, run, last}; see `pool.images.carrying`. The last one is waited for."""
-        store, job = self._of(params)
+        job = self._job_of(params)
+        store = self._place_for(job)
         if params.get("set") is not None:
             await self._take_part(store, job, params, stream)
             return
@@ -123,7 +148,10 @@ class Images:
                 await self.announced(job, manifest)
 
         async def kept(manifest: Manifest) -> None:
-            self._remember(job, manifest.generation, params.get("nearer"))
+            if store is self.store:
+                self._remember(job, manifest.generation, params.get("nearer"))
+            elif self.away is None and self.late is not None:
+                self.late()
             if self._present(params) is job:
                 await self.note(job, {"size": manifest.size, "sent": manifest.size})
                 if self.kept is not None:
@@ -131,7 +159,11 @@ class Images:
 
         meter = Meter(self._outside.thread_cpu)
         with meter.on(), promptly(when=bool(params.get("last"))):
-            await receive_image(store, _name(job), stream, renumber=True, announced=announced, kept=kept)
+            try:
+                await receive_image(store, _name(job), stream, renumber=True, announced=announced, kept=kept)
+            except ImageError as error:
+                self._has_failed(store, error)
+                raise
         if job.status.final:  # it has ended meanwhile, and what it had was forgotten then
             await self.forget(job)
         if meter.seconds and self._present(params) is job:
@@ -149,7 +181,11 @@ class Images:
             return await made.came(claim.part, manifest)
 
         with promptly(when=bool(params.get("last"))):
-            await receive_image(store, f"{_name(job)}.{claim.part}", stream, tentative=tentative)
+            try:
+                await receive_image(store, f"{_name(job)}.{claim.part}", stream, tentative=tentative)
+            except ImageError as error:
+                self._has_failed(store, error)
+                raise
 
     async def keep_set(self, job: Job, images: Mapping[int, Manifest], over: Mapping[int, Wire]) -> Manifest:
         """Make one checkpoint of the images of all parts of a job, whose chunks are here: by one rename.
@@ -161,10 +197,10 @@ class Images:
         Raises:
             ImageError: it cannot be kept.
         """
-        assert self.store is not None
         wall = self._outside.wall()
         parts, facts = sets.together(images, over)
-        with self.store.begin(_name(job)) as draft:
+        store = self._place_for(job)
+        with store.begin(_name(job)) as draft:
             manifest = await quietly(draft.commit, parts, wall, facts=facts)
         await self.note(job, {"size": manifest.size, "sent": manifest.size})
         return manifest
@@ -202,17 +238,26 @@ class Images:
 
     async def give(self, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start goes on from: {claim, run, generation}."""
-        store, job = self._of(params)
+        job = self._job_of(params)
+        if self.away is not None or self.store is None:
+            raise ImageError(f"checkpoints cannot be had now: {self.why_kept_back()[1]}", retry=True)
+        store = self.store
         claim, manifest = self._claims[str(params["claim"])], store.manifest(_name(job), int(params["generation"]))
         if claim.gang is not None:
             manifest = sets.part_in(manifest, claim.part)
         with promptly():
-            await send_image(store, manifest, stream)
+            try:
+                await send_image(store, manifest, stream)
+            except ImageError as error:
+                self._has_failed(store, error)
+                raise
         await stream.finish()
 
     async def forget(self, job: Job) -> None:
         """The job has ended for good."""
         self._nearer.pop(_name(job), None)
+        if self.waiting is not None:
+            await asyncio.to_thread(self.waiting.drop, _name(job))
         if self.store is not None:
             await asyncio.to_thread(self.store.drop, _name(job))
 
@@ -316,7 +361,11 @@ class Images:
 
     async def tidy(self, queued: Container[str], kept_for: float) -> None:
         """Drop what belongs to no job of the queue, and kept checkpoints that are older than so many seconds."""
-        store = self.store
+        store, waiting = self.store, self.waiting
+        for name in waiting.jobs() if waiting is not None else ():
+            assert waiting is not None
+            if name not in queued:
+                await asyncio.to_thread(waiting.drop, name)
         for name in store.jobs() if store is not None else ():
             assert store is not None
             if name.startswith(KEPT):
@@ -326,15 +375,27 @@ class Images:
             if old:
                 await asyncio.to_thread(store.drop, name)
 
-    def _of(self, params: dict[str, Any]) -> tuple[ImageStore, Job]:
+    def _job_of(self, params: dict[str, Any]) -> Job:
         job = self._present(params)
         if job is None:
             raise NotThisRun("this start of the job is not the present one any more")
+        return job
+
+    def _place_for(self, job: Job) -> ImageStore:
+        """Where a checkpoint that comes is kept: behind one that waits, or while the server is away, it waits too."""
+        if self.waiting is not None and (self.away is not None or self._waits(job)):
+            return self.waiting.store
         if self.away is not None:
             raise ImageError(f"checkpoints cannot be kept now: {self.away[1]}", retry=True)
         if self.store is None:
             raise ImageError("this schedd keeps no checkpoints")
-        return self.store, job
+        return self.store
+
+    def _has_failed(self, store: ImageStore, error: ImageError) -> None:
+        """What an operation came to may be that the place cannot be reached any more."""
+        failed = isinstance(error.__cause__, OSError) and not isinstance(error, NoRoom)
+        if failed and store is self.store and self.away is None and self.lost is not None:
+            self.lost(error.message)
 
     def _present(self, params: dict[str, Any]) -> Job | None:
         claim = self._claims.get(str(params.get("claim")))

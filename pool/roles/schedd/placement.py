@@ -165,7 +165,9 @@ class Placement:
         """The next job for a claim, marked as running there; holds what can never start. Adds to `steps`."""
         if claim.lost or self._is_spent(claim):
             return None
-        if first is not None and first.status == IDLE and (start := self._mark(claim, first, steps)) is not None:
+        if first is not None and (first.status != IDLE or self.images.keeps_back(first)):
+            first = None
+        if first is not None and (start := self._mark(claim, first, steps)) is not None:
             return start
         for group in self.queue.groups(claim.owner):
             if not self._fits(claim, group):

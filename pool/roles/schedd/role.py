@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 
 from pool.classad import parse_expr
 from pool.errors import PoolError
-from pool.images import ImageError, ImageStore, Share
+from pool.images import ImageStore
 from pool.jobs.reasons import Reason
 from pool.policy.checkpoints import Rhythm
 from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, bandwidth_of, quota_of
-from pool.roles.images.remote import place_for
 from pool.roles.schedd.accepting import clean
 from pool.roles.schedd.acts import Acts
+from pool.roles.schedd.away import CheckpointServer
 from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
@@ -46,10 +46,6 @@ UNHURRIED = 1.0
 KEEP_UNUSED = 86400.0
 #: The longest a claim stays idle in the hope of another job of its owner, seconds.
 LINGER = 1.0
-#: Seconds between tries to reach a checkpoint server; the last of them again and again.
-SERVER_PAUSES = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
-#: Seconds for which the start waits for it.
-SERVER_MOMENT = 1.0
 #: What expressions of submit files rely on, where the client did not measure it. Sizes in MB and KiB.
 UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
 
@@ -106,8 +102,8 @@ class Schedd(Role):
         )
         self.placement.moving.terms = self._terms_of_moving()
         self.placement.gangs.sets.rhythm = self._rhythm()
-        if self.settings.text("CHECKPOINT_SERVER"):
-            await self._reach_checkpoints()
+        self.checkpoint_server = CheckpointServer(self)
+        await self.checkpoint_server.reach()
         self.remote = Remote(
             self.ledger,
             self.placement.claims,
@@ -131,7 +127,7 @@ class Schedd(Role):
         for name, digest in self.ledger.meta.items():
             if name.startswith(EXECUTABLE):
                 self.executables.recall(int(name.removeprefix(EXECUTABLE)), digest.decode())
-        self._tidy()
+        self.tidy()
         cut_short = {name: note for name, note in self.ledger.meta.items() if name.startswith(PLACING)}
         if cut_short:
             self.spawn(self.shadow.finish(cut_short), "outputs")
@@ -176,8 +172,7 @@ class Schedd(Role):
         self.placement.patience = settings.number("CLAIM_PATIENCE")
         self.placement.gangs.gathering.hold = settings.number("GANG_PATIENCE")
         self.remote.reload(settings)
-        if self.settings.text("CHECKPOINT_SERVER"):
-            self.share.rate = bandwidth_of(settings)
+        self.checkpoint_server.share.rate = bandwidth_of(settings)
         self.placement.moving.terms = self._terms_of_moving()
         self.placement.gangs.sets.rhythm = self._rhythm()
         self.advertiser.interval = settings.number("UPDATE_INTERVAL")
@@ -433,42 +428,6 @@ class Schedd(Role):
             return None
         return ImageStore(self.given.state / "spool" / "checkpoints", quota=quota_of(self.settings))
 
-    async def _reach_checkpoints(self) -> None:
-        """Open the store on the checkpoint server. One that does not answer at once is waited for beside all else."""
-        server, images = self.settings.text("CHECKPOINT_SERVER"), self.placement.images
-        self.share = Share(bandwidth_of(self.settings))
-        images.away = (server, f"the checkpoint server {server} has not answered yet")
-        self.queue.keeps_back = images.keeps_back
-        opening = self.spawn(self._open_checkpoints(server), "checkpoint server")
-        await asyncio.wait((opening,), timeout=SERVER_MOMENT)
-        if not opening.done():
-            self.spawn(self._checkpoints_are_back(opening), "checkpoint server")
-
-    async def _open_checkpoints(self, server: str) -> None:
-        given, images, pauses, said = self.given, self.placement.images, list(SERVER_PAUSES), False
-        while True:
-            try:
-                loop = asyncio.get_running_loop()
-                place = await asyncio.to_thread(place_for, server, given.node, given.links, loop, self.share)
-                store = await asyncio.to_thread(ImageStore, place, quota=quota_of(self.settings))
-                break
-            except ImageError as error:
-                images.away = (server, error.message)
-                if not said:
-                    waits = "jobs that have checkpoints there wait for it"
-                    self.log.warning(f"the checkpoint server is away; {waits}", extra={"why": error.message})
-                said = True
-                await asyncio.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
-        images.is_back(store)
-
-    async def _checkpoints_are_back(self, opening: asyncio.Task[None]) -> None:
-        await opening
-        self.log.info("the checkpoint server is there")
-        for owner in self.queue.let_go():
-            self.placement.offer(owner)
-            self.submitters.changed(owner, True)
-        self._tidy()
-
     def own_ad(self) -> Wire:
         counts: dict[int, int] = {}
         for own in self.queue.counts.values():
@@ -525,7 +484,14 @@ class Schedd(Role):
         except PoolError as error:
             self.log.warning("a note stays until it can be removed", extra={"note": name, "why": str(error)})
 
-    def _tidy(self) -> None:
+    def let_jobs_go(self) -> None:
+        """What jobs were kept back for may be over."""
+        for owner in self.queue.let_go():
+            self.placement.offer(owner)
+            self.submitters.changed(owner, True)
+
+    def tidy(self) -> None:
+        """Drop what belongs to no job."""
         queued = {f"{job.id[0]}.{job.id[1]}" for job in self.queue.jobs()}
         self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
         kept_for = self.settings.number("KEPT_CHECKPOINTS")
@@ -535,7 +501,7 @@ class Schedd(Role):
     async def _forget_old(self) -> None:
         while True:
             await asyncio.sleep(3600.0)
-            self._tidy()
+            self.tidy()
             before = self.outside.wall() - 86400.0 * self.settings.number("HISTORY_DAYS")
             left = True
             while left:

@@ -102,8 +102,7 @@ class Why:
             if trouble := job.get("CheckpointTrouble"):
                 found.append(Unsavable(str(trouble)))
         elif job.status == IDLE and self._placement.images.keeps_back(job):
-            assert self._placement.images.away is not None
-            found.append(OutOfReach(*self._placement.images.away))
+            found.append(OutOfReach(*self._placement.images.why_kept_back()))
         elif job.status == IDLE:
             matches, owner = self._placement.matches, job.cluster.owner
             if matches.on_the_way(owner) > ahead:

@@ -357,6 +357,7 @@ class Saving:
         running = self._running
         starter = running.starter
         assert starter is not None
+        once_more = self._leaves_by is not None
         while True:
             reconnected = running.claim.reconnected
             link = running.claim.link
@@ -368,6 +369,11 @@ class Saving:
                     return sent
                 except TROUBLE:
                     pass
+                except PoolError as error:
+                    if not (once_more and error.retry):
+                        raise
+                    once_more = False  # home's checkpoint server has gone, and home knows that now
+                    continue
             if not await running.another_chance(reconnected):
                 raise PoolError("the submit side could not be reached", retry=True)
 
