@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pytest
 
 from tests.e2e import support
 from tests.e2e.support import client, slots, token, until
 from tests.e2e.test_moving_files import COUNT, enough, reaches, submit, whole
+from tests.images.s3 import served
 
 
 async def test_a_node_keeps_the_checkpoints_of_another() -> None:
@@ -63,5 +67,39 @@ async def test_a_node_keeps_the_checkpoints_of_another() -> None:
         assert (home / "log").read_text().count("Job executing on host") == 2
         await until(lambda: not blobs(), "the images to go with the job")
         assert again.text.count("the checkpoint server is away") == 1
+        for node in nodes.all:
+            assert "Traceback" not in node.text, node.text
+
+
+async def test_an_object_store_keeps_them(tmp_path: Path) -> None:
+    """S3, by s3fs: a job that loses its machine goes on from what is there, and nothing of it stays."""
+    pytest.importorskip("s3fs", reason="needs s3fs, of the package's extra 'test'")
+    with support.nodes() as nodes, served(tmp_path) as settings:
+        head = nodes.start("head", "collector,negotiator").ready()
+        environ = {"FSSPEC_S3": json.dumps(settings)}
+        server = {"CHECKPOINT_SERVER": "s3://bucket/checkpoints"}
+        join = await token(head, "schedd")
+        submitter = nodes.start("submit", "schedd", join=join, environ=environ, **server).ready()
+        sets = {"FILESYSTEM_DOMAIN": "one", "CHECKPOINT_WORTH": "0"}
+        nodes.start("one", "startd", join=await token(head, "startd"), **sets).ready()
+        home = nodes.directory("home")
+        (home / "count.py").write_text(COUNT)
+        (home / "input.txt").write_text("hello\n")
+
+        def blobs() -> list[str]:
+            return [path.name for path in (tmp_path / "bucket").iterdir()]
+
+        async with client(submitter) as pool:
+            cluster = await submit(pool, home)
+            await reaches(cluster, b"\n30\n")
+            assert (await cluster.checkpoint()).done == 1
+            assert any(name.endswith(".manifest") for name in blobs())
+            await cluster.vacate(fast=True)
+            await until(lambda: (home / "log").read_text().count("Job executing") == 2, "the job to go on")
+            await enough(nodes, cluster, home)
+            (result,) = await cluster.wait(support.PATIENCE)
+            assert (result.state, result.exit_code) == ("completed", 0), result
+        whole(home)
+        await until(lambda: not blobs(), "the images to go with the job")
         for node in nodes.all:
             assert "Traceback" not in node.text, node.text

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,14 +21,28 @@ from pool.images.chunks import compress, digest_of
 from pool.images.packs import Packs, place_at
 from pool.images.places import Bounded, Folder, Objects, Place
 from tests.conftest import REPOSITORY
+from tests.images.s3 import served
 from tests.images.test_store import contents, image
 
 Made = Callable[[], Place]
 
 
-@pytest.fixture(params=["directory", "file://", "memory://"])
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of an object store in a process of its own, as s3fs is to find it; the URL of it."""
+    fsspec = pytest.importorskip("fsspec")
+    pytest.importorskip("s3fs", reason="needs s3fs, of the package's extra 'test'")
+    with served(tmp_path_factory.mktemp("s3")) as settings, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(fsspec.config.conf, "s3", settings)
+        yield "s3://bucket"
+
+
+@pytest.fixture(params=["directory", "file://", "memory://", "s3://"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
     """Opens the same place each time."""
+    if request.param == "s3://":
+        inside = f"{request.getfixturevalue('bucket')}/{uuid.uuid4().hex}"
+        return lambda: place_at(inside)
     where = {"directory": str(tmp_path / "place"), "file://": f"file://{tmp_path}/place"}
     text = where.get(request.param, f"memory://{uuid.uuid4().hex}/checkpoints")
     return lambda: place_at(text)
