@@ -13,8 +13,8 @@ import pytest
 
 from pool.checkpoint.build import compiler
 from pool.starter.keeper import NativeKeepers, StartFailed
+from tests.checkpoint.hostile import checksum
 from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
-from tests.checkpoint.test_sanitized import checksum
 from tests.starter.support import opened, soon, spec, until
 
 #: A bit of --without: each vdso is taken for another one.
