@@ -364,6 +364,7 @@ void family_go(struct dump *d)
             held_release(&d->subjects[i].threads[j]);
         d->subjects[i].count = 0;
     }
+    held_scatter();
     mapping_go();
 }
 

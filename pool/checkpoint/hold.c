@@ -179,6 +179,7 @@ static bool all_asked(const struct dump *d)
 
 static void bind_all(struct dump *d)
 {
+    held_gather();
     for (size_t i = 0; i < d->count; i++)
         for (size_t j = 0; j < d->subjects[i].count; j++)
             held_bind(&d->subjects[i].threads[j]);

@@ -76,8 +76,9 @@ bool held_scatter(void)
 
 static void gather(struct held *h)
 {
-    h->gathered = together.now && !h->gathered && sched_getaffinity(h->tid, sizeof h->processors, &h->processors) == 0 &&
-                  sched_setaffinity(h->tid, sizeof together.one, &together.one) == 0;
+    if (together.now && !h->gathered)
+        h->gathered = sched_getaffinity(h->tid, sizeof h->processors, &h->processors) == 0 &&
+                      sched_setaffinity(h->tid, sizeof together.one, &together.one) == 0;
 }
 
 int held_seize(struct held *h, pid_t tid)
@@ -119,7 +120,6 @@ int held_poll(struct held *h)
         }
         if (status >> 16 == PTRACE_EVENT_STOP) {
             h->stopped = WSTOPSIG(status) != SIGTRAP;
-            gather(h);
             return 1;
         }
         int signal = status >> 16 ? 0 : WSTOPSIG(status);
@@ -139,6 +139,8 @@ int held_await(struct held *h)
 int held_bind(struct held *h)
 {
     h->bound = h->bound || trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN) == 0;
+    if (h->bound)
+        gather(h);
     return h->bound ? 0 : -1;
 }
 

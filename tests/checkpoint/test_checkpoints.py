@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from pool.starter.checkpointing import CheckpointFailed, CheckpointReport
@@ -143,6 +144,25 @@ async def test_a_job_that_goes_on(keepers: NativeKeepers, tmp_path: Path, scratc
     await keeper.forget()
     assert (scratch / "out").read_text() == undisturbed(scratch, program)
     await until(lambda: not alive(top[1:]))
+
+
+async def test_where_its_threads_may_run_is_as_it_was(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
+) -> None:
+    """They are on one processor with who holds them, each until it is let go."""
+    keeper = await soon(keepers.start(spec(scratch, compiled("many"), "0", "3")))
+    await until(lambda: lines(scratch) == 1)
+    (job,) = psutil.Process(keeper.pid).children()
+    threads = [thread.id for thread in job.threads()]
+    os.sched_setaffinity(threads[0], {max(os.sched_getaffinity(0))})
+    before = [os.sched_getaffinity(thread) for thread in threads]
+    for number in range(3):
+        report = await soon(keeper.checkpoint(tmp_path / f"image{number}"))
+        assert report.refused == ()
+        assert [os.sched_getaffinity(thread) for thread in threads] == before
+    (scratch / "go").touch()
+    assert (await soon(keeper.ended)).code == 0
+    await keeper.forget()
 
 
 async def test_damage_is_found(keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile) -> None:
