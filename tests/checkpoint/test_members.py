@@ -14,7 +14,7 @@ from tests.checkpoint.test_checkpoints import lines, saved
 from tests.starter.support import alive, family, soon, spec, until
 
 PATH = {"PATH": "/usr/bin:/bin"}
-#: Writes numbers, a little each time, and as much as there is room for in between; the last ones when it has been moved.
+#: Writes numbers, a little each time, and as much as there is room for in between; the last when it has been moved.
 SOURCE = """
 import os, time
 for i in range(60):
