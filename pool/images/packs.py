@@ -47,8 +47,8 @@ class Pack:
 
     Attributes:
         live: chunks that lie in it. end: where the next one goes. out: up to where it is on its way to the disk.
-        rows: in its index. busy: threads that write to it; files: itself and its index, open while somebody may.
-        dirty: whether there may be more than is on disk for good.
+        rows: that were written to its index; synced: of these, on disk for good with their bytes.
+        busy: threads that write to it; files: itself and its index, open while somebody may.
     """
 
     path: Path
@@ -57,7 +57,7 @@ class Pack:
     out: int = 0
     rows: int = 0
     busy: int = 0
-    dirty: bool = False
+    synced: int = 0
     files: tuple[int, int] | None = None
 
     @property
@@ -144,7 +144,6 @@ class Packs(Folder):
                 _write_at(pack.files[1], row, pack.rows * _ROW.size)
                 pack.rows += 1
                 pack.live += 1
-                pack.dirty = True
                 before, self._spots[name] = self._spots.get(name), Spot(pack, begin, len(data))
             if before is not None:
                 self._let_go(before)
@@ -167,7 +166,7 @@ class Packs(Folder):
                 spot = self._spots.get(name)
                 if spot is None:
                     files.append(name)
-                elif spot.pack.dirty:
+                elif spot.pack.synced < spot.pack.rows:
                     packs[spot.pack] = None
         if files:
             super().sync(files)
@@ -321,13 +320,10 @@ def _write_at(fd: int, data: bytes, begin: int) -> None:
 
 
 def _sync_pack(pack: Pack) -> None:
-    pack.dirty = False  # what comes from now on may not be on disk when this returns
-    try:
-        for path in (pack.path, pack.index):
-            synchronise(path)
-    except OSError:
-        pack.dirty = True
-        raise
+    rows = pack.rows  # what comes from now on may not be on disk when this returns
+    for path in (pack.path, pack.index):
+        synchronise(path)
+    pack.synced = max(pack.synced, rows)
 
 
 def _make_hole(path: Path, begin: int, size: int) -> None:

@@ -132,6 +132,32 @@ def test_a_full_disk_keeps_nothing_of_a_chunk(tmp_path: Path, monkeypatch: pytes
     store.restore(store.manifest("1.0"), tmp_path / "back")
 
 
+def test_two_that_synchronise_at_a_time_both_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = filled(tmp_path, 2)
+    begun, go_on, done = threading.Event(), threading.Event(), []
+
+    def slowly(path: Path) -> None:
+        first = not begun.is_set()
+        begun.set()
+        if first:
+            go_on.wait(20)
+        done.append(path.name)
+
+    monkeypatch.setattr(packs, "synchronise", slowly)
+    first = threading.Thread(target=place.sync, args=([named(0)],))
+    first.start()
+    assert begun.wait(20)
+    place.sync([named(1)])
+    assert done[:2] == ["00000001", "00000001.index"]
+    go_on.set()
+    first.join()
+    done.clear()
+    place.sync([named(0), named(1)])
+    assert done == []
+
+
 def test_many_at_a_time_get_what_belongs_to_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packs, "PACK", 100_000)
     place = Packs(tmp_path)
