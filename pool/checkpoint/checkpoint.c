@@ -17,6 +17,7 @@ static struct trail trail = {.hand = -1};
 static int handed = -1; /* where the dumper hands it over */
 static uint64_t asked;
 static bool examines, told;
+static uint64_t spent[2];
 
 bool checkpoint_running(void) { return dumper > 0; }
 
@@ -102,12 +103,20 @@ void checkpoint_look(uint64_t number, uint32_t cell)
     tell(LET_GO, outcome, number, cell);
 }
 
+void checkpoint_spent(uint64_t us[2])
+{
+    us[0] += spent[0];
+    us[1] += spent[1];
+    memset(spent, 0, sizeof spent);
+}
+
 /* True when it was the dumper, whose outcome is told now. */
 bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell)
 {
     if (!dumper || pid != dumper)
         return false;
     dumper = 0;
+    memcpy(spent, outcome->spent_us, sizeof spent);
     if (!examines)
         trail_end(outcome->id);
     tell(CHECKPOINTED, outcome, number, cell);

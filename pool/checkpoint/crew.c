@@ -20,8 +20,6 @@
 #include "engine.h"
 
 #define MOST 4
-#define SLOWEST 200000 /* bytes in a millisecond, a tenth of what is usual */
-#define WORTH (16ul << 20) /* bytes for which more than one are begun */
 
 struct board { /* shared by the crew */
     uint32_t next, failed;
@@ -36,7 +34,7 @@ static void labour(unit_work *work, void *what, uint32_t units, struct board *bo
             board->failure = f;
 }
 
-static int processors(void)
+int crew_most(void)
 {
     cpu_set_t set;
     int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -75,7 +73,7 @@ int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool b
     }
     bool gathered = bytes >= WORTH && held_scatter();
     behind = behind && bytes >= WORTH && pipe2(ends, O_CLOEXEC) == 0;
-    int count = hire(work, what, units, board, buffer, bytes < WORTH ? 0 : processors() - !behind, behind, mates);
+    int count = hire(work, what, units, board, buffer, bytes < WORTH ? 0 : crew_most() - !behind, behind, mates);
     if (behind) {
         struct pollfd all = {.fd = ends[0]};
         close(ends[1]); /* they have it yet, until they end */

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "hands.h"
 
 static int64_t now_ns(clockid_t clock)
 {
@@ -102,7 +102,7 @@ static int write_all_memory(struct dump *d)
 
 static int finish(struct dump *d, int directory)
 {
-    if (!d->loose && fdatasync(d->pages) < 0)
+    if (!d->loose && (fdatasync(d->pages) < 0 || (d->more >= 0 && fdatasync(d->more) < 0)))
         return fail(&d->failure, "sync", "pages");
     if (image_write(&d->image, directory, !d->loose) < 0)
         return fail(&d->failure, "write", "meta");
@@ -154,11 +154,13 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
             return -1;
     if (copied) {
         family_go(d);
+        o->standstill_us += boot_us() - d->held_since;
+        d->held_since = 0;
+        for (size_t i = 0; i < d->count; i++)
+            hands_prepare(d, &d->subjects[i]);
         __atomic_store_n(&o->let_go, 1, __ATOMIC_RELEASE);
         kill(getppid(), SIGCHLD); /* which tells of it, and may wait for it to suspend the job */
         give_way(d, true);
-        o->standstill_us += boot_us() - d->held_since;
-        d->held_since = 0;
     } else if (stop) {
         give_way(d, false);
     }
@@ -174,6 +176,8 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
 static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     uint64_t begun = boot_us();
+    d->directory = directory;
+    d->more = -1;
     d->pages = openat(directory, "pages", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int done = d->pages < 0 ? fail(&d->failure, "create", "pages") : dump_held(d, directory, stop, o);
     bool ends = stop && done == 0;
@@ -185,7 +189,8 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
         o->standstill_us += boot_us() - d->held_since;
     track_hand(d);
     o->took_us = boot_us() - begun;
-    o->bytes = d->pages_size + d->taken_over + d->carried;
+    memcpy(o->spent_us, d->spent_us, sizeof o->spent_us);
+    o->bytes = d->pages_size + d->more_size + d->taken_over + d->carried;
     o->processes = d->image.processes.count;
     o->failure = d->failure;
     copy_text(o->reasons, sizeof o->reasons, d->reasons);

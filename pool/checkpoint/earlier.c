@@ -160,10 +160,14 @@ void earlier_close(struct dump *d, int directory)
     struct machine *m = &d->image.machine;
     if (!d->taken_over)
         m->sources = 1;
-    m->stored = d->pages_size + (d->taken_over ? before.image.machine.stored : 0);
+    m->stored = d->pages_size + d->more_size + (d->taken_over ? before.image.machine.stored : 0);
     unlinkat(directory, "parent", 0);
+    if (!d->more_size)
+        unlinkat(directory, source_name(name, MORE), 0);
     if (!d->carried)
         unlinkat(directory, source_name(name, CARRIED), 0);
-    for (uint32_t i = m->sources; i < CARRIED; i++)
+    for (uint32_t i = m->sources; i < CARRIED; i++) {
         unlinkat(directory, source_name(name, i), 0);
+        unlinkat(directory, source_name(name, MORE + i), 0);
+    }
 }

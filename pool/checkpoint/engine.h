@@ -16,6 +16,7 @@ struct subject { /* one process of the job while it is dumped */
     pid_t unheld;          /* a thread that lives and could not be asked to stop; 0: none */
     struct held copy;      /* tid 0: none */
     uint64_t room;         /* address of ROOM bytes in it */
+    struct hands *hands;   /* of the copy, or NULL */
 };
 
 struct sample { /* where an open file was met first */
@@ -66,8 +67,8 @@ struct dump {
     struct table order;   /* those of them that have a descriptor, in the kernel's order of open files */
     char reasons[TEXT];   /* lines: what cannot be saved */
     uint32_t reason_count;
-    int pages;            /* descriptor */
-    uint64_t pages_size;
+    int directory, pages, more; /* descriptors; more: of the second file of pages, or -1 */
+    uint64_t pages_size, more_size;
     bool open;            /* more may be put into the last chunk */
     uint32_t moved;       /* chunks before it are in `pages` */
     const struct trail *trail;
@@ -75,6 +76,7 @@ struct dump {
     struct watched *watched;
     uint64_t taken_over;  /* bytes of the image before */
     uint64_t carried;     /* bytes */
+    uint64_t spent_us[2]; /* by copies: in user mode, and in the kernel */
     uint64_t held_since;  /* 0: the job runs */
     const struct job *job;
     struct failure failure;
@@ -121,7 +123,7 @@ int memory_write(struct dump *d, struct subject *s, pid_t from);
 /* pages.c */
 int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size);
 void pages_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end); /* written by: */
-int pages_write(struct dump *d, pid_t from); /* all that was planned */
+int pages_write(struct dump *d, struct subject *s, pid_t from); /* all that was planned */
 size_t pages_take(int mem, uint64_t at, void *to, size_t size);
 
 /* faults.c: a userfaultfd of a held process, used from outside */
@@ -150,7 +152,10 @@ void earlier_close(struct dump *d, int directory);
 /* carry.c */
 int carry_all(struct dump *d, int directory); /* what is mapped of files that another machine may lack */
 
-/* crew.c: work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
+/* crew.c: how many may work at a time; work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
+#define SLOWEST 200000 /* bytes in a millisecond, a tenth of what is usual */
+#define WORTH (16ul << 20) /* bytes for which more than one are begun */
+int crew_most(void);
 typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f);
 int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f); /* behind: all others */
 
@@ -216,6 +221,7 @@ struct outcome { /* shared with the keeper */
     uint32_t done; /* 1: dumped, 2: refused, 3: failed */
     uint32_t processes;
     uint32_t let_go; /* the job runs, while its image is still written */
+    uint64_t spent_us[2]; /* as in struct dump */
     uint64_t bytes, standstill_us, took_us, id; /* id: of an image since which writes are noted, or 0 */
     struct failure failure;
     char reasons[TEXT], held[PIPES_MOST + 1]; /* held: the text of CHECKPOINTED (wire.h) */
@@ -230,6 +236,7 @@ bool checkpoint_made(void); /* the last one */
 void checkpoint_forget(void); /* another job comes */
 void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell);
 void checkpoint_look(uint64_t number, uint32_t cell); /* tells when the job runs again */
+void checkpoint_spent(uint64_t us[2]); /* adds what is none of the job's, of what those took that ended */
 bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell);
 
 /* restore.c */

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "hands.h"
 
 bool proc_text(pid_t pid, const char *name, char *text, size_t size)
 {
@@ -371,6 +371,8 @@ void family_go(struct dump *d)
 void family_drop(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
+        if (d->subjects[i].hands)
+            hands_end(d, &d->subjects[i]);
         pid_t copy = d->subjects[i].copy.tid;
         if (!copy)
             continue;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "image.h"
+#include "sum.h"
 
 #define TABLE_COUNT 20
 #define META_MOST (1u << 30)
@@ -33,35 +34,24 @@ struct header {
 #define ARCH 183u
 #endif
 
-/* Eight lanes, so that the processor multiplies while it loads. Finds damage, not malice. */
 uint64_t checksum(const void *data, size_t size)
 {
-    const uint64_t odd = 0x9e3779b97f4a7c15ull;
-    uint64_t lane[8] = {1, 2, 3, 4, 5, 6, 7, 8}, word[8];
-    const unsigned char *at = data;
-    for (; size >= sizeof word; at += sizeof word, size -= sizeof word) {
-        memcpy(word, at, sizeof word);
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) {
-            lane[i] = (lane[i] ^ word[i]) * odd;
-            lane[i] ^= lane[i] >> 29;
-        }
-    }
-    uint64_t all = size;
-    for (; size; size--)
-        all = (all ^ *at++) * odd;
-    for (int i = 0; i < 8; i++)
-        all = ((all << 17 | all >> 47) ^ lane[i]) * odd;
-    return all ^ all >> 32;
+    uint64_t lane[8] = SUM_BEGUN;
+    size_t left = size % SUM_STEP;
+    sum_add(lane, data, size);
+    return sum_end(lane, (const unsigned char *)data + (size - left), left);
 }
 
 const char *source_name(char name[SOURCE_NAME], unsigned source)
 {
     if (source == CARRIED)
         return strcpy(name, "carried");
-    if (source == 0)
-        return strcpy(name, "pages");
-    snprintf(name, SOURCE_NAME, "pages.%u", source);
+    const char *stem = source < MORE ? "pages" : "pages_2";
+    unsigned before = source < MORE ? source : source - MORE;
+    if (before)
+        snprintf(name, SOURCE_NAME, "%s.%u", stem, before);
+    else
+        strcpy(name, stem);
     return name;
 }
 

@@ -1,9 +1,9 @@
 /* A checkpoint as it lies on disk, and in memory while it is made or put back.
  *
- * Two files in a directory: `meta`, tables of fixed-size rows, each checked before anything is done with it, and `pages`,
- * the contents of memory: chunks that are read and summed whole, each of one or more extents; an image may take over
- * chunks of earlier ones, whose `pages` then lie beside it as `pages.1` and so on; `carried` is of programs and libraries. Rows name each other by their
- * index, texts and larger values by their place in `bytes`. All numbers are of the processor that made it; another one
+ * Files in a directory: `meta`, tables of fixed-size rows, each checked before anything is done with it, and `pages`,
+ * the contents of memory: chunks that are read and summed whole, each of one or more extents; of much memory the second half is
+ * in `pages_2`, since who writes to a file keeps all others from it meanwhile. An image may take over chunks of earlier ones,
+ * whose pages then lie beside it as `pages.1`, `pages_2.1` and so on; `carried` is of programs and libraries. Rows name each other by their index, texts and larger values by their place in `bytes`. All numbers are of the processor that made it; another one
  * refuses it by `arch`. */
 #ifndef POOL_IMAGE_H
 #define POOL_IMAGE_H
@@ -20,8 +20,9 @@
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
-#define SOURCES 9u /* files of contents at most: */
-#define CARRIED (SOURCES - 1) /* `carried`, which is one of them */
+#define CARRIED 8u /* which of the files of contents is `carried`; those before it are the `pages` of as many images */
+#define MORE (CARRIED + 1) /* the first `pages_2`; those of earlier images follow it */
+#define SOURCES (MORE + CARRIED) /* files of contents at most */
 #define SOURCE_NAME 24
 
 struct span { /* in `bytes`; a text has its NUL within */
@@ -35,7 +36,7 @@ struct machine {
     uint64_t vdso_sum;
     uint32_t xstate, vdso_size;
     uint64_t id, stored; /* of this image; bytes of all its files of pages */
-    uint32_t sources; /* how many those are */
+    uint32_t sources; /* of how many images those are */
     uint32_t first;   /* of the high numbers of mapped descriptors; 0: no file is mapped to a pipe */
     uint32_t roots, unused; /* roots: 1 when a process with mapped files may have a root directory of its own */
     int64_t mapped_since; /* what stat tells of mapped files, s of wall time */
@@ -79,7 +80,7 @@ struct area {
 };
 enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16 };
 
-struct chunk { /* of `pages`, `pages.SOURCE`, or `carried` */
+struct chunk { /* of the file of that source: image.c has their names */
     uint64_t place, size, sum;
     uint32_t source, unused;
 };

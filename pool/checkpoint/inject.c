@@ -245,6 +245,10 @@ long held_begin(struct held *h, long number, const unsigned long a[6])
     return regs_result(&r);
 }
 
+int held_run(struct held *h, struct user_regs_struct *r) { return regs_set(h, r) < 0 ? -1 : held_on(h); }
+
+int held_on(struct held *h) { return trace(PTRACE_CONT, h->tid, NULL, 0) < 0 ? -1 : 0; }
+
 static int await_child(struct held *h, struct held *child)
 {
     int status;

@@ -38,6 +38,8 @@ long held_call(struct held *h, long number, ...); /* -errno as the kernel says; 
 #define CALL_(h, number, a, b, c, d, e, f, ...) \
     held_call(h, number, (unsigned long)(a), (unsigned long)(b), (unsigned long)(c), (unsigned long)(d), (unsigned long)(e), (unsigned long)(f))
 long held_begin(struct held *h, long number, const unsigned long a[6]); /* and interrupts it; what it says to that */
+int held_run(struct held *h, struct user_regs_struct *r); /* lets it run there, held yet, until something stops it */
+int held_on(struct held *h); /* and on, without what has stopped it */
 int held_read(pid_t pid, uint64_t at, void *to, size_t size);
 int held_write(pid_t pid, uint64_t at, const void *from, size_t size);
 pid_t held_clone(struct held *h, struct held *child, unsigned long flags); /* a copy that is held too, or -errno */
@@ -55,6 +57,7 @@ int held_pending(struct held *h, bool shared, uint64_t place, void *info);
 #define CALL_SIZE 2 /* bytes of the system call instruction */
 extern const unsigned char call_code[CALL_SIZE];
 void regs_call(struct user_regs_struct *r, uint64_t call_at, long number, const unsigned long a[6]);
+void regs_enter(struct user_regs_struct *r, uint64_t code, uint64_t stack, uint64_t argument);
 long regs_asked(const struct user_regs_struct *r, unsigned long a[6]); /* the system call that was interrupted, or is to be done */
 void regs_ask(struct user_regs_struct *r, long number); /* another one */
 void regs_give(struct user_regs_struct *r, const unsigned long a[6]); /* other arguments */

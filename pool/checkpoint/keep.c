@@ -116,10 +116,18 @@ static void next(void)
     begin();
 }
 
+static uint64_t less(uint64_t us, uint64_t *debt)
+{
+    uint64_t taken = us < *debt ? us : *debt;
+    *debt -= taken;
+    return us - taken;
+}
+
+/* What copies of its processes wrote of themselves is not the job's, which they are reaped with. */
 static void add_used(const struct rusage *use)
 {
-    run.user_us += (uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec;
-    run.system_us += (uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec;
+    run.user_us += less((uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec, &run.spent_us[0]);
+    run.system_us += less((uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec, &run.spent_us[1]);
 }
 
 /* What carries a job's bytes works for it. */
@@ -130,18 +138,28 @@ static void end_mapping(void)
     add_used(&use);
 }
 
+static void made(pid_t dumper)
+{
+    checkpoint_reaped(dumper, run.number, me.cell);
+    checkpoint_spent(run.spent_us);
+    run.user_us = less(run.user_us, &run.spent_us[0]);
+    run.system_us = less(run.system_us, &run.spent_us[1]);
+    run.checkpoint_ends &= checkpoint_made();
+}
+
 static void reap(void)
 {
     int status;
     struct rusage use;
+    pid_t dumped = 0;
     for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &use)) != 0;) {
         if (pid < 0) {
             if (errno == EINTR)
                 continue;
             break; /* ECHILD: nobody is left */
         }
-        if (checkpoint_reaped(pid, run.number, me.cell)) {
-            run.checkpoint_ends &= checkpoint_made();
+        if (pid == checkpoint_dumper()) {
+            dumped = pid;
             continue;
         }
         if (mapping_reaped(pid)) {
@@ -161,6 +179,8 @@ static void reap(void)
             run.ended_us = boot_us();
         }
     }
+    if (dumped)
+        made(dumped); /* when its copies are gone, too */
 }
 
 static bool anybody_left(void)

@@ -31,6 +31,7 @@ extern struct keeper_run { /* of the job */
     uint32_t guilty; /* the member for whose misuse the job is ended */
     uint64_t began_us, started_us, ended_us, peak_kib;
     uint64_t user_us, system_us, max_rss_kib; /* of those of its processes that were reaped */
+    uint64_t spent_us[2]; /* what is to be taken from it yet: not the job's */
     uint64_t memory_kills; /* counted in the cgroup before this job */
     uint64_t hush_end, lease_end, grace_end, memory_check, kill_again; /* boot time */
 } run;

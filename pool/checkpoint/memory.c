@@ -308,7 +308,7 @@ int memory_left_out(struct dump *d, struct subject *s)
         ((struct area *)d->image.areas.rows)[i].advice |= ADVICE_TAKEN | ADVICE_NO_FORK;
     }
     if (!done)
-        done = pages_write(d, s->pid);
+        done = pages_write(d, s, s->pid);
     earlier_finish(d, s->row);
     free(lines);
     close(source.mem);
@@ -338,7 +338,7 @@ int memory_write(struct dump *d, struct subject *s, pid_t from)
             done = walk_area(d, s, &source, &a);
     }
     if (!done)
-        done = pages_write(d, from);
+        done = pages_write(d, s, from);
     earlier_finish(d, s->row);
     for EACH(&d->image, areas, area, a)
         a->advice &= ~(a->owner == s->row ? ADVICE_WHOLE | ADVICE_TAKEN : 0);

@@ -75,7 +75,7 @@ int vdso_lead(struct restoring *r, const struct area *old, const void *new, size
         if (e->file == NOBODY && e->owner == old->owner && e->at >= old->start && e->at + e->size <= old->end) {
             const char *was = extent_read(r, e);
             if (!was)
-                return fail(f, "read", "pages");
+                return fail(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages");
             memcpy(from.bytes + (e->at - old->start), was, e->size);
         }
     const char *why = lead(&from, &to, new_at);

@@ -22,6 +22,17 @@ void regs_call(struct user_regs_struct *r, uint64_t call_at, long number, const 
     r->rdi = a[0], r->rsi = a[1], r->rdx = a[2], r->r10 = a[3], r->r8 = a[4], r->r9 = a[5];
 }
 
+/* At the beginning of a function, with one argument. */
+void regs_enter(struct user_regs_struct *r, uint64_t code, uint64_t stack, uint64_t argument)
+{
+    r->rip = code;
+    r->rsp = stack - 8; /* as behind a call */
+    r->rdi = argument;
+    r->rax = 0;
+    r->orig_rax = ~0ul;
+    r->eflags &= ~0x500ul; /* no step, strings upwards */
+}
+
 long regs_result(const struct user_regs_struct *r) { return (long)r->rax; }
 
 long regs_asked(const struct user_regs_struct *r, unsigned long a[6])

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 LetGo = Callable[[frozenset[int]], None]
 DONE, REFUSED = 1, 2
 STOP, EXAMINE, LOOSE, CARRY = 1, 2, 4, 8
-#: The contents of memory; those of images before it are named with a number behind (pool/checkpoint/image.h).
-PAGES, SOURCES = "pages", 8
+#: The contents of memory, in one file or two; those of images before it are named with a number behind
+#: (pool/checkpoint/image.h).
+PAGES, MORE, SOURCES = "pages", "pages_2", 8
 #: The rest of an image: its tables, and what it carries of programs and libraries.
 META, CARRIED = "meta", "carried"
 MARK_SHIFT = 8
@@ -126,11 +127,12 @@ async def checkpoint(
 def _lay_beside(parent: Path, aside: Path) -> None:
     """What pool/checkpoint/earlier.c looks for: links to the image before. Without links, on another file system, the
     image will be a whole one."""
-    found = [parent / PAGES, *(parent / f"{PAGES}.{n}" for n in range(1, SOURCES))]
     try:
-        for number, path in enumerate(path for path in found if path.exists()):
-            if number + 1 < SOURCES:
-                os.link(path, aside / f"{PAGES}.{number + 1}")
+        for stem in (PAGES, MORE):
+            for number in range(SOURCES - 1):
+                path = parent / (f"{stem}.{number}" if number else stem)
+                if path.exists():
+                    os.link(path, aside / f"{stem}.{number + 1}")
         if (parent / CARRIED).exists():
             os.link(parent / CARRIED, aside / CARRIED)
         os.link(parent / META, aside / "parent")

@@ -1,15 +1,20 @@
-"""What the frozen copies cost from which an image is written while the job runs on."""
+"""The frozen copies from which an image is written while the job runs on: who writes it, what stands in the way of that,
+and what it costs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from pool.starter.keeper import NativeKeeper, NativeKeepers
+from tests.checkpoint.conftest import Compile
 from tests.checkpoint.test_standing_still import writers
 from tests.starter.support import family, soon, spec, until
 
@@ -25,8 +30,10 @@ def rollup(pid: int, field: str) -> int:
     return 0
 
 
-async def alone(keeper: NativeKeeper, image: Path) -> list[int]:
-    """Bytes that job and copy do not share when half of the copy is in an image; none when the moment was missed."""
+async def halfway(keeper: NativeKeeper, image: Path) -> list[tuple[int, bool]]:
+    """Of job, copy and whoever shares the copy's memory the bytes that they share with nobody else, and whether they are
+    in the idle class, when half of the copy is in an image; none when the moment was missed.
+    """
     saving = asyncio.create_task(keeper.checkpoint(image))
     pages = image.with_name(image.name + ".aside")
     held: list[psutil.Process] = []
@@ -42,7 +49,8 @@ async def alone(keeper: NativeKeeper, image: Path) -> list[int]:
             process.suspend()
             held.append(process)
         large = [process.pid for process in family(keeper.pid) if rollup(process.pid, "Rss") > 100 << 20]
-        return [rollup(pid, "Private") for pid in large] if len(large) == 2 else []
+        found = [(rollup(pid, "Private"), os.sched_getscheduler(pid) == os.SCHED_IDLE) for pid in large]
+        return found if len(found) > 1 else []
     finally:
         for process in held:
             with contextlib.suppress(psutil.Error):
@@ -50,15 +58,99 @@ async def alone(keeper: NativeKeeper, image: Path) -> list[int]:
         assert (await soon(saving)).refused == ()
 
 
+async def caught(keeper: NativeKeeper, images: Path) -> list[tuple[int, bool]]:
+    """As `halfway`, for the first image where the moment is met."""
+    for number in range(50):
+        with contextlib.suppress(ProcessLookupError):
+            if found := await halfway(keeper, images / f"image{number}"):
+                return found
+    raise AssertionError("no image was met when it was half written")
+
+
 async def test_what_is_read_of_a_copy_is_not_copied_for_it(keepers: NativeKeepers, scratch: Path) -> None:
-    """Job and copy share their pages to the end: the image takes no second room in memory."""
+    """Job and copy share their pages to the end: the image takes no second room in memory. The copy writes it itself."""
     keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", FULL, isolation="shared")))
     await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()))
-    owned: list[int] = []
-    for number in range(50):
-        if not owned:
-            owned = await alone(keeper, scratch.parent / f"image{number}")
-    assert max(owned) < 25 << 20, owned
+    found = await caught(keeper, scratch.parent)
+    assert max(alone for alone, _ in found) < 25 << 20, found
+    assert any(idle for _, idle in found) == (not keepers.abilities.memory), found
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
+
+
+async def test_what_a_copy_writes_is_not_the_jobs_work(keepers: NativeKeepers, scratch: Path) -> None:
+    """A job that only sleeps has used no more of a processor after ten images of it than before."""
+    keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", FULL, isolation="shared")))
+    await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()))
+    before = await soon(keeper.usage())
+    for number in range(10):
+        assert (await soon(keeper.checkpoint(scratch.parent / f"image{number}"))).refused == ()
+        assert len(os.listdir(scratch.parent / f"image{number}")) == 3
+    after = await soon(keeper.usage())
+    assert after.user_cpu - before.user_cpu < 0.1, (before, after)  # to sum them once takes twice as long
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
+
+
+#: Has much memory, says when it is there, and in the end whether it is as it was. A part of it cannot be read in between.
+GUARDED = """
+import ctypes, hashlib, mmap, os, time
+memory = mmap.mmap(-1, 40 << 20)
+memory.write(os.urandom(40 << 20))
+before = hashlib.sha256(memory).hexdigest()
+part = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)) + (10 << 20))
+def protect(how):
+    assert ctypes.CDLL(None).mprotect(part, 5 << 20, how) == 0
+protect(0)
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+protect(mmap.PROT_READ | mmap.PROT_WRITE)
+print(hashlib.sha256(memory).hexdigest() == before, flush=True)
+"""
+#: System calls of x86-64.
+SOCKETPAIR, PWRITEV = 53, 296
+
+
+@pytest.mark.parametrize(
+    "limit", ["ulimit -f 64", "ulimit -n 6", "ulimit -v 150000", f"hide {SOCKETPAIR}", f"hide -{PWRITEV}", ":"]
+)
+async def test_what_is_in_a_copys_way_is_in_no_images(
+    keepers: NativeKeepers, scratch: Path, compiled: Compile, limit: str
+) -> None:
+    """A copy has its job's limits and filters, and cannot read what the job cannot."""
+    words = [sys.executable, "-c", '"$0"']
+    if limit.startswith("hide"):
+        words = [compiled("hide"), limit.removeprefix("hide "), "--", *words]
+        limit = ":"
+    script = f"{limit}; exec {' '.join(words)}"
+    wanted = spec(scratch, "/bin/sh", "-c", script, GUARDED, isolation="shared")
+    keeper = await soon(keepers.start(wanted))
+    await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()))
+    images = [scratch.parent / f"image{number}" for number in range(2)]
+    for image in images:
+        assert (await soon(keeper.checkpoint(image))).refused == ()
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
+    (scratch / "go").touch()
+    for image in images:
+        keeper = await soon(keepers.start(wanted, image=image))
+        assert (await soon(keeper.ended)).code == 0, (scratch / "err").read_text()
+        await keeper.forget()
+        assert (scratch / "out").read_text() == "ready\nTrue\n"
+
+
+async def test_an_image_is_written_though_its_job_is_suspended(keepers: NativeKeepers, scratch: Path) -> None:
+    """The copy stands still with the job then, and others write what it has not."""
+    if not keepers.abilities.cgroup:
+        return
+    keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", FULL, isolation="shared")))
+    await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()))
+    await keeper.suspend()
+    assert (await soon(keeper.checkpoint(scratch.parent / "image"), 20)).refused == ()
     await keeper.kill()
     await soon(keeper.ended)
     await keeper.forget()

@@ -1,8 +1,10 @@
 /* Runs a program on a kernel that lacks some system calls: `hide NUMBER... -- PROGRAM ARGUMENT...`. They answer ENOSYS. With
- * NUMBER:PLACE:VALUE it lacks what the call does when it is given that value in that place, and it answers EINVAL. */
+ * NUMBER:PLACE:VALUE it lacks what the call does when it is given that value in that place, and it answers EINVAL; who does
+ * one that is given with a minus sign before it dies. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +20,15 @@ int main(int count, char **arguments)
     int at = 1;
     for (; at < count && strcmp(arguments[at], "--") != 0 && length < 56; at++) {
         unsigned number = 0, place = 0, value = 0;
-        int given = sscanf(arguments[at], "%u:%u:%i", &number, &place, (int *)&value);
+        bool dies = *arguments[at] == '-';
+        int given = sscanf(arguments[at] + dies, "%u:%u:%i", &number, &place, (int *)&value);
         code[length++] = load;
         code[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, given == 3 ? 3 : 1);
         if (given == 3) {
             code[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args) + place * 8);
             code[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1);
         }
-        code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (given == 3 ? EINVAL : ENOSYS));
+        code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, dies ? SECCOMP_RET_KILL_PROCESS : SECCOMP_RET_ERRNO | (given == 3 ? EINVAL : ENOSYS));
     }
     code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog program = {length, code};
