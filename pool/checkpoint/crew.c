@@ -71,9 +71,9 @@ int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool b
         free(buffer);
         return fail(f, "malloc", "room for memory on its way");
     }
-    bool gathered = bytes >= WORTH && held_scatter();
-    behind = behind && bytes >= WORTH && pipe2(ends, O_CLOEXEC) == 0;
-    int count = hire(work, what, units, board, buffer, bytes < WORTH ? 0 : crew_most() - !behind, behind, mates);
+    bool gathered = bytes >= MUCH && held_scatter();
+    behind = behind && bytes >= MUCH && pipe2(ends, O_CLOEXEC) == 0;
+    int count = hire(work, what, units, board, buffer, bytes < MUCH ? 0 : crew_most() - !behind, behind, mates);
     if (behind) {
         struct pollfd all = {.fd = ends[0]};
         close(ends[1]); /* they have it yet, until they end */

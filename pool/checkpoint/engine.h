@@ -154,7 +154,7 @@ int carry_all(struct dump *d, int directory); /* what is mapped of files that an
 
 /* crew.c: how many may work at a time; work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
 #define SLOWEST 200000 /* bytes in a millisecond, a tenth of what is usual */
-#define WORTH (16ul << 20) /* bytes for which more than one are begun */
+#define MUCH (16ul << 20) /* bytes for which more than one are begun */
 int crew_most(void);
 typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f);
 int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f); /* behind: all others */

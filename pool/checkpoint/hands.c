@@ -116,7 +116,7 @@ static bool reserve(struct hands *hands, pid_t pid)
 {
     uint64_t kib = proc_field(pid, "status", "VmRSS", 10) + proc_field(pid, "status", "VmSwap", 10);
     hands->size = ((4ul << 20) + kib / 4 * 24 + PAGE - 1) & ~(PAGE - 1);
-    hands->memory = kib << 10 < WORTH ? -1 : (int)syscall(SYS_memfd_create, "errand", MFD_CLOEXEC);
+    hands->memory = kib << 10 < MUCH ? -1 : (int)syscall(SYS_memfd_create, "errand", MFD_CLOEXEC);
     if (hands->memory < 0 || ftruncate(hands->memory, (off_t)hands->size) < 0)
         return false;
     hands->errand = mmap(NULL, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, hands->memory, 0);

@@ -189,7 +189,7 @@ static struct errand *new_errand(const struct subject *s, struct moving *m, uint
 static int write_planned(struct dump *d, struct subject *s, struct moving *m, const uint32_t *firsts, uint32_t units, uint32_t parts, uint64_t bytes)
 {
     char name[SOURCE_NAME];
-    bool large = bytes >= WORTH;
+    bool large = bytes >= MUCH;
     if (large && d->more < 0)
         d->more = openat(d->directory, source_name(name, MORE), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     const int files[HANDS] = {d->pages, d->more};

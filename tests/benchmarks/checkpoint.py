@@ -17,8 +17,8 @@ from tests.benchmarks.checkpoint_peers import Measured, measured
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.starter.support import until
 
-#: Fills memory with numbers that no file system can leave out, says so, and waits; then writes to every tenth page. With a
-#: word before the size it says how many seconds it takes to copy itself (the median of five), and ends.
+#: Fills memory with numbers that no file system can leave out, says so, and waits; then writes to every tenth page.
+#: With a word before the size it says how many seconds it takes to copy itself (the median of five), and ends.
 PROGRAM = """
 #include <signal.h>
 #include <stdio.h>

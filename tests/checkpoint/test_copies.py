@@ -1,5 +1,5 @@
-"""The frozen copies from which an image is written while the job runs on: who writes it, what stands in the way of that,
-and what it costs.
+"""The frozen copies from which an image is written while the job runs on: who writes it, what is in the way of that, and
+what it costs.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def test_what_a_copy_writes_is_not_the_jobs_work(keepers: NativeKeepers, s
     await keeper.forget()
 
 
-#: Has much memory, says when it is there, and in the end whether it is as it was. A part of it cannot be read in between.
+#: Has much memory, says when it is there, and in the end whether it is as it was; a part cannot be read in between.
 GUARDED = """
 import ctypes, hashlib, mmap, os, time
 memory = mmap.mmap(-1, 40 << 20)
