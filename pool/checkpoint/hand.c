@@ -16,7 +16,7 @@
 
 #define EFAULT_ (-14)
 
-SUM_INLINE long write_parts(int fd, const struct part *parts, uint64_t count, uint64_t place)
+SUM_INLINE long write_parts(int fd, const struct slice *parts, uint64_t count, uint64_t place)
 {
     register uint64_t where __asm__("r10") = place, high __asm__("r8") = 0;
     long result;
@@ -28,7 +28,7 @@ SUM_INLINE long write_parts(int fd, const struct part *parts, uint64_t count, ui
 }
 
 /* Summed where it lies, when it is written: what the kernel could read can be read. */
-SUM_INLINE uint64_t sum_parts(const struct part *parts, uint64_t count)
+SUM_INLINE uint64_t sum_parts(const struct slice *parts, uint64_t count)
 {
     uint64_t lane[8] = SUM_BEGUN;
     for (uint64_t i = 0; i < count; i++)

@@ -13,7 +13,7 @@ struct unit { /* a chunk: what is of it in memory, and where it comes */
     uint32_t first, count; /* of its parts */
     uint32_t file, state;
 };
-struct part { /* struct iovec */
+struct slice { /* struct iovec */
     uint64_t at, size;
 };
 struct errand { /* before its units, and their parts */
@@ -23,7 +23,7 @@ struct errand { /* before its units, and their parts */
 };
 
 #define UNITS(e) ((struct unit *)((char *)(e) + (e)->units_at))
-#define PARTS(e) ((struct part *)((char *)(e) + (e)->parts_at))
+#define PARTS(e) ((struct slice *)((char *)(e) + (e)->parts_at))
 
 extern const char hand_begin[] __asm__("__start_hand"), hand_end[] __asm__("__stop_hand"); /* hand.c, as it is laid elsewhere */
 

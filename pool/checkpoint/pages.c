@@ -126,7 +126,7 @@ static void fill(struct dump *d, struct moving *m, const uint32_t *firsts, uint3
         struct unit *u = UNITS(m->errand) + i;
         *u = (struct unit){.place = c->place, .size = c->size, .first = parts, .file = second};
         for (; e < end && e->chunk == m->chunks[i]; e++)
-            PARTS(m->errand)[parts++] = (struct part){e->at, e->size};
+            PARTS(m->errand)[parts++] = (struct slice){e->at, e->size};
         u->count = parts - u->first;
     }
 }
@@ -138,7 +138,7 @@ static int move(void *what, uint32_t unit, char *buffer, struct failure *f)
     if (__atomic_load_n(&u->state, __ATOMIC_ACQUIRE) == UNIT_DONE)
         return 0;
     __atomic_store_n(&u->state, UNIT_TAKEN, __ATOMIC_RELAXED); /* whose hands have it write the same there */
-    const struct part *p = PARTS(m->errand) + u->first, *last = p + u->count;
+    const struct slice *p = PARTS(m->errand) + u->first, *last = p + u->count;
     for (char *to = buffer; p < last; p++)
         for (uint64_t got = 0; got < p->size;) {
             size_t n = pages_take(m->mem, p->at + got, to, p->size - got);
@@ -177,7 +177,7 @@ static int move_all(struct dump *d, struct subject *s, struct moving *m, uint64_
 static struct errand *new_errand(const struct subject *s, struct moving *m, uint32_t units, uint32_t parts, bool large)
 {
     uint64_t units_at = sizeof(struct errand), parts_at = units_at + units * sizeof(struct unit);
-    m->size = parts_at + parts * sizeof(struct part);
+    m->size = parts_at + parts * sizeof(struct slice);
     struct errand *e = large && s->hands && m->size <= s->hands->size ? s->hands->errand : MAP_FAILED;
     if (e == MAP_FAILED)
         e = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
