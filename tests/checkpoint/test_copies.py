@@ -1,4 +1,4 @@
-"""The frozen copies from which an image is written while the job runs on: who writes it, what is in the way of that, and
+"""The frozen copies from which an image is written while the job runs on: who writes it, what is in its way, and
 what it costs.
 """
 
@@ -31,7 +31,7 @@ def rollup(pid: int, field: str) -> int:
 
 
 async def halfway(keeper: NativeKeeper, image: Path) -> list[tuple[int, bool]]:
-    """Of job, copy and whoever shares the copy's memory the bytes that they share with nobody else, and whether they are
+    """Of job, copy and who shares the copy's memory the bytes that they share with nobody else, and whether they are
     in the idle class, when half of the copy is in an image; none when the moment was missed.
     """
     saving = asyncio.create_task(keeper.checkpoint(image))
@@ -68,7 +68,7 @@ async def caught(keeper: NativeKeeper, images: Path) -> list[tuple[int, bool]]:
 
 
 async def test_what_is_read_of_a_copy_is_not_copied_for_it(keepers: NativeKeepers, scratch: Path) -> None:
-    """Job and copy share their pages to the end: the image takes no second room in memory. The copy writes it itself."""
+    """Job and copy share their pages to the end: the image takes no second room in memory. The copy writes it."""
     keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", FULL, isolation="shared")))
     await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()))
     found = await caught(keeper, scratch.parent)
