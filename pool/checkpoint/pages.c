@@ -186,7 +186,8 @@ static struct errand *new_errand(const struct subject *s, struct moving *m, uint
     return e == MAP_FAILED ? NULL : e;
 }
 
-static int write_planned(struct dump *d, struct subject *s, struct moving *m, const uint32_t *firsts, uint32_t units, uint32_t parts, uint64_t bytes)
+static int write_planned(struct dump *d, struct subject *s, struct moving *m, const uint32_t *firsts, uint32_t units, uint32_t parts,
+                         uint64_t bytes)
 {
     char name[SOURCE_NAME];
     bool large = bytes >= MUCH;
