@@ -94,6 +94,60 @@ async def test_what_a_copy_writes_is_not_the_jobs_work(keepers: NativeKeepers, s
     await keeper.forget()
 
 
+#: Gives a lock up by closing its file whenever it is told to, and says whether it is free then.
+LOCKED = """
+import fcntl, os, time
+memory = os.urandom(100 << 20)
+print("ready", flush=True)
+for number in range(50):
+    locked = open("lock", "w")
+    fcntl.flock(locked, fcntl.LOCK_EX)
+    while not os.path.exists(f"go{number}"):
+        time.sleep(0.005)
+    locked.close()
+    other = open("lock", "w")
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print("free", flush=True)
+    except BlockingIOError:
+        print("held", flush=True)
+    other.close()
+"""
+
+
+async def test_what_a_job_closes_is_closed(keepers: NativeKeepers, scratch: Path) -> None:
+    """A frozen copy keeps nothing of the job's open while an image is written."""
+    keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", LOCKED, isolation="shared")))
+    out, met = scratch / "out", 0
+    await until(lambda: out.exists() and out.read_text() == "ready\n")
+    for number in range(50):
+        gone = asyncio.Event()
+        saving = asyncio.create_task(
+            keeper.checkpoint(scratch.parent / f"image{number}", let_go=lambda _, gone=gone: gone.set())
+        )
+        await soon(gone.wait())
+        held = writers(keeper)
+        for process in held:
+            with contextlib.suppress(psutil.Error):
+                process.suspend()
+        met += not saving.done() and bool(held)
+        try:
+            (scratch / f"go{number}").touch()
+            await until(lambda number=number: out.read_text().count("\n") == number + 2)
+        finally:
+            for process in held:
+                with contextlib.suppress(psutil.Error):
+                    process.resume()
+            assert (await soon(saving)).refused == ()
+        if met:
+            break
+    assert met, "no image was met while it was written"
+    assert "held" not in out.read_text()
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
+
+
 #: Has much memory, says when it is there, and in the end whether it is as it was; a part cannot be read in between.
 GUARDED = """
 import ctypes, hashlib, mmap, os, time
