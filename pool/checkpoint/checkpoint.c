@@ -25,6 +25,14 @@ bool checkpoint_holds(void) { return dumper > 0 && !__atomic_load_n(&outcome->le
 
 pid_t checkpoint_dumper(void) { return dumper; }
 
+/* The job itself is held no more by the time that this is asked of its processes. */
+bool checkpoint_makes(pid_t pid, pid_t parent)
+{
+    if (!dumper || checkpoint_holds())
+        return false;
+    return pid == dumper || parent == dumper || proc_field(pid, "status", "TracerPid", 10) == (uint64_t)dumper;
+}
+
 bool checkpoint_made(void) { return outcome && outcome->done == 1; }
 
 static void tell(uint16_t verb, const struct outcome *o, uint64_t number, uint32_t cell)

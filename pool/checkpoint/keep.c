@@ -59,7 +59,7 @@ void send_report(uint16_t verb, uint64_t sequence)
     if (verb == USED) {
         add_gone(&r);
         tree_usage(&r);
-        if (r.rss_kib > run.peak_kib)
+        if (r.rss_kib > run.peak_kib && !checkpoint_holds()) /* else there may be copies that look like the job */
             run.peak_kib = r.rss_kib;
         if (run.peak_kib > r.max_rss_kib)
             r.max_rss_kib = run.peak_kib;

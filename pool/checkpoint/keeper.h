@@ -149,6 +149,7 @@ int filter_install(const struct job *job, struct failure *f); /* in the job, las
 void tree_signal(int signal);          /* to every process of the job */
 void tree_stop_but(pid_t spared); /* a dumper, which goes on */
 void tree_kill(void);
+bool checkpoint_makes(pid_t pid, pid_t parent); /* it writes a checkpoint, or is a copy of the job's for one */
 void tree_usage(struct report *r);     /* adds times, memory, processes of the living */
 void tree_sweep(const pid_t *known, size_t count); /* nursery: kills orphans that are nobody's keeper */
 

@@ -155,7 +155,7 @@ void tree_usage(struct report *r)
     struct process *all;
     size_t count = descendants(&all);
     for (size_t i = 0; i < count; i++) {
-        if (!all[i].ours)
+        if (!all[i].ours || checkpoint_makes(all[i].pid, all[i].parent))
             continue;
         r->processes += all[i].state != 'Z';
         r->user_us += all[i].user * 1000000 / (uint64_t)tick;

@@ -80,12 +80,15 @@ async def test_what_is_read_of_a_copy_is_not_copied_for_it(keepers: NativeKeeper
 
 
 async def test_what_a_copy_writes_is_not_the_jobs_work(keepers: NativeKeepers, scratch: Path) -> None:
-    """A job that only sleeps has used no more of a processor after ten images of it than before."""
+    """A job that only sleeps has used no more of a processor, nor of memory, after ten images of it than before."""
     keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", FULL, isolation="shared")))
     await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()))
     before = await soon(keeper.usage())
     for number in range(10):
-        assert (await soon(keeper.checkpoint(scratch.parent / f"image{number}"))).refused == ()
+        saving = asyncio.create_task(keeper.checkpoint(scratch.parent / f"image{number}"))
+        while not saving.done():
+            assert (await soon(keeper.usage())).max_rss < before.max_rss * 1.5
+        assert (await saving).refused == ()
         assert len(os.listdir(scratch.parent / f"image{number}")) == 3
     after = await soon(keeper.usage())
     assert after.user_cpu - before.user_cpu < 0.1, (before, after)  # to sum them once takes twice as long
