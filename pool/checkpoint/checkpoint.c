@@ -25,12 +25,15 @@ bool checkpoint_holds(void) { return dumper > 0 && !__atomic_load_n(&outcome->le
 
 pid_t checkpoint_dumper(void) { return dumper; }
 
-/* The job itself is held no more by the time that this is asked of its processes. */
+/* The job itself is held no more by the time that this is asked of its processes. A copy may have ended since it was listed, and
+ * is traced by nobody then. */
 bool checkpoint_makes(pid_t pid, pid_t parent)
 {
+    struct stat_line line;
     if (!dumper || checkpoint_holds())
         return false;
-    return pid == dumper || parent == dumper || proc_field(pid, "status", "TracerPid", 10) == (uint64_t)dumper;
+    return pid == dumper || parent == dumper || proc_field(pid, "status", "TracerPid", 10) == (uint64_t)dumper ||
+           !stat_read(pid, &line) || line.state == 'Z';
 }
 
 bool checkpoint_made(void) { return outcome && outcome->done == 1; }

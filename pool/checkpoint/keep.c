@@ -57,9 +57,10 @@ void send_report(uint16_t verb, uint64_t sequence)
     r.wall_us = boot_us() - run.began_us;
     r.sequence = sequence;
     if (verb == USED) {
+        bool held = checkpoint_holds(); /* there may be copies that look like the job; it may be let go while we look */
         add_gone(&r);
         tree_usage(&r);
-        if (r.rss_kib > run.peak_kib && !checkpoint_holds()) /* else there may be copies that look like the job */
+        if (r.rss_kib > run.peak_kib && !held)
             run.peak_kib = r.rss_kib;
         if (run.peak_kib > r.max_rss_kib)
             r.max_rss_kib = run.peak_kib;
