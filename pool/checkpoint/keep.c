@@ -243,7 +243,7 @@ static _Noreturn void loop(void)
             listen_to_node();
         if (ready > 0 && fds[3].revents)
             hear_of_misuse();
-        if (ready > 0 && fds[4].revents && !remote_heard())
+        if (ready > 0 && fds[4].revents && !remote_heard() && !run.killing) /* else it was killed with the job */
             end_because(CAUSE_KILLED, "the server of its remote files died");
         if (ready > 0 && fds[5].revents && notify_died() && !run.over && !run.killing)
             end_because(CAUSE_KILLED, "the supervisor of its remote files died");

@@ -165,14 +165,17 @@ async def test_a_job_that_waits_for_home_can_be_killed(site: Site) -> None:
     assert (await soon(keeper.ended, 5)).cause == "killed"
 
 
-async def test_an_ended_job_waits_for_home_as_long_as_its_lease(site: Site) -> None:
+@pytest.mark.parametrize("lasts", [0.3, 600], ids=["over", "running"])
+async def test_a_job_waits_for_home_as_long_as_its_lease(site: Site, lasts: float) -> None:
+    """Whether it has ended, and what it wrote is on its way, or not."""
     if not site.able:
         return
     (site.tree / "in").write_text("line\n")
     relay = Relay(site)
     theirs = await relay.connect()
     with theirs:
-        wanted = site.spec("/bin/sh", "-c", "exec 4<in; read line <&4; echo ready; sleep 0.3", lease_seconds=1.0)
+        script = f"exec 4<in; read line <&4; echo ready; sleep {lasts}"
+        wanted = site.spec("/bin/sh", "-c", script, lease_seconds=1.0)
         keeper = await soon(site.keepers.start(wanted, remote=theirs.fileno()))
     await wait_for_output(site, "ready")
     relay.cut()
