@@ -53,6 +53,16 @@ async def saved(keepers: NativeKeepers, keeper: NativeKeeper, image: Path, *, st
     return report
 
 
+async def goes_on(keepers: NativeKeepers, wanted: KeeperSpec, image: Path, scratch: Path) -> None:
+    """A job that writes lines is put back, writes more of them, and is ended."""
+    keeper = await soon(keepers.start(wanted, image=image))
+    at = lines(scratch)
+    await until(lambda: lines(scratch) > at)
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()
+
+
 async def through(
     keepers: NativeKeepers, place: Path, wanted: KeeperSpec, *, generations: int = 3, each: int = 4, most: int = 1000
 ) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from pool.checkpoint.build import compiler
 from pool.starter.checkpointing import CheckpointFailed
 from tests.checkpoint.conftest import SOURCES, Compile
-from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
+from tests.checkpoint.test_checkpoints import goes_on, lines, saved, undisturbed
 from tests.checkpoint.test_increments import own
 from tests.starter.support import opened, shell, soon, spec, to_end, until
 
@@ -97,9 +97,4 @@ async def test_what_checkpoints_do_without_is_said(
         keeper = await soon(keepers.start(wanted))
         await until(lambda: lines(scratch) > 1)
         await saved(keepers, keeper, tmp_path / "image", stop=True)
-        keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
-        at = lines(scratch)
-        await until(lambda: lines(scratch) > at)
-        await keeper.kill()
-        await soon(keeper.ended)
-        await keeper.forget()
+        await goes_on(keepers, wanted, tmp_path / "image", scratch)

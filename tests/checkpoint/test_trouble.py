@@ -16,7 +16,7 @@ from pool.starter.checkpointing import CheckpointFailed
 from pool.starter.keeper import NativeKeepers, StartFailed
 from tests.checkpoint.conftest import Compile
 from tests.checkpoint.machines import inside
-from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
+from tests.checkpoint.test_checkpoints import goes_on, lines, saved, undisturbed
 from tests.conftest import passable
 from tests.starter.support import PYTHON, alive, family, hard_kill, shell, soon, spec, until
 
@@ -83,12 +83,7 @@ async def test_a_keeper_that_dies_while_it_puts_back(
         await soon(keeper.ended)
         await keeper.forget()
     await until(lambda: not alive([process for process in new if process.pid != keepers.nursery]))
-    keeper = await soon(keepers.start(wanted, image=tmp_path / "image"))
-    at = lines(scratch)
-    await until(lambda: lines(scratch) > at)
-    await keeper.kill()
-    await soon(keeper.ended)
-    await keeper.forget()
+    await goes_on(keepers, wanted, tmp_path / "image", scratch)
 
 
 async def test_no_room_for_a_copy(keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile) -> None:
