@@ -212,7 +212,20 @@ static void scope(void)
     close(fd);
 }
 
-/* The same for a job that is put back from a checkpoint, whose threads put it on themselves; NULL when it has none. */
+/* Once, by the process from which all processes of a restored job are forked, before it makes a socket for them: a domain is
+ * shared by inheritance only. Processes that each enter one of their own can neither signal each other nor connect to each
+ * other's abstract sockets. */
+int filter_enter_domain(const struct job *job, struct failure *f)
+{
+    if (!(job->start->flags & FLAG_FILTER) || !(settings.able & ABLE_FILTER))
+        return 0;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return fail(f, "prctl", "no_new_privs");
+    scope();
+    return 0;
+}
+
+/* The system call filter for a restored job, whose threads install it themselves; NULL when it has none. */
 const void *filter_code(const struct job *job, size_t *instructions)
 {
     const struct program *p = job->start->flags & FLAG_NESTED ? &nested : &plain;

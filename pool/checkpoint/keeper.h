@@ -142,6 +142,7 @@ int log_spool(const struct job *job); /* a file without a name in the job's scra
 /* filter.c */
 void filter_build(void); /* in the nursery, when it is known what is able */
 int filter_try(void);
+int filter_enter_domain(const struct job *job, struct failure *f);
 const void *filter_code(const struct job *job, size_t *instructions);
 int filter_install(const struct job *job, struct failure *f); /* in the job, last of all before its program */
 

@@ -304,21 +304,6 @@ static int drop_rights(struct restoring *r, struct held *h, uint64_t room, struc
     return bad(done) ? failed(f, "setuid", "the job's rights", done) : 0;
 }
 
-/* As filter.c does for a job that starts: the Landlock domain where the kernel has it. */
-static void put_in_domain(struct restoring *r, struct held *h, uint64_t room)
-{
-    size_t count;
-    const uint64_t rules[3] = {0, 0, 3 /* abstract sockets and signals */};
-    if (!filter_code(r->job, &count))
-        return;
-    held_write(h->tid, room, rules, sizeof rules);
-    long domain = CALL(h, SYS_landlock_create_ruleset, room, sizeof rules, 0);
-    if (!bad(domain)) {
-        CALL(h, SYS_landlock_restrict_self, domain, 0);
-        CALL(h, SYS_close, domain);
-    }
-}
-
 static int put_on_filter(struct restoring *r, struct held *h, uint64_t room, struct failure *f)
 {
     size_t count;
@@ -433,8 +418,6 @@ static int dress(struct restoring *r, uint32_t row, struct body *b, struct failu
     if (signals_put(r->image, row, b->threads, b->count, b->room, f))
         return -1;
     set_limits(r, p, leader, b->room);
-    for (size_t i = 0; i < b->count; i++)
-        put_in_domain(r, &b->threads[i], b->room);
     for (size_t i = 0; i < (p->mapped ? 1 : b->count); i++)
         if (put_on_filter(r, &b->threads[i], b->room, f))
             return -1;
