@@ -18,9 +18,41 @@ from pool.checkpoint.build import CannotBuild, build, compiler
 REPOSITORY = Path(__file__).resolve().parent.parent
 USER_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")
 
-# No test fails for how long the machine takes over it: another may keep it busy.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+# No test fails for how long the machine takes over it: another may keep it busy. The ordinary run draws the same cases
+# every time; `python -m tests.explore` draws new ones, with this variable set to the seed of its round.
+EXPLORED_SEED = "TESTS_EXPLORED_SEED"
+settings.register_profile("fixed", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+FIXED = settings.get_profile("fixed")
+settings.register_profile("explore", parent=FIXED, derandomize=False, print_blob=True, max_examples=500)
+settings.load_profile("explore" if EXPLORED_SEED in os.environ else "fixed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Where cases are explored, tests of several seeds (`parametrize("seed", ...)`) get others than the fixed ones."""
+    first = int(os.environ.get(EXPLORED_SEED, 0)) * 1000
+    if not first:
+        return
+    markers = metafunc.definition.own_markers
+    for place, mark in enumerate(markers):
+        if mark.name == "parametrize" and mark.args[0] == "seed":
+            markers[place] = pytest.mark.parametrize("seed", [first + number for number in mark.args[1]]).mark
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where cases are explored, only tests that draw run."""
+    if EXPLORED_SEED not in os.environ:
+        return
+    drawing = [item for item in items if _draws(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in drawing])
+    items[:] = drawing
+
+
+def _draws(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    by_seed = hasattr(item, "callspec") and "seed" in item.callspec.params
+    return by_seed or getattr(item.obj, "is_hypothesis_test", False) or "TestTalk" in item.nodeid
 
 
 def passable(directory: Path) -> None:

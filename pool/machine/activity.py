@@ -11,7 +11,9 @@ Looked at once an evaluation and never in between, so that a hundred keystrokes 
 
 What keyboard and mouse did before they were first looked at is not known, and the owner may be there: it counts as a
 touch at that time. A change is dated by monotonic time, so that a clock that is set does neither hide the owner nor
-invent one: only the first look at a terminal has to trust the wall clock. Serial lines to instruments (ttyUSB and the
+invent one: only the first look at a terminal has to trust the wall clock, and a time stamp that the clock dates after
+the last look counts as a touch even if it was there before: a clock that was set back cannot tell it from a new one,
+and the owner may be there. Serial lines to instruments (ttyUSB and the
 like) say nothing of a person and are left out.
 """
 
@@ -45,9 +47,10 @@ class Touches:
         """Take in the time stamps (wall, seconds) of all that can be touched."""
         for name, stamp in stamps.items():
             known = self._seen.get(name)
-            if known == stamp:
-                continue
             age = max(0.0, wall - stamp)
+            # A clock that was set back may give a new touch the time stamp that was there already.
+            if known == stamp and not 0.0 <= wall - stamp < now - self._looked:
+                continue
             if known is not None and age > now - self._looked + GRAIN:
                 age = 0.0  # it changed since the last look: the clock was set
             self.touched(now - age)

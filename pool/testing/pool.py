@@ -4,7 +4,7 @@
         await pool.add("head", "collector,negotiator,schedd")
         await pool.add("m1", "startd")
         cluster = await pool.submit("head", count=10)
-        await pool.until(lambda: pool.done("head") == 10)
+        await pool.until(lambda: pool.queued("head") == 0)
 
 Run it on a `VirtualLoop`: a day passes in a second, and every run with the same seed is the same run. `kill` ends a
 node as kill -9 would; `crash` takes the machine with it; `restart` brings the node back to what it finds.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
+from typing import Any
 
+from pool.testing import pool as simulated
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -172,6 +175,17 @@ def test_a_dead_central_manager_stops_no_running_job() -> None:
             pool.sound(["submit", "m1"])
 
     run_virtual(work())
+
+
+def test_the_example_of_the_page_runs() -> None:
+    """The code in the module's own text."""
+    lines = (simulated.__doc__ or "").splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("    async with"))
+    code = "\n".join(itertools.takewhile(str.strip, lines[first:]))
+    found: dict[str, Any] = {"SimPool": SimPool}
+    code += "\n        pool.sound()\n        assert len(await pool.ended('head')) == 10"
+    exec(f"async def work() -> None:\n{code}", found)
+    run_virtual(found["work"]())
 
 
 def test_the_same_seed_is_the_same_run() -> None:
