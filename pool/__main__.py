@@ -1,5 +1,5 @@
 """`python -m pool` is `poolnode`."""
 
-from pool.cli.main import main
+from pool.cli.entry import main
 
 main()

@@ -443,6 +443,8 @@ async def run_node(options: NodeOptions) -> int:
     loop.add_signal_handler(signal.SIGHUP, _reload, node)
     try:
         await node.start(options.join)
+        if state != _default_state().absolute():
+            node.log.info("reach this node with", extra={"command": f"poolnode q --address {state / SOCKET}"})
         waits = [asyncio.ensure_future(one.wait()) for one in (stop, node.stopping, node.failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:

@@ -53,17 +53,23 @@ Jobs = Annotated[
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine to its end."""
-    import asyncio
+    """Runs a command's coroutine to its end. Ctrl-C before it has begun leaves it without a warning, too."""
+    try:
+        import asyncio
 
-    return asyncio.run(work)
+        return asyncio.run(work)
+    finally:
+        work.close()
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
     """Runs what has much to do: on uvloop, whose import a short command would not earn back."""
-    import uvloop
+    try:
+        import uvloop
 
-    return uvloop.run(work)
+        return uvloop.run(work)
+    finally:
+        work.close()
 
 
 def ask(

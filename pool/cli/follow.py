@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pool.cli.common import Address, Json, ask, say, say_json
+from pool.cli.common import Address, Json, ask, say, say_json, tell
 from pool.cli.selection import UsageProblem, one_job, seconds, select
 from pool.errors import PoolError
+
+#: Exit status of `wait` when all that is left is held.
+ALL_HELD = 3
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -23,14 +26,19 @@ def wait(
         str | None,
         typer.Option("--timeout", "-t", metavar="TIME", help="Give up after 90, 30s, 15m, 2h or 7d."),
     ] = None,
-    held: Annotated[bool, typer.Option("--held", help="Also end when all that is left is held.")] = False,
+    through_holds: Annotated[
+        bool, typer.Option("--through-holds", help="Go on waiting when all that is left is held.")
+    ] = False,
     every: Annotated[bool, typer.Option("--all", help="List every job at the end, however many.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the exit status.")] = False,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
-    """Wait until jobs have ended. The exit status is 0 only if all of them succeeded.
+    """Wait until jobs have ended, or until all that is left is held.
 
+    \b
+    Exit status: 0 all succeeded, 1 some did not (or the time was up),
+                 3 all that is left is held, and nothing releases it by itself
     Ctrl-C ends the waiting, not the jobs.
 
     \b
@@ -45,6 +53,8 @@ def wait(
     results: list[Result] = []
 
     async def question(pool: Pool) -> list[Result]:
+        import asyncio
+
         from pool.cli.progress import Board
         from pool.client.handles import wait_for
 
@@ -60,12 +70,19 @@ def wait(
         def progress(tally: Tally) -> None:
             nonlocal told
             board(tally)
-            if tally.stuck and not told and not held:
+            if tally.stuck and not told and through_holds:
                 told = True
                 board.note("all that is left is held: `poolnode q --held` says why, release lets it go on")
 
         try:
-            return await wait_for(pool, ids, timeout=limit, progress=progress, until_stuck=held)
+            async with asyncio.timeout(limit):
+                while True:
+                    reached = await wait_for(pool, ids, progress=progress, until_stuck=not through_holds)
+                    held = [(result.cluster, result.proc) for result in reached if result.state == "held"]
+                    if not held or not await _release_themselves(pool, held):
+                        return reached
+                    async for _ in pool.events(ids=held):
+                        break
         finally:
             board.close()
 
@@ -79,7 +96,17 @@ def wait(
         from pool.cli.results import ending
 
         say(ending(results, None, every=every))
+    if any(result.state == "held" for result in results):
+        if not as_json:
+            tell("poolnode: all that is left is held (`poolnode q --held` says why, `poolnode release` lets it go on)")
+        return ALL_HELD
     return 0 if all(result.ok for result in results) else 1
+
+
+async def _release_themselves(pool: Pool, held: list[tuple[int, int]]) -> bool:
+    """Whether one of these jobs may be released without anybody's doing (periodic_release)."""
+    ads = await pool.find(held, ("ClusterId", "ProcId", "PeriodicRelease"))
+    return any(str(ad.get("PeriodicRelease", False)).strip("[]'").lower() not in ("false", "0") for ad in ads)
 
 
 def tail(

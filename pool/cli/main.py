@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from pool.cli.light import lighten
 from pool.errors import PoolError
@@ -56,6 +56,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
 }
 
+#: Columns that a page of help takes at most; otherwise the terminal's width.
+WIDEST = 140
+
 HOMES = {name: home for section in COMMANDS.values() for name, home in section.items()}
 
 
@@ -90,7 +93,8 @@ def _load(name: str) -> Any:
 
     module, function, help_line = HOMES[name]
     one = typer.Typer(add_completion=False, rich_markup_mode=None)
-    one.command(name, short_help=help_line, cls=Command)(getattr(import_module(module), function))
+    register = one.command(name, short_help=help_line, cls=Command, context_settings={"max_content_width": WIDEST})
+    register(getattr(import_module(module), function))
     return typer.main.get_command(one)
 
 
@@ -98,7 +102,15 @@ class Command(TyperCommand):
     """One subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        lighten(self.get_params(ctx))
+        parameters = self.get_params(ctx)
+        if any(word[:1] == "-" and word[1:2] not in ("", "-") and len(word) > 2 for word in args):
+            from pool.cli.other_words import translate
+
+            options = [one for one in parameters if isinstance(one, TyperOption)]
+            flags = {word for one in options if one.is_flag for word in (*one.opts, *one.secondary_opts)}
+            values = {word for one in options if not one.is_flag for word in one.opts}
+            args = translate(str(self.name), args, flags, values)
+        lighten(parameters)
         return super().parse_args(ctx, args)
 
 
@@ -113,6 +125,16 @@ class Program(TyperGroup):
         lighten(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            from pool.cli.other_words import instead_of
+            from pool.cli.selection import UsageProblem
+
+            ours = instead_of(args[0], self.commands)
+            hint = f"did you mean `poolnode {ours}`?" if ours else "`poolnode --help` lists the commands"
+            raise UsageProblem(f"there is no command '{args[0]}'", hint=hint)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, section in COMMANDS.items():
             with formatter.section(title):
@@ -124,7 +146,7 @@ app = typer.Typer(
     add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": WIDEST},
 )
 
 
@@ -186,9 +208,11 @@ def program(
         if given:
             from pool.cli.selection import UsageProblem
 
+            command = context.invoked_subcommand
+            where = str((state / "node.sock").absolute()) if state else "ADDRESS"
             raise UsageProblem(
-                f"{given[0]} starts a node and does not go with `{context.invoked_subcommand}`",
-                hint="a command is told which node to ask by its own --address",
+                f"{given[0]} starts a node and does not go with `{command}`",
+                hint=f"a command is told which node to ask by its own --address: poolnode {command} --address {where}",
             )
         return 0
     if not given:

@@ -275,3 +275,33 @@ def test_a_refusal_is_one_line_in_the_others_words(
     (tmp_path / "a.sub").write_text("executable = /bin/refused\ntransfer_executable = false\nqueue\n")
     assert main.status(["submit", "a.sub"]) == 1
     assert capsys.readouterr().err == "poolnode: cannot queue: alice has too many jobs (remove some)\n"
+
+
+def test_wait_ends_with_a_status_of_its_own_when_all_that_is_left_is_held(
+    node: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node.fakes.schedd.add(12, 0, JobStatus=5, HoldReason="no such file: in.txt")
+    node.fakes.schedd.add(12, 1)
+    node.fakes.schedd.finish((12, 1))
+    lines = out(capsys, "wait", "12", "--timeout", "10", code=3)
+    assert any("12.0 is held: no such file: in.txt" in line for line in lines)
+
+
+def test_wait_goes_on_for_a_job_that_is_released_by_itself(
+    node: Served, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node.fakes.schedd.add(12, 0, JobStatus=5, PeriodicRelease=["NumJobStarts < 3"])
+    out(capsys, "wait", "12", "--timeout", "0.5", code=1)
+    node.fakes.schedd.add(13, 0, JobStatus=5)
+    out(capsys, "wait", "13", "--timeout", "0.5", "--through-holds", code=1)
+
+
+def test_htcondors_options_are_understood_or_refused(node: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    out(capsys, "q", "-constraint", "true", "-allusers")
+    assert node.fakes.schedd.asked[-1]["constraint"] == "true"
+    out(capsys, "rm", "-const", "JobPrio > 3")
+    assert node.fakes.schedd.acted[-1]["constraint"] == "JobPrio > 3"
+    before = len(node.fakes.schedd.asked)
+    assert main.status(["q", "-better-analyze", "12"]) == 2
+    assert "`poolnode why JOB`" in capsys.readouterr().err
+    assert len(node.fakes.schedd.asked) == before

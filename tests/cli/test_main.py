@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from pool.cli import main
+from pool.cli import common, main
 from pool.errors import PoolError
 
 EVERY = sorted(main.HOMES)
@@ -52,14 +55,19 @@ def test_without_anything_it_explains_itself(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["statsu"], "Did you mean 'status'?"),
+        (["statsu"], "did you mean `poolnode status`?"),
+        (["top"], "did you mean `poolnode status`?"),
+        (["condor_q"], "did you mean `poolnode q`?"),
+        (["xyzzy"], "`poolnode --help` lists the commands"),
+        (["q", "-bogus"], "q has no option -bogus"),
+        (["q", "-af", "Owner"], "-a ClusterId,ProcId,Cmd"),
         (["--bogus"], "No such option: --bogus"),
         (["q", "--bogus"], "see `poolnode q --help`"),
         (["submit"], "Missing argument 'FILE'"),
         (["--roles", "collector,boss"], "there is no role 'boss'"),
         (["--roles", "schedd", "--set", "X"], "write --set NAME=VALUE"),
         (["--roles", "schedd", "q"], "does not go with `q`"),
-        (["--state", "x", "q"], "its own --address"),
+        (["--state", "x", "q"], "/x/node.sock"),
         (["--set", "A=1", "q"], "its own --address"),
         (["prio", "-p", "99999999999", "12"], "less than or equal to 2147483647"),
         (["rm"], "rm: which jobs"),
@@ -170,6 +178,35 @@ def test_a_reader_that_has_had_enough_is_no_error() -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
     assert done.stderr == ""
     assert done.returncode in (0, 141)
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+class Interrupts:
+    def find_spec(self, name, *rest):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+from pool.cli.entry import main
+main()
+"""
+
+
+def test_ctrl_c_says_nothing_of_pythons(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+    async def never() -> None:
+        raise AssertionError("it had not begun")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio, "run", interrupted)
+    work = never()
+    with pytest.raises(KeyboardInterrupt):
+        common.run(work)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED, "or Python warns that it was never awaited"
 
 
 def test_help_and_short_commands_import_nothing_heavy() -> None:
