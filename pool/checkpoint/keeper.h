@@ -108,6 +108,7 @@ _Noreturn void job_become(const struct job *job, uint32_t member, pid_t keeper, 
 
 /* members.c */
 int members_prepare(struct job *job, struct failure *f);
+int members_make_pipe(const struct job *job, int ends[2], struct failure *f); /* ends[0] reads */
 int members_start(struct job *job, int group, int *pipe_end, struct failure *f);
 bool members_whole(const struct job *job); /* no end of a pipe to another machine is missing */
 void members_end(struct job *job, uint64_t pipe, int fd); /* one has come; takes it over */

@@ -193,10 +193,10 @@ int links_plan(struct supervisor *s, struct failure *f)
 static int set(int fd, int option, int value) { return setsockopt(fd, SOL_SOCKET, option, &value, sizeof value); }
 
 /* ends[0] reads, ends[1] writes. A read of the first is whole; what was read is counted down from INT_MAX. */
-static int join(bool pipe, int ends[2], struct failure *f)
+static int join(const struct job *job, bool pipe, int ends[2], struct failure *f)
 {
     if (pipe)
-        return pipe2(ends, O_CLOEXEC) < 0 ? fail(f, "pipe", "") : 0;
+        return members_make_pipe(job, ends, f);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || shutdown(ends[0], SHUT_WR) < 0 ||
         set(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
         return fail(f, "socketpair", "");
@@ -227,13 +227,13 @@ static int hand(struct job *job, struct end *e, int fd, struct failure *f)
 static int join_log(struct job *job, struct log *l, struct failure *f)
 {
     int ends[2];
-    if (join(l->writer->pipe, ends, f))
+    if (join(job, l->writer->pipe, ends, f))
         return -1;
     l->fd = ends[0];
     if (fcntl(l->fd, F_SETFL, O_NONBLOCK) < 0 || hand(job, l->writer, ends[1], f))
         return -1;
     for (struct outlet *o = l->outlets; o < l->outlets + l->count; o++) {
-        if (join(o->end->pipe, ends, f))
+        if (join(job, o->end->pipe, ends, f))
             return -1;
         o->fd = ends[1];
         if (fcntl(o->fd, F_SETFL, O_NONBLOCK) < 0 || hand(job, o->end, ends[0], f))
@@ -247,7 +247,7 @@ int links_join(struct job *job, struct supervisor *s, struct failure *f)
 {
     int ends[2];
     for (struct end *e = s->ends; e < s->ends + s->end_count; e++)
-        if (e->way == WRITES && !e->log && (join(e->pipe, ends, f) || hand(job, e->peer, ends[0], f) || hand(job, e, ends[1], f)))
+        if (e->way == WRITES && !e->log && (join(job, e->pipe, ends, f) || hand(job, e->peer, ends[0], f) || hand(job, e, ends[1], f)))
             return -1;
     for (uint32_t i = 0; i < s->log_count; i++)
         if (join_log(job, &s->logs[i], f))

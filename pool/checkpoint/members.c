@@ -47,16 +47,30 @@ int end_descriptor(const char *file, int standard)
     return *rest || rest == file + sizeof directory - 1 || number < 0 || number > 255 ? -1 : (int)number;
 }
 
+/* A pipe of the job's user, who may open his own ends anew by /dev/stdin and /dev/fd/N; the kernel gave it to the keeper's. */
+int members_make_pipe(const struct job *job, int ends[2], struct failure *f)
+{
+    const struct start *s = job->start;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return fail(f, "pipe", "between two processes");
+    if ((s->uid == geteuid() && s->gid == getegid()) || fchown(ends[0], s->uid, s->gid) == 0)
+        return 0;
+    fail(f, "chown", "a pipe between two processes");
+    close(ends[0]);
+    close(ends[1]);
+    return -1;
+}
+
 /* High numbers: place_ends puts them where they belong without meeting another one there. */
-static int make_pipe(struct conduit *c, struct failure *f)
+static int make_pipe(const struct job *job, struct conduit *c, struct failure *f)
 {
     int ends[2];
     if (c->head->writer < 0 || c->head->reader < 0) /* the node has made it: members_end */
         return 0;
     if (end_descriptor(c->writer_file, 1) < 0 || end_descriptor(c->reader_file, 0) < 0)
         return 0;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return fail(f, "pipe", "between two processes");
+    if (members_make_pipe(job, ends, f))
+        return -1;
     for (int i = 0; i < 2; i++) {
         c->ends[i] = fcntl(ends[i], F_DUPFD_CLOEXEC, 256);
         close(ends[i]);
@@ -149,7 +163,7 @@ int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
     if (job->count > 1 && pipe2(gate, O_CLOEXEC) < 0)
         done = fail(f, "pipe", "");
     for (uint32_t i = 0; i < job->pipe_count && !done; i++)
-        done = make_pipe(&job->pipes[i], f);
+        done = make_pipe(job, &job->pipes[i], f);
     if (!done)
         done = fork_all(job, group, told[1], gate, f);
     members_close_ends(job);

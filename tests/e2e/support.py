@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +53,15 @@ class Node:
         log: what it has said so far, one dict for each line; a line that is no JSON as {"text": line}.
     """
 
-    def __init__(self, state: Path, arguments: list[str], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, state: Path, arguments: list[str], environ: Mapping[str, str], machine: Sequence[str] = ()
+    ) -> None:
         self.state = state
         self.log: list[dict[str, Any]] = []
         self._heard = threading.Condition()
         self._closed = False
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pool", "--log-json", "--state", str(state), *arguments],
+            [*machine, sys.executable, "-m", "pool", "--log-json", "--state", str(state), *arguments],
             cwd=REPOSITORY,
             env={**os.environ, **environ},
             stdin=subprocess.DEVNULL,
@@ -164,9 +166,10 @@ class Nodes:
         join: str | None = None,
         config: Path | None = None,
         environ: Mapping[str, str] | None = None,
+        machine: Sequence[str] = (),
         **sets: str,
     ) -> Node:
-        """Start a node; `ready()` waits for it."""
+        """Start a node; `ready()` waits for it. `machine`: what comes before its command (tests/ordinary_user.py)."""
         given = {"NODE_NAME": name, "LISTEN": "127.0.0.1:0", "POLICY": "dedicated", "MAIL": "none", **sets}
         if join is not None and "FILESYSTEM_DOMAIN" not in sets:
             # It shares the files of whoever runs the tests: its jobs have to run as that user.
@@ -178,7 +181,7 @@ class Nodes:
             arguments += ["--config", str(config)]
         for setting, value in given.items():
             arguments += ["--set", f"{setting}={value}"]
-        node = Node(self.state(name), arguments, environ or {})
+        node = Node(self.state(name), arguments, environ or {}, machine)
         self.all.append(node)
         return node
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pool.starter.spec import Member, OnFailure, Pipe
 from tests.starter.support import alive, family, opened, soon, spec, to_end, until
 
 PATH = {"PATH": "/usr/bin:/bin"}
+SOMEBODY = 61234
 
 
 def sh(name: str, script: str, scratch: Path, **more: Any) -> Member:
@@ -126,6 +128,28 @@ async def test_nobody_else_holds_an_end(keepers: NativeKeepers, scratch: Path) -
     assert (scratch / "first").read_text() == "one\n"
     assert (scratch / "second").read_text() == "two\n"
     assert [(scratch / f"{name}.err").read_text().count("pipe:") for name in "abc"] == [2, 1, 1]
+
+
+async def test_a_pipe_is_its_processes_users(best: NativeKeepers, scratch: Path) -> None:
+    """Each may open its own end anew by name, as `tee /dev/fd/3` and `wc -l /dev/stdin` do."""
+    other = {"uid": SOMEBODY, "gid": SOMEBODY, "groups": ()} if best.abilities.other_users else {}
+    if other:
+        for directory in (scratch, *scratch.parents[:-1]):
+            directory.chmod(directory.stat().st_mode | 0o111)
+        os.chown(scratch, SOMEBODY, SOMEBODY)
+    members = (
+        sh("all", "seq 26 | tee /dev/fd/3", scratch),
+        sh("first", "cat /dev/stdin", scratch, stdout=str(scratch / "first")),
+        sh("second", "cat /dev/fd/0", scratch, stdout=str(scratch / "second")),
+        sh("file", "seq 26 > /dev/stdout", scratch),
+        sh("mapped", "cat in", scratch, stdout=str(scratch / "mapped")),
+    )
+    pipes = (Pipe(0, 1), Pipe(0, 2, "/dev/fd/3", ""), Pipe(3, 4, "", "in"))
+    end = await to_end(best, spec(scratch, "x", members=members, pipes=pipes, **other))
+    errors = [(scratch / f"{member.name}.err").read_text() for member in members]
+    assert (end.code, [one.code for one in end.members]) == (0, [0] * 5), errors
+    for name in ("first", "second", "mapped"):
+        assert (scratch / name).read_text().split() == [str(number) for number in range(1, 27)], name
 
 
 async def test_each_has_a_directory_of_its_own(keepers: NativeKeepers, scratch: Path) -> None:
