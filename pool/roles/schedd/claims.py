@@ -53,6 +53,8 @@ class Claim:
         job, run, start: what was sent to it last and has not ended.
         template: the start of a job that differs from its cluster in nothing, for the next such one.
         link: the connection whose end is watched for it.
+        lost: its startd is being reached for; over: it has ended, and is none of the schedd's any more.
+        watched: somebody looks at it by its time (`lease_watch`).
         spent: no other job follows the present one.
         idle_until: when it is given back, unless there is a job for it before that.
         gathers: the job for which it is held until there is one for each of its parts.
@@ -77,6 +79,8 @@ class Claim:
     idle_timer: asyncio.TimerHandle | None = None
     idle_until: float | None = None
     lost: bool = False
+    over: bool = False
+    watched: bool = False
     spent: bool = False
     template: Activation | None = None
     gathers: Job | None = None

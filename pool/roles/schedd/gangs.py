@@ -269,15 +269,11 @@ class Gangs:
         await asyncio.gather(*(self.stop_part(claim) for claim in list(gang.claims.values())))
 
     async def stop_part(self, claim: Claim) -> None:
-        placement = self._placement
+        asked = {"claim": claim.id, "run": claim.run, "graceful": False, "save": None}
         try:
-            link = await placement.links.to(claim.startd)
-            asked = {"claim": claim.id, "run": claim.run, "graceful": False, "save": None}
-            await link.call("startd.deactivate", asked, timeout=30.0)
-        except RemoteError:
-            return  # it has none of it: whoever was starting it hears so
-        except TROUBLE:
-            placement.reaching.lose(claim)
+            await self._placement.ask(claim, "startd.deactivate", asked, 30.0)
+        except (*TROUBLE, RemoteError):
+            return  # what is left of it is found out; whoever was starting it hears that it is not to be had
 
     @staticmethod
     def trouble(claim: Claim, why: list[str]) -> list[str]:

@@ -8,8 +8,9 @@ two copies of a job from running (DESIGN 5) is in these three:
 - The intended start is durable (`_run` in the job's state) before it is sent.
 - A claim is a lease. The *startd* asks for each renewal, and counts it from the moment it asked; we count from the
   moment we answered. Whatever the network does, its lease ends before ours, without comparing any clocks.
-- When a startd cannot be reached, its jobs stay RUNNING until our side of the lease has passed. A schedd that was
-  restarted does not know when it last answered, so it waits for a whole lease.
+- When a startd cannot be reached, its jobs stay RUNNING until our side of the lease has passed, and no longer,
+  whatever becomes of the connection (`lease_watch`). A schedd that was restarted does not know when it last answered,
+  so it waits for a whole lease.
 - An end is counted once: only for the (claim, run) that the job is in. A report that comes again is acknowledged
   again, with the same successor.
 """
@@ -28,12 +29,13 @@ from pool.images import ImageStore
 from pool.jobs import costs
 from pool.jobs.activation import Activation, CannotStart, activation, mode_for
 from pool.jobs.events import EventKind
-from pool.jobs.reasons import Hold, Reason
+from pool.jobs.reasons import Evict, Hold, Reason
 from pool.jobs.states import Happening
 from pool.outside import Outside
 from pool.policy.checkpoints import Saves, Wish, wish_of
 from pool.policy.gangs import costs_of
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
+from pool.roles.claim_errors import says_no_such_claim
 from pool.roles.links import Links
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
 from pool.roles.schedd.ends import BEGAN, After, as_wished, end_steps, hold_step, started, usage_changes
@@ -50,6 +52,8 @@ from pool.wire import RemoteError
 
 #: A checkpoint on demand is waited for so long, seconds.
 CHECKPOINT_SECONDS = 3600.0
+#: A startd answers within so many seconds that it has begun to stop a job; the wish is kept, and told again.
+STOP_SECONDS = 10.0
 #: Reasons why a job cannot be saved that are kept with it.
 MOST_LINES = 20
 #: Ends of a program by itself: what it has done at home is done.
@@ -396,9 +400,9 @@ class Placement:
             except PoolError as error:
                 return error.message
             return None
+        asked = {"claim": claim.id, "run": claim.run}
         try:
-            link = await self.links.to(claim.startd)
-            await link.call("startd.checkpoint", {"claim": claim.id, "run": claim.run}, timeout=CHECKPOINT_SECONDS)
+            await self.ask(claim, "startd.checkpoint", asked, CHECKPOINT_SECONDS)
         except RemoteError as error:
             return error.message
         except TROUBLE as error:
@@ -464,11 +468,16 @@ class Placement:
             self.spawn(self.images.forget(job), "forget")
 
     def revoked(self, claim_id: str, reason: Reason) -> None:
-        """The startd has ended a claim that no job is on. One with a job on the way to it hears so for itself."""
+        """The startd has ended a claim. One whose lease it was is asked for what became of its job; where a job is on
+        the way to one that had none, that start hears so for itself."""
         claim = self.claims.get(claim_id)
-        if claim is not None and claim.job is None:
+        if claim is None:
+            return
+        if claim.job is None:
             self.log.info("a claim was revoked", extra={"slot": claim.slot, "why": reason.text})
             self.drop(claim)
+        elif reason.kind is Evict.LEASE_ENDED:
+            self.reaching.lose(claim)
 
     def _end_steps(self, claim: Claim, job: Job, report: dict[str, Any]) -> list[Step]:
         claim.job, claim.start, claim.going = None, None, False
@@ -488,23 +497,35 @@ class Placement:
         await asyncio.gather(*(self._deactivate(job, claim, wish, graceful) for claim in self.gangs.claims_of(job)))
 
     async def _deactivate(self, job: Job, claim: Claim, wish: dict[str, Any], graceful: bool) -> None:
+        asked = {"claim": claim.id, "run": claim.run, "graceful": graceful, "save": _saves(wish)}
+        try:
+            await self.ask(claim, "startd.deactivate", asked, STOP_SECONDS)
+        except (*TROUBLE, RemoteError) as error:
+            self.log.warning("a job was not to be stopped", extra={"job": job.id, "why": str(error)})
+
+    async def ask(self, claim: Claim, method: str, params: dict[str, Any], timeout: float) -> Any:
+        """Call a claim's startd. Where it is not reached, or has no such claim, what became of the job is found out.
+
+        Raises:
+            RemoteError, and what TROUBLE has: as the call.
+        """
         try:
             link = await self.links.to(claim.startd)
-            await link.call(
-                "startd.deactivate",
-                {"claim": claim.id, "run": claim.run, "graceful": graceful, "save": _saves(wish)},
-                timeout=30.0,
-            )
+            return await link.call(method, params, timeout=timeout)
         except RemoteError as error:
-            self.log.warning("a job was not to be stopped", extra={"job": job.id, "why": str(error)})
+            if says_no_such_claim(error):
+                self.reaching.lose(claim)
+            raise
         except TROUBLE:
             self.reaching.lose(claim)
+            raise
 
     async def requeue(self, claim: Claim, job: Job, why: str, event: EventKind | None) -> None:
         """The job is not running any more, without having ended: idle again, or as its user wished meanwhile."""
         if claim.gang is not None:
             await self.gangs.gone(claim, why)
             return
+        claim.job, claim.start, claim.going = None, None, False
         job.run = None
         self.moving.left(job)
         self.leaving.left(job)

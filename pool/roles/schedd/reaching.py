@@ -2,7 +2,9 @@
 
 A connection that breaks says nothing of the job, which runs on. We try to take the claim up again and the startd says
 what it knows; only when its lease has ended for sure is the job idle again (start contract, rule 2). A schedd that was
-restarted is in the same place with every job that ran when it stopped.
+restarted is in the same place with every job that ran when it stopped; and so it is with a startd that renews no lease
+over a connection that is there, or says that it has no such claim: asked to take it up again, it answers when nothing
+is left of the job.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pool.jobs.events import EventKind
 from pool.policy.charges import charge
 from pool.policy.queue import Job
 from pool.roles.schedd.claims import TROUBLE, Claim, patience
+from pool.roles.schedd.lease_watch import LeaseWatch
 from pool.roles.schedd.ledger import Step
 from pool.wire import Connection, RemoteError
 
@@ -32,6 +35,11 @@ class Reaching:
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._over: dict[Connection, set[Claim]] = {}
+        self._leases = LeaseWatch(self.lose, self._lease_ended)
+
+    async def watch_leases(self) -> None:
+        """Look after the leases of all claims, until cancelled."""
+        await self._leases.run()
 
     def adopt(self, job: Job) -> None:
         """After a restart: take up the claim under which a job was running when we stopped."""
@@ -69,9 +77,11 @@ class Reaching:
             link.closed.add_done_callback(lambda _: self._ended(link))
         claims.add(claim)
         claim.link = link
+        self._leases.add(claim)
 
     def forget(self, claim: Claim) -> None:
         """The claim is over."""
+        claim.over = True
         if claim.link is not None:
             self._over.get(claim.link, set()).discard(claim)
 
@@ -80,7 +90,7 @@ class Reaching:
             self.lose(claim)
 
     def lose(self, claim: Claim) -> None:
-        """Its startd could not be reached just now."""
+        """Its startd could not be reached just now, or does not know it: ask until that is settled."""
         placement = self._placement
         if claim.lost or placement.claims.get(claim.id) is not claim:
             return
@@ -108,11 +118,13 @@ class Reaching:
             except (*TROUBLE, RemoteError):
                 if loop.time() >= claim.until:
                     await self._lease_over(claim)
-                    return
+                    continue
                 pause = retry * (0.5 + placement.outside.chance.random())
                 await asyncio.sleep(max(0.0, min(pause, claim.until - loop.time())))
                 retry = min(retry * 2, LONGEST_RETRY)
                 continue
+            if claim.over:
+                return
             claim.lost = False
             self.watch(claim, link)
             self._remember(claim, answer.get("ad"))
@@ -146,9 +158,7 @@ class Reaching:
         placement = self._placement
         job = claim.job
         if state == "unknown":
-            placement.drop(claim)
-            if job is not None:
-                await placement.requeue(claim, job, "its machine no longer knows the job", EventKind.RECONNECT_FAILED)
+            await self._end(claim, "its machine no longer knows the job")
         elif state in ("running", "ending"):
             claim.going = True
             if job is not None and state == "running":
@@ -165,10 +175,29 @@ class Reaching:
         else:
             await placement.send(claim, claim.start)
 
+    def _lease_ended(self, claim: Claim) -> None:
+        self._placement.spawn(self._lease_over(claim), "lease")
+
     async def _lease_over(self, claim: Claim) -> None:
+        await self._end(claim, "its machine was not heard of until the claim's lease had ended", late=True)
+
+    async def _end(self, claim: Claim, why: str, *, late: bool = False) -> None:
+        """The claim is over, and a job that it has is not running there any more.
+
+        Args:
+            late: it is over only if it has not been renewed meanwhile.
+        """
         placement = self._placement
-        job = claim.job
-        placement.drop(claim)
-        if job is not None:
-            why = "its machine could not be reached until the claim's lease had ended"
-            await placement.requeue(claim, job, why, EventKind.RECONNECT_FAILED)
+        async with claim.ending:  # an end that was told is counted first
+            if claim.over:
+                return
+            if late and asyncio.get_running_loop().time() < claim.until:
+                self._leases.add(claim)
+                return
+            job = claim.job
+            if late:
+                said = {"slot": claim.slot, "job": job.id if job is not None else None}
+                placement.log.warning("a lease has ended: its machine was not heard of", extra=said)
+            placement.drop(claim)
+            if job is not None:
+                await placement.requeue(claim, job, why, EventKind.RECONNECT_FAILED)

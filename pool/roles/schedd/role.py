@@ -135,6 +135,7 @@ class Schedd(Role):
         for job in running:
             self.placement.reaching.adopt(job)
         self.spawn(self.advertiser.run(), "advertise")
+        self.spawn(self.placement.reaching.watch_leases(), "leases")
         self.spawn(self.reporting.run(), "reporting")
         self.spawn(self.acts.watch_expressions(self.settings.number("PERIODIC_INTERVAL")), "periodic")
         self.spawn(self._forget_old(), "history")
@@ -378,7 +379,7 @@ class Schedd(Role):
 
     @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
     async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """A startd has ended a claim that no job is on: {claim, reason}"""
+        """A startd has ended a claim that no job is on, or whose lease is over: {claim, reason}"""
         self.placement.check_node(params["claim"], call.identity.node)
         self.placement.revoked(params["claim"], Reason.from_wire(params["reason"]))
         return {}

@@ -213,8 +213,7 @@ class Sets:
     async def _ask(self, made: Set, claim: Claim, step: Mapping[str, str], seconds: float) -> None:
         params = {"claim": claim.id, "run": claim.run, "set": made.number, **step}
         try:
-            link = await self._placement.links.to(claim.startd)
-            await link.call("startd.checkpoint_part", params, timeout=seconds)
+            await self._placement.ask(claim, "startd.checkpoint_part", params, seconds)
         except RemoteError as error:
             raise PoolError(error.message, retry=error.retry) from error
         except TROUBLE as error:

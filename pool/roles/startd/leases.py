@@ -10,6 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
+from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SlotEvent
 from pool.roles.startd.running import Running
 from pool.roles.startd.slots import Claim, Slot
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 RENEWALS = 3
 #: An idle claim is kept for so many seconds after the connection to its schedd has ended.
 GRACE = 10.0
+LEASE_OVER = Reason(Evict.LEASE_ENDED, "the claim's lease has ended")
 
 
 class Leases:
@@ -110,6 +112,7 @@ class Leases:
         assert slot.claim is not None
         said = {"slot": slot.name, "of": slot.claim.node}
         self._startd.log.warning("a lease has ended: the schedd was not heard of", extra=said)
+        self._startd.spawn(self._startd.tell_revoked(slot.claim, LEASE_OVER), "revoke")
         await self.give_up(slot)
 
     async def give_up(self, slot: Slot) -> None:

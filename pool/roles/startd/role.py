@@ -26,6 +26,7 @@ from pool.policy.slots import CLAIMED_IDLE, TABLE, SlotEvent
 from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, bandwidth_of, quota_of
+from pool.roles.claim_errors import NoSuchClaim
 from pool.roles.startd.ads import SlotAds
 from pool.roles.startd.claiming import Claiming
 from pool.roles.startd.draining import Draining
@@ -314,6 +315,7 @@ class Startd(Role):
             await claim.running.gone.wait()
             return {"state": "unknown"}
         claim.link = call.connection
+        self.leases.watch(call.connection)
         claim.reconnected.set()
         claim.reconnected = asyncio.Event()
         running: Running | None = claim.running
@@ -452,10 +454,10 @@ class Startd(Role):
     def _claimed(self, call: Call, params: dict[str, Any]) -> tuple[Slot, Claim]:
         slot = self.claims.get(str(params.get("claim")))
         if slot is None or slot.claim is None or slot.claim.over:
-            raise Refused("there is no such claim on this machine", retry=True)
+            raise NoSuchClaim
         if slot.claim.node != call.identity.node:
             self.log.warning("a claim used by a stranger", extra={"slot": slot.name, "from": call.identity.node})
-            raise Refused("there is no such claim on this machine", retry=True)
+            raise NoSuchClaim
         slot.claim.link = call.connection
         self.leases.watch(call.connection)
         return slot, slot.claim
@@ -510,11 +512,12 @@ class Startd(Role):
     def revoke(self, slot: Slot, reason: Reason) -> None:
         """End a claim that no job is on, and tell its schedd."""
         if slot.claim is not None:
-            self.spawn(self._tell_revoked(slot.claim, reason), "revoke")
+            self.spawn(self.tell_revoked(slot.claim, reason), "revoke")
             self.drop(slot)
 
     @staticmethod
-    async def _tell_revoked(claim: Claim, reason: Reason) -> None:
+    async def tell_revoked(claim: Claim, reason: Reason) -> None:
+        """Have the schedd know, where it can be reached, that a claim has ended."""
         if claim.link is None or claim.link.closed.done():
             return
         try:
