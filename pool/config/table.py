@@ -222,7 +222,7 @@ _SCHEDD = (
     _text(
         "REMOTE_IO_TREES",
         "/",
-        "directories of this submit machine that jobs with remote_io may reach, `:ro` behind those for reading only",
+        "directories of this submit machine that jobs with remote_io may ask for, `:ro` behind those for reading only",
     ),
     _count(
         "REMOTE_IO_UNDO", "1024", "MB", "what is kept for undoing a job's changes at home, in case it is put back"

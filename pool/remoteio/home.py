@@ -9,10 +9,11 @@ in hand its journals know (`journal`), and another one goes on.
 Messages are JSON, {"id", "do", ...} and {"id", ...} back, or {"event": "why", "job", "why"} where what a job does
 can be undone no longer:
 
-    open     job, run, back_to, trees, named, hidden, limit, watches, nonce + descriptors of its journal and its
-             connection: a start of the job, or its connection again; a new run is put back first, to mark `back_to` if
-             that is not null, to the oldest there is if -1. Answers what the job is shown, and `probes` (see `direct`)
-             where there is a nonce
+    open     job, run, back_to, allowed, trees, reads, writes, hidden, limit, watches, nonce + descriptors of its
+             journal and its connection: a start of the job, or its connection again; a new run is put back first, to
+             mark `back_to` if that is not null, to the oldest there is if -1. It reaches what lies both in `allowed`
+             (the administrator's trees) and in `trees` (the job's; null: the directories of the files that it reads
+             and writes). Answers what the job is shown, and `probes` (see `direct`) where there is a nonce
     probed   probes: they have been looked for
     secure   job + its journal: answered when the disk has what was done until now, and the way back to each mark
     commit   job, mark: what is older is not needed any more
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
 import pwd
 import resource
 import socket
@@ -40,7 +42,7 @@ from pool.remoteio.journal import Flushes, Journal, Unreachable, rollback
 from pool.remoteio.leases import Leases, Watches
 from pool.remoteio.places import Places
 from pool.remoteio.session import Session
-from pool.remoteio.trees import shown, trees_of
+from pool.remoteio.trees import Tree, granted, trees_of, wishes_of
 from pool.remoteio.work import Work
 
 #: Bytes of a message.
@@ -66,7 +68,7 @@ class Job:
         self.name = str(message["job"])
         self.run = int(message["run"])
         top = [entry.name for entry in os.scandir("/") if entry.is_dir()]
-        trees = shown(trees_of(str(message["trees"])), top, message["named"])
+        trees = granted(trees_of(str(message["allowed"])), top, _wishes(message))
         self._incarnation = incarnation
         self._flushes = flushes
         self._directory = journal
@@ -180,7 +182,7 @@ class Home:
                 raise
             self._jobs[name] = job
         job.session.connect(socket.socket(fileno=fds.pop()))
-        probes = direct.lay(job.work.places, message["named"], message["nonce"]) if message["nonce"] else []
+        probes = direct.lay(job.work.places, _named(message), message["nonce"]) if message["nonce"] else []
         return {**job.facts(), "problems": problems, "probes": probes}
 
     def _do_probed(self, message: dict[str, Any], fds: list[int]) -> None:
@@ -225,6 +227,22 @@ class Home:
             job.close()
         with _closed(str(message["job"]), fds[0]) as journal:
             journal.finish()
+
+
+def _named(message: dict[str, Any]) -> list[str]:
+    """All that the job's description names."""
+    return [*message["writes"], *message["reads"]]
+
+
+def _wishes(message: dict[str, Any]) -> list[Tree]:
+    """The trees that the job asks for, or else the directories of what it names: never the whole machine."""
+    if message["trees"] is not None:
+        return list(wishes_of(str(message["trees"])))
+    wishes = []
+    for paths, readonly in ((message["writes"], False), (message["reads"], True)):
+        found = {path if os.path.isdir(path) else posixpath.dirname(path) for path in map(str, paths)}
+        wishes += [Tree(path, readonly) for path in sorted(found) if path != "/"]
+    return wishes
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable
 from typing import NamedTuple
 
 from pool.remoteio import kernel
-from pool.remoteio.trees import Tree
+from pool.remoteio.trees import Tree, outermost
 
 #: Names that undo information is kept under; a job does not see them.
 UNDO = b".poolnode-undo."
@@ -73,23 +73,31 @@ class Places:
     """The trees of one job.
 
     Args:
-        trees: what it is shown.
-        hidden: absolute paths (of the node's own state) that it is not.
+        trees: what it may reach; one may lie in another, and counts there.
+        hidden: absolute paths (of the node's own state) that it may not.
+
+    Attributes:
+        trees: the outermost ones, which its machine mounts.
     """
 
     def __init__(self, trees: Iterable[Tree], hidden: Iterable[str] = ()) -> None:
-        self.trees = tuple(trees)
+        trees = tuple(trees)
+        self.trees = outermost(trees)
         self._open: list[tuple[bytes, int, bool]] = []
         self._hidden = tuple(os.fsencode(os.path.realpath(path)) for path in hidden)
         self._devices: dict[int, bool] = {}
         self._known: dict[tuple[bytes, bool], tuple[int, bytes, bool]] = {}
-        for tree in sorted(self.trees, key=lambda tree: -len(tree.path)):
+        for tree in sorted(trees, key=lambda tree: -len(tree.path)):
             try:
                 root = os.fsencode(tree.path).rstrip(b"/")
                 self._open.append((root, os.open(tree.path, _DIRECTORY), tree.readonly))
             except OSError:
                 continue  # what is not there, or may not be entered, is missing for the job as for its owner
         self._tops = frozenset(root for root, _, _ in self._open)
+        # A directory with a tree in it stays where it is, so that nothing else comes to lie at that tree's name.
+        self._above_trees = frozenset(
+            os.fsencode(tree.path[:end]) for tree in trees for end, sign in enumerate(tree.path) if sign == "/" and end
+        )
 
     def close(self) -> None:
         """Let go of the trees."""
@@ -125,7 +133,7 @@ class Places:
             name = b"."
         if write and readonly:
             raise _problem(errno.EROFS)
-        if write and name == b".":
+        if write and (name == b"." or path in self._above_trees):
             raise _problem(errno.EBUSY)
         directory = _parent(root, inner)
         try:

@@ -1,7 +1,8 @@
 """Which part of the submit machine's files a job is shown: pure.
 
-A job sees the system (programs, libraries, /etc, /dev, /proc) of the machine it runs on, and everything else of
-home. An administrator narrows the latter to trees (REMOTE_IO_TREES), some of them for reading only.
+A job sees the system (programs, libraries, /etc, /dev, /proc) of the machine it runs on, and of home the trees that
+are granted to it: those that its description asks for (`remote_io_trees`, or else the directories that it names), as
+far as the administrator allows them (REMOTE_IO_TREES), some of them for reading only.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Tree:
 
 
 class BadTree(ValueError):
-    """A word of REMOTE_IO_TREES that is none."""
+    """A word that names no tree."""
 
 
 def trees_of(text: str) -> tuple[Tree, ...]:
@@ -54,38 +55,78 @@ def trees_of(text: str) -> tuple[Tree, ...]:
     Raises:
         BadTree: a name is not absolute.
     """
-    found = []
-    for word in text.replace(",", " ").split():
-        path, _, how = word.partition(":")
-        if not path.startswith("/") or how not in ("", "ro", "rw"):
-            raise BadTree(word)
-        found.append(Tree(posixpath.normpath("/" + path.lstrip("/")), how == "ro"))
-    return tuple(found)
+    return tuple(map(tree_of, text.replace(",", " ").split()))
 
 
-def shown(allowed: Iterable[Tree], top: Iterable[str], named: Iterable[str]) -> tuple[Tree, ...]:
-    """The trees a job is shown, none within another.
+def wishes_of(text: str) -> tuple[Tree, ...]:
+    """A job's RemoteIOTrees: directories between commas, `:ro` as above.
+
+    Raises:
+        BadTree: a name is not absolute.
+    """
+    return tuple(tree_of(word.strip()) for word in text.split(",") if word.strip())
+
+
+def tree_of(word: str) -> Tree:
+    """One directory, with `:ro` behind it or not.
+
+    Raises:
+        BadTree: its name is not absolute, or what follows the colon is not known.
+    """
+    path, _, how = word.partition(":")
+    if not path.startswith("/") or how not in ("", "ro", "rw"):
+        raise BadTree(word)
+    return Tree(posixpath.normpath("/" + path.lstrip("/")), how == "ro")
+
+
+def granted(allowed: Iterable[Tree], top: Iterable[str], wished: Iterable[Tree]) -> tuple[Tree, ...]:
+    """The trees that a job may reach; one may lie in another that is granted in another way.
+
+    A directory is granted where the job asks for it and the administrator allows it; for writing, where both say so.
 
     Args:
         allowed: the administrator's.
-        top: the directories in the root of the submit machine.
-        named: absolute paths that the job's description names.
+        top: the directories in the root of the submit machine: `/` asks for those that are home's.
+        wished: the job's.
     """
-    allowed = tuple(allowed)
-    whole = {f"/{name}" for name in top if name not in LOCAL and name not in PARTLY and not name.startswith(".")}
-    for path in named:
-        parts = posixpath.normpath(path).split("/")[1:]
-        if len(parts) > 2 and parts[0] in PARTLY and not path.startswith("/var/tmp/"):
-            whole.add("/" + "/".join(parts[:2]))
-    found: dict[str, bool] = {}
-    for path in whole:
-        for tree in allowed:
-            if below(path, tree.path):
-                found[path] = found.get(path, True) and tree.readonly
-            elif below(tree.path, path):
-                found[tree.path] = tree.readonly
-    outermost = [path for path in found if not any(path != other and below(path, other) for other in found)]
-    return tuple(Tree(path, found[path]) for path in sorted(outermost))
+    allowed, wishes = tuple(allowed), []
+    for wish in wished:
+        if wish.path == "/":
+            wishes += [
+                Tree(f"/{name}", wish.readonly)
+                for name in top
+                if name not in LOCAL and name not in PARTLY and not name.startswith(".")
+            ]
+        elif _is_homes(wish.path):
+            wishes.append(wish)
+    paths = {wish.path for wish in wishes}
+    paths |= {tree.path for tree in allowed if any(below(tree.path, path) for path in paths)}
+    found: list[Tree] = []
+    for path in sorted(paths):  # a directory comes before those in it
+        bound = max((tree for tree in allowed if below(path, tree.path)), key=lambda tree: len(tree.path), default=None)
+        if bound is None:
+            continue
+        readonly = bound.readonly or all(wish.readonly for wish in wishes if below(path, wish.path))
+        around = max((tree for tree in found if below(path, tree.path)), key=lambda tree: len(tree.path), default=None)
+        if around is None or around.readonly != readonly:
+            found.append(Tree(path, readonly))
+    return tuple(found)
+
+
+def outermost(trees: Iterable[Tree]) -> tuple[Tree, ...]:
+    """Those that lie in no other, read-only where all that lies in them is: what the job's machine mounts."""
+    trees = tuple(trees)
+    return tuple(
+        Tree(tree.path, all(one.readonly for one in trees if below(one.path, tree.path)))
+        for tree in trees
+        if not any(tree.path != other.path and below(tree.path, other.path) for other in trees)
+    )
+
+
+def _is_homes(path: str) -> bool:
+    """Whether a job finds home's directory under this name, not that of the machine it runs on."""
+    first, *inner = path.split("/")[1:]
+    return first not in LOCAL and (first not in PARTLY or bool(inner)) and not below(path, "/var/tmp")
 
 
 def below(path: str, directory: str) -> bool:

@@ -19,12 +19,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from pool.errors import PoolError
-from pool.jobs.activation import NOTHING, Activation
+from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import Job
 from pool.shadow.executables import Executables
 from pool.shadow.files import FileProblem, FilesOf, FileWriter, UserFiles
 from pool.wire import Stream
+from pool.wire.errors import NotPermitted
 
 CHUNK = 256 * 1024
 #: The names of notes on outputs that are being put in place; the job's follows.
@@ -148,6 +149,8 @@ class Shadow:
         claim: ClaimedJob | None = self._claims.claims.get(str(params.get("claim")))
         if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
             raise NotThisRun("this start of the job is not the present one any more")
+        if claim.start.mode is not Mode.TRANSFER:
+            raise NotPermitted(f"the files of job {claim.start.name} are not carried in this start")
         return claim.start, self._files(claim.owner)
 
     async def _send_executable(self, start: Activation, files: UserFiles, stream: Stream) -> None:

@@ -76,6 +76,29 @@ ls
     assert sorted(os.listdir(home / "data")) == ["moved", "numbers"]
 
 
+async def test_a_job_finds_the_directories_that_it_names_and_those_that_it_asks_for(pair: Nodes, home: Path) -> None:
+    """By default its initial directory, its program's for reading; more with `remote_io_trees`."""
+    for name in ("work", "bin", "more", "secret"):
+        (home / name).mkdir()
+        (home / name).chmod(0o777)
+        (home / name / "f").write_text(f"{name}\n")
+    text = f"""
+cat {home}/work/f {home}/bin/f {home}/more/f {home}/secret/f
+echo x > {home}/bin/new; echo x > {home}/more/new; echo x > {home}/work/new
+"""
+    commands = {"executable": program(home / "bin", text), "output": "out", "error": "err", "log": "log"}
+    async with client(pair.all[0]) as pool:
+        for trees, seen in (({}, "work bin"), ({"remote_io_trees": "., ../more:ro, ../bin:ro"}, "work bin more")):
+            result = await outcome(pool, home / "work", **commands, **trees, remote_io="on", requirements=FAR)
+            assert result.state == "completed", result.reason
+            assert (home / "work/out").read_text().split() == seen.split()
+    errors = (home / "work/err").read_text()
+    assert errors.count("Read-only file system") == 2
+    assert f"{home}/secret/f: No such file or directory" in errors
+    assert [name for name in ("work", "bin", "more") if "new" in os.listdir(home / name)] == ["work"]
+    assert f"{home}/bin, {home}/more, {home}/work by " in (home / "work/log").read_text()
+
+
 #: Reads and writes the same file: adds a line for each step, replaces a number in place, makes and removes names, and
 #: takes what it reads into what it writes next, so that anything done twice or lost shows in the end.
 WALK = r"""
@@ -200,7 +223,14 @@ cat SPOOL/*
     text = text.replace("SPOOL", str(pair.state("head") / "spool"))
     async with client(pair.all[0]) as pool:
         result = await outcome(
-            pool, home, executable=program(home, text), output="out", error="err", remote_io="on", requirements=FAR
+            pool,
+            home,
+            executable=program(home, text),
+            output="out",
+            error="err",
+            remote_io="on",
+            remote_io_trees=str(home.parent),
+            requirements=FAR,
         )
     assert result.state == "completed"
     errors = (home / "err").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.remoteio.support import Desk
+from tests.remoteio.support import Desk, HomeProcess
 
 
 @pytest.fixture
@@ -19,6 +19,26 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     yield found
     found.close()
     assert not [fd for fd in os.listdir("/proc/self/fd") if _leads_below(fd, tmp_path)]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "tree").mkdir()
+    return tmp_path / "tree"
+
+
+@pytest.fixture
+def journal(tree: Path) -> Path:
+    return tree.parent / "journal"
+
+
+@pytest.fixture
+def home() -> Iterator[HomeProcess]:
+    found = HomeProcess()
+    yield found
+    if found.process.poll() is None:
+        found.close()
 
 
 def _leads_below(fd: str, directory: Path) -> bool:

@@ -112,8 +112,8 @@ class HomeProcess:
 
     def open(self, tree: Path, journal: Path, *, run: int = 1, back_to: int | None = None, **more: Any) -> JobEnd:
         """A start of job 1.0, or its connection again."""
-        fields = {"trees": str(tree), "named": [str(tree)], "hidden": [], "limit": PLENTY, "nonce": ""}
-        fields |= {"watches": 1000, **more}
+        fields = {"allowed": "/", "trees": None, "writes": [str(tree)], "reads": []}
+        fields |= {"hidden": [], "limit": PLENTY, "nonce": "", "watches": 1000, **more}
         ours, theirs = socket.socketpair()
         directory = os.open(journal, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pool.remoteio.direct import Direct, Mount, candidates, find, lay, mounts_of, take_away
 from pool.remoteio.places import Places
-from pool.remoteio.trees import BadTree, Tree, shown, trees_of
+from pool.remoteio.trees import Tree
 from pool.starter.files import seen_of
 
 NONCE = "0123456789abcdef" * 2
@@ -78,23 +78,3 @@ def test_the_kernels_table_is_read() -> None:
         "23 21 0:40 /a /mnt/with\\040blank rw shared:1 - nfs4 server:/a rw\n"
     )
     assert mounts_of(table) == [Mount("/", "ext4", "/dev/sda"), Mount("/mnt/with blank", "nfs4", "server:/a")]
-
-
-def test_a_job_is_shown_everything_but_the_system() -> None:
-    top = ["home", "data", "usr", "etc", "proc", "tmp", "var", "opt", ".hidden"]
-    everything = trees_of("/")
-    assert [tree.path for tree in shown(everything, top, ["/home/ann"])] == ["/data", "/home"]
-    named = ["/tmp/trial/a/in", "/var/lib/x/f", "/usr/bin/cat"]
-    assert [tree.path for tree in shown(everything, top, named)] == ["/data", "/home", "/tmp/trial", "/var/lib"]
-
-
-def test_an_administrator_narrows_it() -> None:
-    narrow = trees_of("/home/ann, /data:ro /usr")
-    found = shown(narrow, ["home", "data", "usr"], ["/home/ann/x"])
-    assert found == (Tree("/data", True), Tree("/home/ann", False))
-    for wrong in ("data", "/data:never"):
-        try:
-            trees_of(wrong)
-        except BadTree:
-            continue
-        raise AssertionError(wrong)

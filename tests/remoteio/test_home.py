@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,26 +14,6 @@ from tests.conftest import passable
 from tests.remoteio.support import HomeProcess, JobEnd, Refused, picture
 
 CREATE, RDWR = os.O_CREAT, os.O_RDWR
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    (tmp_path / "journal").mkdir()
-    (tmp_path / "tree").mkdir()
-    return tmp_path / "tree"
-
-
-@pytest.fixture
-def journal(tree: Path) -> Path:
-    return tree.parent / "journal"
-
-
-@pytest.fixture
-def home() -> Iterator[HomeProcess]:
-    found = HomeProcess()
-    yield found
-    if found.process.poll() is None:
-        found.close()
 
 
 def refusal(job: JobEnd, op: Op, *values: object) -> int:

@@ -66,6 +66,41 @@ def test_a_node_advertises_what_its_roles_have_and_in_its_own_name() -> None:
     run_virtual(work())
 
 
+def test_a_machine_that_only_runs_a_job_reaches_none_of_its_owners_files() -> None:
+    """`remote_io` is for a start whose job works on files at home; any other claim opens nothing (B5)."""
+
+    async def work() -> None:
+        async with SimPool(8, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("desk", "startd", behave=lambda spec: Behaviour(500.0))
+            await pool.submit("head", ad={"ShouldTransferFiles": "YES"})
+            placement = pool.role("head", "schedd").placement
+            await pool.until(lambda: any(claim.start for claim in placement.claims.values()), 60)
+            (claim,) = placement.claims.values()
+            link = await joined(pool, "desk", "startd")
+            stream = await link.stream("schedd.remote_io", {"claim": claim.id, "run": claim.run, "again": False})
+            with pytest.raises(RemoteError, match="does not work on its owner's files"):
+                await stream.receive()
+            await link.close()
+
+    run_virtual(work())
+
+
+def test_trees_that_this_machine_shows_no_job_are_refused_before_a_job_is_queued() -> None:
+    async def work() -> None:
+        async with SimPool(9, settings=QUICK | {"REMOTE_IO_TREES": "/home /data:ro"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            link = await pool.network.user("alice", "head")
+            for trees, said in (("/root", "names /root, which this submit machine shows no job"), ("x", "absolute")):
+                with pytest.raises(RemoteError, match=said):
+                    await link.call("schedd.submit", {"ad": {"Cmd": "/bin/true", "RemoteIOTrees": trees}, "count": 1})
+            ad = {"Cmd": "/bin/true", "RemoteIOTrees": "/home/alice,/"}
+            assert (await link.call("schedd.submit", {"ad": ad, "count": 1}))["count"] == 1
+            await link.close()
+
+    run_virtual(work())
+
+
 JUNK: tuple[Any, ...] = (None, True, -1, 10**17, 2.5, "x", "", b"x", [], [None], ["x"], [[]], [["x"]], {}, {"x": 1})
 
 

@@ -163,7 +163,7 @@ _SPECIAL_NAMES = """
     vm_vcpus vm_vnc want_ads wantparallelscheduling when_to_transfer_output x509userproxy xen_initrd
     xen_kernel xen_kernel_params xen_root request_cpus request_memory request_disk request_gpus
     interactive_executable interactive_args send_credential public_input_files queue include
-    pipe on_process_failure pipe_buffer spread remote_io
+    pipe on_process_failure pipe_buffer spread remote_io remote_io_trees
 """
 _SPECIAL_ATTRIBUTES = """
     AccountingGroup AcctGroupUser Args ArcApplication ArcDataStaging ArcResources ArcRte BatchExtraSubmitArgs
@@ -175,8 +175,9 @@ _SPECIAL_ATTRIBUTES = """
     JobSuccessExitCode JobUniverse JobVMCheckpoint JobVMMACAddr JobVMMemory JobVMNetworking
     JobVMNetworkingType JobVMType JobVMVNC JobVM_VCPUS KillSig KillSigTimeout LeaveJobInQueue MachineCount
     NiceUser OnExitHold OnExitHoldReason OnExitHoldSubCode OnExitRemove Out PeriodicHold PeriodicHoldReason
-    PeriodicHoldSubCode PeriodicRelease PeriodicRemove PeriodicVacate ProjectName Rank RemoteIO RemoveKillSig
-    RequestCpus RequestDisk RequestGPUs RequestMemory RequireGPUs ScitokensFile ShouldTransferFiles StreamErr
+    PeriodicHoldSubCode PeriodicRelease PeriodicRemove PeriodicVacate ProjectName Rank RemoteIO RemoteIOTrees
+    RemoveKillSig RequestCpus RequestDisk RequestGPUs RequestMemory RequireGPUs ScitokensFile ShouldTransferFiles
+    StreamErr
     StreamIn StreamOut SubmitAllowDuplicateMatches SubmitFailEmptyFields SubmitFailEmptyMatches
     SubmitMatchDirectories SubmitWarnDuplicateMatches SubmitWarnEmptyFields SubmitWarnEmptyMatches
     SuspendJobAtExec ToolDaemonArgs ToolDaemonCmd ToolDaemonError ToolDaemonInput ToolDaemonOutput

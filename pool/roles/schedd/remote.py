@@ -15,7 +15,7 @@ import os
 import pwd
 import shutil
 import socket
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,23 @@ from pool.identity import identity_of
 from pool.images import Manifest
 from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.jobs.events import EventKind
+from pool.jobs.processes import DESCRIPTOR
 from pool.outside import Outside
 from pool.policy.bandwidth import FairShare
 from pool.policy.queue import Job
 from pool.remoteio.relay import carry
 from pool.remoteio.serving import Homes
-from pool.remoteio.trees import BadTree, trees_of
+from pool.remoteio.trees import BadTree, below, trees_of, wishes_of
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.images import Images
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.shadow.shadow import NotThisRun
 from pool.starter.starter import MARK_SECONDS
 from pool.wire import ConnectionLost, DeadlineExceeded, Stream
+from pool.wire.errors import NotPermitted
 
+#: The attribute of a job that names the trees it works on.
+TREES = "RemoteIOTrees"
 #: The name in a checkpoint's manifest of its mark at home.
 MARK = "mark"
 #: Bytes between a home and its node that are on their way at most.
@@ -146,6 +150,31 @@ class Remote:
         """End the homes; what they had in hand their journals know."""
         await self.homes.close()
 
+    def check_wish(self, ad: Mapping[str, Any]) -> None:
+        """Look at the trees that a job asks for before it is queued.
+
+        Raises:
+            PoolError: one is no tree, or the administrator allows nothing of it.
+        """
+        wish = ad.get(TREES)
+        if wish is None:
+            return
+        try:
+            trees = wishes_of(wish) if isinstance(wish, str) else None
+        except BadTree as error:
+            raise PoolError(
+                f"cannot queue: remote_io_trees names {error}, which is no absolute path of a directory",
+                hint="write /path, or /path:ro to read only, with commas between them",
+            ) from error
+        if trees is None:
+            raise PoolError("cannot queue: RemoteIOTrees is no text")
+        for tree in trees:
+            if not any(below(tree.path, one.path) or below(one.path, tree.path) for one in trees_of(self._trees)):
+                raise PoolError(
+                    f"cannot queue: remote_io_trees names {tree.path}, which this submit machine shows no job",
+                    hint=f"it shows {self._trees or 'nothing'} (REMOTE_IO_TREES)",
+                )
+
     # -- a running job -----------------------------------------------------------------------------------
 
     async def serve(self, params: dict[str, Any], stream: Stream) -> None:
@@ -161,7 +190,7 @@ class Remote:
             for end in (ours, theirs):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
             with theirs:
-                facts = await self._open(claim, start, theirs, first=first)
+                facts = await self._open(claim, job, start, theirs, first=first)
             if "unreachable" in facts:
                 raise PoolError(
                     f"cannot put the files of {start.name} back as they were at its checkpoint: {facts['unreachable']}",
@@ -181,8 +210,11 @@ class Remote:
         finally:
             ours.close()
 
-    async def _open(self, claim: Claim, start: Activation, end: socket.socket, *, first: bool) -> dict[str, Any]:
+    async def _open(
+        self, claim: Claim, job: Job, start: Activation, end: socket.socket, *, first: bool
+    ) -> dict[str, Any]:
         journal = self._journal(start.name, claim.owner)
+        writes, reads = named(start, job)
         try:
             return await self.homes.ask(
                 claim.owner,
@@ -191,8 +223,10 @@ class Remote:
                 job=start.name,
                 run=start.run,
                 back_to=await asyncio.to_thread(self._back_to, start),
-                trees=self._trees,
-                named=_named(start),
+                allowed=self._trees,
+                trees=wish if isinstance(wish := job.get(TREES), str) else None,
+                writes=writes,
+                reads=reads,
                 hidden=[str(self._state / name) for name in PRIVATE] if self._state is not None else [],
                 limit=self._limit,
                 watches=self._watches,
@@ -307,6 +341,11 @@ class Remote:
         claim = self._claims.get(str(params.get("claim")))
         if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
             raise NotThisRun("this start of the job is not the present one any more")
+        if claim.start.mode is not Mode.REMOTE:
+            raise NotPermitted(
+                f"this start of job {claim.start.name} does not work on its owner's files here",
+                hint="only a job with remote_io may, on a machine that shows it the files",
+            )
         return claim, claim.job, claim.start
 
     def _identity_of(self, owner: str) -> tuple[int, int, list[int]]:
@@ -346,10 +385,26 @@ def copied(job: Job, claim: Claim, start: Activation) -> Step | None:
     return Step(job, None, {"RemoteIOHow": how}, EventKind.NOTICE, {"text": f"its owner's files: {how}"})
 
 
-def _named(start: Activation) -> list[str]:
-    """The paths that a job's description names, absolute."""
-    found = [start.iwd, start.executable, start.stdin, start.stdout, start.stderr]
-    return [os.path.normpath(os.path.join(start.iwd, path)) for path in found if path != NOTHING]
+def named(start: Activation, job: Job) -> tuple[list[str], list[str]]:
+    """The absolute paths that a job's description names: those it writes (where it begins, too), those it reads."""
+    writes = [(start.iwd, "."), (start.iwd, start.stdout), (start.iwd, start.stderr)]
+    reads = [(start.iwd, start.executable), (start.iwd, start.stdin)]
+    inputs = job.get("TransferInput")
+    reads += [(start.iwd, path.strip()) for path in inputs.split(",")] if isinstance(inputs, str) else []
+    places = {}
+    for process in start.processes:
+        places[process.name] = process.iwd
+        writes += [(process.iwd, path) for path in (".", process.stdout, process.stderr)]
+        reads += [(process.iwd, path) for path in (process.cmd, process.stdin, *process.inputs)]
+    for pipe in start.pipes:
+        for name, path in ((pipe.writer, pipe.writer_file), (pipe.reader, pipe.reader_file)):
+            writes.append((places.get(name, start.iwd), "" if path.startswith(DESCRIPTOR) else path))
+    return _joined(writes), _joined(reads)
+
+
+def _joined(paths: Iterable[tuple[str, str]]) -> list[str]:
+    found = (os.path.normpath(os.path.join(iwd, path)) for iwd, path in paths if path not in ("", NOTHING))
+    return [path for path in dict.fromkeys(found) if "://" not in path]
 
 
 def _name(job: Job) -> str:

@@ -264,6 +264,7 @@ class Schedd(Role):
         if not isinstance(ad, dict):
             raise PoolError("cannot queue: the job ad is no mapping")
         accepted = clean(ad) or {}
+        self.remote.check_wish(accepted)
         for name, value in UNLESS_SAID.items():
             accepted.setdefault(name, value)
         accepted |= {

@@ -76,8 +76,16 @@ def test_a_job_that_has_to_be_at_home_is_not_started_where_it_cannot() -> None:
         "remote_io = on\nshould_transfer_files = yes",
         "remote_io = on\nuniverse = docker\ndocker_image = a",
         "universe = standard\ncontainer_image = a.sif",
+        "remote_io_trees = /data",
+        "remote_io = on\nremote_io_trees = /data:never",
+        "remote_io = on\nremote_io_trees = :ro",
     ],
 )
 def test_what_contradicts_it_is_refused(text: str) -> None:
     with pytest.raises(DescriptionError):
         job(text)
+
+
+def test_the_trees_that_it_works_on_are_written_absolute() -> None:
+    assert job("remote_io = on").get("RemoteIOTrees") is None
+    assert job("remote_io = auto\nremote_io_trees = /data, more:ro").value("RemoteIOTrees") == f"/data,{IWD}/more:ro"

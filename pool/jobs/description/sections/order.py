@@ -189,7 +189,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         if c.name != "rootdir"
     ),
     Section(policy.deferral, _attributes("DeferralTime DeferralWindow DeferralPrepTime")),
-    Section(transfer.remote_io, _attributes("RemoteIO")),
+    Section(transfer.remote_io, _attributes("RemoteIO RemoteIOTrees")),
     Section(
         transfer.transfer,
         _attributes(

@@ -37,7 +37,15 @@ def remote_io(job: Job) -> None:
     wish = _REMOTE.get(text.strip().lower())
     if wish is None:
         raise job.refuse("remote_io", f"expected on, off or auto for 'remote_io', not {text!r}", other="RemoteIO")
+    trees = job.param("remote_io_trees", "RemoteIOTrees")
     if wish == "off":
+        if trees:
+            raise job.refuse(
+                "remote_io_trees",
+                "remote_io_trees is given, but without remote_io the job does not work on files here",
+                "write remote_io = on as well, or leave it out",
+                other="RemoteIOTrees",
+            )
         return
     nature = job.nature
     if nature.universe != 5 or nature.docker or nature.container:
@@ -45,6 +53,29 @@ def remote_io(job: Job) -> None:
             "remote_io", f"remote_io = {text} is for jobs of the vanilla universe without an image", "leave it out"
         )
     job.set("RemoteIO", True if wish == "on" else "auto")
+    if trees:
+        job.set("RemoteIOTrees", ",".join(_tree(job, word) for word in file_list(trees)))
+
+
+def _tree(job: Job, word: str) -> str:
+    """One directory of `remote_io_trees`, absolute; `:ro` behind it is for reading only."""
+    name, _, how = word.partition(":")
+    if not name or how not in ("", "ro", "rw"):
+        raise job.refuse(
+            "remote_io_trees",
+            f"'remote_io_trees' names {word!r}, which is no directory",
+            "write DIRECTORY, or DIRECTORY:ro to read only, with commas between them",
+            other="RemoteIOTrees",
+        )
+    path = job.full_path(name)
+    if checked(job, name) and job.files.kind(path) != "directory":
+        raise job.refuse(
+            "remote_io_trees",
+            f"'remote_io_trees' names {path}, which is no directory",
+            "make it first",
+            other="RemoteIOTrees",
+        )
+    return f"{path}:ro" if how == "ro" else path
 
 
 def transfer(job: Job) -> None:
