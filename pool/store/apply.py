@@ -26,6 +26,8 @@ from pool.store.errors import StoreRefused
 from pool.store.schema import DELTA_BLOCK
 
 IDLE, COMPLETED = 1, 4
+#: Facts that the store keeps of itself, beside its users'.
+KEPT_HERE = ("next_cluster", "next_event")
 
 Result = int | None
 
@@ -36,7 +38,9 @@ class Applier:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._run = connection.execute
         self.next_cluster = int(self._run("SELECT value FROM meta WHERE key = 'next_cluster'").fetchone()[0])
-        self.next_event = int(self._run("SELECT ifnull(max(number), 0) + 1 FROM event").fetchone()[0])
+        newest = int(self._run("SELECT ifnull(max(number), 0) + 1 FROM event").fetchone()[0])
+        skipped = self._run("SELECT value FROM meta WHERE key = 'next_event'").fetchone()
+        self.next_event = max(newest, int(skipped[0]) if skipped else 1)
         self._verbs: dict[type[Any], Callable[[Any], Result]] = {
             NewCluster: self._new_cluster,
             SetProc: self._set_proc,
@@ -50,6 +54,16 @@ class Applier:
     def apply(self, change: Change) -> Result:
         """Carry out one change. Raises StoreRefused or sqlite3.Error, after which the caller rolls back."""
         return self._verbs[type(change)](change)
+
+    def skip_to(self, cluster: int, event: int) -> None:
+        """Give no number below these any more, after a restart neither."""
+        if (cluster, event) == (self.next_cluster, self.next_event):
+            return
+        self._run("BEGIN IMMEDIATE")
+        for key, value in (("next_cluster", cluster), ("next_event", event)):
+            self._run("INSERT INTO meta VALUES(?1, ?2) ON CONFLICT DO UPDATE SET value = ?2", (key, b"%d" % value))
+        self._run("COMMIT")
+        self.next_cluster, self.next_event = cluster, event
 
     def mark(self) -> tuple[int, int]:
         """The counters, to be given to `rewind` if what follows is undone."""
@@ -155,8 +169,8 @@ class Applier:
         self._run("DELETE FROM proc WHERE cluster = ?", (c.cluster,))
 
     def _set_meta(self, c: SetMeta) -> None:
-        if c.key == "next_cluster":
-            raise StoreRefused("cannot set 'next_cluster': the store keeps it itself")
+        if c.key in KEPT_HERE:
+            raise StoreRefused(f"cannot set '{c.key}': the store keeps it itself")
         if c.value is None:
             self._run("DELETE FROM meta WHERE key = ?", (c.key,))
         else:

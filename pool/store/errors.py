@@ -4,6 +4,7 @@ StoreError                the store could not do what it was asked; nothing of i
 |- StoreBusy              another schedd works on the same store
 |- StoreTooNew            written by a newer program
 |- StoreDamaged           not a store, or one whose pages do not fit together
+|- StoreLost              it is empty or older than it was: what was queued is not in it
 |- StoreFull              no space left; heals when space returns
 |- StoreUnwritable        read-only, no permission, or the disk failed; may heal
 |- StoreGone              the file under the open store was removed or its disk went away
@@ -31,6 +32,10 @@ class StoreTooNew(StoreError):
 
 class StoreDamaged(StoreError):
     """The file is no store, or is damaged."""
+
+
+class StoreLost(StoreError):
+    """The store is not there, empty, or older than it was: jobs that were accepted are not in it."""
 
 
 class StoreFull(StoreError):

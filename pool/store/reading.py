@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgpack
 
+from pool.store.apply import KEPT_HERE
 from pool.store.changes import (
     WHOLE_CLUSTER,
     ClusterRow,
@@ -41,7 +42,7 @@ def load(connection: sqlite3.Connection, next_cluster: int, next_event: int) -> 
             clusters[cluster].ended.add(proc)
         else:
             clusters[cluster].procs[proc] = ProcRow(status, state)
-    meta = {key: value for key, value in run("SELECT key, value FROM meta") if key != "next_cluster"}
+    meta = {key: value for key, value in run("SELECT key, value FROM meta") if key not in KEPT_HERE}
     return Loaded(next_cluster, next_event, list(clusters.values()), meta)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pool.store.apply import Applier, Result
 from pool.store.changes import Change
 from pool.store.errors import StoreError, StoreGone, StoreRefused, from_sqlite
+from pool.store.highwater import HighWater
 from pool.store.schema import migrate
 
 Call = Sequence[Change]
@@ -28,12 +29,13 @@ class Session:
     """An open store, writable. `path` may be ':memory:'.
 
     Raises:
-        StoreTooNew, StoreDamaged, StoreUnwritable: it cannot be opened.
+        StoreTooNew, StoreDamaged, StoreLost, StoreUnwritable: it cannot be opened.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.in_memory = path == ":memory:"
+        self._high_water = None if self.in_memory else HighWater(path)
         try:
             if not self.in_memory:
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -59,6 +61,7 @@ class Session:
             self.connection.execute("BEGIN IMMEDIATE")
             self.connection.execute("COMMIT")
             self.applier = Applier(self.connection)
+            self._go_on_above_what_was_given()
         except sqlite3.Error as error:
             self.connection.close()
             raise from_sqlite(error, "open store", path) from error
@@ -67,6 +70,12 @@ class Session:
             raise
         self._files = [] if self.in_memory else [path, path + "-wal"]
         self._identity = self._identify()
+
+    def _go_on_above_what_was_given(self) -> None:
+        if self._high_water is not None:
+            numbers = self._high_water.compare(*self.applier.mark())
+            self.applier.skip_to(numbers.cluster, numbers.event)
+            self._high_water.begin(numbers)
 
     def stage(self, batch: Sequence[Call]) -> list[list[Result]]:
         """Open a transaction and write the batch into it; on an error nothing of it is left."""
@@ -90,8 +99,12 @@ class Session:
         """
         try:
             self._still_there()
+            if self._high_water is not None:
+                self._high_water.reserve(self.applier.next_cluster)
             self.connection.execute("COMMIT")
             self._still_there()
+            if self._high_water is not None:
+                self._high_water.note(*self.applier.mark())
         except sqlite3.Error as error:
             self._undo(mark)
             raise from_sqlite(error, "write store", self.path) from error
@@ -136,6 +149,8 @@ class Session:
             self.connection.close()
         except sqlite3.Error:
             pass  # what was acknowledged is in the log already
+        if self._high_water is not None:
+            self._high_water.close()
 
     def _undo(self, mark: tuple[int, int]) -> None:
         self.applier.rewind(mark)

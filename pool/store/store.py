@@ -47,7 +47,7 @@ class Store:
 
         Raises:
             StoreBusy: another schedd works on it.
-            StoreTooNew, StoreDamaged, StoreUnwritable, StoreFull: as they say.
+            StoreTooNew, StoreDamaged, StoreLost, StoreUnwritable, StoreFull: as they say.
         """
         path = str(path)
         if path == ":memory:":
