@@ -116,7 +116,7 @@ class Node:
         from pool.wire.certificates import check_name
 
         self.name = self.settings.text("NODE_NAME") or socket.gethostname()
-        if not self._personal:
+        if not self._personal or "@" in self.name:
             check_name(self.name, ())
         _private_directory(self.state, 0o711 if os.geteuid() == 0 else 0o700)
         for name in PRIVATE:

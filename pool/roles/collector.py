@@ -7,6 +7,7 @@ decides anything. Claim ids are kept apart from the ads and are shown to watcher
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd, evaluate, parse_expr
@@ -50,11 +51,32 @@ def not_its_to_tell(kind: str, name: str, identity: Identity) -> str | None:
     if kind not in ADVERTISERS:
         return f"there are no ads of type {kind}; there are {', '.join(ADVERTISERS)}"
     role, parts = ADVERTISERS[kind]
+    if "@" in identity.name:  # one that joined before such names were refused
+        return f"the name of a node holds no @, and {identity.name} does"
     if role not in identity.roles:
         return f"node {identity.name} has not joined as {role}"
     if name != identity.name and not (parts and name.endswith(f"@{identity.name}")):
         return f"a {kind} ad of node {identity.name} must be named {'NAME@' if parts else ''}{identity.name}"
     return None
+
+
+def identifying(kind: str, name: str, node: str) -> dict[str, Any]:
+    """The attributes of an ad that say whose it is: taken from the certificate, whatever the node says."""
+    own: dict[str, Any] = {"MyType": kind, "Name": name}
+    if kind == "Machine":
+        own["Machine"] = node
+    elif kind == "Submitter":
+        own |= {"Node": node, "ScheddName": node}
+    return own
+
+
+def identified(update: Update, node: str) -> Update:
+    """The same update with what identifies its ad set right; names of attributes differ in no case of letters."""
+    own = identifying(update.kind, update.name, node)
+    taken = {attribute.lower() for attribute in own}
+    ad = {attribute: value for attribute, value in update.ad.items() if attribute.lower() not in taken}
+    gone = tuple(attribute for attribute in update.gone if attribute.lower() not in taken)
+    return replace(update, ad=ad | own, gone=gone)
 
 
 class Collector(Role):
@@ -93,10 +115,8 @@ class Collector(Role):
             if why_not:
                 refused.append([kind, name, why_not])
                 continue
-            if "Node" in update.ad:
-                update.ad["Node"] = node
             try:
-                entry = self._registry.update(update, holder, now)
+                entry = self._registry.update(identified(update, node), holder, now)
             except NameTaken as error:
                 refused.append([kind, name, str(error)])
                 continue

@@ -84,6 +84,9 @@ class Authority:
             self._key, self.certificate, request, name, roles, self._outside.wall(), self.life
         )
         nodes = kept_map(self._directory / NODES)
+        alike = [other for other in nodes if other.lower() == name.lower() and other != name]
+        if alike:  # the language that jobs choose machines in does not tell them apart
+            raise NameTaken(f"the pool has a node {alike[0]} already", hint="set NODE_NAME to another")
         known = nodes.get(name)
         if known is not None and known["key"] != key and not replace:
             raise NameTaken(

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 SCHEME = "poolnode:node/"
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,199}")
+#: A node's name holds no `@`: THING@NODE is what slots and submitters are called.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@-]{0,199}")
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 AUTHORITY_DAYS = 365 * 50
 NODE_DAYS = 365 * 20
@@ -42,11 +44,19 @@ def check_name(name: object, roles: Iterable[object]) -> None:
     """Raises BadRequest when the name of a node or a role has letters it cannot have."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise BadRequest(
-            f"'{str(name)[:60]}' cannot be the name of a node", hint="letters, digits and . _ - @, up to 200"
+            f"'{str(name)[:60]}' cannot be the name of a node", hint="letters, digits and . _ -, up to 200"
         )
     for role in roles:
         if not isinstance(role, str) or not ROLE.fullmatch(role):
             raise BadRequest(f"'{str(role)[:60]}' is not a role")
+
+
+def check_user(name: object) -> None:
+    """Raises BadRequest when the name of a user has letters it cannot have."""
+    if not isinstance(name, str) or not USER.fullmatch(name):
+        raise BadRequest(
+            f"'{str(name)[:60]}' cannot be the name of a user", hint="letters, digits and . _ - @, up to 200"
+        )
 
 
 def fingerprint(pem: str) -> str:

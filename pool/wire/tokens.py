@@ -21,7 +21,7 @@ from typing import Any, Literal
 import msgpack
 
 from pool.outside import Outside
-from pool.wire.certificates import check_name
+from pool.wire.certificates import check_name, check_user
 from pool.wire.errors import WireError
 from pool.wire.identity import Identity, user_identity
 from pool.wire.keeping import keep_map, kept_map
@@ -174,7 +174,7 @@ class TokenStore:
         self, address: str, fingerprint: str, name: str, lifetime: float, *, administer: bool = False
     ) -> Token:
         """A token with which a user comes in from elsewhere, as often as they like until it expires."""
-        check_name(name, ())
+        check_user(name)
         record = {"kind": "user", "name": name, "administer": administer}
         return self._issue(Token("user", address, fingerprint, "", "", (), name), record, lifetime)
 

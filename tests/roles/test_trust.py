@@ -26,6 +26,31 @@ async def advertise(link: Connection, kind: str, name: str, ad: dict[str, Any]) 
     return refused
 
 
+def test_a_machines_ad_says_whose_it_is_by_its_certificate() -> None:
+    """Else a node that calls its machine by another's name gets the jobs that are meant for that one."""
+
+    async def work() -> None:
+        async with SimPool(10, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            link = await joined(pool, "desk", "startd")
+            lies = {"Machine": "safe", "machine": "safe", "NAME": "slot1@safe", "Name": ["Machine"], "MyType": "Job"}
+            assert not await advertise(link, "Machine", "slot1@desk", {**lies, "Memory": 1})
+            entry = pool.role("head", "collector")._registry.entries[("Machine", "slot1@desk")]
+            truth = {"Machine": "desk", "Name": "slot1@desk", "MyType": "Machine", "Memory": 1}
+            assert entry.ad == truth
+            later = {"kind": "Machine", "name": "slot1@desk", "sequence": 2, "whole": False, "lifetime": 900.0}
+            changes = [later | {"ad": lies, "gone": ["Machine", "nAME", "Memory"]}]
+            assert not (await link.call("collector.update", {"incarnation": "x", "updates": changes}))["refused"]
+            assert entry.ad == {name: value for name, value in truth.items() if name != "Memory"}
+            await link.close()
+            odd = await joined(pool, "slot1@safe", "startd")
+            (refused,) = await advertise(odd, "Machine", "slot1@safe", {})
+            assert "holds no @" in refused[2]
+            await odd.close()
+
+    run_virtual(work())
+
+
 @pytest.mark.parametrize("verb", ["submit", "reserve", "act"])
 def test_a_node_named_like_a_user_is_not_that_user(verb: str) -> None:
     async def work() -> None:

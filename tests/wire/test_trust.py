@@ -200,7 +200,7 @@ async def test_a_name_belongs_to_its_node(head: Head, tmp_path: Path) -> None:
     await join(head.token("schedd"), "m1", tmp_path / "third")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../x", "a" * 300, "a b", "ü", "-x"])
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a" * 300, "a b", "ü", "-x", "slot1@a"])
 async def test_names_that_cannot_be(head: Head, name: str, tmp_path: Path) -> None:
     with pytest.raises(BadRequest):
         await join(head.token("startd"), name, tmp_path / "m1")
@@ -433,6 +433,8 @@ def test_names_are_kept_by_the_authority(tmp_path: Path) -> None:
     authority.issue_node(new_request(key, "m"), "m", ["startd", "schedd"])
     with pytest.raises(NameTaken):
         authority.issue_node(new_request(new_key(), "m"), "m", ["startd"])
+    with pytest.raises(NameTaken, match="has a node m already"):  # jobs could not tell the two apart
+        authority.issue_node(new_request(new_key(), "M"), "M", ["startd"], replace=True)
     assert authority.nodes()["m"]["roles"] == ["schedd", "startd"]
     with pytest.raises(BadRequest):
         authority.issue_node(new_request(key, "m"), "m2", ["a,b"])
