@@ -176,10 +176,8 @@ static uint64_t info(const char *text, const char *field, int base)
     return at ? strtoull(at + strlen(field), NULL, base) : 0;
 }
 
-static void particulars(struct dump *d, struct file *f, const char *text)
+static void particulars(struct file *f, pid_t pid, int number, const char *text)
 {
-    unsigned long s[4] = {0};
-    const char *at;
     switch (f->kind) {
     case FILE_EVENT:
         f->number = info(text, "eventfd-count:", 16);
@@ -189,17 +187,10 @@ static void particulars(struct dump *d, struct file *f, const char *text)
         f->number = info(text, "sigmask:", 16);
         break;
     case FILE_TIMER:
-        f->number = info(text, "clockid:", 10);
-        f->size = info(text, "ticks:", 10);
-        if ((at = strstr(text, "it_value: ")))
-            sscanf(at, "it_value: (%lu, %lu)", &s[0], &s[1]);
-        if ((at = strstr(text, "it_interval: ")))
-            sscanf(at, "it_interval: (%lu, %lu)", &s[2], &s[3]);
-        f->times[0] = s[2] * 1000000000 + s[3];
-        f->times[1] = s[0] * 1000000000 + s[1];
+        timerfd_save(f, pid, number, text);
         break;
     default:
-        (void)d;
+        break;
     }
 }
 
@@ -252,8 +243,8 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
     }
     size_t n = strlen(name);
     if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0 && !st->st_nlink) {
-        if (S_ISREG(st->st_mode)) {
-            f->kind = FILE_MEMORY;
+        if (S_ISREG(st->st_mode) || S_ISFIFO(st->st_mode)) {
+            f->kind = S_ISREG(st->st_mode) ? FILE_MEMORY : FILE_PIPE; /* a named pipe without its name is a pipe */
             return true;
         }
         refuse(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
@@ -316,7 +307,7 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
         f.path = image_text(&d->image, f.kind == FILE_MEMORY && starts(name, "/memfd:") ? name + 7 : name);
     if (f.kind == FILE_PIPE)
         f.number = st.st_ino;
-    particulars(d, &f, text);
+    particulars(&f, pid, number, text);
     met->row = d->image.files.count;
     *(struct file *)table_add(&d->image.files) = f;
     *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = number};
@@ -369,11 +360,30 @@ int descriptors_save(struct dump *d, struct subject *s)
     return done;
 }
 
+/* A process's descriptor itself, not opened anew; -1: before Linux 5.6. */
+int descriptor_borrow(const struct sample *sample)
+{
+    int of = (int)syscall(SYS_pidfd_open, sample->pid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, sample->fd, 0);
+    if (of >= 0)
+        close(of);
+    return fd;
+}
+
 static int through(const struct sample *sample, int flags)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", sample->pid, sample->fd);
     return open(path, flags | O_CLOEXEC | O_NONBLOCK);
+}
+
+/* Somebody in the job holds an end of it that is read. */
+static bool is_read(const struct dump *d, uint32_t row)
+{
+    const struct file *files = d->image.files.rows;
+    for (uint32_t i = 0; i < d->image.files.count; i++)
+        if ((i == row || files[i].peer == row) && (files[i].flags & O_ACCMODE) != O_WRONLY)
+            return true;
+    return false;
 }
 
 /* Teed, so that the pipe stays as it was. */
@@ -382,6 +392,8 @@ static int pipe_contents(struct dump *d, uint32_t row)
     static char buffer[1 << 20];
     int ends[2], waiting = 0;
     struct file *f = (struct file *)d->image.files.rows + row;
+    if (is_fifo(f) && !is_read(d, row))
+        return 0; /* it is in there for a reader who is not the job's, or not there yet */
     int from = through((struct sample *)d->samples.rows + row, O_RDONLY);
     if (from < 0 || ioctl(from, FIONREAD, &waiting) < 0 || pipe2(ends, O_CLOEXEC) < 0) {
         if (from >= 0)
@@ -438,7 +450,7 @@ void files_peers(struct dump *d)
     struct sample *samples = d->samples.rows;
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         struct file *f = &files[i];
-        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY)
+        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY && !is_fifo(f))
             continue;
         uint32_t first = i;
         for (uint32_t j = 0; j < d->image.files.count; j++) {
@@ -458,11 +470,11 @@ int files_contents(struct dump *d)
         struct file *files = d->image.files.rows, *f = &files[i];
         if (f->kind == FILE_PAIR && socket_contents(d, i))
             return -1;
-        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY)
+        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY && !is_fifo(f))
             continue;
         if (f->peer != NOBODY || ((struct sample *)d->samples.rows)[i].fd < 0)
             continue;
-        if (f->kind == FILE_PIPE ? pipe_contents(d, i) : memory_contents(d, i))
+        if (f->kind == FILE_MEMORY ? memory_contents(d, i) : pipe_contents(d, i))
             return -1;
     }
     return 0;

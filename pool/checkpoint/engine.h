@@ -165,7 +165,9 @@ int descriptors_save(struct dump *d, struct subject *s);
 uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode);
 void files_peers(struct dump *d);
 int files_contents(struct dump *d); /* of pipes, memory files and deleted ones */
+bool is_fifo(const struct file *f); /* a named pipe, open */
 uint64_t file_sum(int fd);
+int descriptor_borrow(const struct sample *sample); /* the open file itself, not another one of its name; -1: it cannot be had */
 int files_open(struct image *image, const struct job *job, int base, int *opened, struct failure *f);
 
 struct met { /* an open file, at a descriptor of somebody's */
@@ -196,6 +198,9 @@ int socket_contents(struct dump *d, uint32_t row);
 /* inotify.c */
 int inotify_stop(struct dump *d, struct outcome *o); /* waits_note and family_stop, at a moment when the job has read what it was told */
 void inotify_join(struct dump *d);
+
+/* timerfd.c */
+void timerfd_save(struct file *f, pid_t pid, int number, const char *text); /* text: its fdinfo */
 
 /* locks.c */
 void locks_save(struct dump *d, struct subject *s, uint32_t file, int number, const char *text, bool fresh);

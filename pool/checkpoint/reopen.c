@@ -16,12 +16,11 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "restoring.h"
 
-static int open_again(int fd, int flags)
+int open_again(int fd, int flags)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -39,7 +38,7 @@ void moved_path(const struct image *image, const struct job *job, const char *pa
         copy_text(to, size, path);
 }
 
-static int changed(struct failure *f, const char *path, const char *how)
+int file_changed(struct failure *f, const char *path, const char *how)
 {
     char text[TEXT];
     snprintf(text, sizeof text, "%.400s\n%s", path, how);
@@ -55,16 +54,16 @@ static int plain(struct restoring *r, const struct file *row, struct failure *f)
     struct stat st;
     moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
     bool writes = (row->flags & O_ACCMODE) != O_RDONLY && S_ISREG(row->mode) && !(row->flags & O_PATH);
-    int fd = open(path, (int)(row->flags & ~once) | O_CLOEXEC | O_NOCTTY | (S_ISFIFO(row->mode) ? O_NONBLOCK : 0));
+    int fd = open(path, (int)(row->flags & ~once) | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return fail(f, "reopen", path);
     if (fstat(fd, &st) < 0 || ((st.st_mode & S_IFMT) != (row->mode & S_IFMT) && !S_ISCHR(row->mode))) {
         close(fd);
-        return changed(f, path, "it is something else than it was at the checkpoint");
+        return file_changed(f, path, "it is something else than it was at the checkpoint");
     }
     if (writes && (uint64_t)st.st_size < row->size) {
         close(fd);
-        return changed(f, path, "it is shorter than it was at the checkpoint");
+        return file_changed(f, path, "it is shorter than it was at the checkpoint");
     }
     if (writes && (uint64_t)st.st_size > row->size && ftruncate(fd, (off_t)row->size) < 0) {
         close(fd);
@@ -112,12 +111,18 @@ static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, st
     if (row->times[0])
         return crossing_end(r, row, f);
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
         return fail(f, "pipe", "");
     if (row->size)
         fcntl(ends[1], F_SETPIPE_SZ, (int)row->size);
     if (row->contents.size && write(ends[1], image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
         return fail(f, "write", "a pipe");
+    if ((row->flags & O_ACCMODE) == O_RDWR) { /* it had a name, which was removed */
+        int fd = open_again(ends[0], O_RDWR);
+        close(ends[0]);
+        close(ends[1]);
+        return fd < 0 ? fail(f, "reopen", "a pipe") : fd;
+    }
     bool writes = (row->flags & O_ACCMODE) == O_WRONLY;
     /* The other end stays open until the others that want it have it; then it is the job's alone to be at its end. */
     r->spare[at] = ends[!writes];
@@ -177,7 +182,7 @@ static int mapped(struct restoring *r, uint32_t at, const struct file *row, stru
     close(fd);
     if (row->number)
         return memory(r, at, row, f);
-    return changed(f, path, "it is mapped by the job and is another file than at the checkpoint");
+    return file_changed(f, path, "it is mapped by the job and is another file than at the checkpoint");
 }
 
 static int event(const struct file *row)
@@ -190,25 +195,12 @@ static int event(const struct file *row)
     return fd;
 }
 
-static int timer(const struct file *row)
-{
-    int fd = timerfd_create((int)row->number, TFD_CLOEXEC);
-    struct itimerspec t = {{(time_t)(row->times[0] / 1000000000), (long)(row->times[0] % 1000000000)},
-                           {(time_t)(row->times[1] / 1000000000), (long)(row->times[1] % 1000000000)}};
-    if (fd >= 0 && timerfd_settime(fd, 0, &t, NULL) < 0)
-        return -1;
-    uint64_t ticks = row->size;
-    if (fd >= 0 && ticks)
-        ioctl(fd, _IOW('T', 0, uint64_t) /* TFD_IOC_SET_TICKS */, &ticks);
-    return fd;
-}
-
 static int one(struct restoring *r, uint32_t at, struct failure *f)
 {
     const struct file *row = (struct file *)r->image->files.rows + at;
     switch ((enum kind)row->kind) {
     case FILE_PLAIN:
-        return plain(r, row, f);
+        return is_fifo(row) ? fifo_restore(r, at, row, f) : plain(r, row, f);
     case FILE_MAPPED:
         return mapped(r, at, row, f);
     case FILE_PIPE:
@@ -222,7 +214,7 @@ static int one(struct restoring *r, uint32_t at, struct failure *f)
     case FILE_EVENT:
         return event(row);
     case FILE_TIMER:
-        return timer(row);
+        return timerfd_restore(r, row);
     case FILE_EPOLL:
         return epoll_create1(EPOLL_CLOEXEC);
     case FILE_INOTIFY:

@@ -27,6 +27,8 @@ struct restoring {
 /* reopen.c */
 void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size);
 int lift(int fd, int base);
+int open_again(int fd, int flags); /* another open file of it */
+int file_changed(struct failure *f, const char *path, const char *how); /* -1, and says so */
 int files_reopen(struct restoring *r, struct failure *f);
 
 /* chunks.c; NULL: it cannot be read, or is damaged */
@@ -48,6 +50,12 @@ void selves_seek(struct restoring *r, uint32_t owner, struct held *h);
 int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 int socket_named(struct restoring *r, const struct file *row, struct failure *f);
 void sockets_shut(struct restoring *r);
+
+/* fifo.c */
+int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
+
+/* timerfd.c */
+int timerfd_restore(const struct restoring *r, const struct file *row);
 
 /* inotify.c */
 int inotify_put(struct restoring *r, struct failure *f);

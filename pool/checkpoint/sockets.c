@@ -79,14 +79,6 @@ static bool ask(uint32_t inode, struct facts *facts)
     return true;
 }
 
-static int borrow(const struct sample *sample)
-{
-    int of = (int)syscall(SYS_pidfd_open, sample->pid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, sample->fd, 0);
-    if (of >= 0)
-        close(of);
-    return fd;
-}
-
 static void read_traits(int fd, struct traits *t)
 {
     socklen_t size = sizeof t->send_buffer;
@@ -123,7 +115,7 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
     *told = false;
     if (!ask((uint32_t)inode, &facts))
         return false;
-    int fd = borrow(&sample);
+    int fd = descriptor_borrow(&sample);
     if (fd < 0)
         return false;
     struct traits t = {.type = facts.type, .shut = facts.shut, .listens = facts.state == LISTENS, .backlog = facts.backlog};
@@ -226,7 +218,7 @@ int socket_contents(struct dump *d, uint32_t row)
     struct file f = ((struct file *)d->image.files.rows)[row];
     struct traits t;
     memcpy(&t, image_bytes(&d->image, f.contents), sizeof t);
-    int fd = borrow((struct sample *)d->samples.rows + row), before = -1, at = 0;
+    int fd = descriptor_borrow((struct sample *)d->samples.rows + row), before = -1, at = 0;
     socklen_t size = sizeof before;
     if (fd < 0)
         return fail(&d->failure, "open", "a socket of the job");
