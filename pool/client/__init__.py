@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pool.client.addresses import NoPool as NoPool
+    from pool.client.descriptions import DescriptionWarning as DescriptionWarning
     from pool.client.handles import Cluster as Cluster
     from pool.client.handles import Job as Job
     from pool.client.pool import Pool as Pool
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "NoPool": "pool.client.addresses",
     "Cluster": "pool.client.handles",
+    "DescriptionWarning": "pool.client.descriptions",
     "Job": "pool.client.handles",
     "Pool": "pool.client.pool",
     "Result": "pool.client.results",
 }
 
-__all__ = ["Cluster", "Job", "NoPool", "Pool", "Result"]
+__all__ = ["Cluster", "DescriptionWarning", "Job", "NoPool", "Pool", "Result"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
     What: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Description
 
+
+class DescriptionWarning(UserWarning):
+    """A description can be queued, and something in it has hardly the meaning that its author had in mind."""
+
+
 BIGGEST = 16 * 1024 * 1024  # bytes; nobody writes a longer description by hand or by program
 
 

@@ -8,6 +8,7 @@ asks; whatever changes something is never repeated by itself, because it may hav
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -195,7 +196,7 @@ class Pool:
         Raises:
             PoolError: the description is wrong, makes several clusters (use `submit_all`), or is refused.
         """
-        description = await self.describe(what, **how)
+        description = await self._understood(what, how)
         if len(description.clusters) != 1:
             raise PoolError(
                 f"the description makes {len(description.clusters)} clusters, not one", hint="use submit_all"
@@ -210,7 +211,7 @@ class Pool:
         Args:
             progress: called with how many jobs have been sent, while a large cluster is.
         """
-        return await self._submit(await self.describe(what, **how), progress)
+        return await self._submit(await self._understood(what, how), progress)
 
     async def describe(self, what: What, **how: Any) -> Description:
         """Reads a description with this pool's own facts, and queues nothing."""
@@ -219,6 +220,18 @@ class Pool:
 
         self._outside = self._outside or Outside()
         return describe(what, outside=self._outside, **how)
+
+    async def _understood(self, what: What, how: Mapping[str, Any]) -> Description:
+        """Reads what is to be submitted; what there is to be said about it becomes warnings of Python's."""
+        from pool.client.descriptions import DescriptionWarning
+        from pool.jobs.description import Description
+
+        if isinstance(what, Description):
+            return what  # its reader has its warnings
+        description = await self.describe(what, **how)
+        for warning in description.warnings:
+            warnings.warn(str(warning), DescriptionWarning, stacklevel=4)
+        return description
 
     async def _submit(
         self, description: Description, progress: Callable[[int], None] | None = None

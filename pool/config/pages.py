@@ -1,6 +1,6 @@
 """The pages of the documentation that say what tables in the program say: made from them, so that they stay true.
 
-    python -m pool.config.pages docs        writes docs/configuration.md and docs/states.md
+    python -m pool.config.pages docs        writes docs/configuration.md, docs/states.md and docs/submit.md
 
 Nothing of it is needed to run a node.
 """
@@ -13,10 +13,21 @@ from pathlib import Path
 
 from pool.config.table import ALIASES, SECTIONS, Setting
 from pool.jobs import states
+from pool.jobs.description import support
 from pool.policy import slots, starter
 from pool.policy.shipped import DEDICATED_TEXTS, DESKTOP_TEXTS, MACROS
 
 _MADE = "<!-- Made by `python -m pool.config.pages docs` from the program's tables: change those. -->\n"
+
+_COMMANDS = """\
+# What a submit file may say
+
+Each command of the language, and what this pool does with it. `partly` says what is missing. A command that is
+`ignored` is taken with a warning of one line by `poolnode submit`, `submit --check` and `Pool.submit`; a description
+with one that is `refused` is not queued. A value that asks for nothing (`stream_output = false`) is taken without a
+word.
+
+"""
 
 _CONFIGURATION = """\
 # Configuration
@@ -136,7 +147,16 @@ def state_tables() -> str:
     )
 
 
-PAGES = {"configuration.md": configuration, "states.md": state_tables}
+def commands() -> str:
+    """docs/submit.md."""
+    rows = [
+        (", ".join(f"`{name}`" for name in row.names), row.support.value, row.says + f" ({row.hint})" * bool(row.hint))
+        for row in support.TABLE
+    ]
+    return "".join((_MADE, _COMMANDS, _table(("command", "here", "what it does, or what is said about it"), rows)))
+
+
+PAGES = {"configuration.md": configuration, "states.md": state_tables, "submit.md": commands}
 
 
 def _row(setting: Setting) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pool.classad import ClassAd
+from pool.jobs.reasons import Hold
+from pool.jobs.states import JobStatus
 
 
 class Verdict(StrEnum):
@@ -23,6 +25,7 @@ class Verdict(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     REMOVE = "remove"
+    VACATE = "vacate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,26 @@ class Decision:
 
 STAY = Decision(Verdict.STAY)
 #: Expressions of jobs that are evaluated at intervals.
-WATCHED = ("PeriodicHold", "PeriodicRelease", "PeriodicRemove", "LeaveJobInQueue")
+WATCHED = (
+    "PeriodicHold",
+    "PeriodicRelease",
+    "PeriodicRemove",
+    "PeriodicVacate",
+    "LeaveJobInQueue",
+    "AllowedJobDuration",
+    "AllowedExecuteDuration",
+)
+#: How long a run may take: what says so, when it began, what is said about it, and the code.
+_DURATIONS = (
+    ("AllowedJobDuration", "JobCurrentStartDate", "it ran longer than allowed_job_duration", Hold.TIME_EXCEEDED),
+    (
+        "AllowedExecuteDuration",
+        "JobCurrentStartExecutingDate",
+        "its program ran longer than allowed_execute_duration",
+        Hold.EXECUTION_TIME_EXCEEDED,
+    ),
+)
+_ON_A_MACHINE = frozenset(status.value for status in JobStatus if status.has_machine)
 
 
 def truth(ad: ClassAd, name: str, now: float, otherwise: bool) -> bool:
@@ -73,6 +95,18 @@ def periodic(ad: ClassAd, held: bool, now: float) -> Decision:
         return Decision(Verdict.HOLD, text, 3, _subcode(ad, "PeriodicHoldSubCode", now))
     if truth(ad, "PeriodicRemove", now, False):
         return Decision(Verdict.REMOVE, "the job's periodic_remove became true")
+    if ad.value("JobStatus") in _ON_A_MACHINE:
+        return _of_a_run(ad, now)
+    return STAY
+
+
+def _of_a_run(ad: ClassAd, now: float) -> Decision:
+    for allowed, since, said, code in _DURATIONS:
+        most, began = ad.value(allowed, None, now=now), ad.value(since)
+        if isinstance(most, (int, float)) and isinstance(began, (int, float)) and now - began > most:
+            return Decision(Verdict.HOLD, f"{said} = {most:g} seconds", code)
+    if truth(ad, "PeriodicVacate", now, False):
+        return Decision(Verdict.VACATE, "the job's periodic_vacate became true")
     return STAY
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.client import NoPool, Pool
+from pool.client import DescriptionWarning, NoPool, Pool
 from pool.client.tally import Tally
 from pool.errors import PoolError
 from tests.client.fakes import Fakes
@@ -31,6 +31,21 @@ async def test_a_dict_is_submitted_as_a_cluster(fakes: Fakes, tmp_path: Path) ->
         assert len(sent["deltas"]) == 3
         ads = await cluster.ads(["Args", "Arguments", "ClusterId", "ProcId"])
         assert [ad.value("Args", ad.value("Arguments")) for ad in ads] == ["0", "1", "2"]
+
+
+async def test_what_is_said_about_a_description_reaches_python(fakes: Fakes, tmp_path: Path) -> None:
+    async with serving(fakes, tmp_path) as address, await Pool.connect(address) as pool:
+        with pytest.warns(DescriptionWarning) as caught:
+            await pool.submit({"executable": "/bin/true", "ouput": "out", "request_memry": 5, "stack_size": 9})
+        said = sorted(str(one.message).partition("warning: ")[2] for one in caught)
+        assert [one.split("'")[1] for one in said] == ["ouput", "request_memry", "stack_size"]
+        assert "did you mean output?" in said[0]
+        assert "did you mean request_memory?" in said[1]
+        with pytest.raises(PoolError, match="cannot be the name of a command"):
+            await pool.submit({"executable": "/bin/true", "out-put": "out"})
+        with pytest.raises(PoolError, match="universe = grid belongs to the grid universe"):
+            await pool.submit_all({"executable": "/bin/true", "universe": "grid", "grid_resource": "batch slurm"})
+        assert len(fakes.schedd.submitted) == 1
 
 
 async def test_equal_jobs_are_sent_once(fakes: Fakes, tmp_path: Path) -> None:

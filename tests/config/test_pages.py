@@ -46,4 +46,4 @@ def test_a_table_in_a_cell_does_not_end_it() -> None:
 
 def test_they_are_written(tmp_path: Path) -> None:
     pages.main(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["configuration.md", "states.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["configuration.md", "states.md", "submit.md"]

@@ -46,3 +46,17 @@ def test_most_jobs_have_nothing_periodic() -> None:
     assert not has_periodic(ad())
     assert not has_periodic(ad(PeriodicHold=False, PeriodicRemove="false"))
     assert has_periodic(ad(PeriodicHold="ImageSize > 10"))
+
+
+def test_a_run_that_takes_too_long_is_held_and_one_that_is_to_leave_leaves() -> None:
+    running = {"JobStatus": 2, "JobCurrentStartDate": 100, "JobCurrentStartExecutingDate": 130}
+    job = ad(AllowedJobDuration=60, AllowedExecuteDuration="20 + 20", **running)
+    assert periodic(job, False, 160.0).verdict is Verdict.STAY
+    assert (periodic(job, False, 161.0).verdict, periodic(job, False, 161.0).code) == (Verdict.HOLD, 46)
+    job = ad(AllowedExecuteDuration="20 + 20", **running)
+    assert periodic(job, False, 170.0).verdict is Verdict.STAY
+    assert (periodic(job, False, 171.0).verdict, periodic(job, False, 171.0).code) == (Verdict.HOLD, 47)
+    assert periodic(ad(AllowedJobDuration=60, JobStatus=1, JobCurrentStartDate=1), False, 1e6).verdict is Verdict.STAY
+    assert periodic(ad(PeriodicVacate=True, **running), False, 0.0).verdict is Verdict.VACATE
+    assert periodic(ad(PeriodicVacate=True, JobStatus=1), False, 0.0).verdict is Verdict.STAY
+    assert has_periodic(ad(AllowedJobDuration=60))

@@ -105,7 +105,9 @@ class Result:
         return not self.differences
 
 
-FACTS = SubmitFacts(filesystem_domain="example.org", uid_domain="example.org", now=1e9, allow_commands=True)
+FACTS = SubmitFacts(
+    filesystem_domain="example.org", uid_domain="example.org", now=1e9, allow_commands=True, as_reference=True
+)
 
 
 def check_case(path: Path) -> Result:

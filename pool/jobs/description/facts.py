@@ -25,6 +25,7 @@ class SubmitFacts:
         memory, disk: expressions for `request_memory` (MiB) and `request_disk` (KiB) when they are not given.
         notification: what `notification` is when it is not given.
         shared_images: where container images begin that every machine has, so that they are not sent.
+        as_reference: take all that the reference takes, also what no pool of this kind does: to compare the language.
         allow_commands: whether `include command` and `queue ... from command |` may run programs.
         name: what diagnostics about the description as a whole call it; set by the reader.
     """
@@ -45,4 +46,5 @@ class SubmitFacts:
     notification: str = "never"
     shared_images: tuple[str, ...] = ("/cvmfs",)
     allow_commands: bool = False
+    as_reference: bool = False
     name: str = "job.sub"

@@ -28,7 +28,6 @@ class Nature:
     universe: int = 5
     docker: bool = False
     container: bool = False
-    standard: bool = False
     grid_type: str = ""
     vm_type: str = ""
 

@@ -118,10 +118,7 @@ class _Reader:
         """Read all, or raise DescriptionError."""
         self._lines(Source(text, self.facts.name), depth=0)
         if not self.queued and not self.reporter.errors:
-            self.reporter.warning(
-                self.where, "there is no queue statement: one job is queued", "end with: queue"
-            )
-            self._queue("", Source("", self.facts.name), self.where)
+            self.reporter.error(self.where, "there is no queue statement, so that no job is queued", "end with: queue")
         self._unused()
         if self.reporter.errors:
             raise DescriptionError(self.reporter.found)

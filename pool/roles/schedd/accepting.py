@@ -17,6 +17,9 @@ from pool.policy.queue import HELD, Wire
 MOST_ATTRIBUTES = 5000
 #: What only the schedd says of a job (lower case). JobStatus may be asked for once, as held.
 OWN_NAMES = frozenset({"owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"})
+#: Universes, by HTCondor's numbers, whose jobs are started.
+VANILLA = 5
+STARTED = frozenset({VANILLA})
 #: What an ad says of a job that is to be held from the beginning; it is true only until the job is released.
 HOLDING = ("HoldReason", "HoldReasonCode", "HoldReasonSubCode")
 SUBMITTED_ON_HOLD: Wire = {"HoldReason": "submitted on hold at user's request", "HoldReasonCode": 15}
@@ -49,6 +52,18 @@ def _kept_name(name: Any) -> str | None:
     if not isinstance(name, str) or name[:1] in ("", "_") or name.lower() in OWN_NAMES:
         return None
     return canonical(name)
+
+
+def check_kind(ad: Wire) -> None:
+    """Refuse a job of a kind that is not started here: a client that reads no description may ask for any.
+
+    Raises:
+        PoolError: its universe, or an image that it is to run in.
+    """
+    universe = ad.get("JobUniverse", VANILLA)
+    if universe not in STARTED or ad.get("WantDocker") is True or ad.get("WantContainer") is True:
+        kind = f"universe {universe}" if universe not in STARTED else "an image"
+        raise PoolError(f"cannot queue: this pool starts no jobs of {kind}", hint="docs/submit.md has what it starts")
 
 
 def holding(ad: Wire) -> tuple[bool, Wire]:

@@ -228,7 +228,7 @@ class Acts:
             if decision.verdict is Verdict.RELEASE:
                 steps.append(release_step(job, decision.reason))
             elif job.status in ACTIVE:
-                wish["what"] = "hold" if decision.verdict is Verdict.HOLD else "remove"
+                wish["what"] = decision.verdict.value
                 await self._placement.stop(job, wish, True)
             elif decision.verdict is Verdict.HOLD:
                 steps.append(hold_step(job, decision.reason, decision.code, None, decision.subcode))

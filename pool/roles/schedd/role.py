@@ -18,7 +18,7 @@ from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, bandwidth_of, quota_of
-from pool.roles.schedd.accepting import clean
+from pool.roles.schedd.accepting import check_kind, clean
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.away import CheckpointServer
 from pool.roles.schedd.intake import TURN, Intake, at_rest
@@ -264,6 +264,7 @@ class Schedd(Role):
         if not isinstance(ad, dict):
             raise PoolError("cannot queue: the job ad is no mapping")
         accepted = clean(ad) or {}
+        check_kind(accepted)
         self.remote.check_wish(accepted)
         for name, value in UNLESS_SAID.items():
             accepted.setdefault(name, value)

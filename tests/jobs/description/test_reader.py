@@ -111,10 +111,8 @@ def test_a_warning_directive_only_warns() -> None:
     assert messages(f"{EXECUTABLE}warning : mind $(Process)\nqueue\n") == ["job.sub:2: warning: mind 0"]
 
 
-def test_no_queue_statement_queues_one_job_and_says_so() -> None:
-    description = read(EXECUTABLE)
-    assert description.clusters[0].count == 1
-    assert "there is no queue statement" in description.warnings[0].message
+def test_a_file_without_a_queue_statement_is_an_error() -> None:
+    assert "there is no queue statement" in str(refusal(EXECUTABLE))
 
 
 def test_a_queue_without_items_queues_nothing() -> None:

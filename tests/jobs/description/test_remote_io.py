@@ -1,4 +1,4 @@
-"""`remote_io` and the standard universe: what they write, what they ask of a machine, how the job then starts there."""
+"""`remote_io`: what it writes, what it asks of a machine, how the job then starts there."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ def slot(name: str) -> ClassAd:
         ("remote_io = off", {HERE: Mode.SHARED, ABLE: Mode.TRANSFER, PLAIN: Mode.TRANSFER}),
         ("remote_io = auto", {HERE: Mode.SHARED, ABLE: Mode.REMOTE, PLAIN: Mode.TRANSFER}),
         ("remote_io = on", {HERE: Mode.SHARED, ABLE: Mode.REMOTE}),
-        ("universe = standard", {HERE: Mode.SHARED, ABLE: Mode.REMOTE}),
-        ("universe = standard\nremote_io = off", {HERE: Mode.SHARED, ABLE: Mode.TRANSFER, PLAIN: Mode.TRANSFER}),
     ],
 )
 def test_where_a_job_may_run_and_how_it_reaches_its_files_there(text: str, modes: dict[str, Mode]) -> None:
@@ -75,7 +73,6 @@ def test_a_job_that_has_to_be_at_home_is_not_started_where_it_cannot() -> None:
         "remote_io = on\ntransfer_output_files = a",
         "remote_io = on\nshould_transfer_files = yes",
         "remote_io = on\nuniverse = docker\ndocker_image = a",
-        "universe = standard\ncontainer_image = a.sif",
         "remote_io_trees = /data",
         "remote_io = on\nremote_io_trees = /data:never",
         "remote_io = on\nremote_io_trees = :ro",

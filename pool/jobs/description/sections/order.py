@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from pool.jobs.description import support
 from pool.jobs.description.commands import SIMPLE
 from pool.jobs.description.job import Job
 from pool.jobs.description.sections import (
@@ -205,6 +206,7 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         ),
     ),
     Section(policy.mistakes, _attributes("JobLeaseDuration")),
+    Section(support.check),
 )
 
 AFTER_ADDITIONS: tuple[Section, ...] = (

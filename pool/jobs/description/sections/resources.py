@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.expressions import (
     ExpressionError,
     in_parentheses_for,
@@ -14,6 +15,7 @@ from pool.jobs.description.expressions import (
 from pool.jobs.description.job import Job
 
 MEBIBYTE = 1024 * 1024
+_COMMANDS = ("request_cpus", "request_memory", "request_disk", "request_gpus")
 _OWN_NAMES = frozenset({"requestcpus", "requestdisk", "requestmemory"})
 _RUNTIME = re.compile(r"(\d+)(?:\.(\d+))?")
 _MISSPELT = {
@@ -30,17 +32,16 @@ def requests(job: Job) -> None:
     """`request_cpus`, `request_memory`, `request_disk`, `request_gpus` and any other `request_NAME`."""
     for key in sorted(job.macros.table):
         name = job.macros.table[key].name
-        if not key.startswith("request_") or key in (
-            "request_cpus",
-            "request_memory",
-            "request_disk",
-            "request_gpus",
-        ):
+        if not key.startswith("request_") or key in _COMMANDS:
             continue
         if key in _MISSPELT:
             job.macros.table[key].used = True
             job.warn(name, f"'{name}' is no command and is not used", f"did you mean {_MISSPELT[key]}?")
         elif len(key) >= len("request_") + 2 and key[len("request_")] != "_" and (text := job.param(name)):
+            meant = nearest(name, _COMMANDS)
+            if meant:
+                resource = name[len("request_") :]
+                job.warn(name, f"'{name}' asks for a resource '{resource}' of machines", f"did you mean {meant}?")
             job.set_expression(f"Request{name[len('request_') :]}", text, name)
     _cpus(job)
     _gpus(job)

@@ -33,7 +33,7 @@ def file_list(text: str) -> list[str]:
 
 def remote_io(job: Job) -> None:
     """`remote_io`: on, off, or auto: whether the job finds its owner's files under their own names wherever it runs."""
-    text = job.param("remote_io", "RemoteIO") or ("on" if job.nature.standard else "off")
+    text = job.param("remote_io", "RemoteIO") or "off"
     wish = _REMOTE.get(text.strip().lower())
     if wish is None:
         raise job.refuse("remote_io", f"expected on, off or auto for 'remote_io', not {text!r}", other="RemoteIO")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pool.jobs.description import support
 from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.job import Job
 
@@ -40,12 +41,8 @@ def universe(job: Job) -> None:
     nature.docker = text.lower() == "docker"
     nature.container = text.lower() == "container"
     several = text.lower() == "pipe"  # VS 3.3's name for jobs of several processes
-    standard = text.lower() == "standard"  # a job like any other, with its owner's files wherever it is (EV 2.2)
-    nature.universe = 5 if nature.docker or nature.container or several or standard else _number(job, text)
-    nature.standard = standard
+    nature.universe = 5 if nature.docker or nature.container or several else _number(job, text)
     docker, image = job.param("docker_image", "DockerImage"), job.param("container_image", "ContainerImage")
-    if standard and (docker or image):
-        raise job.refuse("universe", "a standard job has no image", "write universe = vanilla")
     if nature.universe in (5, 12):
         if image and (docker or nature.docker):
             raise job.refuse(
@@ -61,6 +58,7 @@ def universe(job: Job) -> None:
             job.set("WantDocker", True)
         if nature.container:
             job.set("WantContainer", True)
+    support.check_universe(job)
     job.set("JobUniverse", nature.universe)
     if job.boolean("WantParallelScheduling"):
         job.set("WantParallelScheduling", True)
@@ -76,6 +74,8 @@ def _number(job: Job, text: str, command: str = "universe") -> int:
     number = int(digits[0]) if digits and int(digits[0]) else NUMBERS.get(text.strip().lower(), 0)
     if number in _SUPPORTED:
         return number
+    if number:
+        support.check_number(job, number, command)
     known = [name for name, value in NUMBERS.items() if value in _SUPPORTED] + ["docker", "container", "pipe"]
     meant = nearest(text, known)
     what = "is no universe" if not number else "is a universe that is not supported"

@@ -1,0 +1,458 @@
+"""What this pool does with each command of the language: done, done in part, ignored with a warning, or refused.
+
+The sections read a command as the reference does; this table says what becomes of it here, and `check` has the reader
+say so. No command is ignored without a word: `docs/submit.md` is made from the table, and a test finds for each command
+the code that obeys it, the warning, or the refusal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pool.jobs.description.commands import NAMES
+from pool.jobs.description.expressions import boolean_of
+from pool.jobs.description.job import Job
+
+
+class Support(StrEnum):
+    """What becomes of a command."""
+
+    DONE = "done"
+    PARTLY = "partly"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One or more commands that have the same fate.
+
+    Attributes:
+        says: what is done, for the documentation; of an ignored or refused command what is said about it.
+        hint: the way out.
+        code: where it is done: a file below `pool/`, and a word of that file that is there for it.
+        harmless: a value that asks for nothing, which is taken without a word.
+        warns: a command that is done in part is warned about, too.
+    """
+
+    names: tuple[str, ...]
+    support: Support
+    says: str
+    hint: str = ""
+    code: tuple[str, str] = ("", "")
+    harmless: str = ""
+    warns: bool = False
+
+    def asks_nothing(self, text: str) -> bool:
+        """Whether this value is the same as not writing the command."""
+        if self.harmless:
+            return text.strip().lower() in self.harmless.split("|")
+        return boolean_of(text) is False or text.strip().lower() in ("no", "never")
+
+
+def _done(names: str, says: str, code: str, word: str) -> Row:
+    return Row(tuple(names.split()), Support.DONE, says, code=(code, word))
+
+
+def _partly(names: str, says: str, code: str, word: str, *, warns: bool = False, hint: str = "") -> Row:
+    return Row(tuple(names.split()), Support.PARTLY, says, hint, code=(code, word), warns=warns)
+
+
+def _ignored(names: str, says: str, hint: str = "", harmless: str = "") -> Row:
+    return Row(tuple(names.split()), Support.IGNORED, says, hint, harmless=harmless)
+
+
+def _refused(names: str, says: str, hint: str = "", harmless: str = "") -> Row:
+    return Row(tuple(names.split()), Support.REFUSED, says, hint, harmless=harmless)
+
+
+_READER = "jobs/description/"
+_PROGRAM = _READER + "sections/program.py"
+_POLICY = _READER + "sections/policy.py"
+_RESOURCES = _READER + "sections/resources.py"
+_SHOWN = "is kept in the job's ad, where listings and expressions find it"
+_ON = ("pool/roles/schedd", "pool/roles/startd")
+_GRID = "belongs to the grid universe: this pool sends no job to another batch system"
+_IMAGES = "needs containers, which this pool cannot start"
+_NO_IMAGE = "run the image's own tool as the program: executable = /usr/bin/apptainer, arguments = exec IMAGE ..."
+_VM = "belongs to virtual machines, which this pool does not start"
+_PARALLEL = "belongs to jobs of several machines that start together, which this pool starts for pipes only"
+_SPREAD = "see docs/pipes.md: pipe and spread"
+_OLD = "was of the standard universe of old, and means nothing any more"
+_KEYS = "names keys of an object store, which this pool does not read yet"
+_TOKENS = "asks for a credential that this pool has no service for"
+
+TABLE: tuple[Row, ...] = (
+    # -- the program ---------------------------------------------------------------------------------------
+    _done("executable", "the program", "jobs/activation.py", "Cmd"),
+    _done("arguments argument arguments2", "its arguments, in either quoting", "jobs/activation.py", "arguments_of"),
+    _done("allow_arguments_v1", "takes both forms of arguments in one description", _PROGRAM, "allow_arguments_v1"),
+    _done("allow_environment_v1", "takes both forms of environment at once", _PROGRAM, "allow_environment_v1"),
+    _done("shell", "a command line for /bin/sh, instead of an executable", _PROGRAM, "shell"),
+    _done("environment environment2 env", "its environment, in either form", "jobs/activation.py", "environment_of"),
+    _done("getenv get_env", "variables of the submitter's environment", _PROGRAM, "getenv"),
+    _done("initialdir initial_dir job_iwd", "where relative names begin", "jobs/activation.py", "Iwd"),
+    _done("input stdin", "the file it reads as standard input", "jobs/activation.py", "In"),
+    _done("output stdout", "the file that gets its standard output", "jobs/activation.py", "Out"),
+    _done("error stderr", "the file that gets its standard error", "jobs/activation.py", "Err"),
+    _done("core_size", "the largest core file", "jobs/activation.py", "CoreSize"),
+    _done("skip_filechecks", "files are not looked at when the job is submitted", _PROGRAM, "skip_filechecks"),
+    _partly(
+        "universe",
+        "vanilla and pipe; standard, grid, parallel, mpi, vm, docker and container are refused by name",
+        _READER + "support.py",
+        "_UNIVERSES",
+    ),
+    _done("pipe", "a pipe between two processes (docs/pipes.md)", _READER + "pipelines.py", "pipe"),
+    _done("pipe_buffer", "bytes that a pipe may hold on disk", "jobs/activation.py", "PipeBuffer"),
+    _done("on_process_failure", "what becomes of a job when a process fails", "jobs/activation.py", "OnProcessFailure"),
+    _done("spread", "processes of one job on several machines", _READER + "sections/spread.py", "spread"),
+    # -- files -----------------------------------------------------------------------------------------------
+    _done("should_transfer_files", "whether files are copied", "jobs/activation.py", "ShouldTransferFiles"),
+    _done("transfer_executable", "whether the program is sent along", "jobs/activation.py", "TransferExecutable"),
+    _done("transfer_input_files", "files that are sent along", "jobs/activation.py", "TransferInput"),
+    _done("transfer_output_files", "files that come home", "jobs/activation.py", "TransferOutput"),
+    _done("transfer_output_remaps", "where outputs go at home", "jobs/activation.py", "TransferOutputRemaps"),
+    _partly(
+        "when_to_transfer_output",
+        "ON_EXIT and ON_EXIT_OR_EVICT; ON_SUCCESS is as ON_EXIT",
+        "jobs/activation.py",
+        "WhenToTransferOutput",
+    ),
+    _done(
+        "transfer_checkpoint_files", "the files of a self-made checkpoint", "jobs/activation.py", "TransferCheckpoint"
+    ),
+    _done(
+        "remote_io", "the job works on its owner's files at home (docs/remoteio.md)", "jobs/activation.py", "RemoteIO"
+    ),
+    _done("remote_io_trees", "which trees of files at home it may reach", "roles/schedd/remote.py", "rees"),
+    _partly(
+        "transfer_input transfer_output transfer_error",
+        "with a list of files as transfer_input_files and its kin; of the standard files all are carried",
+        _PROGRAM,
+        "transfer_",
+    ),
+    _ignored(
+        "stream_output stream_error stream_input",
+        "is not needed where the job opens its files at home; where they are copied they come at its end",
+        "poolnode tail shows them meanwhile; remote_io = auto writes them home as they come",
+    ),
+    # -- what it needs -----------------------------------------------------------------------------------------
+    _done("requirements", "which machines will do", "policy/matching/clauses.py", "Requirements"),
+    _done("rank preferences", "which of them are liked best", "policy/negotiation/candidates.py", "Rank"),
+    _done(
+        "request_cpus request_memory request_disk request_gpus",
+        "what of a machine it gets",
+        "policy/carve.py",
+        "Request",
+    ),
+    _done("request_NAME require_NAME", "the same of any other resource of machines", _RESOURCES, "request_"),
+    _done("require_gpus", "what its GPUs must be", _READER + "sections/requirements.py", "Require"),
+    _done(
+        "gpus_minimum_capability gpus_maximum_capability gpus_minimum_memory gpus_minimum_runtime cuda_version",
+        "the same, for the usual demands",
+        _RESOURCES,
+        "GPUsMinCapability",
+    ),
+    _done(
+        "image_size disk_usage",
+        "sizes that are known before the first run",
+        _READER + "sections/transfer.py",
+        "disk_usage",
+    ),
+    _done(
+        "concurrency_limits concurrency_limits_expr",
+        "what the pool has only so much of",
+        "policy/negotiation/cycle.py",
+        "imits",
+    ),
+    # -- who, and how often --------------------------------------------------------------------------------------
+    _done("priority prio", "its place among its owner's jobs", "policy/queue.py", "jobprio"),
+    _done("nice_user", "only what nobody else wants", "jobs/nice.py", "NiceUser"),
+    _done("accounting_group accounting_group_user", "in whose name use is counted", "policy/charges.py", "AcctGroup"),
+    _done(
+        "max_job_retirement_time",
+        "how long it may stay where a better job comes",
+        "policy/owner.py",
+        "MaxJobRetirementTime",
+    ),
+    _done(
+        "job_lease_duration",
+        "how long it runs on without word from home",
+        "roles/schedd/placement.py",
+        "JobLeaseDuration",
+    ),
+    _done("urgent", "it stops the job that runs (docs/urgent.md)", "policy/urgent.py", "Urgent"),
+    _done("hold", "it waits for its owner's release", _POLICY, "hold"),
+    _done("leave_in_queue", "it stays in the queue after its end", "policy/exits.py", "LeaveJobInQueue"),
+    _done(
+        "max_retries retry_until success_exit_code",
+        "how often it is tried, and what counts as success",
+        _POLICY,
+        "max_retries",
+    ),
+    _done(
+        "on_exit_hold on_exit_hold_reason on_exit_hold_subcode",
+        "it is held at its end",
+        "policy/exits.py",
+        "OnExitHold",
+    ),
+    _done("on_exit_remove", "whether its end is the last one", "policy/exits.py", "OnExitRemove"),
+    _done(
+        "periodic_hold periodic_hold_reason periodic_hold_subcode",
+        "it is held when this becomes true",
+        "policy/exits.py",
+        "PeriodicHold",
+    ),
+    _done("periodic_release", "it is released when this becomes true", "policy/exits.py", "PeriodicRelease"),
+    _done("periodic_remove", "it is removed when this becomes true", "policy/exits.py", "PeriodicRemove"),
+    _done("periodic_vacate", "it leaves its machine when this becomes true", "policy/exits.py", "PeriodicVacate"),
+    _done(
+        "allowed_job_duration allowed_execute_duration",
+        "it is held when it takes longer than so many seconds, from its start or from its program's",
+        "policy/exits.py",
+        "AllowedExecuteDuration",
+    ),
+    _done("kill_sig", "the signal that asks it to end", "jobs/activation.py", "KillSig"),
+    _done("kill_sig_timeout job_max_vacate_time", "how long it has then", "jobs/activation.py", "KillSigTimeout"),
+    _done("want_job_networking", "false takes the network from it", "jobs/activation.py", "WantJobNetworking"),
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+    _done("checkpoint", "whether and how it is saved while it runs", "policy/checkpoints.py", "JobCheckpoint"),
+    _done("checkpoint_interval", "how often", "policy/checkpoints.py", "CheckpointInterval"),
+    _done("checkpoint_signal", "the signal that asks it to save itself", "jobs/activation.py", "CheckpointSig"),
+    _done(
+        "checkpoint_exit_code",
+        "the code with which it ends when it has",
+        "jobs/activation.py",
+        "SuccessCheckpointExitCode",
+    ),
+    _done(
+        "start_from_checkpoint", "a kept checkpoint that it begins with", "roles/schedd/role.py", "StartFromCheckpoint"
+    ),
+    _ignored(
+        "checkpoint_destination",
+        "has no effect: checkpoints are kept where the pool keeps them",
+        "the administrator's setting CHECKPOINT_SERVER says where",
+    ),
+    # -- log and mail ----------------------------------------------------------------------------------------------
+    _done("log", "the file that its events are written to", "roles/schedd/reporting.py", "UserLog"),
+    _done("notification", "at which events its owner gets mail", "jobs/notice.py", "JobNotification"),
+    _done("notify_user", "who gets it", "roles/schedd/reporting.py", "NotifyUser"),
+    _done("batch_name batch_id description jobset project_name", _SHOWN, _READER + "commands.py", "JobBatchName"),
+    _done("dag_node_name dagman_job_id", _SHOWN, _READER + "commands.py", "DAGNodeName"),
+    # -- the language itself ---------------------------------------------------------------------------------------
+    _ignored(
+        "submit_allow_duplicate_matches submit_fail_empty_fields submit_fail_empty_matches submit_match_directories"
+        " submit_warn_duplicate_matches submit_warn_empty_fields submit_warn_empty_matches",
+        "is a setting of the reference's own submit, and has no effect here",
+        "a queue statement that matches nothing always warns",
+        "true|false|auto|never",
+    ),
+    # -- ignored ------------------------------------------------------------------------------------------------------
+    _ignored("run_as_owner", "has no effect: whom a job runs as is its machine's setting RUN_AS", "", "true|t|yes|1"),
+    _ignored("email_attributes", "has no effect: mail tells what every end tells", "poolnode history -l JOB shows all"),
+    _ignored("keep_claim_idle", "has no effect: an idle claim is kept for a second"),
+    _ignored("next_job_start_delay", "has no effect: jobs start as machines are found", "use concurrency_limits"),
+    _ignored(
+        "max_materialize", "has no effect: all jobs are queued at once", "use concurrency_limits to bound what runs"
+    ),
+    _ignored("max_idle materialize_max_idle", "has no effect: all jobs are queued at once, which costs little"),
+    _ignored(
+        "max_transfer_input_mb max_transfer_output_mb", "has no effect: transfers of files are not bounded", "", "-1"
+    ),
+    _ignored("preserve_relative_paths", "has no effect: files lie side by side in the job's directory"),
+    _ignored("encrypt_input_files encrypt_output_files", "is not needed: all that goes between nodes is encrypted"),
+    _ignored(
+        "dont_encrypt_input_files dont_encrypt_output_files", "has no effect: all that goes between nodes is encrypted"
+    ),
+    _ignored(
+        "retry_request_memory retry_request_memory_increase retry_request_memory_max retry_request_disk"
+        " on_evict_checks",
+        "has no effect: what a job asks for stays as it is",
+        "a job over its memory is held; poolnode release after a submit with more",
+    ),
+    _ignored(
+        "stack_size", "has no effect: the machine's own limit holds", "call ulimit -s in a script before the program"
+    ),
+    _ignored(
+        "remove_kill_sig hold_kill_sig", "has no effect: kill_sig asks the job to end in every case", "use kill_sig"
+    ),
+    _ignored(
+        "manifest manifest_dir", "has no effect: no list of the job's files is written", "poolnode history -l JOB"
+    ),
+    _ignored(
+        "want_graceful_removal", "has no effect: rm asks first and kills after job_max_vacate_time", "", "true|t|yes|1"
+    ),
+    _ignored("log_xml", "has no effect: the log is written as text"),
+    _ignored("dagman_log", "has no effect: the job's events are written to its log", "use log"),
+    _ignored(
+        "submit_event_notes submit_event_user_notes submit_event_notes_attrs ulog_execute_attrs"
+        " job_ad_information_attrs",
+        "has no effect: the log has what every job's log has",
+    ),
+    _ignored("job_machine_attrs job_machine_attrs_history_length", "has no effect: the ad names the machine only"),
+    _ignored("match_list_length", "has no effect: the event log has every machine the job was on"),
+    _ignored(
+        "mount_under_scratch", "has no effect: /tmp, /var/tmp and /dev/shm are a job's own where files are copied"
+    ),
+    _ignored(
+        "starter_log starter_debug", "has no effect: what happened on the machine is in the job's log and the node's"
+    ),
+    _ignored(
+        "interactive_executable interactive_args", "has no effect: there is no interactive submit", "see poolnode run"
+    ),
+    _ignored("skip_if_dataflow", "has no effect: the job runs though its outputs are newer than its inputs"),
+    _ignored("erase_output_and_error_on_restart", "has no effect", "", "true|t|yes|1"),
+    _ignored("load_profile send_credential", "belongs to Windows, and has no effect"),
+    _ignored("want_ads", "has no effect"),
+    _ignored("suspend_job_at_exec", "has no effect: it belongs to tool daemons"),
+    _ignored(
+        "file_remaps buffer_files buffer_size buffer_block_size fetch_files compress_files append_files local_files",
+        _OLD,
+    ),
+    # -- refused ------------------------------------------------------------------------------------------------------
+    _refused("rootdir", "is refused: no job gets another root directory here", "leave it out", "/"),
+    _refused("primary_unix_group", "is refused: a job has its owner's own groups", "leave it out"),
+    _refused(
+        "encrypt_execute_directory",
+        "is refused: this pool does not encrypt the directories that jobs run in",
+        "leave it out",
+    ),
+    _refused("want_io_proxy", "is refused: there is no proxy for input and output", "see remote_io"),
+    _refused(
+        "remote_initialdir", "is refused: a job runs in its initial directory or in one of its own", "use initialdir"
+    ),
+    _refused("noop_job noop_job_exit_code noop_job_exit_signal", "is refused: a job that does nothing is not queued"),
+    _refused(
+        "public_input_files transfer_common_input",
+        "is refused: there is no cache of public files",
+        "use transfer_input_files",
+    ),
+    _refused("output_destination output_directory", "is refused: outputs come home", "use transfer_output_remaps"),
+    _refused("transfer_plugins", "is refused: this pool starts no transfer programs yet", "fetch the file in the job"),
+    _refused(
+        "deferral_time deferral_window deferral_prep_time cron_minute cron_hour cron_day_of_month cron_month"
+        " cron_day_of_week cron_window cron_prep_time",
+        "is refused: this pool starts jobs as soon as it can",
+        "hold the job and have cron release it",
+    ),
+    _refused(
+        "java_vm_args java_vm_arguments java_vm_arguments2 jar_files",
+        "is refused: there is no java universe yet",
+        "executable = /usr/bin/java with arguments",
+    ),
+    _refused(
+        "grid_resource remote_grid_resource remote_universe arc_application arc_data_staging arc_resources arc_rte"
+        " batch_extra_submit_args batch_project batch_queue batch_runtime",
+        _GRID,
+        "leave it out",
+    ),
+    _refused(
+        "docker_image docker_network_type docker_pull_policy docker_override_entrypoint docker_send_credentials"
+        " container_image container_service_names container_target_dir container_is_common transfer_container",
+        _IMAGES,
+        _NO_IMAGE,
+    ),
+    _refused(
+        "vm_checkpoint vm_disk vm_macaddr vm_memory vm_networking vm_networking_type vm_no_output_vm vm_type vm_vcpus"
+        " vm_vnc xen_initrd xen_kernel xen_kernel_params xen_root",
+        _VM,
+        "leave it out",
+    ),
+    _refused("machine_count node_count nodecount", _PARALLEL, _SPREAD, "1"),
+    _refused("parallel_script_shadow parallel_script_starter wantparallelscheduling", _PARALLEL, _SPREAD),
+    _refused(
+        "tool_daemon_cmd tool_daemon_args tool_daemon_arguments tool_daemon_arguments2 tool_daemon_error"
+        " tool_daemon_input tool_daemon_output",
+        "is refused: no tool is started beside a job",
+        "start it from the job's own script",
+    ),
+    _refused(
+        "aws_region aws_access_key_id_file aws_secret_access_key_file s3_access_key_id_file s3_secret_access_key_file"
+        " gs_access_key_id_file gs_secret_access_key_file",
+        _KEYS,
+        "fetch the file in the job",
+    ),
+    _refused(
+        "use_oauth_services use_scitoken use_scitokens scitokens_file use_x509userproxy x509userproxy"
+        " delegate_job_gsi_credentials_lifetime",
+        _TOKENS,
+        "send the file with transfer_input_files and name it in environment",
+    ),
+)
+
+#: Commands whose names are made of a user's words: what begins or ends like that, and what is said of it.
+_FAMILIES = (
+    (re.compile(r"(ec2_|gce_|azure_|cloud_label_).*"), _GRID),
+    (re.compile(r".*_container_port"), _IMAGES),
+    (re.compile(r".*_oauth_(permissions|resource|options).*"), _TOKENS),
+)
+_SPOKEN: dict[str, Row] = {
+    name: row for row in TABLE if row.warns or row.support in (Support.IGNORED, Support.REFUSED) for name in row.names
+}
+#: Why a universe is refused, and the way out, by its number; 0 stands for jobs in an image.
+_UNIVERSES: dict[int, tuple[str, str]] = {
+    0: (f"a job in an image {_IMAGES}", _NO_IMAGE),
+    1: (
+        "there is no standard universe: nothing is linked anew",
+        "write remote_io = on for remote files; see checkpoint",
+    ),
+    7: ("a scheduler job cannot be started beside the schedd yet", "leave universe out"),
+    8: (f"universe = mpi {_PARALLEL}", _SPREAD),
+    9: (f"universe = grid {_GRID}", "leave universe out"),
+    10: ("there is no java universe yet", "executable = /usr/bin/java with arguments"),
+    11: (f"universe = parallel {_PARALLEL}", _SPREAD),
+    12: ("a local job cannot be started beside the schedd yet", "leave universe out"),
+    13: (f"universe = vm {_VM}", "leave universe out"),
+}
+
+
+def row_of(name: str) -> Row | None:
+    """The row of a command that does not only become an attribute as it is; None for what is no command."""
+    return next((row for row in TABLE if name in row.names), None)
+
+
+def covered() -> frozenset[str]:
+    """The commands that the table speaks of, of those that the reader knows."""
+    return frozenset(name for row in TABLE for name in row.names) & NAMES
+
+
+def check_universe(job: Job) -> None:
+    """Refuse a job of a kind that this pool does not start."""
+    if job.facts.as_reference:
+        return
+    nature = job.nature
+    check_number(job, 0 if nature.docker or nature.container else nature.universe)
+
+
+def check_number(job: Job, number: int, command: str = "universe") -> None:
+    """Refuse a universe that this pool does not start, by its number; 0 stands for jobs in an image."""
+    if not job.facts.as_reference and (trouble := _UNIVERSES.get(number)) is not None:
+        raise job.refuse(command, *trouble, other="JobUniverse")
+
+
+def check(job: Job) -> None:
+    """Say of each command that is written what is not done about it."""
+    if job.facts.as_reference:
+        return
+    for name, row in _spoken(sorted(job.written)):
+        text = job.param(name)
+        if text is None or row.asks_nothing(text):
+            continue
+        if row.support is Support.REFUSED:
+            job.refuse(name, f"'{name}' {row.says}", row.hint)
+        else:
+            job.warn(name, f"'{name}' {row.says}", row.hint)
+
+
+def _spoken(names: Iterable[str]) -> Iterator[tuple[str, Row]]:
+    for name in names:
+        if (row := _SPOKEN.get(name)) is not None:
+            yield name, row
+            continue
+        for pattern, says in _FAMILIES:
+            if pattern.fullmatch(name):
+                yield name, Row((name,), Support.REFUSED, says, "leave it out")
