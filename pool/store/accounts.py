@@ -97,7 +97,7 @@ def _opened(path: str) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2.0)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA synchronous = FULL")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > VERSION:
             raise StoreTooNew(

@@ -56,6 +56,9 @@ class Accounting:
         self.wishing: dict[str, set[str]] = {}
         self._told = ""
         self._at: float | None = None
+        # Numbers of savings: the last asked for, the last on disk, the last that the one under way covers.
+        self._asked = self._written = self._covering = 0
+        self._writing: asyncio.Task[None] | None = None
         accounts, self._counted = store.load()
         self.accounts = Accounts(Account.from_wire(wire) for wire in accounts)
         if store.note:
@@ -181,15 +184,41 @@ class Accounting:
 
     async def save(self) -> None:
         """Write what has changed; what cannot be written is written the next time."""
+        try:
+            await self.keep_changes()
+        except PoolError as error:
+            self._log.error("accounts are not saved", extra={"why": str(error)})
+
+    async def keep_changes(self) -> None:
+        """Return when all that was changed until now is on disk. One writes at a time, for all who wait.
+
+        Raises:
+            PoolError: it could not be written. The changes stay in force, and are written the next time.
+        """
+        self._asked += 1
+        mine = self._asked
+        while self._written < mine:
+            if self._writing is None or self._writing.done():
+                self._covering = self._asked
+                self._writing = asyncio.get_running_loop().create_task(self._write(self._asked), name="write accounts")
+            covering = self._covering
+            try:
+                await asyncio.shield(self._writing)
+            except PoolError:
+                if mine <= covering:  # else it began before this change was made
+                    raise
+
+    async def _write(self, covered: int) -> None:
         changed, self.accounts.changed = self.accounts.changed, set()
         there = [account.to_wire() for name in sorted(changed) if (account := self.accounts.find(name)) is not None]
         gone = sorted(name for name in changed if self.accounts.find(name) is None)
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(None, self._store.save, there, gone, self._outside.wall())
-        except PoolError as error:
+        except BaseException:
             self.accounts.changed |= changed
-            self._log.error("accounts are not saved", extra={"why": str(error)})
+            raise
+        self._written = covered
 
     def close(self) -> None:
         """Close the store."""

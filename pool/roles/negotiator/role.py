@@ -132,7 +132,14 @@ class Negotiator(Role):
             accounts.reset(user)
         if params.get("forget"):
             accounts.forget(user)
-        await self.accounting.save()
+        try:
+            await self.accounting.keep_changes()
+        except PoolError as error:
+            raise PoolError(
+                f"the change for {user} is in force and not kept: {error.message}",
+                hint="it is written when that is possible; change it again to know that it is kept",
+                retry=True,
+            ) from error
         account = accounts.find(user)
         return {"account": account.to_wire() if account is not None else None}
 
