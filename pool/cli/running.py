@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from pool.client.tally import IDLE, RUNNING, SUSPENDED, TRANSFERRING
+
 if TYPE_CHECKING:
     from pool.cli.progress import Board
     from pool.client.pool import Pool
     from pool.client.results import Result
+    from pool.client.tally import Tally
     from pool.jobs.description import Description
 
+#: Nothing has run for so long, seconds, before `run` says why.
+STALLED = 0.5
 LEAVING = 30.0  # seconds that removed jobs get to go before they are left to their leases
 
 
@@ -94,7 +99,8 @@ async def _follow(
 
     ids = sorted({(cluster,) for cluster, _ in jobs})
     stop.orderly = True
-    waiting = asyncio.ensure_future(wait_for(pool, ids, jobs, progress=board, until_stuck=not waits))
+    stalls = _Stalls(pool, board)
+    waiting = asyncio.ensure_future(wait_for(pool, ids, jobs, progress=stalls.progress, until_stuck=not waits))
     stopping = asyncio.ensure_future(stop.asked.wait())
     try:
         await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -106,8 +112,68 @@ async def _follow(
             return waiting.result()
         return [result for (cluster,) in ids for result in await pool.cluster(cluster).results()]
     finally:
+        stalls.close()
         for task in (waiting, stopping):
             task.cancel()
+
+
+class _Stalls:
+    """Says why nothing runs, once nothing has run for a moment though jobs are idle (D8)."""
+
+    def __init__(self, pool: Pool, board: Board) -> None:
+        self._pool = pool
+        self._board = board
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._tally: Tally | None = None
+        self._said: set[str] = set()
+
+    def progress(self, tally: Tally) -> None:
+        """Takes the tally at each change, and shows it."""
+        self._board(tally)
+        self._tally = tally
+        stalled = tally.counts[IDLE] > 0 and not any(tally.counts[one] for one in (RUNNING, TRANSFERRING, SUSPENDED))
+        if not stalled:
+            self._cancel_timer()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(STALLED, self._ask)
+
+    def close(self) -> None:
+        """Asks nothing more."""
+        self._cancel_timer()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ask(self) -> None:
+        self._timer = None
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.create_task(self._explain())
+
+    async def _explain(self) -> None:
+        from pool.errors import PoolError
+        from pool.policy.why.standing import Standing
+
+        assert self._tally is not None
+        job = next((job for job, state in self._tally.states.items() if state == IDLE), None)
+        if job is None:
+            return
+        try:
+            explanation = await self._pool.why(f"{job[0]}.{job[1]}")
+        except PoolError:
+            return  # it has left the queue meanwhile
+        if explanation.standing in (Standing.NEXT, Standing.CLAIMING, Standing.BUSY):
+            self._timer = self._loop.call_later(STALLED, self._ask)
+            return
+        lines = explanation.lines()
+        if lines[1:] and (text := "\n".join(lines[1:])) not in self._said:
+            self._said.add(text)
+            self._board.note("\n".join(lines))
 
 
 class _Stop:

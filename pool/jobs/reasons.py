@@ -97,7 +97,7 @@ _ADVICE: dict[Kind, tuple[str, bool]] = {
     Hold.CHECKPOINT_FAILED: ("look at what could not be saved; the job can run without checkpoints", False),
     Hold.TIME_EXCEEDED: ("raise the allowed duration, then release", False),
     Hold.EXECUTION_TIME_EXCEEDED: ("raise the allowed execution time, then release", False),
-    Hold.TOO_MANY_STARTS: ("look why it does not start in the history, then release", False),
+    Hold.TOO_MANY_STARTS: ("mend what the last machine reported, then release", False),
     Hold.MAPPED_FILE: ("a file mapped to a pipe was used in a way a pipe cannot serve", False),
     Evict.OWNER_RETURNED: ("", True),
     Evict.BETTER_JOB: ("", True),

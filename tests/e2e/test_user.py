@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import shutil
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.e2e.support import ALL, Nodes, client, outcome, poolnode, program, until
+from tests.e2e.support import ALL, PATIENCE, Nodes, client, outcome, poolnode, program, until
 
 
 def sendmail(directory: Path) -> Path:
@@ -37,6 +41,26 @@ def test_hello_runs_as_its_readme_says(nodes: Nodes, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (directory / "hello.out").read_text().startswith("Hello from the pool")
     assert "Traceback" not in done.stderr
+
+
+async def test_a_run_that_nothing_matches_says_so_and_why(nodes: Nodes, tmp_path: Path) -> None:
+    (tmp_path / "gpu.sub").write_text("executable = /bin/true\nrequest_gpus = 1000\nqueue\n")
+    command = [sys.executable, "-m", "pool", "run", "gpu.sub"]
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    running = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    assert running.stderr is not None
+    said = ""
+    async with asyncio.timeout(PATIENCE):
+        while "outlook: not as things are" not in said:
+            said += (await running.stderr.readline()).decode()
+    assert "1.0 waits" in said
+    assert "no machine meets its conditions" in said
+    assert "request_gpus 1000" in said
+    running.send_signal(signal.SIGINT)
+    await running.communicate()
+    assert running.returncode == 130
 
 
 async def test_the_users_log_tells_the_story_in_order(nodes: Nodes) -> None:

@@ -293,7 +293,7 @@ def test_where_the_user_stands_and_how_long_it_may_take() -> None:
         turn = the(early, Turn)
         assert (turn.user, turn.place, turn.of, turn.running) == ("alice@head", 1, 2, 0)
         assert the(early, Outlook).seconds is None
-        assert "too few have ended lately" in str(early)
+        assert "none like them has ended yet" in str(early)
         await asyncio.sleep(250)
         late = await why(pool, f"{cluster}.2")
         found = the(late, Outlook)

@@ -1,14 +1,16 @@
 """Roughly how long a job will wait, said honestly: "about", with what that rests on, or "cannot tell".
 
-Nobody says how long jobs take (WR 4.2 has why), so that all there is to go by is how long those lasted that ended here
-lately. While `busy` machines run jobs that mostly take T, one of them comes free every T / busy; a job is served when
-so many have come free as stand before it, and every user who waits is served in turn.
+Nobody says how long jobs take (WR 4.2 has why). A job that runs is taken to last as long as those of its own cluster
+that ended lately and had lasted as long as it has by now; jobs of other clusters say nothing about it. Machines come
+free when such jobs end, and a job is served when so many have come free as stand before it: every user who waits is
+served in turn.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+import heapq
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from pool.classad import ClassAd
@@ -16,8 +18,13 @@ from pool.policy.why import crowd
 from pool.policy.why.findings import Busy, Finding, Free, Limit, Machines, Outlook, Quota, Refused, Unmet, Unusable
 from pool.policy.why.words import ago, plural
 
-#: Lengths of jobs that are remembered, and fewer than which nothing is said.
-KEPT, FEWEST = 500, 3
+#: Lengths of jobs that are remembered.
+KEPT = 500
+#: Turns that are gone through one by one; what comes after them is reckoned.
+TURNS = 1000
+
+#: Whose job it is, and its cluster: jobs that are taken to last alike.
+Kind = tuple[str, str]
 
 
 class Lengths:
@@ -27,38 +34,45 @@ class Lengths:
     """
 
     def __init__(self) -> None:
-        self._lengths: deque[float] = deque(maxlen=KEPT)
+        self._lengths: deque[tuple[Kind, float]] = deque(maxlen=KEPT)
 
     def saw(self, before: ClassAd | None, after: ClassAd | None, now: float) -> None:
         """A slot's ad was another before; None where there was or is none."""
         began = crowd.number(before, "JobStart") if before is not None else None
-        if began is None or (after is not None and crowd.number(after, "JobStart") == began):
+        if before is None or began is None or (after is not None and crowd.number(after, "JobStart") == began):
             return
-        stood = crowd.number(before, "TotalJobSuspendTime") if before is not None else 0
-        self._lengths.append(max(0.0, now - began - (stood or 0)))
+        stood = crowd.number(before, "TotalJobSuspendTime") or 0
+        self._lengths.append((kind_of(before), max(0.0, now - began - stood)))
 
-    def typical(self) -> tuple[float, int] | None:
-        """The median and how many it is of; None while too few are known."""
-        if len(self._lengths) < FEWEST:
-            return None
-        return median(self._lengths), len(self._lengths)
+    def by_kind(self) -> dict[Kind, list[float]]:
+        """Lengths of jobs of each kind."""
+        found: dict[Kind, list[float]] = defaultdict(list)
+        for kind, length in self._lengths:
+            found[kind].append(length)
+        return dict(found)
 
 
-def ages(places: Sequence[crowd.Place], now: float) -> list[float]:
-    """For how long the jobs on these machines have run already, seconds."""
+def kind_of(ad: ClassAd) -> Kind:
+    """The kind of the job on a slot, from the slot's ad."""
+    owner = crowd.text(ad, "RemoteOwner") or crowd.text(ad, "RemoteUser")
+    return owner, crowd.text(ad, "JobId").partition(".")[0]
+
+
+def ages(places: Sequence[crowd.Place], now: float) -> list[tuple[Kind, float]]:
+    """The kinds of the jobs on these machines, and for how long each has run already, seconds."""
     found = []
     for place in places:
         for ad in place.serves():
             began = crowd.number(ad, "JobStart") or crowd.number(ad, "EnteredCurrentActivity")
             if began is not None:
-                found.append(max(0.0, now - began))
+                found.append((kind_of(ad), max(0.0, now - began)))
     return found
 
 
 def outlook(
     findings: Sequence[Finding],
-    running: Sequence[float],
-    typical: tuple[float, int] | None,
+    running: Sequence[tuple[Kind, float]],
+    lengths: Mapping[Kind, Sequence[float]],
     ahead: int,
     users: int,
     interval: float,
@@ -67,8 +81,8 @@ def outlook(
 
     Args:
         findings: the census.
-        running: ages of the jobs on the machines that match.
-        typical: of `Lengths`.
+        running: kinds and ages of the jobs on the machines that match.
+        lengths: of jobs that ended, by kind.
         ahead: jobs of the same user that come first.
         users: users who wait for machines, this one included.
         interval: seconds between two negotiations at most.
@@ -90,14 +104,35 @@ def outlook(
         return Outlook(None, f"it takes the end of a job of group {quota.group}")
     if Free in kinds:
         return Outlook(interval, "the next negotiation, which is sooner if anything changes", True)
-    if typical is None:
-        return _by_age(running)
-    long, seen = typical
+    expected = [found for kind, age in running if (found := _expected(age, lengths.get(kind, ()))) is not None]
+    if not expected:
+        return _by_age([age for _, age in running])
     turns = (ahead + 1) * max(1, users)
-    basis = f"jobs here mostly take {ago(long)} (the last {seen:,}), on {plural(max(1, len(running)), 'machine')}"
+    typical = median(whole for _, whole in expected)
+    basis = f"jobs like those there mostly take {ago(typical)}, on {plural(len(expected), 'machine')}"
     if turns > 1:
         basis += f", and {turns - 1:,} may come first"
-    return Outlook(max(1.0, long * turns / max(1, len(running))), basis)
+    return Outlook(max(1.0, _nth_end(expected, turns)), basis)
+
+
+def _expected(age: float, lengths: Sequence[float]) -> tuple[float, float] | None:
+    """(seconds left, whole length) of a job of this age; None where none of its kind lasted longer."""
+    longer = [length for length in lengths if length > age]
+    if not longer:
+        return None
+    whole = median(longer)
+    return whole - age, whole
+
+
+def _nth_end(expected: Sequence[tuple[float, float]], turns: int) -> float:
+    """When the nth machine comes free, where each is given another job as long as the one before."""
+    ends = list(expected)
+    heapq.heapify(ends)
+    for _ in range(min(turns, TURNS) - 1):
+        end, length = ends[0]
+        heapq.heapreplace(ends, (end + max(length, 1.0), length))
+    rate = sum(1.0 / max(length, 1.0) for _, length in expected)
+    return ends[0][0] + max(0, turns - TURNS) / rate
 
 
 def _by_age(running: Sequence[float]) -> Outlook:
@@ -105,9 +140,7 @@ def _by_age(running: Sequence[float]) -> Outlook:
         return Outlook(None, "it takes the end of somebody's job")
     shortest, longest = ago(min(running)), ago(max(running))
     run = shortest if shortest == longest else f"{shortest} to {longest}"
-    return Outlook(
-        None, f"it takes the end of a job; those there have run for {run}, and too few have ended lately to go by"
-    )
+    return Outlook(None, f"it takes the end of a job; those there have run for {run}, and none like them has ended yet")
 
 
 def _without_machines(kinds: dict[type[Finding], Finding]) -> Outlook:

@@ -218,6 +218,8 @@ def _order_lines(findings: Sequence[Finding], now: float) -> list[str]:
         made.append(f"of {queued.owner}'s {queued.idle:,} idle jobs {first}")
     for limit in _all(findings, Limit):
         verdict = ", so it has to wait" if limit.binds else ""
+        if limit.wants > limit.most:
+            verdict = ": more than there ever is, so it can never start"
         made.append(f"limit {limit.name}: {limit.used:g} of {limit.most:g} in use, it takes {limit.wants:g}{verdict}")
     for quota in _all(findings, Quota):
         verdict = ": the group has its share" if quota.binds else ""

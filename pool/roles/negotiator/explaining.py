@@ -28,7 +28,7 @@ from pool.policy.why import crowd
 from pool.policy.why.findings import Busy, Cycle, Demand, Finding, Limit, Quota, Silent, Turn, to_wire
 from pool.policy.why.job import Census, examine, shares
 from pool.policy.why.machine import Wish, demand
-from pool.policy.why.outlook import ages, outlook
+from pool.policy.why.outlook import Kind, ages, outlook
 from pool.policy.why.rejections import said
 from pool.policy.why.words import ago
 from pool.roles.negotiator.holdings import named
@@ -57,7 +57,7 @@ class Known:
         deaf: since when the collector cannot be heard (wall seconds); None while it can.
         when, requests, outcome: the last cycle; `when` is 0 before the first.
         interval: seconds between two cycles at most.
-        typical: of `Lengths`.
+        lengths: of jobs that ended lately, by kind (`Lengths`).
         held: slots that submitters hold.
         quotas, groups: those of groups, and what each is entitled to and holds.
     """
@@ -69,7 +69,7 @@ class Known:
     requests: Mapping[str, Sequence[Request]]
     outcome: Outcome
     interval: float
-    typical: tuple[float, int] | None
+    lengths: Mapping[Kind, Sequence[float]]
     held: Mapping[str, int]
     quotas: tuple[priorities.Quota, ...]
     groups: Sequence[Mapping[str, Any]]
@@ -124,7 +124,7 @@ class Explaining:
         found += _cycle(known, submitter, _count(request, "number"), rejection)
         running = ages([census.places[place] for place in crowd.numbers(census.matching)], now)
         users, ahead = len({*known.requests, submitter}), _count(request, "ahead")
-        found.append(outlook(found, running, known.typical, ahead, users, known.interval))
+        found.append(outlook(found, running, known.lengths, ahead, users, known.interval))
         found += _deafness(known, now)
         return {"findings": to_wire(found), "time": now}
 

@@ -167,7 +167,7 @@ class Negotiator(Role):
             requests,
             outcome,
             self.settings.number("NEGOTIATION_INTERVAL"),
-            self._lengths.typical(),
+            self._lengths.by_kind(),
             {submitter: use.slots for submitter, use in accounting.holdings.uses.items()},
             accounting.quotas,
             accounting.groups(market.weight),
