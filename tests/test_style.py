@@ -27,6 +27,7 @@ LONGEST = 700
 FLOORS = {
     "errors": -1,
     "identity": -0.5,
+    "safe_directory": -0.5,
     "outside": -1,
     "classad": 0,
     "wire": 0,

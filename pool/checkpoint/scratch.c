@@ -119,7 +119,13 @@ static int copy_file(struct freeze *z, int parent, const char *name, const struc
 {
     char to[32];
     snprintf(to, sizeof to, "kept.%zu", z->rows);
+    struct stat opened;
     int in = openat(parent, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (in >= 0 && (fstat(in, &opened) < 0 || opened.st_dev != st->st_dev || opened.st_ino != st->st_ino)) {
+        close(in); /* another process of the job's user has put something else there */
+        in = -1;
+        errno = ESTALE;
+    }
     int out = in < 0 ? -1 : openat(z->directory, to, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int done = out < 0 || copy_data(in, out, st->st_size) < 0 ? fail(&z->d->failure, "copy", z->path) : 0;
     if (in >= 0)

@@ -20,6 +20,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
+from pool.jobs import activation_fields
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
 from pool.jobs.layout import Layout
@@ -271,7 +272,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     carries = transfer and not processes and job.value("TransferExecutable", True) is not False
     outputs = _text(job, "TransferOutput")
     has_outputs = job.get("TransferOutput") is not None
-    return Activation(
+    start = Activation(
         job=(int(job.value("ClusterId", 0)), int(job.value("ProcId", 0))),
         run=run,
         owner=_text(job, "Owner"),
@@ -303,6 +304,11 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         on_process_failure=wish if (wish := _text(job, "OnProcessFailure").lower()) in ON_FAILURE else "end",
         pipe_buffer=int(_number(job, "PipeBuffer", BUFFER)),
     )
+    try:  # no machine would take it: said once, here, and not by each of them
+        activation_fields.check(start.to_wire())
+    except activation_fields.WrongStart as error:
+        raise CannotStart(error.message, hint="correct the description, and submit it again") from error
+    return start
 
 
 def _plain(ad: ClassAd, *names: str) -> dict[str, object]:

@@ -6,14 +6,16 @@ What is wanted of them and under which names they arrive is home's (`pool.shadow
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation
+from pool.safe_directory import SafeDirectory
 from pool.starter import staging
 
 
-def outputs_of(activation: Activation, scratch: Path, before: dict[str, tuple[int, int]]) -> list[staging.Output]:
+def outputs_of(
+    activation: Activation, scratch: SafeDirectory, before: dict[str, tuple[int, int]]
+) -> list[staging.Output]:
     """What goes home beside standard output and error.
 
     Args:
@@ -31,13 +33,8 @@ def outputs_of(activation: Activation, scratch: Path, before: dict[str, tuple[in
     return [output for output in found if activation.outputs is not None or output.name not in own]
 
 
-async def send(
-    stream: Any, activation: Activation, scratch: Path, found: list[staging.Output], owner: int | None
-) -> int:
+async def send(stream: Any, activation: Activation, scratch: SafeDirectory, found: list[staging.Output]) -> int:
     """Carry outputs home; the bytes that travelled once home has them.
-
-    Args:
-        owner: whose files alone may be read; None for anybody's.
 
     Raises:
         StagingError: one cannot be read, or home does not confirm them.
@@ -45,17 +42,14 @@ async def send(
     """
     total = 0
     for head, name in _standard_files(activation):
-        local = scratch / name
-        if (status := _status(local)) is not None:
-            total += await staging.send_file(stream, [*head, status.st_size], local, status.st_size, owner)
+        if scratch.exists(name):
+            total += await staging.send_file(stream, head, scratch, name)
     for output in found:
-        status = output.path.lstat()
-        mode = status.st_mode & 0o777
+        mode = scratch.status(output.path).st_mode & 0o777
         if output.directory:
             await stream.send(["dir", output.name, mode])
         else:
-            head = ["file", output.name, mode, status.st_size]
-            total += await staging.send_file(stream, head, output.path, status.st_size, owner)
+            total += await staging.send_file(stream, ["file", output.name, mode], scratch, output.path)
     await stream.send(["done"])
     await stream.finish()
     async for item in stream:
@@ -70,10 +64,3 @@ def _standard_files(activation: Activation) -> list[tuple[list[Any], str]]:
         return [(["stream", one.name], one.name) for one in activation.layout.streams.values()]
     kinds = (("stdout", STDOUT, activation.stdout), ("stderr", STDERR, activation.stderr))
     return [([kind], name) for kind, name, path in kinds if path != NOTHING]
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except FileNotFoundError:
-        return None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 import struct
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,7 @@ from typing import Any
 import msgpack
 
 from pool.images import Draft, ImageDamaged, ImageError, Manifest, Part
+from pool.safe_directory import SafeDirectory
 
 #: Parts of an image: what the scratch directory is made of, and its files by number.
 TREE, FILES = "tree", "files/"
@@ -63,8 +63,9 @@ def mark_of(status: os.stat_result) -> Mark:
 class Frozen:
     """What is known of a job's scratch directory from one checkpoint to the next. Methods block on the disk."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, owner: tuple[int, int] | None = None) -> None:
         self._scratch = scratch
+        self._owner = owner
         self._parts: dict[Mark, Part] = {}
 
     def settled(self, draft: Draft, keeper: int, now: float) -> bytes:
@@ -80,11 +81,12 @@ class Frozen:
             return b""
         latest = int(now * 1e9) - SETTLED
         found: dict[Mark, Part] = {}
-        for entry in entries(self._scratch):
-            if not stat.S_ISREG(entry.mode) or entry.mark[0] in mapped or entry.mark[3] > latest:
-                continue
-            with contextlib.suppress(OSError, ImageError):
-                found[entry.mark] = self._part(draft, entry)
+        with SafeDirectory(self._scratch, self._owner) as safe:
+            for entry in entries(safe):
+                if not stat.S_ISREG(entry.mode) or entry.mark[0] in mapped or entry.mark[3] > latest:
+                    continue
+                with contextlib.suppress(OSError, ImageError):
+                    found[entry.mark] = self._part(draft, safe, entry)
         self._parts = found
         return b"".join(_TAKEN.pack(*mark) for mark in found)
 
@@ -101,15 +103,21 @@ class Frozen:
         """
         try:
             listed = list(rows_of(directory / LISTED)) if (directory / LISTED).exists() else None
-            found = listed if listed is not None else list(entries(self._scratch, open_up=True))
-            return self._gathered(draft, directory, found, before)
+            with SafeDirectory(self._scratch, self._owner) as safe:
+                found = listed if listed is not None else list(entries(safe, open_up=True))
+                return self._gathered(draft, safe, directory, found, before)
         except OSError as error:
             what = os.path.basename(error.filename) if isinstance(error.filename, str) else "a file"
             text = f"cannot save the job's {what}: {(error.strerror or str(error)).lower()}"
             raise ImageError(text, retry=True) from error
 
     def _gathered(
-        self, draft: Draft, directory: Path, found: list[Entry], before: dict[str, tuple[int, int]]
+        self,
+        draft: Draft,
+        safe: SafeDirectory,
+        directory: Path,
+        found: list[Entry],
+        before: dict[str, tuple[int, int]],
     ) -> tuple[Part, ...]:
         parts: list[Part] = []
         numbers: dict[int, int] = {}
@@ -120,7 +128,7 @@ class Frozen:
                 inner = numbers.get(entry.mark[0])
                 if inner is None:
                     inner = numbers[entry.mark[0]] = len(parts)
-                    parts.append(self._content(draft, directory, entry, f"{FILES}{inner}"))
+                    parts.append(self._content(draft, safe, directory, entry, f"{FILES}{inner}"))
             elif stat.S_ISLNK(entry.mode):
                 inner = entry.target
             rows.append([entry.name, entry.mode, entry.mark[2], inner])
@@ -130,21 +138,21 @@ class Frozen:
             parts.append(draft.add(TREE, handle))
         return tuple(parts)
 
-    def _content(self, draft: Draft, directory: Path, entry: Entry, name: str) -> Part:
+    def _content(self, draft: Draft, safe: SafeDirectory, directory: Path, entry: Entry, name: str) -> Part:
         if entry.kept is not None:
             with (directory / f"{KEPT}{entry.kept}").open("rb") as handle:
                 return draft.add(name, handle)
-        return self._part(draft, entry, name)
+        return self._part(draft, safe, entry, name)
 
-    def _part(self, draft: Draft, entry: Entry, name: str = "") -> Part:
+    def _part(self, draft: Draft, safe: SafeDirectory, entry: Entry, name: str = "") -> Part:
         known = self._parts.get(entry.mark)
         if known is not None and draft.has(known):
             known = replace(known, name=name)
             draft.tell(known)
             return known
-        path = os.path.join(os.fsencode(self._scratch), entry.name)
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as handle:
+        with os.fdopen(safe.open_file(entry.name), "rb") as handle:
+            if mark_of(os.fstat(handle.fileno())) != entry.mark:
+                raise ImageError("a file changed while it was saved", retry=True)
             part = draft.add(name, handle)
             if mark_of(os.fstat(handle.fileno())) != entry.mark:
                 raise ImageError("a file changed while it was saved", retry=True)
@@ -152,48 +160,31 @@ class Frozen:
         return part
 
 
-def entries(scratch: Path, *, open_up: bool = False) -> Iterator[Entry]:
+def entries(scratch: SafeDirectory, *, open_up: bool = False) -> Iterator[Entry]:
     """What lies in a directory, what holds others before them; what cannot be read is left out.
 
     Args:
         open_up: the job is dead: what it forbade itself is opened, and has its mode in the entry.
     """
-    top = os.fsencode(scratch)
     pending = [b""]
     while pending:
         below = pending.pop()
         try:
-            with os.scandir(os.path.join(top, below) if below else top) as listing:
-                inner = sorted(listing, key=lambda entry: entry.name)
+            for last, status, target in scratch.entries(below):
+                name = os.path.join(below, last)
+                mark = mark_of(status)
+                wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o400
+                plain = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
+                if open_up and plain and status.st_mode & wanted != wanted:
+                    mark = (*mark[:3], scratch.open_up(name, wanted).st_ctime_ns)
+                if stat.S_ISSOCK(status.st_mode):
+                    continue
+                yield Entry(name, mark, status.st_mode, target)
+                if stat.S_ISDIR(status.st_mode):
+                    pending.append(name)
         except OSError:
             if open_up:
                 raise
-            continue
-        for one in inner:
-            try:
-                status = one.stat(follow_symlinks=False)
-                target = os.readlink(one.path) if stat.S_ISLNK(status.st_mode) else b""
-                wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o400
-                plain = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
-                mark = mark_of(status)
-                if open_up and plain and status.st_mode & wanted != wanted:
-                    os.chmod(one.path, wanted)
-                    mark = (*mark[:3], one_changed(one.path))
-            except OSError:
-                if open_up:
-                    raise
-                continue  # gone meanwhile
-            if stat.S_ISSOCK(status.st_mode):
-                continue
-            name = os.path.join(below, one.name)
-            yield Entry(name, mark, status.st_mode, target)
-            if stat.S_ISDIR(status.st_mode):
-                pending.append(name)
-
-
-def one_changed(path: bytes) -> int:
-    """The time of the last change of anything of a file (ns)."""
-    return os.lstat(path).st_ctime_ns
 
 
 def rows_of(path: Path) -> Iterator[Entry]:
@@ -266,32 +257,28 @@ def put_back(image: Path, scratch: Path, owner: tuple[int, int] | None) -> dict[
         ImageError: the image is damaged, or the disk fails.
     """
     tree = _tree_of(image)
-    top = os.fsencode(scratch)
     made: dict[int, bytes] = {}
     links: list[tuple[bytes, bytes]] = []
     try:
-        for name, mode, _, inner in tree.rows:
-            path = os.path.join(top, name)
-            if stat.S_ISDIR(mode):
-                os.mkdir(path, 0o700)
-            elif stat.S_ISFIFO(mode):
-                os.mkfifo(path, 0o600)
-            elif stat.S_ISLNK(mode):
-                links.append((inner, path))
-            elif inner in made:
-                os.link(made[inner], path)
-            else:
-                _move(os.fsencode(image / f"{FILES}{inner}"), path)
-                made[inner] = path
-        for target, path in links:  # last: nothing is ever written by way of one
-            os.symlink(target, path)
-        for name, mode, modified, _ in reversed(tree.rows):
-            path = os.path.join(top, name)
-            if owner is not None:
-                os.chown(path, *owner, follow_symlinks=False)
-            if not stat.S_ISLNK(mode):
-                os.chmod(path, mode & 0o1777)
-            os.utime(path, ns=(modified, modified), follow_symlinks=False)
+        with SafeDirectory(scratch, owner) as safe:
+            for name, mode, _, inner in tree.rows:
+                if stat.S_ISDIR(mode):
+                    if safe.exists(name):
+                        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+                    safe.make_directory(name, 0o700)
+                elif stat.S_ISFIFO(mode):
+                    safe.make_pipe(name)
+                elif stat.S_ISLNK(mode):
+                    links.append((inner, name))
+                elif inner in made:
+                    safe.give_second_name(made[inner], name)
+                else:
+                    safe.move_in(image / f"{FILES}{inner}", name, 0o600)
+                    made[inner] = name
+            for target, name in links:
+                safe.make_link(target, name)
+            for name, mode, modified, _ in reversed(tree.rows):
+                safe.settle(name, None if stat.S_ISLNK(mode) else mode & 0o1777, modified)
     except OSError as error:
         text = f"cannot put the job's files back: {(error.strerror or str(error)).lower()}"
         raise ImageError(text, retry=True) from error
@@ -302,17 +289,6 @@ def put_back(image: Path, scratch: Path, owner: tuple[int, int] | None) -> dict[
 class _Tree:
     rows: list[tuple[bytes, int, int, Any]]
     before: dict[str, tuple[int, int]]
-
-
-def _move(source: bytes, path: bytes) -> None:
-    if os.path.lexists(path):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-    try:
-        os.rename(source, path)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        shutil.copyfile(source, path)
 
 
 def _tree_of(image: Path) -> _Tree:

@@ -7,15 +7,17 @@ digests of all, and is answered which of them are wanted. Blocking file work run
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import re
-import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, Protocol
 
 from pool.jobs.layout import Layout
-from pool.starter.staging import StagingError
+from pool.safe_directory import SafeDirectory, copy_data
+from pool.starter.staging import StagingError, open_output
 
 #: The name of a stored executable: the SHA-256 of its content.
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -47,7 +49,7 @@ async def ask(stream: Stream, executables: Path) -> dict[str, str]:
 
 
 async def settle(
-    offered: dict[str, str], layout: Layout, scratch: Path, executables: Path, owner: tuple[int, int] | None
+    offered: dict[str, str], layout: Layout, scratch: SafeDirectory, executables: Path
 ) -> None:
     """When the files have come: keep each executable that came, and put those in place that were kept."""
     loop = asyncio.get_running_loop()
@@ -55,28 +57,38 @@ async def settle(
         name, digest = layout.program(process), offered.get(process.name)
         if name is None or digest is None:
             continue
-        if (scratch / name).exists():
-            await loop.run_in_executor(None, keep, scratch / name, executables / digest)
+        if scratch.exists(name):
+            await loop.run_in_executor(None, keep, scratch, name, executables / digest)
         else:
-            await loop.run_in_executor(None, place, executables / digest, scratch / name, owner)
+            await loop.run_in_executor(None, place, executables / digest, scratch, name)
 
 
-def keep(program: Path, stored: Path) -> None:
-    """Keep an executable for the next job that names it; not under the name of another one."""
-    stored.parent.mkdir(parents=True, exist_ok=True)
-    aside = stored.with_name(f"{stored.name}.{os.getpid()}.{program.parent.name}")
-    shutil.copyfile(program, aside)
-    with aside.open("rb") as handle:
-        genuine = hashlib.file_digest(handle, "sha256").hexdigest() == stored.name
-    if genuine:
-        os.replace(aside, stored)
-    else:
-        aside.unlink()
+def keep(scratch: SafeDirectory, name: str, stored: Path) -> None:
+    """Keep an executable for the next job that names it; not under the name of another one.
+
+    Only this node reads what is kept: a job gets a copy of its own.
+    """
+    stored.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open_output(scratch, name) as handle:
+        descriptor, aside = tempfile.mkstemp(prefix=f"{stored.name}.", dir=stored.parent)
+        try:
+            copy_data(handle.fileno(), descriptor)
+            with os.fdopen(descriptor, "rb", closefd=False) as copied:
+                copied.seek(0)
+                genuine = hashlib.file_digest(copied, "sha256").hexdigest() == stored.name
+            if genuine:
+                os.replace(aside, stored)
+        finally:
+            os.close(descriptor)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(aside)
 
 
-def place(stored: Path, program: Path, owner: tuple[int, int] | None) -> None:
+def place(stored: Path, scratch: SafeDirectory, name: str) -> None:
     """Put a kept executable where the job finds it."""
-    shutil.copyfile(stored, program)
-    program.chmod(0o755)
-    if owner is not None:
-        os.chown(program, *owner)
+    with stored.open("rb") as handle:
+        descriptor = scratch.create_file(name, 0o755)
+        try:
+            copy_data(handle.fileno(), descriptor)
+        finally:
+            os.close(descriptor)

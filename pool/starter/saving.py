@@ -6,14 +6,13 @@ wrote becomes an image, goes home as a whole or not at all, and is put into the 
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
 from pool.images import Ahead, Draft, ImageError, ImageStore, Manifest, send_image
 from pool.images.carrying import Pace
 from pool.jobs.activation import Activation
+from pool.safe_directory import SafeDirectory
 from pool.starter import freezing, staging
 from pool.starter.increments import Earlier
 
@@ -21,7 +20,9 @@ from pool.starter.increments import Earlier
 NOT_OURS = ("taken", freezing.LISTED, freezing.KEPT, freezing.TREE)
 
 
-def outputs_of(activation: Activation, scratch: Path, before: dict[str, tuple[int, int]]) -> list[staging.Output]:
+def outputs_of(
+    activation: Activation, scratch: SafeDirectory, before: dict[str, tuple[int, int]]
+) -> list[staging.Output]:
     """The files that are a job's checkpoint.
 
     Raises:
@@ -32,7 +33,9 @@ def outputs_of(activation: Activation, scratch: Path, before: dict[str, tuple[in
     return [output for output in found if not output.directory]
 
 
-def keep(store: ImageStore, job: str, created: float, found: list[staging.Output]) -> Manifest:
+def keep(
+    store: ImageStore, job: str, created: float, scratch: SafeDirectory, found: list[staging.Output]
+) -> Manifest:
     """Take files in as a checkpoint. Blocks on the disk.
 
     Raises:
@@ -41,7 +44,7 @@ def keep(store: ImageStore, job: str, created: float, found: list[staging.Output
     with store.begin(job) as draft:
         parts = []
         for output in found:
-            with staging.open_regular(output.path) as handle:
+            with staging.open_output(scratch, output.path) as handle:
                 parts.append(draft.add(output.name, handle))
         return draft.commit(tuple(parts), created, facts=(("kind", "self"),))
 
@@ -56,16 +59,10 @@ def put_back(image: Path, manifest: Manifest, scratch: Path, owner: tuple[int, i
         ImageError: the disk fails.
     """
     try:
-        for part in manifest.parts:
-            source, target = image / part.name, staging.inside(scratch, part.name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(missing_ok=True)
-            shutil.move(source, target)
-            target.chmod(part.mode)
-            if owner is not None:
-                os.chown(target, *owner)
-                for above in target.relative_to(scratch).parents:
-                    os.chown(scratch / above, *owner)
+        with SafeDirectory(scratch, owner) as safe:
+            for part in manifest.parts:
+                safe.remove_file(staging.checked(part.name))
+                safe.move_in(image / part.name, part.name, part.mode)
     except OSError as error:
         raise ImageError(f"cannot put a checkpoint in place: {error.strerror or error}", retry=True) from error
 

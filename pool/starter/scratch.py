@@ -94,8 +94,17 @@ def _open(name: Path | str, directory: int | None = None) -> int:
     try:
         return os.open(name, _DIRECTORY, dir_fd=directory)
     except PermissionError:  # a job may take away everybody's rights to its directories, its own too
-        os.chmod(name, 0o700, dir_fd=directory)
+        _allow(name, directory)
         return os.open(name, _DIRECTORY, dir_fd=directory)
+
+
+def _allow(name: Path | str, directory: int | None = None) -> None:
+    """Give a directory back its rights; a link that has taken its name is not followed."""
+    fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        os.chmod(f"/proc/self/fd/{fd}", 0o700)
+    finally:
+        os.close(fd)
 
 
 def _remove_all(top: int) -> None:
@@ -151,7 +160,7 @@ def _move_up(name: str, directory: int, top: int, numbers: Iterator[int]) -> str
         except PermissionError:
             if opened:
                 raise
-            os.chmod(name, 0o700, dir_fd=directory)  # moving a directory changes it
+            _allow(name, directory)  # moving a directory changes it
             opened = True
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):

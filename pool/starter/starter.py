@@ -23,6 +23,7 @@ from pool.images.carrying import Pace
 from pool.images.quietly import quietly
 from pool.jobs.activation import STDERR, STDOUT, Activation, Mode
 from pool.policy.starter import Action, Event, Machine, State
+from pool.safe_directory import SafeDirectory
 from pool.starter import bringing, freezing, increments, programs, resuming, saving, scratch, staging
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.crossings import Cards, Crossings
@@ -88,7 +89,7 @@ class Starter:
         #: The checkpoint that this start goes on from.
         self.resumed: resuming.Resumed | None = None
         self.scratch = place.scratch
-        self._frozen = freezing.Frozen(place.scratch)
+        self._frozen = freezing.Frozen(place.scratch, account.owner)
         self._earlier = increments.Earlier()
         #: The way to its owner's files, and what it sees of them, where it works on them from here.
         self._files: Files | None = None
@@ -255,8 +256,10 @@ class Starter:
         """
         assert self.place.images is not None
         images, name = self.place.images(), self.activation.name
-        found = await asyncio.to_thread(saving.outputs_of, self.activation, self.scratch, self._before)
-        return await self.carry(await asyncio.to_thread(saving.keep, images, name, created, found))
+        with self._safe_scratch() as safe:
+            found = await asyncio.to_thread(saving.outputs_of, self.activation, safe, self._before)
+            kept = await asyncio.to_thread(saving.keep, images, name, created, safe, found)
+        return await self.carry(kept)
 
     @property
     def can_dump(self) -> bool:
@@ -431,10 +434,10 @@ class Starter:
             StagingError: an output is missing or cannot be read.
             WireError: home cannot be reached, or refused.
         """
-        activation, owner = self.activation, self.account.uid if self.account.switch else None
-        found = bringing.outputs_of(activation, self.scratch, self._before)
-        async with await self._home.store(activation) as stream:
-            self.sent = await bringing.send(stream, activation, self.scratch, found, owner)
+        with self._safe_scratch() as safe:
+            found = await asyncio.to_thread(bringing.outputs_of, self.activation, safe, self._before)
+            async with await self._home.store(self.activation) as stream:
+                self.sent = await bringing.send(stream, self.activation, safe, found)
 
     async def done(self) -> None:
         """The end has been reported: forget the keeper and leave nothing behind (A14)."""
@@ -489,22 +492,28 @@ class Starter:
                 if activation.processes:
                     offered = await programs.ask(stream, self.place.executables)
                 self.received = await staging.receive(stream, self.scratch, self.account.owner)
-            if offered:
-                await programs.settle(
-                    offered, activation.layout, self.scratch, self.place.executables, self.account.owner
-                )
-            program = self.scratch / os.path.basename(activation.executable)
-            if stored is not None and wanted and program.exists():
-                await asyncio.to_thread(programs.keep, program, stored)
-            elif stored is not None and not wanted:
-                await asyncio.to_thread(programs.place, stored, program, self.account.owner)
+            with self._safe_scratch() as safe:
+                if offered:
+                    await programs.settle(offered, activation.layout, safe, self.place.executables)
+                program = os.path.basename(activation.executable)
+                if stored is not None and wanted and safe.exists(program):
+                    await asyncio.to_thread(programs.keep, safe, program, stored)
+                elif stored is not None and not wanted:
+                    await asyncio.to_thread(programs.place, stored, safe, program)
+                self._before = await asyncio.to_thread(self._marks, safe)
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
-        self._before = staging.top_level(self.scratch)
-        for folder in activation.layout.folders.values() if activation.processes else ():
+
+    def _marks(self, safe: SafeDirectory) -> dict[str, tuple[int, int]]:
+        """What the scratch directory holds before the job begins."""
+        found = staging.top_level(safe)
+        for folder in self.activation.layout.folders.values() if self.activation.processes else ():
             if folder:
-                inside = staging.top_level(self.scratch / folder)
-                self._before |= {f"{folder}/{name}": mark for name, mark in inside.items()}
+                found |= {f"{folder}/{name}": mark for name, mark in staging.top_level(safe, folder).items()}
+        return found
+
+    def _safe_scratch(self) -> SafeDirectory:
+        return SafeDirectory(self.scratch, self.account.owner)
 
     async def _fetch_checkpoint(self) -> None:
         """Bring the checkpoint that this start goes on from here, and see that it can be put back here."""

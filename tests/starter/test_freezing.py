@@ -13,6 +13,7 @@ import msgpack
 import pytest
 
 from pool.images import Draft, ImageDamaged, ImageError, ImageStore, Manifest
+from pool.safe_directory import SafeDirectory
 from pool.starter import freezing
 from pool.starter.freezing import Frozen
 from pool.starter.keeper import NativeKeepers
@@ -52,7 +53,9 @@ def kept(store: ImageStore, scratch: Path, directory: Path, frozen: Frozen | Non
 def listed(top: Path) -> dict[bytes, tuple[Any, ...]]:
     """All that a directory is, without what a copy of it cannot share."""
     found: dict[bytes, tuple[Any, ...]] = {}
-    for entry in freezing.entries(top):
+    with SafeDirectory(top) as safe:
+        found_there = list(freezing.entries(safe))
+    for entry in found_there:
         path = os.path.join(os.fsencode(top), entry.name)
         status = os.lstat(path)
         more: Any = entry.target
@@ -127,7 +130,7 @@ async def test_a_job_that_runs_on_is_kept_as_of_one_moment(
     keeper = await soon(best.start(wanted))
     frozen = Frozen(scratch)
     await until(lambda: (scratch / "ready").exists())
-    settled = freezing.one_changed(os.fsencode(scratch / "ready")) + freezing.SETTLED
+    settled = (scratch / "ready").lstat().st_ctime_ns + freezing.SETTLED
     await until(lambda: time.time_ns() > settled)
     seen = {0}
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pool.safe_directory import SafeDirectory
 from pool.starter import native, staging
 from pool.starter.keeper import NativeKeepers
 from tests.starter.support import PYTHON, alive, family, opened, shell, soon, spec, to_end, until
@@ -161,10 +162,11 @@ def test_a_file_of_somebody_else_is_no_output(tmp_path: Path) -> None:
     """A hard link may lead to a file that only the node can read."""
     (tmp_path / "secret").write_text("x")
     os.link(tmp_path / "secret", tmp_path / "output")
-    with staging.open_regular(tmp_path / "output", os.getuid()) as handle:
+    with SafeDirectory(tmp_path, (os.getuid(), os.getgid())) as safe, staging.open_output(safe, "output") as handle:
         assert handle.read() == b"x"
-    with pytest.raises(staging.StagingError, match="not the job's own"):
-        staging.open_regular(tmp_path / "output", os.getuid() + 1)
+    stranger = SafeDirectory(tmp_path, (os.getuid() + 1, os.getgid()))
+    with stranger as safe, pytest.raises(staging.StagingError, match="not the job's own"):
+        staging.open_output(safe, "output")
 
 
 async def test_a_disk_filled_by_a_job_loses_no_end(place: Path, program: Path, scratch: Path) -> None:

@@ -7,7 +7,19 @@ from typing import Any
 
 import pytest
 
-from pool.starter.staging import Output, StagingError, inside, open_regular, outputs, receive, send_file, top_level
+from pool.safe_directory import SafeDirectory
+from pool.starter import staging
+from pool.starter.staging import Output, StagingError, checked, open_output, receive, send_file
+
+
+def outputs(scratch: Path, *arguments: Any) -> list[Output]:
+    with SafeDirectory(scratch) as safe:
+        return staging.outputs(safe, *arguments)
+
+
+def top_level(scratch: Path) -> dict[str, tuple[int, int]]:
+    with SafeDirectory(scratch) as safe:
+        return staging.top_level(safe)
 
 
 class Items:
@@ -46,9 +58,16 @@ async def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     scratch.mkdir()
     victim.write_text("safe")
     (scratch / "x").symlink_to(victim)
-    with pytest.raises(StagingError, match="cannot write"):
-        await receive(Items(["file", "x", 0o644, 1], b"!", ["done"]), scratch, None)
+    await receive(Items(["file", "x", 0o644, 1], b"!", ["done"]), scratch, None)
     assert victim.read_text() == "safe"
+    assert (scratch / "x").read_text() == "!"
+    assert not (scratch / "x").is_symlink()
+    (scratch / "d").symlink_to(tmp_path)
+    for item in (["file", "d/victim", 0o644, 0], ["dir", "d", 0o755], ["dir", "d/more", 0o755]):
+        with pytest.raises(StagingError, match="cannot write"):
+            await receive(Items(item, ["done"]), scratch, None)
+    assert victim.read_text() == "safe"
+    assert not (tmp_path / "more").exists()
 
 
 async def test_an_end_in_the_middle_is_an_error(tmp_path: Path) -> None:
@@ -62,23 +81,37 @@ async def test_more_than_announced_is_refused(tmp_path: Path) -> None:
         await receive(Items(["file", "x", 0o644, 2], b"long", ["done"]), tmp_path, None)
 
 
+class Meanwhile(Items):
+    """A stream that does something when the head of a file is sent."""
+
+    def __init__(self, act: Any) -> None:
+        super().__init__()
+        self.act = act
+
+    async def send(self, item: Any) -> None:
+        await super().send(item)
+        if isinstance(item, list):
+            self.act()
+
+
 async def test_sending_a_file_that_shrank_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"abc")
-    with pytest.raises(StagingError, match="shorter"):
-        await send_file(Items(), ["file", "x", 0o644, 10], tmp_path / "x", 10)
+    with SafeDirectory(tmp_path) as safe, pytest.raises(StagingError, match="shorter"):
+        await send_file(Meanwhile(lambda: os.truncate(tmp_path / "x", 1)), ["file", "x", 0o644], safe, "x")
 
 
 async def test_what_grew_is_cut(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"abcdef")
-    stream = Items()
-    await send_file(stream, ["file", "x", 0o644, 3], tmp_path / "x", 3)
+    (tmp_path / "x").write_bytes(b"abc")
+    stream = Meanwhile(lambda: (tmp_path / "x").write_bytes(b"abcdef"))
+    with SafeDirectory(tmp_path) as safe:
+        await send_file(stream, ["file", "x", 0o644], safe, "x")
     assert stream.sent == [["file", "x", 0o644, 3], b"abc"]
 
 
 async def test_a_pipe_as_output_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x")
-    with pytest.raises(StagingError, match="not a regular file"):
-        await send_file(Items(), ["file", "x", 0o644, 3], tmp_path / "x", 3)
+    with SafeDirectory(tmp_path) as safe, pytest.raises(StagingError, match="not a regular file"):
+        await send_file(Items(), ["file", "x", 0o644], safe, "x")
 
 
 def test_new_and_changed_files_go_home(tmp_path: Path) -> None:
@@ -96,7 +129,7 @@ def test_new_and_changed_files_go_home(tmp_path: Path) -> None:
 def test_outputs_asked_for(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/deep").write_text("4")
-    sub, deep = tmp_path / "sub", tmp_path / "sub/deep"
+    sub, deep = "sub", "sub/deep"
     assert outputs(tmp_path, {}, ("sub",)) == [Output(sub, "sub", directory=True), Output(deep, "sub/deep")]
     assert outputs(tmp_path, {}, ("sub/",)) == [Output(deep, "deep")]
     assert outputs(tmp_path, {}, ("sub/deep",)) == [Output(deep, "deep")]
@@ -120,7 +153,7 @@ def test_a_link_that_leads_out_is_no_output(tmp_path: Path) -> None:
             outputs(scratch, {}, (name,))
     (scratch / "made").write_text("")
     (scratch / "alias").symlink_to("made")
-    assert outputs(scratch, {}, ("alias",)) == [Output(scratch / "made", "alias")]
+    assert outputs(scratch, {}, ("alias",)) == [Output("made", "alias")]
 
 
 def test_an_output_that_cannot_be_read_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,17 +164,22 @@ def test_an_output_that_cannot_be_read_is_said_at_once(tmp_path: Path, monkeypat
 
     (tmp_path / "sub").mkdir()
     (tmp_path / "x").touch()
-    monkeypatch.setattr(os, "scandir", forbidden)
-    monkeypatch.setattr(os, "open", forbidden)
+    safe = SafeDirectory(tmp_path)
+    monkeypatch.setattr("pool.safe_directory.open_beneath", lambda fd, name, *_: forbidden(os.fsdecode(name)))
+    monkeypatch.setattr("pool.starter.staging.resolved", lambda safe, name: name)
+    monkeypatch.setattr(safe, "status", lambda name: os.stat(tmp_path / name))
     for attempt in (
-        lambda: outputs(tmp_path, {}, ("sub",)),
-        lambda: outputs(tmp_path, {}, None),
-        lambda: open_regular(tmp_path / "x"),
+        lambda: staging.outputs(safe, {}, ("sub",)),
+        lambda: staging.outputs(safe, {}, None),
+        lambda: open_output(safe, "x"),
     ):
         with pytest.raises(StagingError, match=r"cannot read the job.s output .*: Permission denied") as caught:
             attempt()
         assert not caught.value.retry
 
 
-def test_inside(tmp_path: Path) -> None:
-    assert inside(tmp_path, "a/b") == tmp_path / "a" / "b"
+def test_names_that_are_taken() -> None:
+    assert checked("a//b/") == "a/b"
+    for name in ("/a", "..", "a/../b", "", "a\0b"):
+        with pytest.raises(StagingError, match="outside"):
+            checked(name)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from pool.classad import ClassAd, requirements_accept
 from pool.errors import PoolError
 from pool.images import ImageStore, Share
+from pool.jobs import activation_fields
 from pool.jobs.activation import Activation
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
@@ -241,7 +242,13 @@ class Startd(Role):
             raise Refused("the order builds on one that is not known here", retry=True)
         if order.get("shared") is not None:
             claim.shared = order["shared"]
-        return Activation.from_wire(order["start"], before), {**claim.shared, **order["own"]}
+        if not isinstance(claim.shared, dict) or not isinstance(order.get("own"), dict):
+            raise activation_fields.WrongStart("the order to start a job has no ad")
+        try:
+            start = Activation.from_wire(activation_fields.check(order.get("start")), before)
+        except (TypeError, ValueError, KeyError) as error:
+            raise activation_fields.WrongStart(f"the start of a job makes no sense: {error}") from error
+        return start, {**claim.shared, **order["own"]}
 
     def _still_accepts(self, slot: Slot, claim: Claim, own: Wire) -> bool:
         """Whether the slot accepts the job; not asked again for jobs that no expression can tell apart."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
+from pool.jobs.activation_fields import WrongStart
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.checkpoints import Saves
 from pool.policy.slots import STILL
@@ -333,14 +334,18 @@ class Running:
     async def last(self, which: str, lines: int) -> int:
         """Where the last lines of what `output` gives begin."""
         path = self._written(which)
-        return await written.last(path, lines) if path is not None else 0
+        return await written.last(path, self._owner, lines) if path is not None else 0
 
     async def output(self, which: str, offset: int) -> AsyncIterator[bytes]:
         """What the job has written to its standard output or error so far, from an offset."""
         path = self._written(which)
         if path is not None:
-            async for chunk in written.since(path, offset):
+            async for chunk in written.since(path, self._owner, offset):
                 yield chunk
+
+    @property
+    def _owner(self) -> tuple[int, int] | None:
+        return self.starter.account.owner if self.starter is not None else None
 
     def _written(self, which: str) -> Path | None:
         """None for a job that writes them at home: the submit side reads them there, with its owner's rights."""
@@ -408,6 +413,9 @@ class Running:
             return
         try:
             startd.begin(slot, claim, following)
+        except WrongStart as error:
+            startd.log.error("the schedd's next job is refused", extra={"node": claim.node, "why": str(error)})
+            startd.drop(slot)
         except PoolError as error:
             start = Activation.from_wire(following["start"], claim.last if following.get("base") else None)
             claim.running = Running(startd, slot, claim, start)

@@ -6,18 +6,20 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import BinaryIO
 
 from pool.jobs.lastlines import start_of
-from pool.starter.staging import StagingError, open_regular
+from pool.safe_directory import SafeDirectory
+from pool.starter.staging import StagingError, open_output
 
 CHUNK = 64 * 1024
 
 
-async def last(path: Path, lines: int) -> int:
+async def last(path: Path, owner: tuple[int, int] | None, lines: int) -> int:
     """The offset at which its last lines begin."""
     loop = asyncio.get_running_loop()
     try:
-        handle = await loop.run_in_executor(None, open_regular, path)
+        handle = await loop.run_in_executor(None, _open, path, owner)
     except StagingError:
         return 0
     with handle:
@@ -30,14 +32,22 @@ async def last(path: Path, lines: int) -> int:
         return await start_of(lines, os.fstat(handle.fileno()).st_size, read)
 
 
-async def since(path: Path, offset: int) -> AsyncIterator[bytes]:
+async def since(path: Path, owner: tuple[int, int] | None, offset: int) -> AsyncIterator[bytes]:
     """All of it from an offset, a chunk at a time."""
     loop = asyncio.get_running_loop()
     try:
-        handle = await loop.run_in_executor(None, open_regular, path)
+        handle = await loop.run_in_executor(None, _open, path, owner)
     except StagingError:
         return
     with handle:
         handle.seek(offset)
         while chunk := await loop.run_in_executor(None, handle.read, CHUNK):
             yield chunk
+
+
+def _open(path: Path, owner: tuple[int, int] | None) -> BinaryIO:
+    try:
+        with SafeDirectory(path.parent, owner) as directory:
+            return open_output(directory, path.name)
+    except OSError as error:
+        raise StagingError(f"cannot look at {path.name}: {error.strerror}") from error
