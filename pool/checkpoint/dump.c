@@ -73,6 +73,7 @@ static int describe_all(struct dump *d)
 static int take_shared(struct dump *d)
 {
     files_peers(d);
+    memory_join(d);
     for (size_t i = 0; i < d->count; i++)
         if (d->subjects[i].room && memory_shared(d, &d->subjects[i]))
             return -1;
@@ -235,6 +236,7 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
     d.trail = trail;
     d.samples.size = sizeof(struct sample);
     d.order.size = sizeof(uint32_t);
+    d.removed.size = sizeof(struct removed);
     d.taken.size = sizeof(struct part);
     d.job = job;
     d.loose = how & CHECKPOINT_LOOSE;

@@ -29,6 +29,11 @@ struct part { /* of memory that processes share, already taken */
     uint32_t file;
 };
 
+struct removed { /* an area of a process that is mapped privately of a file without a name */
+    uint32_t owner;
+    uint64_t start, device, inode;
+};
+
 struct stretch {
     uint64_t start, end;
 };
@@ -63,6 +68,7 @@ struct dump {
     size_t count;
     struct table waits;   /* what threads waited for before they were stopped (waits.c) */
     struct table taken;   /* struct part */
+    struct table removed; /* struct removed */
     struct table samples; /* one for each row of image.files; fd -1 when only mapped */
     struct table order;   /* those of them that have a descriptor, in the kernel's order of open files */
     char reasons[TEXT];   /* lines: what cannot be saved */
@@ -116,6 +122,7 @@ void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r
 
 /* memory.c */
 int memory_areas(struct dump *d, struct subject *s);
+void memory_join(struct dump *d);
 int memory_shared(struct dump *d, struct subject *s); /* while everything stands still */
 int memory_left_out(struct dump *d, struct subject *s); /* of the copy: taken from the process itself */
 int memory_write(struct dump *d, struct subject *s, pid_t from);

@@ -78,7 +78,7 @@ struct area {
     uint64_t start, end, offset;
     uint32_t file, advice; /* which `file`, or NOBODY; a bit for each ADVICE_* */
 };
-enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16 };
+enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16, ADVICE_DROP = 32 };
 
 struct chunk { /* of the file of that source: image.c has their names */
     uint64_t place, size, sum;

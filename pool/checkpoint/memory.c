@@ -77,6 +77,13 @@ static uint32_t shared_memory(struct dump *d, struct subject *s, const struct li
     return d->image.files.count - 1;
 }
 
+/* Mapped privately, of a file without a name: saved whole, unless a descriptor is found that has the file open. */
+static void note_removed(struct dump *d, struct area *a, const struct line *l)
+{
+    a->advice |= ADVICE_WHOLE;
+    *(struct removed *)table_add(&d->removed) = (struct removed){a->owner, a->start, l->device, l->inode};
+}
+
 static void classify(struct dump *d, struct subject *s, struct area *a, const struct line *l)
 {
     bool shared = l->perms[3] == 's', gone = ends(l->name, " (deleted)");
@@ -101,7 +108,7 @@ static void classify(struct dump *d, struct subject *s, struct area *a, const st
         if (a->file == NOBODY && shared)
             refuse(d, "process %d shares the mapped file %.200s, which was replaced", s->pid, l->name);
         else if (a->file == NOBODY)
-            a->advice |= ADVICE_WHOLE;
+            note_removed(d, a, l);
     }
     if (strcmp(l->name, "[stack]") == 0)
         a->flags |= MAP_GROWSDOWN;
@@ -147,6 +154,34 @@ int memory_areas(struct dump *d, struct subject *s)
     free(text);
     fclose(maps);
     return 0;
+}
+
+static struct area *area_at(struct dump *d, uint32_t owner, uint64_t start)
+{
+    for EACH(&d->image, areas, area, a)
+        if (a->owner == owner && a->start == start)
+            return a;
+    return NULL;
+}
+
+/* When all descriptors are known: a private mapping of a file that is saved by its descriptor is one again. Pages that the process
+ * has not changed show what is written to the file later. */
+void memory_join(struct dump *d)
+{
+    for EACH(d, removed, removed, m) {
+        struct area *a = area_at(d, m->owner, m->start);
+        for EACH(&d->image, files, file, f) {
+            uint32_t row = (uint32_t)(f - (struct file *)d->image.files.rows);
+            if (!a || f->kind != FILE_MEMORY || f->device != m->device || f->inode != m->inode || (f->flags & O_ACCMODE) == O_WRONLY ||
+                ((struct sample *)d->samples.rows)[row].fd < 0)
+                continue;
+            a->kind = AREA_FILE;
+            a->file = row;
+            a->flags &= ~(uint32_t)MAP_ANONYMOUS;
+            a->advice &= ~ADVICE_WHOLE;
+            break;
+        }
+    }
 }
 
 struct source {
@@ -225,7 +260,7 @@ static void read_advice(struct dump *d, const struct subject *s, pid_t from)
     static const struct {
         const char *flag;
         uint32_t bit;
-    } bits[] = {{" hg", ADVICE_HUGE}, {" nh", ADVICE_NO_HUGE}, {" dc", ADVICE_NO_FORK}, {" dd", ADVICE_NO_DUMP}, {" wf", ADVICE_WIPE}};
+    } bits[] = {{" hg", ADVICE_HUGE}, {" nh", ADVICE_NO_HUGE}, {" dc", ADVICE_NO_FORK}, {" dd", ADVICE_NO_DUMP}, {" wf", ADVICE_WIPE}, {" dp", ADVICE_DROP}};
     char path[64], *text = NULL;
     size_t room = 0;
     struct area *at = NULL, *areas = d->image.areas.rows;
@@ -289,23 +324,36 @@ static size_t areas_of(pid_t pid, struct line **all)
     return count;
 }
 
+/* Whether any page with contents is there. False where the kernel has no such scan. */
+static bool populated(int pagemap, const struct area *a)
+{
+    struct region first;
+    struct scan q = {.size = sizeof q, .start = a->start, .end = a->end, .vector = (uint64_t)(uintptr_t)&first, .vector_size = 1,
+                     .max_pages = 1, .inverted = IS_ZERO, .mask = IS_ZERO, .any = IS_PRESENT | IS_SWAPPED, .wanted = IS_PRESENT};
+    return ioctl(pagemap, SCAN, &q) > 0;
+}
+
 /* What a process keeps out of its copies (MADV_DONTFORK, as JIT compilers do with all they have) is taken from itself, while
- * it stands still. */
+ * it stands still; and what is empty in them (MADV_WIPEONFORK, as generators of random numbers do): a move is no fork. */
 int memory_left_out(struct dump *d, struct subject *s)
 {
     struct line *lines;
     size_t count = areas_of(s->copy.tid, &lines);
     struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = open_of(s->pid, "pagemap"), .buffer = malloc(CHUNK)};
+    int copied = open_of(s->copy.tid, "pagemap");
     earlier_begin(d, s);
-    int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
+    int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 && copied >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
-        if (a.owner != s->row || !is_private(&a) || covered(lines, count, &a))
+        if (a.owner != s->row || !is_private(&a))
+            continue;
+        bool there = covered(lines, count, &a);
+        if (there && !(a.kind == AREA_ANON && !(a.advice & ADVICE_WHOLE) && populated(source.pagemap, &a) && !populated(copied, &a)))
             continue;
         done = a.advice & ADVICE_WHOLE ? put_whole(d, s, &source, &a) : scan_area(d, s, &source, &a);
         if (done > 0)
             done = walk_area(d, s, &source, &a);
-        ((struct area *)d->image.areas.rows)[i].advice |= ADVICE_TAKEN | ADVICE_NO_FORK;
+        ((struct area *)d->image.areas.rows)[i].advice |= ADVICE_TAKEN | (there ? 0 : ADVICE_NO_FORK);
     }
     if (!done)
         done = pages_write(d, s, s->pid);
@@ -313,6 +361,7 @@ int memory_left_out(struct dump *d, struct subject *s)
     free(lines);
     close(source.mem);
     close(source.pagemap);
+    close(copied);
     free(source.buffer);
     return done;
 }

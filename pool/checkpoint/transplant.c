@@ -24,6 +24,9 @@
 #include "restoring.h"
 
 #define STASH (64 * PAGE)
+#ifndef MAP_DROPPABLE
+#define MAP_DROPPABLE 0x08
+#endif
 #define LOWEST 0x10000000ul
 
 struct range {
@@ -129,16 +132,24 @@ static bool has_contents(const struct restoring *r, const struct area *a)
     return r->filled[a - (struct area *)r->image->areas.rows] > 0;
 }
 
-static int map_areas(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+/* Of mmap. Memory that the kernel may drop (Linux 6.11) is of a kind of its own, neither private nor shared. */
+static uint32_t area_flags(const struct area *a, int fd)
 {
     const uint32_t known = MAP_PRIVATE | MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN;
+    if (a->advice & ADVICE_DROP)
+        return MAP_DROPPABLE | MAP_ANONYMOUS;
+    return a->flags & known & ~(fd < 0 ? 0u : (uint32_t)MAP_ANONYMOUS);
+}
+
+static int map_areas(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
     for EACH(r->image, areas, area, a) {
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
             continue;
         int fd = a->file == NOBODY ? -1 : r->opened[a->file];
         int prot = (int)a->prot | (a->flags & MAP_SHARED || !has_contents(r, a) ? 0 : PROT_READ | PROT_WRITE);
         long done = CALL(&b->threads[0], SYS_mmap, a->start, a->end - a->start, prot,
-                         (a->flags & known & ~(fd < 0 ? 0u : (uint32_t)MAP_ANONYMOUS)) | MAP_FIXED_NOREPLACE, fd, fd < 0 ? 0 : a->offset);
+                         area_flags(a, fd) | MAP_FIXED_NOREPLACE, fd, fd < 0 ? 0 : a->offset);
         if (bad(done))
             return failed(f, "mmap", fd < 0 ? "memory of the job" : image_string(r->image, ((struct file *)r->image->files.rows)[a->file].path), done);
     }
@@ -167,7 +178,9 @@ static int protect(struct restoring *r, uint32_t row, struct body *b, struct fai
             if (bad(done))
                 return failed(f, "mprotect", "memory of the job", done);
         }
-        if (a->advice)
+        if (a->advice & ADVICE_DROP)
+            CALL(&b->threads[0], SYS_madvise, a->start, a->end - a->start, MADV_DONTNEED);
+        else if (a->advice)
             advise(&b->threads[0], a);
     }
     return 0;
