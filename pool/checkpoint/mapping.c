@@ -146,15 +146,25 @@ void mapping_ends(int *report, int *members)
 /* When it is forked. */
 void mapping_awaited(void) { close_its(); }
 
-static bool has_mapped(const struct job *job, uint32_t member)
+/* Says where the member's mapped files lie; 1: it has some, 0: none. */
+static int send_directories(const struct job *job, uint32_t member, struct failure *f)
 {
-    for (uint32_t i = 0; i < job->pipe_count; i++) {
-        const struct conduit *c = &job->pipes[i];
-        if ((c->head->writer == (int32_t)member && end_descriptor(c->writer_file, 1) < 0) ||
-            (c->head->reader == (int32_t)member && end_descriptor(c->reader_file, 0) < 0))
-            return true;
-    }
-    return false;
+    struct stat st;
+    int any = 0;
+    for (uint32_t i = 0; i < job->pipe_count; i++)
+        for (enum way way = READS; way <= WRITES; way++) {
+            const struct conduit *c = &job->pipes[i];
+            const char *name = way == WRITES ? c->writer_file : c->reader_file;
+            if ((way == WRITES ? c->head->writer : c->head->reader) != (int32_t)member || end_descriptor(name, way) >= 0)
+                continue;
+            if (links_directory(job, member, name, &st, f))
+                return -1;
+            struct hello hello = {.what = HELLO_END, .member = member, .conduit = i, .way = way, .device = st.st_dev, .directory = st.st_ino};
+            if (hello_send(at.members, &hello, -1) < 0)
+                return fail(f, "send", "to the supervisor of mapped files");
+            any = 1;
+        }
+    return any;
 }
 
 int hello_send(int to, const struct hello *hello, int fd)
@@ -196,11 +206,12 @@ bool hello_take(int from, struct hello *hello, int *fd)
 /* In a member, when all that it opens itself is open. One without mapped files only says who it is. */
 int mapping_enter(const struct job *job, uint32_t member, struct failure *f)
 {
-    struct hello hello = {HELLO_MEMBER, member, getpid()};
+    struct hello hello = {.what = HELLO_MEMBER, .member = member, .pid = getpid()};
     int fd = -1;
     if (at.members < 0)
         return 0;
-    if (has_mapped(job, member) && (fd = mapping_filter(at.first, f)) < 0)
+    int mapped = send_directories(job, member, f);
+    if (mapped < 0 || (mapped && (fd = mapping_filter(at.first, f)) < 0))
         return -1;
     if (hello_send(at.members, &hello, fd) < 0)
         return fail(f, "send", "to the supervisor of mapped files");

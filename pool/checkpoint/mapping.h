@@ -41,7 +41,7 @@ struct end { /* a mapped file of a member, one way; or an end that a log feeds o
     bool opened;  /* once at least */
     char last[256];
     const char *name; /* as the description has it */
-    dev_t device;     /* of its directory */
+    dev_t device;     /* of its directory, once its process has said where that is */
     ino_t directory, inode; /* the end's own; 0: it is closed for good */
     ino_t shown;      /* what stat tells, also where the end is another one after a checkpoint */
     uint32_t conduit; /* by which the description names it */
@@ -105,9 +105,13 @@ struct accusation { /* to the keeper */
 
 /* mapping.c: who speaks to the supervisor first */
 struct hello {
-    enum { HELLO_MEMBER = 1, HELLO_PROCESS, HELLO_DUMPER } what; /* a process that is put back; who makes a checkpoint */
+    enum { HELLO_MEMBER = 1, HELLO_END, HELLO_PROCESS, HELLO_DUMPER } what; /* a process that is put back; who makes a checkpoint */
     uint32_t member;
     pid_t pid;
+    uint32_t conduit; /* HELLO_END: where the member finds the directory of its mapped file */
+    enum way way;
+    dev_t device;
+    ino_t directory;
 };
 int hello_send(int to, const struct hello *hello, int fd); /* fd -1: none */
 bool hello_take(int from, struct hello *hello, int *fd);
@@ -118,6 +122,7 @@ const void *mapping_code(int first, size_t *instructions); /* the same for a pro
 
 /* mapping_links.c */
 int links_plan(struct supervisor *s, struct failure *f);
+int links_directory(const struct job *job, uint32_t member, const char *name, struct stat *st, struct failure *f);
 int links_join(struct job *job, struct supervisor *s, struct failure *f);
 ino_t inode_of(int fd);
 void links_member_gone(struct supervisor *s, uint32_t member);

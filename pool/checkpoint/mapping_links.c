@@ -58,27 +58,30 @@ const char *partner(const struct end *e, char *text, size_t size)
     return text;
 }
 
-/* The file as its process finds it when it begins: the directory it lies in, and its last name. */
-static int identify(const struct job *job, struct end *e, struct failure *f)
+/* The directory of a mapped file as its process finds it when it begins. It may lie in a tree of the submit machine: the keeper,
+ * which hands the file server its stream, must never wait for it. */
+int links_directory(const struct job *job, uint32_t member, const char *name, struct stat *st, struct failure *f)
 {
     char path[8192];
-    struct stat st;
-    const char *cwd = job->members[e->member].cwd;
-    if (*e->name == '/')
-        snprintf(path, sizeof path, "%.4090s", e->name);
+    const char *cwd = job->members[member].cwd;
+    if (*name == '/')
+        snprintf(path, sizeof path, "%.4090s", name);
     else
-        snprintf(path, sizeof path, "%.4000s/%.4000s", *cwd ? cwd : "/", e->name);
-    char *slash = strrchr(path, '/');
-    if (!slash[1] || strlen(slash + 1) >= sizeof e->last) {
+        snprintf(path, sizeof path, "%.4000s/%.4000s", *cwd ? cwd : "/", name);
+    strrchr(path, '/')[1] = 0;
+    if (stat(path, st) < 0 || (!S_ISDIR(st->st_mode) && (errno = ENOTDIR)))
+        return fail(f, "map", name);
+    return 0;
+}
+
+static int name_last(struct end *e, struct failure *f)
+{
+    const char *slash = strrchr(e->name, '/'), *last = slash ? slash + 1 : e->name;
+    if (!*last || strlen(last) >= sizeof e->last) {
         errno = EINVAL;
         return fail(f, "map", e->name);
     }
-    strcpy(e->last, slash + 1);
-    slash[1] = 0;
-    if (stat(path, &st) < 0 || (!S_ISDIR(st.st_mode) && (errno = ENOTDIR)))
-        return fail(f, "map", e->name);
-    e->device = st.st_dev;
-    e->directory = st.st_ino;
+    strcpy(e->last, last);
     return 0;
 }
 
@@ -95,7 +98,7 @@ static struct end *add_end(struct supervisor *s, uint32_t member, enum way way, 
     struct end *e = &s->ends[s->end_count++];
     *e = (struct end){.member = member, .way = way, .name = name, .fd = -1, .guard = -1, .mapped = is_mapped(name, way), .conduit = pipe};
     e->pipe = !e->mapped;
-    return e->mapped && identify(s->job, e, f) ? NULL : e;
+    return e->mapped && name_last(e, f) ? NULL : e;
 }
 
 static struct end *add_reader(struct supervisor *s, uint32_t pipe, struct failure *f)

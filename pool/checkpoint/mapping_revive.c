@@ -128,6 +128,13 @@ int mapping_revive(struct restoring *r, struct failure *f)
     s->first = (int)r->image->machine.first;
     if (links_plan(s, f))
         return -1;
+    for (struct end *e = s->ends; e < s->ends + s->end_count; e++) {
+        struct stat st;
+        if (e->mapped && links_directory(r->job, e->member, e->name, &st, f))
+            return -1;
+        e->device = e->mapped ? st.st_dev : 0;
+        e->directory = e->mapped ? st.st_ino : 0;
+    }
     if (!alike(r->image, s) || s->first < 3)
         return unlike(f);
     if (pipe2(gate, O_CLOEXEC) < 0)
@@ -163,7 +170,7 @@ int mapping_dress(struct restoring *r, uint32_t row, struct held *leader, uint64
         return fail(f, "seccomp", "mapping of file names needs user notification (Linux 5.19)");
     }
     int fd = take_from(p->pid, (int)number);
-    int done = fd < 0 || hello_send(mapping_way(), &(struct hello){HELLO_PROCESS, p->mapped - 1, p->pid}, fd) ? -1 : 0;
+    int done = fd < 0 || hello_send(mapping_way(), &(struct hello){.what = HELLO_PROCESS, .member = p->mapped - 1, .pid = p->pid}, fd) ? -1 : 0;
     if (done)
         fail(f, "send", "to the supervisor of mapped files");
     if (fd >= 0)

@@ -82,7 +82,7 @@ int mapping_settle(struct dump *d)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         return fail(&d->failure, "socketpair", "");
     setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    int sent = hello_send(mapping_way(), &(struct hello){HELLO_DUMPER, 0, getpid()}, ends[1]);
+    int sent = hello_send(mapping_way(), &(struct hello){.what = HELLO_DUMPER, .pid = getpid()}, ends[1]);
     close(ends[1]);
     with.talk = ends[0];
     if (sent)

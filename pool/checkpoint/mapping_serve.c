@@ -101,6 +101,15 @@ static void listen_at(int fd, uint32_t member)
     watch(fd, FROM_LISTENER, over->listener_count++, EPOLLIN);
 }
 
+static void place_end(const struct hello *h)
+{
+    for (struct end *e = over->ends; e < over->ends + over->end_count; e++)
+        if (e->mapped && e->conduit == h->conduit && e->way == h->way && e->member == h->member) {
+            e->device = h->device;
+            e->directory = h->directory;
+        }
+}
+
 /* A member that is about to run its program sends the descriptor at which it is asked about; who makes a checkpoint one by
  * which they talk. */
 static void greet(int members)
@@ -113,6 +122,8 @@ static void greet(int members)
     }
     if (hello.what == HELLO_DUMPER && fd >= 0)
         return settle(fd);
+    if (hello.what == HELLO_END)
+        return place_end(&hello);
     if (hello.what == HELLO_MEMBER)
         over->pids[hello.member] = hello.pid;
     if (fd >= 0)

@@ -92,7 +92,7 @@ static bool put_rows(int fd)
 static bool tell(int talk)
 {
     int fd = memfd_create("mapped", MFD_CLOEXEC);
-    bool told = fd >= 0 && put_rows(fd) && hello_send(talk, &(struct hello){HELLO_DUMPER, 0, 0}, fd) == 0;
+    bool told = fd >= 0 && put_rows(fd) && hello_send(talk, &(struct hello){.what = HELLO_DUMPER}, fd) == 0;
     if (fd >= 0)
         close(fd);
     return told;

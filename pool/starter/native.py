@@ -152,7 +152,8 @@ class NativeKeepers:
         remote: int | None = None,
         ends: Mapping[int, int] = NO_ENDS,
     ) -> NativeKeeper:
-        """Start a job; returns when its program runs. When this is cancelled the job is killed and forgotten.
+        """Start a job; returns when its program runs. When this is cancelled the job is killed and forgotten, also
+        where its keeper hangs; it is gone when the cancellation comes out.
 
         With `image`, the directory of a checkpoint, it goes on from there: of `spec` then only identity, scratch
         directory, limits and isolation count. `remote` is a stream to the submit machine's files, for a spec with such.
@@ -202,8 +203,8 @@ class NativeKeepers:
             await asyncio.shield(keeper.starting)
         except asyncio.CancelledError:
             keeper.unwanted = True
-            if keeper.starting.done():
-                self._drop_unwanted(keeper)
+            self._drop_unwanted(keeper)
+            await asyncio.wait([keeper.ended], timeout=INSIST_AFTER + GONE_TIME)
             raise
         finally:
             if timer is not None:
@@ -439,6 +440,7 @@ class NativeKeepers:
         self._free.append(keeper.cell)
         if keeper.unwanted:
             keeper.starting.cancel()
+            keeper.ended.cancel()
         elif not keeper.starting.done():
             keeper.starting.set_exception(why)
 

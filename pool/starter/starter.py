@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,6 +42,8 @@ MARK_SECONDS = 32
 MOMENT = 1.0
 #: What is done to the keeper.
 ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
+#: What ends a start whose program does not run yet: nothing is lost with it.
+LEAVING = frozenset({Event.DIE, Event.VACATE, Event.CKPT_AND_VACATE})
 #: How an end by itself is told from one that was forced on the job.
 BY_ITSELF = ("exit", "signal", "misuse")
 
@@ -96,6 +98,7 @@ class Starter:
         self._seen: Seen | None = None
         self._mark = 0
         self._on_its_way: saving.OnItsWay | None = None
+        self._spawning: asyncio.Task[Keeper] | None = None
         #: The pipes to other machines, where the job runs on several.
         self.crossings = crossings
 
@@ -144,6 +147,8 @@ class Starter:
                 await keeper.vacate()  # which kills after the job's grace
             else:
                 await keeper.kill()
+        if event in LEAVING and self._spawning is not None:
+            self._spawning.cancel()
         return left
 
     async def start(self, lease: float, claim: dict[str, Any]) -> list[Action]:
@@ -217,7 +222,7 @@ class Starter:
     async def _start_keeper(self, lease: float, claim: dict[str, Any]) -> None:
         if self.activation.mode is not Mode.REMOTE:
             ends = self.crossings.ends if self.crossings is not None else NO_ENDS
-            self.keeper = await self._keepers.start(self._spec(lease, claim), image=self._image, ends=ends)
+            self.keeper = await self._spawn(self._keepers.start(self._spec(lease, claim), image=self._image, ends=ends))
             return
         self._files = Files(self.activation.name, self.activation.run, self._home, _way(self._keepers))
         account = self.account
@@ -225,11 +230,25 @@ class Starter:
             self._seen, end = await self._files.begin(account.uid, account.gid, self.place.hidden)
             with end:
                 spec = self._spec(lease, claim)
-                self.keeper = await self._keepers.start(spec, image=self._image, remote=end.fileno())
+                starting = self._keepers.start(spec, image=self._image, remote=end.fileno())
+                self.keeper = await self._spawn(starting)
             self._files.runs(self.keeper)
         except BaseException:
             await self._files.end()
             raise
+
+    async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
+        """Wait until the program runs, or the job is to leave: a keeper that hangs in the start is ended then."""
+        self._spawning = asyncio.get_running_loop().create_task(starting)
+        try:
+            return await self._spawning
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise StartRefused("the job was stopped before it started", where="start", retry=True) from None
+        finally:
+            self._spawning = None
 
     def _not_started(self) -> None:
         if self.machine.state is not State.SEND_STATUS:
@@ -421,7 +440,11 @@ class Starter:
         await self._earlier.drop()
         await self.keeper.forget()
         try:
-            self.keeper = await self._keepers.start(self._spec(lease, {**claim, "before": self._before}))
+            spec = self._spec(lease, {**claim, "before": self._before})
+            self.keeper = await self._spawn(self._keepers.start(spec))
+        except StartRefused:
+            await self.happen(Event.FAILURE)
+            raise
         except StartFailed as error:
             await self.happen(Event.FAILURE)
             raise StartRefused(error.message, where="start", hint=error.hint, retry=error.retry) from error

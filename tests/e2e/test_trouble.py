@@ -12,15 +12,18 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pool.wire.tokens import Token
 from tests.e2e.support import (
     ALL,
     HEAD,
+    PATIENCE,
     Node,
     Nodes,
     client,
+    family,
     one_line,
     outcome,
     poolnode,
@@ -328,3 +331,24 @@ async def test_what_is_asked_of_a_node_wrongly_is_one_line(nodes: Nodes) -> None
     assert "SLOTZ" in said("config", "SLOTZ")
     assert "77" in said("tail", "77")
     assert "77" in said("wait", "77")
+
+
+async def test_a_job_whose_start_hangs_can_be_removed(nodes: Nodes) -> None:
+    """Its input is a named pipe that nobody writes to: the program never begins."""
+    home = nodes.directory("home")
+    os.mkfifo(home / "in")
+    whole = nodes.start("whole", ALL, SLOTS="1").ready()
+    async with client(whole) as pool:
+        cluster = await pool.submit({"executable": "/bin/cat", "input": "in"}, iwd=str(home))
+        await until(lambda: any(map(opens_a_file, family())), "a start that hangs")
+        await pool.act("remove", ids=[(cluster.cluster, 0)])
+        (result,) = await cluster.wait(PATIENCE)
+        assert result.state == "removed", result
+        assert (await outcome(pool, home, executable="/bin/true")).ok, "the slot is free again"
+
+
+def opens_a_file(process: psutil.Process) -> bool:
+    """Whether it is inside openat, which ends at once but for a named pipe without its other end."""
+    with contextlib.suppress(OSError, psutil.Error):
+        return process.name() == "keeper" and Path(f"/proc/{process.pid}/syscall").read_text().startswith("257 ")
+    return False

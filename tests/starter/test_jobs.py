@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pool.starter.keeper import KeeperError, NativeKeepers, StartFailed
+from pool.starter import native
+from pool.starter.keeper import KeeperError, NativeKeeper, NativeKeepers, StartFailed
 from tests.starter.support import alive, family, shell, soon, spec, to_end, until
 
 
@@ -268,9 +269,33 @@ async def test_a_start_that_is_not_waited_for_is_undone(best: NativeKeepers, scr
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
+    assert not best._live
+
+
+async def test_a_keeper_that_hangs_in_the_start_is_ended(
+    best: NativeKeepers, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "INSIST_AFTER", 0.3)
+    os.mkfifo(scratch / "fifo")
+    starting = asyncio.ensure_future(
+        best.start(spec(scratch, "/bin/sleep", "60", stdin=str(scratch / "fifo")))
+    )
+    await until(lambda: any(cell_of(best, keeper) for keeper in best._live.values()))
     (keeper,) = best._live.values()
-    await best._live[keeper.number].kill()
-    assert (await soon(keeper.ended)).cause == "killed"
+    hung = family(cell_of(best, keeper))
+    hung[0].suspend()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await soon(starting)
+    assert not best._live
+    await until(lambda: not alive(hung))
+    assert (await to_end(best, spec(scratch, "/bin/true", id="2.0.0"))).code == 0
+
+
+def cell_of(keepers: NativeKeepers, keeper: NativeKeeper) -> int:
+    """The process that a job's keeper runs as; 0 when it has none yet."""
+    cell = keepers._directory.read(keeper.cell)
+    return cell.pid if cell is not None and cell.number == keeper.number else 0
 
 
 async def test_a_running_job_cannot_be_forgotten(best: NativeKeepers, scratch: Path) -> None:
