@@ -286,3 +286,17 @@ sleep 0.1
         # The nursery keeps a socket or the like of its own, no job's directory stays.
         assert not [entry for entry in (state / "keepers").iterdir() if entry.is_dir() and entry.name[:1].isdigit()]
     assert (directory / "out").exists()
+
+
+@pytest.mark.skipif(not support.ROOT, reason="needs root: only root's jobs run as nobody elsewhere")
+async def test_roots_jobs_have_their_files_carried_where_they_run_as_nobody(nodes: Nodes) -> None:
+    """The README's three machines as three nodes of root on one machine, which share a file system."""
+    head = nodes.start("head", HEAD).ready()
+    nodes.start("near", "startd", join=await token(head, "startd"), RUN_AS="owner").ready()
+    home = nodes.directory("home")
+    home.chmod(0o700)
+    async with client(head) as pool:
+        await slots(pool, 1)
+        result = await outcome(pool, home, executable=program(home, "id -un; pwd"), output="out")
+    assert result.ok, result
+    assert (home / "out").read_text() == "nobody\n/job\n"

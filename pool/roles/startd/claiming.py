@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import ClassAd, requirements_accept
 from pool.policy import carve
 from pool.policy.slots import MATCHED, UNCLAIMED, SlotEvent
+from pool.roles.startd.job_account import claimed_ad
 from pool.roles.startd.slots import Claim, Grant, Refused, Slot, Wire
 from pool.wire import Call
 
@@ -121,7 +122,7 @@ class Claiming:
         startd = self._startd
         return {
             "claims": [
-                {"claim": one.claim.id, "slot": f"{one.name}@{startd.given.node}", "ad": startd.ads.wire_of(one)}
+                {"claim": one.claim.id, "slot": f"{one.name}@{startd.given.node}", "ad": claimed_ad(startd, one)}
                 for one in made
                 if one.claim is not None
             ],

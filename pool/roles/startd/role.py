@@ -32,6 +32,7 @@ from pool.roles.startd.ads import SlotAds
 from pool.roles.startd.claiming import Claiming
 from pool.roles.startd.draining import Draining
 from pool.roles.startd.finding import find, on_top_of_others
+from pool.roles.startd.job_account import claimed_ad
 from pool.roles.startd.leases import Leases
 from pool.roles.startd.owner import OwnerWatch
 from pool.roles.startd.peers import Peers
@@ -327,7 +328,7 @@ class Startd(Role):
         claim.reconnected = asyncio.Event()
         running: Running | None = claim.running
         self.spawn(self.leases.renew(call.connection, [slot]), "renew")
-        ad = self.ads.wire_of(slot)
+        ad = claimed_ad(self, slot)
         if running is None:
             claim.last = None
             return {"state": "idle", "ad": ad}

@@ -20,12 +20,13 @@ from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd import written
 from pool.roles.startd.homelink import HomeLink
+from pool.roles.startd.job_account import account_of
 from pool.roles.startd.place import place_of
 from pool.roles.startd.saving import Saving
 from pool.roles.startd.sets import Sets
 from pool.roles.startd.slots import Claim, Slot
 from pool.roles.startd.streams import Others
-from pool.starter.accounts import NoAccount, account_for
+from pool.starter.accounts import NoAccount
 from pool.starter.crossings import Crossings
 from pool.starter.keeper import Keeper
 from pool.starter.place import Account, StartRefused
@@ -504,11 +505,8 @@ class Running:
     # -- start -------------------------------------------------------------------------------------------
 
     def _starter(self) -> Starter:
-        startd, settings = self.startd, self.startd.settings
-        rule = "node" if startd.given.user is not None else settings.text("RUN_AS")
-        uid_domain = str(self.claim.ad_wire.get("User", "")).rsplit("@", 1)[-1]
-        at_home = self.claim.node == startd.given.node
-        account = account_for(self.claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule, at_home=at_home)
+        startd = self.startd
+        account = account_of(startd, self.claim)
         crossings = None
         if self.start.gang:
             crossings = Crossings(self.start, Others(startd, self.claim), self._stream_broke)

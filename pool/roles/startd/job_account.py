@@ -1,0 +1,41 @@
+"""The account that a claim's jobs run as on this machine, and what follows from it for their files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pool.starter.accounts import NOBODY, NoAccount, account_for
+from pool.starter.place import Account
+
+if TYPE_CHECKING:
+    from pool.roles.startd.role import Startd
+    from pool.roles.startd.slots import Claim, Slot
+
+
+def account_of(startd: Startd, claim: Claim) -> Account:
+    """The account for the owner of this claim.
+
+    Raises:
+        NoAccount: this machine runs no jobs of that owner.
+    """
+    settings = startd.settings
+    rule = "node" if startd.given.user is not None else settings.text("RUN_AS")
+    uid_domain = str(claim.ad_wire.get("User", "")).rsplit("@", 1)[-1]
+    at_home = claim.node == startd.given.node
+    return account_for(claim.owner, uid_domain, settings.text("UID_DOMAIN"), rule, at_home=at_home)
+
+
+def claimed_ad(startd: Startd, slot: Slot) -> dict[str, Any]:
+    """The ad of a claimed slot as its schedd is told it.
+
+    A job that runs as nobody can open none of its owner's files, whatever file system the machine shares (F5). So the
+    ad names no file system then, and the schedd has the files carried.
+    """
+    ad = startd.ads.wire_of(slot)
+    if slot.claim is None:
+        return ad
+    try:
+        powerless = account_of(startd, slot.claim).name == NOBODY != slot.claim.owner
+    except NoAccount:
+        return ad  # the start says so
+    return {name: value for name, value in ad.items() if name != "FileSystemDomain"} if powerless else ad
