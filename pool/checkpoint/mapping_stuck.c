@@ -3,7 +3,7 @@
  * The paper leaves a circle of processes to its own devices (VS 4.1, figure 7.3). Here a log that is full grows when all who could
  * empty it wait, twice as large each time, up to its bound: a program that runs with files of unlimited length then runs with
  * logs (Parks 1995). When everybody waits for everybody, and no log may grow, the job cannot end, and is ended. A
- * process that waits for a time, for a terminal or for the outside may still do something. */
+ * process that waits for a time, for a terminal, for another machine or for the outside may still do something. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -49,7 +49,19 @@ static void note(struct look *l, const struct supervisor *s, uint32_t member, co
                  writes ? "write" : "read", number);
 }
 
-/* Whether a thread waits for another process of the job and nothing else. */
+/* Whose other end is a process on another machine: it is the node that carries it, and bytes may come at any time. */
+static bool leads_elsewhere(const struct supervisor *s, const char *link)
+{
+    unsigned long inode;
+    for (uint32_t i = 0; sscanf(link, "pipe:[%lu]", &inode) == 1 && i < s->job->pipe_count; i++) {
+        const struct conduit *c = &s->job->pipes[i];
+        if ((c->head->writer < 0 || c->head->reader < 0) && c->inode == inode)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a thread waits for another process of the job on this machine and nothing else. */
 static bool thread_waits(const struct supervisor *s, struct look *l, pid_t pid, const char *task, uint32_t member)
 {
     char name[64], text[256], link[64];
@@ -75,7 +87,7 @@ static bool thread_waits(const struct supervisor *s, struct look *l, pid_t pid, 
         snprintf(text, sizeof text, "/proc/%d/fd/%d", pid, (int)a[0]);
         ssize_t n = e ? 0 : readlink(text, link, sizeof link - 1);
         link[n < 0 ? 0 : n] = 0;
-        if (!e && strncmp(link, "pipe:", 5) != 0)
+        if (!e && (strncmp(link, "pipe:", 5) != 0 || leads_elsewhere(s, link)))
             return false;
         note(l, s, member, e, call == SYS_write || call == SYS_writev, (int)a[0]);
         return true;

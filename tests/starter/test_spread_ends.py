@@ -67,6 +67,36 @@ async def test_a_part_in_the_middle_and_another_in_the_same_keeper_after_it(
         await keeper.forget()
 
 
+async def test_a_quiet_writer_elsewhere_is_no_deadlock(best: NativeKeepers, scratch: Path) -> None:
+    """Of a mapped file whose other end is on another machine: a `cat` here, between that stream and the file."""
+    members = (
+        sh("cat", "exec cat", scratch),
+        sh("reader", "exec cat in", scratch, stdout=str(scratch / "out")),
+        sh("writer", "read x <&5; echo $x > back", scratch),
+        sh("other", "exec cat", scratch),
+    )
+    pipes = (Pipe(-1, 0), Pipe(0, 1, "", "in"), Pipe(-1, 2, "", "/dev/fd/5"), Pipe(2, 3, "back", ""), Pipe(3, -1))
+    theirs_in, ours_in = os.pipe()
+    theirs_five, ours_five = os.pipe()
+    ours_out, theirs_out = os.pipe()
+    keeper = await best.start(
+        spec(scratch, "x", members=members, pipes=pipes), ends={0: theirs_in, 2: theirs_five, 4: theirs_out}
+    )
+    for fd in (theirs_in, theirs_five, theirs_out):
+        os.close(fd)
+    os.write(ours_in, b"x" * 5000)
+    done, _ = await asyncio.wait([keeper.ended], timeout=1.5)
+    assert not done, keeper.ended.result()
+    os.write(ours_five, b"word\n")
+    for fd in (ours_in, ours_five):
+        os.close(fd)
+    assert await asyncio.to_thread(os.read, ours_out, 10) == b"word\n"
+    os.close(ours_out)
+    end = await asyncio.wait_for(keeper.ended, 20)
+    assert (end.code, end.error, (scratch / "out").read_text()) == (0, "", "x" * 5000)
+    await keeper.forget()
+
+
 WAIT = "while [ ! -e go ]; do sleep 0.02; done"
 
 
