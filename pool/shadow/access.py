@@ -19,8 +19,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pool.errors import PoolError
+from pool.shadow.placing import Journal, sync_directory, sync_files, write_all
 
 CHUNK = 256 * 1024
+#: Files that are put in their places in one turn.
+MANY = 1000
 
 _HINTS = {
     errno.ENOENT: "check the name; relative names begin at the job's initial directory",
@@ -90,6 +93,7 @@ class Access:
 
     def __init__(self) -> None:
         self._files: dict[int, _Open] = {}
+        self._journals: dict[int, Journal] = {}
         self._numbers = itertools.count(1)
 
     def stat(self, path: str) -> tuple[Any, ...]:
@@ -171,7 +175,7 @@ class Access:
 
     def write(self, number: int, data: bytes) -> None:
         """Append to a file begun with `create`."""
-        _write_all(self._files[number].fd, data)
+        write_all(self._files[number].fd, data)
 
     def commit(self, number: int, sync: bool) -> None:
         """Put the file in its place; with `sync` it is on disk there when this returns."""
@@ -187,7 +191,7 @@ class Access:
                 os.replace(file.aside, file.path)
                 file.aside = None
                 if sync:
-                    _sync_directory(os.path.dirname(file.path))
+                    sync_directory(os.path.dirname(file.path))
         finally:
             self.close(number)
 
@@ -216,13 +220,13 @@ class Access:
             directories = dict.fromkeys(os.path.dirname(file.path) for file in waiting)
             if len(waiting) > 1:
                 for directory in directories:
-                    _sync_directory(directory)
+                    sync_directory(directory)
             for file in waiting:
                 assert file.aside is not None
                 os.replace(file.aside, file.path)
                 file.aside = None
             for directory in directories:
-                _sync_directory(directory)
+                sync_directory(directory)
         finally:
             for number in numbers:
                 self.close(number)
@@ -244,8 +248,65 @@ class Access:
                 os.unlink(aside)
         for directory in dict.fromkeys(os.path.dirname(path) for _, path in pairs):
             if os.path.isdir(directory):
-                _sync_directory(directory)
+                sync_directory(directory)
         return named
+
+    def begin_journal(self, path: str) -> int:
+        """Begin the journal of outputs that are too many to be kept open; see `pool.shadow.placing`."""
+        number = next(self._numbers)
+        self._journals[number] = Journal(path, new=True)
+        return number
+
+    def set_aside(self, journal: int, numbers: list[int]) -> None:
+        """See files on disk under their names aside, noted in a journal, and close them."""
+        files = [self._files[number] for number in numbers]
+        try:
+            for file in files:
+                if os.path.isdir(file.path):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file.path)
+            waiting = [(file, file.aside) for file in files if file.aside is not None]
+            self._journals[journal].note((aside, file.path) for file, aside in waiting)
+            sync_files([file.fd for file in files])
+            for file, aside in waiting:
+                if file.nameless:
+                    os.link(f"/proc/self/fd/{file.fd}", aside, src_dir_fd=file.fd, follow_symlinks=True)
+            for directory in dict.fromkeys(os.path.dirname(file.path) for file, _ in waiting):
+                sync_directory(directory)
+            for file, _ in waiting:
+                file.aside = None
+        finally:
+            for number in numbers:
+                self.close(number)
+
+    def commit_journal(self, journal: int) -> None:
+        """All of a journal's files go to their places from here on."""
+        self._journals[journal].commit()
+
+    def place_some(self, journal: int, most: int) -> bool:
+        """Put some of a journal's files in their places; True when all are."""
+        done = self._journals[journal].place(most)
+        if done:
+            self._journals.pop(journal).close()
+        return done
+
+    def finish_journal(self, path: str, journal: int) -> bool:
+        """Finish or undo what a journal tells of; whether it was finished. That there is none is no error."""
+        known = self._journals.pop(journal, None)
+        if known is not None:
+            known.close()
+        try:
+            found = Journal(path, new=False)
+        except FileNotFoundError:
+            return False
+        try:
+            if not found.committed:
+                found.undo()
+                return False
+            while not found.place(MANY):
+                pass
+            return True
+        finally:
+            found.close()
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         """Add to the end of a file, making it where it is missing: all of the data or, on an error, none."""
@@ -329,6 +390,11 @@ OPERATIONS: dict[str, str] = {
     "sync": "write",
     "place": "write",
     "finish": "write",
+    "begin_journal": "write",
+    "set_aside": "write",
+    "commit_journal": "write",
+    "place_some": "write",
+    "finish_journal": "write",
     "append": "append to",
     "makedirs": "make directory",
     "remove": "remove",
@@ -343,12 +409,6 @@ def operation_of(access: Access, name: str) -> Callable[..., Any]:
     return found
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
 def _allowed(path: str, mode: int) -> None:
     if not os.access(path, mode, effective_ids=True):
         # Asked again through open-like calls the kernel would say why; access() only says that.
@@ -357,10 +417,3 @@ def _allowed(path: str, mode: int) -> None:
             number = errno.EROFS
         raise OSError(number, os.strerror(number))
 
-
-def _sync_directory(path: str) -> None:
-    fd = os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

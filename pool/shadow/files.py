@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from pool.identity import identity_of
 from pool.shadow.access import (
     CHUNK,
+    MANY,
     OPERATIONS,
     Access,
     FileProblem,
@@ -53,6 +54,11 @@ class FileWriter:
         self._path = path
         self._number = number
 
+    @property
+    def path(self) -> str:
+        """Where it will be."""
+        return self._path
+
     async def write(self, data: bytes) -> None:
         """Add to it. Raises FileProblem."""
         for start in range(0, len(data), _AT_ONCE):
@@ -81,6 +87,40 @@ class FileWriter:
         number, self._number = self._number, 0
         if number:
             self._files._let_go(number)
+
+
+class ManyOutputs:
+    """The outputs of one end, of which only a few are open at a time. Methods raise FileProblem."""
+
+    def __init__(self, files: UserFiles, path: str, number: int) -> None:
+        self._files = files
+        self._path = path
+        self._number = number
+
+    async def set_aside(self, writers: Sequence[FileWriter]) -> None:
+        """See these on disk, and close them."""
+        numbers = [number for writer in writers if (number := writer.handed_over())]
+        try:
+            path = writers[0].path if writers else self._path
+            await self._files._call("set_aside", path, self._number, numbers, slow=True)
+        finally:
+            for _ in numbers:
+                self._files._released()
+
+    async def place(self) -> None:
+        """Put all in their places, some at a time, so that others' turns come."""
+        await self._files._call("commit_journal", self._path, self._number, slow=True)
+        while not await self._files._call("place_some", self._path, self._number, MANY, slow=True):
+            pass
+        self._number = 0
+        self._files._released()
+
+    async def abandon(self) -> None:
+        """Remove what was set aside; after `place` this does nothing."""
+        number, self._number = self._number, 0
+        if number:
+            self._files._released()
+            await self._files.finish_journal(self._path, number)
 
 
 class UserFiles(ABC):
@@ -147,6 +187,17 @@ class UserFiles(ABC):
     async def finish(self, pairs: list[list[str]]) -> bool:
         """Finish or undo a `place` that was cut short: see `Access.finish`."""
         done: bool = await self._call("finish", pairs[0][1], pairs, slow=True)
+        return done
+
+    async def begin_journal(self, path: str) -> ManyOutputs:
+        """Outputs that are too many to be kept open: see `pool.shadow.placing`."""
+        number = await self._call("begin_journal", path, path, slow=True)
+        self._held()
+        return ManyOutputs(self, path, number)
+
+    async def finish_journal(self, path: str, number: int = 0) -> bool:
+        """Finish or undo what a journal tells of: see `Access.finish_journal`."""
+        done: bool = await self._call("finish_journal", path, path, number, slow=True)
         return done
 
     async def makedirs(self, path: str, *, mode: int = 0o755) -> None:

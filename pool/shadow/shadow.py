@@ -4,7 +4,7 @@ Everything it touches it touches with the rights of the job's owner (B5). It ans
 run) that the job is in: a starter that was given up, or somebody else, gets nothing. Outputs are written beside
 their place, and renamed, one right after the other, when all of them have come and are on disk: a job is never
 reported with half an output. What several files get is noted first, so that renaming which a crash has cut short is
-finished at the next start.
+finished at the next start. Of very many files only some are open at a time (`pool.shadow.placing`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import Job
 from pool.shadow.executables import Executables
-from pool.shadow.files import FileProblem, FilesOf, FileWriter, UserFiles
+from pool.shadow.files import FileProblem, FilesOf, FileWriter, ManyOutputs, UserFiles
 from pool.wire import Stream
 from pool.wire.errors import NotPermitted
 
@@ -32,6 +32,8 @@ CHUNK = 256 * 1024
 PLACING = "placing "
 #: What the programs of a job of several processes are offered under; see `pool.starter.programs`.
 OFFER = "programs"
+#: Outputs of one end that are open at a time; of more, the earlier ones wait under names of their own.
+OPEN_OUTPUTS = 128
 #: Keeps a note durably, or with None removes it when there is time.
 Note = Callable[[str, bytes | None], Awaitable[None]]
 log = logging.getLogger("pool.shadow")
@@ -55,6 +57,69 @@ class Claims(Protocol):
 
 class NotThisRun(PoolError):
     """The caller's start of the job is not the present one."""
+
+
+class _Arriving:
+    """The outputs of one end as they come: a few are open, and what they are is noted before any is in its place."""
+
+    def __init__(self, files: UserFiles, start: Activation, note: Note, number: int) -> None:
+        self._files = files
+        self._start = start
+        self._note = note
+        self._name = f"{PLACING}{start.name}.{start.run} {number}"
+        self._number = number
+        self._writers: list[FileWriter] = []
+        self._pairs: list[list[str]] = []
+        self._many: ManyOutputs | None = None
+        self._noted = False
+
+    @property
+    def latest(self) -> FileWriter | None:
+        return self._writers[-1] if self._writers else None
+
+    async def begin(self, path: str, mode: int) -> None:
+        """One more file."""
+        if len(self._writers) >= OPEN_OUTPUTS:
+            await self._set_aside()
+        self._writers.append(await self._files.create(path, mode=mode))
+
+    async def see_on_disk(self) -> None:
+        """All have come."""
+        if self._many is not None:
+            await self._set_aside()
+        else:
+            self._pairs = [pair for writer in self._writers if (pair := await writer.sync())]
+
+    async def place(self) -> None:
+        """Put all in their places as one."""
+        if self._many is not None:
+            await self._many.place()
+        elif len(self._pairs) < 2:
+            await self._files.place(self._writers)
+        else:
+            self._noted = True
+            await self._note(self._name, pack([self._start.owner, self._pairs]))
+            await self._files.place(self._writers)
+        if self._noted:
+            await self._note(self._name, None)
+
+    async def abandon(self) -> None:
+        """None of them is wanted."""
+        for writer in self._writers:
+            await writer.abandon()
+        if self._many is not None:
+            await self._many.abandon()
+            await self._note(self._name, None)
+
+    async def _set_aside(self) -> None:
+        if self._many is None:
+            directory = posixpath.dirname(self._writers[0].path)
+            path = posixpath.join(directory, f".poolnode.{self._start.name}.{self._start.run}.{self._number}.outputs")
+            self._noted = True
+            await self._note(self._name, pack([self._start.owner, path]))
+            self._many = await self._files.begin_journal(path)
+        await self._many.set_aside(self._writers)
+        self._writers = []
 
 
 class Shadow:
@@ -86,46 +151,36 @@ class Shadow:
         """Take a job's outputs: {claim, run}; answers ["ok", bytes] once everything is in place."""
         await self._finished.wait()
         start, files = self._running(params)
-        writers: list[FileWriter] = []
+        arriving = _Arriving(files, start, self._note, next(self._numbers))
         total = 0
         left = 0
         try:
             async for item in stream:
                 if isinstance(item, bytes):
-                    if not writers or len(item) > left:
+                    if arriving.latest is None or len(item) > left:
                         raise PoolError("more of an output came than was announced")
-                    await writers[-1].write(item)
+                    await arriving.latest.write(item)
                     left -= len(item)
                     total += len(item)
+                elif left:
+                    raise PoolError("less of an output came than was announced")
                 elif item[0] == "done":
                     break
                 elif item[0] == "dir":
                     await files.makedirs(self._at_home(start, str(item[1])), mode=int(item[2]) | 0o700)
                 else:
                     path, mode, left = self._target(start, item)
-                    writers.append(await files.create(path, mode=mode))
+                    await arriving.begin(path, mode)
             else:
                 raise PoolError("the transfer of the outputs ended in the middle", retry=True)
-            pairs = [pair for writer in writers if (pair := await writer.sync())]
+            await arriving.see_on_disk()
             self._running(params)
-            await self._place(start, files, writers, pairs)
+            await arriving.place()
         except BaseException:
-            for writer in writers:
-                await writer.abandon()
+            await arriving.abandon()
             raise
         await stream.send(["ok", total])
         await stream.finish()
-
-    async def _place(
-        self, start: Activation, files: UserFiles, writers: list[FileWriter], pairs: list[list[str]]
-    ) -> None:
-        if len(pairs) < 2:
-            await files.place(writers)
-            return
-        name = f"{PLACING}{start.name}.{start.run} {next(self._numbers)}"
-        await self._note(name, pack([start.owner, pairs]))
-        await files.place(writers)
-        await self._note(name, None)
 
     async def finish(self, notes: Mapping[str, bytes]) -> None:
         """After a restart: finish what was being put in place, before anything else is.
@@ -136,9 +191,10 @@ class Shadow:
         self._finished.clear()
         try:
             for name, packed in notes.items():
-                owner, pairs = unpack(packed)
+                owner, noted = unpack(packed)
+                files = self._files(str(owner))
                 try:
-                    await self._files(str(owner)).finish(pairs)
+                    await (files.finish_journal(noted) if isinstance(noted, str) else files.finish(noted))
                 except PoolError as error:
                     log.warning("outputs were left half in place", extra={"job": name, "error": str(error)})
                 await self._note(name, None)

@@ -45,7 +45,10 @@ async def send(stream: Any, activation: Activation, scratch: SafeDirectory, foun
         if scratch.exists(name):
             total += await staging.send_file(stream, head, scratch, name)
     for output in found:
-        mode = scratch.status(output.path).st_mode & 0o777
+        try:
+            mode = scratch.status(output.path).st_mode & 0o777
+        except OSError as error:
+            raise staging.StagingError(f"cannot read the job's output {output.name}: {error.strerror}") from error
         if output.directory:
             await stream.send(["dir", output.name, mode])
         else:

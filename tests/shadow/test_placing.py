@@ -1,9 +1,13 @@
 """Several outputs come home as one: all of them or none, wherever the schedd dies on the way."""
 
+# A test has the loop to itself: it may block.
+# ruff: noqa: ASYNC221, ASYNC240
+
 from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from pool.errors import PoolError
-from pool.policy.packed import unpack
+from pool.policy.packed import pack, unpack
 from pool.shadow.access import Access
 from pool.shadow.executables import Executables
 from pool.shadow.files import LocalFiles
@@ -114,6 +118,111 @@ async def test_what_is_noted_is_finished_at_the_next_start(home: Path, monkeypat
     assert notes == {}
     assert nothing_aside(home)
     await files.close()
+
+
+#: The same for outputs that are too many to be kept open: three of them, two of which are set aside first.
+MANY_DIE = (
+    DIES[: DIES.index("access = Access()")]
+    + """
+access = Access()
+def begin(name):
+    number = access.create(home + "/" + name, 0o644)
+    access.write(number, b"new")
+    return number
+count = 0
+def counted(call):
+    def made(*given, **how):
+        global count
+        count += 1
+        if count == at:
+            os._exit(9)
+        return call(*given, **how)
+    return made
+os.link, os.replace, os.fsync, os.unlink = map(counted, (os.link, os.replace, os.fsync, os.unlink))
+journal = access.begin_journal(home + "/journal")
+access.set_aside(journal, [begin(name) for name in names[:2]])
+access.set_aside(journal, [begin(names[2])])
+access.commit_journal(journal)
+print("committed", flush=True)
+while not access.place_some(journal, 2):
+    pass
+"""
+)
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+async def test_many_are_finished_or_undone_wherever_they_are_cut_short(home: Path, nameless: bool) -> None:
+    files, seen = LocalFiles(), set()
+    for at in range(1, 40):
+        for name in NAMES:
+            (home / name).write_text("old")
+        done = subprocess.run(
+            [sys.executable, "-c", MANY_DIE, str(home), str(at), str(nameless), *NAMES],
+            cwd=REPOSITORY, stdout=subprocess.PIPE, check=False,
+        )  # fmt: skip
+        finished = await files.finish_journal(str(home / "journal"))
+        committed = done.stdout == b"committed\n"
+        assert whole(home, "new" if committed else "old") or (not committed and whole(home, "new") and finished)
+        if nameless:
+            assert nothing_aside(home)
+        seen.add(committed)
+        if done.returncode == 0:
+            break
+    else:
+        pytest.fail("it never came to its end")
+    assert seen == {True, False}
+    await files.close()
+
+
+async def test_thousands_of_outputs_need_few_descriptors(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20,000 outputs ran into the limit of descriptors, and the job started again and again without a word."""
+    notes, most = Notes(), 3000
+    names = [f"out.{number}" for number in range(most)]
+    items = [item for name in names for item in (["file", name, 0o640, 3], b"new")]
+    used = len(os.listdir("/proc/self/fd"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 200, hard))
+    try:
+        assert (await bring(home, start_of(home, None, {}), *items, keep=notes.keep))[1] == 3 * most
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sorted(path.name for path in home.iterdir()) == sorted([*names, "one", "two", "sub"])
+    assert all((home / name).read_text() == "new" for name in names)
+    assert notes == {}
+
+
+async def test_many_that_do_not_all_come_leave_nothing(home: Path) -> None:
+    notes = Notes()
+    names = [f"out.{number}" for number in range(300)]
+    items = [item for name in names for item in (["file", name, 0o640, 3], b"new")]
+    with pytest.raises(PoolError, match="refused"):
+        await bring(home, start_of(home, None, {}), *items, ["file", ".profile", 0o644, 0], keep=notes.keep)
+    assert nothing_aside(home)
+    assert notes == {}
+
+
+async def test_many_that_were_cut_short_are_finished_at_the_next_start(home: Path) -> None:
+    files = LocalFiles()
+    many = await files.begin_journal(str(home / "journal"))
+    await many.set_aside([await files.create(str(home / name)) for name in NAMES])
+    await files._call("commit_journal", "", many._number)
+    notes = Notes({f"{PLACING}1.0.1 1": pack(["alice", str(home / "journal")])})
+    shadow = Shadow(SimpleNamespace(claims={}), Executables(None, lambda _: files), lambda _: files, notes.keep)
+    await shadow.finish(dict(notes))
+    assert whole(home, "")
+    assert nothing_aside(home)
+    assert notes == {}
+    await files.close()
+
+
+def test_a_journal_of_somebody_elses_is_not_believed(home: Path) -> None:
+    (home / "journal").symlink_to(home / "one")
+    with pytest.raises(OSError, match="symbolic links"):
+        Access().finish_journal(str(home / "journal"), 0)
+    (home / "journal").unlink()
+    os.mkfifo(home / "journal")
+    with pytest.raises(PermissionError):
+        Access().finish_journal(str(home / "journal"), 0)
 
 
 async def test_a_note_that_cannot_be_kept_changes_nothing(home: Path) -> None:

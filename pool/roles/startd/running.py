@@ -44,6 +44,8 @@ TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 TELL_AFTER = 0.05
 #: Seconds between two reports of what a running job uses.
 USAGE_EVERY = 60.0
+#: Seconds for which a home that answers may refuse a job's outputs for what passes by itself; then the job is held.
+OUTPUT_PATIENCE = 120.0
 #: A job on several machines whose streams were this node's.
 STREAMS_LOST = Reason(Evict.MACHINE_LOST, "the node was restarted, and with it the streams to the job's other machines")
 CLAIM_OVER = Reason(Evict.LEASE_ENDED, "its claim is over")
@@ -233,6 +235,7 @@ class Running:
     async def _bring_home(self) -> str | None:
         """Carry the outputs home, again after a lost connection; in words what makes it impossible."""
         assert self.starter is not None
+        refused: float | None = None
         while not self.abandoned:
             reconnected = self.claim.reconnected
             link = self.claim.link
@@ -241,9 +244,11 @@ class Running:
                     await self.starter.bring_home()
                     return None
                 except TROUBLE:
-                    pass
+                    refused = None
                 except PoolError as error:
-                    if not error.retry:
+                    now = asyncio.get_running_loop().time()
+                    refused = now if refused is None else refused
+                    if not error.retry or now - refused >= OUTPUT_PATIENCE:
                         return str(error)
             if not await self.another_chance(reconnected):
                 return "the submit side could not be reached until the claim's lease had ended"

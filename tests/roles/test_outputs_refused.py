@@ -1,0 +1,54 @@
+"""An end whose outputs home will not take: tried again for a while, then the job is held in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pool.errors import PoolError
+from pool.roles.startd import running
+from pool.shadow.shadow import Shadow
+from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
+from pool.testing.pool import SimPool
+from tests.roles.support import QUICK
+
+
+@pytest.mark.parametrize("heals", [True, False])
+def test_a_home_that_cannot_take_the_outputs_holds_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heals: bool
+) -> None:
+    """It was tried for as long as the lease was renewed: for ever, on a slot that stayed claimed."""
+    tries = 0
+    plain = Shadow.bring
+
+    async def full(self: Shadow, params: object, stream: object) -> None:
+        nonlocal tries
+        tries += 1
+        if heals and tries == 3:
+            await plain(self, params, stream)  # type: ignore[arg-type]
+            return
+        raise PoolError(f"cannot write {tmp_path}/out: too many open files", retry=True)
+
+    monkeypatch.setattr(Shadow, "bring", full)
+
+    async def work() -> None:
+        async with SimPool(6, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(2.0))
+            wish = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path), "Out": "out"}
+            cluster = await pool.submit("head", ad=wish)
+            job = pool.role("head", "schedd").queue.jobs().__iter__().__next__()
+            await pool.until(lambda: job.status in (4, 5), within=3 * running.OUTPUT_PATIENCE)
+            assert job.cluster.id == cluster
+            if heals:
+                assert (job.status, tries) == (4, 3)
+                return
+            assert (job.status, job.get("HoldReasonCode")) == (5, 12)
+            assert "its output could not be brought home" in job.get("HoldReason")
+            assert "too many open files" in job.get("HoldReason")
+            assert job.get("NumJobStarts") == 1
+            pool.sound()
+
+    run_virtual(work())
