@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pool.config import Settings
+from pool.errors import PoolError
 from pool.machine import Sensors
 from pool.outside import Outside
 from pool.roles.links import Links
@@ -110,12 +111,27 @@ class Role(Service):
         """Take in settings that were read again; running jobs are not touched."""
         self.settings = settings
 
-    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run something in the background of the role; if it raises, the role fails (and is restarted)."""
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str, *, alone: bool = False) -> asyncio.Task[Any]:
+        """Run something in the background of the role; if it raises, the role fails (and is restarted).
+
+        Args:
+            alone: it concerns one job, and the others shall not feel it: what it raises is logged.
+        """
         task = asyncio.get_running_loop().create_task(work, name=f"{self.name}.{name}")
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._ended_alone if alone else self._ended)
         return task
+
+    def _ended_alone(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.log_failure("work for one job failed", error, task=task.get_name())
+
+    def log_failure(self, what: str, error: BaseException, **fields: Any) -> None:
+        """Log a failure that ends no role: with its trace where it is a defect of the program."""
+        trace = None if isinstance(error, (PoolError, OSError)) else error
+        self.log.error(what, exc_info=trace, extra={**fields, "error": str(error)})
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

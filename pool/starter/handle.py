@@ -86,6 +86,10 @@ class NativeKeeper:
         """Kill all its processes at once."""
         self._keepers.kill(self)
 
+    def end_by_force(self) -> None:
+        """Kill the keeper itself, which does not answer any more, and its job with it."""
+        self._keepers.end_by_force(self)
+
     def renew(self, seconds: float) -> None:
         """The lease now ends so many seconds from now."""
         self._keepers.tell(self, Verb.RENEW, max(int(seconds * 1e6), 0))

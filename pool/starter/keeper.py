@@ -68,11 +68,18 @@ class Keeper(Protocol):
     async def kill(self) -> None:
         """Kill all its processes at once."""
 
+    def end_by_force(self) -> None:
+        """Kill the keeper itself, which does not answer any more, and its job with it."""
+
     def renew(self, seconds: float, /) -> None:
         """The lease now ends so many seconds from now."""
 
     async def usage(self) -> Usage:
-        """What it has used so far."""
+        """What it has used so far.
+
+        Raises:
+            KeeperError: the keeper does not answer.
+        """
 
     async def examine(self) -> tuple[str, ...]:
         """What of it could not be saved, a line each; it is not stopped for it.

@@ -186,7 +186,7 @@ class NativeKeepers:
             raise
         self._live[number] = keeper
         late = spec.lease_seconds + INSIST_AFTER if spec.lease_seconds else None
-        timer = self._loop.call_later(late, self._insist, keeper) if late is not None else None
+        timer = self._loop.call_later(late, self.end_by_force, keeper) if late is not None else None
         try:
             if idle is not None:
                 await self._start_in(idle, keeper, message)
@@ -297,9 +297,10 @@ class NativeKeepers:
     def kill(self, keeper: NativeKeeper) -> None:
         """Have a keeper kill its job. Where there is no process namespace a job can have stopped it."""
         self.tell(keeper, Verb.KILL)
-        self._loop.call_later(INSIST_AFTER, self._insist, keeper)
+        self._loop.call_later(INSIST_AFTER, self.end_by_force, keeper)
 
-    def _insist(self, keeper: NativeKeeper) -> None:
+    def end_by_force(self, keeper: NativeKeeper) -> None:
+        """Kill a keeper itself, and its job with it: it may be stopped, or hang in the kernel."""
         if keeper.ended.done() or self._closing or keeper.number not in self._live:
             return
         cell = self._directory.read(keeper.cell)

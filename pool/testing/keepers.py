@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pool.starter.checkpointing import CheckpointFailed, CheckpointReport, LetGo
-from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperSpec, StartFailed, Usage
+from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
 
 #: The files of an image.
 META, PAGES = "meta", "pages"
+#: Seconds for which an answer of one that hangs is waited for, and after which it is killed itself.
+SILENCE = 5.0
 
 
 @dataclass(slots=True)
@@ -89,11 +91,13 @@ class FakeKeeper:
         self._timer = loop.call_later(self._left, self._end, "exit", behaviour.code, None)
         self._lease = loop.call_later(spec.lease_seconds, self._kill, "lease")
         self.suspended = False
+        #: It is stopped (SIGSTOP): it answers nothing, obeys nobody, and lets its lease pass.
+        self.hangs = False
         self.refused = behaviour.refused
         self.failing = behaviour.failing
 
     async def suspend(self) -> None:
-        if self._since is None or self.ended.done():
+        if self._since is None or self.ended.done() or self.hangs:
             return
         loop = asyncio.get_running_loop()
         self._left -= loop.time() - self._since
@@ -101,7 +105,7 @@ class FakeKeeper:
         self._timer.cancel()
 
     async def resume(self) -> None:
-        if self._since is not None or self.ended.done():
+        if self._since is not None or self.ended.done() or self.hangs:
             return
         loop = asyncio.get_running_loop()
         self._since, self.suspended = loop.time(), False
@@ -111,20 +115,37 @@ class FakeKeeper:
         self._end("signal", None, number)
 
     async def vacate(self) -> None:
+        if self.hangs:
+            return
         if self._behaviour.stubborn:
             asyncio.get_running_loop().call_later(self.spec.grace, self._kill, "killed")
         else:
             self._end("vacated", None, int(signal.SIGTERM))
 
     async def kill(self) -> None:
-        self._kill("killed")
+        if self.hangs:
+            asyncio.get_running_loop().call_later(SILENCE, self.end_by_force)
+        else:
+            self._kill("killed")
 
     def renew(self, seconds: float) -> None:
-        if not self.ended.done():
+        if not self.ended.done() and not self.hangs:
             self._lease.cancel()
             self._lease = asyncio.get_running_loop().call_later(seconds, self._kill, "lease")
 
+    def hang(self) -> None:
+        """Stand still from now on, while the program runs on."""
+        self.hangs = True
+        self._lease.cancel()
+
+    def end_by_force(self) -> None:
+        self.hangs = False
+        self._kill("killed")
+
     async def usage(self) -> Usage:
+        if self.hangs:
+            await asyncio.sleep(SILENCE)
+            raise KeeperError(f"cannot read the usage of {self.id}: its keeper does not answer", retry=True)
         return Usage(user_cpu=self._used(), system_cpu=0.0, max_rss=self._behaviour.rss)
 
     async def examine(self) -> tuple[str, ...]:

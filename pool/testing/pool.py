@@ -153,6 +153,23 @@ class SimPool:
         if node.server is not None:
             await node.server.close()
 
+    async def restart_role(self, name: str, role: str) -> None:
+        """End one role of a node as a failure does, and start it again as the node would; connections stay."""
+        node = self.nodes[name]
+        before = node.running.pop(role)
+        assert node.dispatcher is not None
+        node.dispatcher.remove(role)
+        await before.die()
+        await self._start_role(node, role, before.given)
+
+    async def _start_role(self, node: SimNode, name: str, given: Surroundings) -> None:
+        role = make_role(name, given)
+        await role.start()
+        node.running[name] = role
+        assert node.dispatcher is not None
+        node.dispatcher.add(name, role)
+        node.watchers.append(asyncio.create_task(self._watch(node, role)))
+
     def trap(self, method: str, phase: Phase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:
         """Have a node killed at a certain call; see `pool.testing.faults`."""
 
@@ -216,11 +233,7 @@ class SimPool:
             mail=_no_mail,
         )
         for name in node.roles:
-            role = make_role(name, given)
-            await role.start()
-            node.running[name] = role
-            node.dispatcher.add(name, role)
-            node.watchers.append(asyncio.create_task(self._watch(node, role)))
+            await self._start_role(node, name, given)
 
     def _loaded(self, sets: dict[str, str]) -> Settings:
         text = self._config

@@ -44,7 +44,7 @@ class Machine:
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Any, name: str) -> None:
+    def spawn(self, work: Any, name: str, *, alone: bool = False) -> None:
         self.tasks.add(asyncio.ensure_future(work))
 
     async def settle(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pool.starter import handle
 from pool.starter.keeper import KeeperError, NativeKeepers
 from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
 
@@ -250,3 +251,19 @@ async def test_closing_with_kill_leaves_nothing(place: Path, program: Path, scra
     nursery = keepers.nursery
     await keepers.close(kill=True)
     await until(lambda: not alive(processes) and not alive(family(nursery)))
+
+
+async def test_a_keeper_that_does_not_answer_is_ended_by_force(
+    keepers: NativeKeepers, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handle, "ANSWER_TIME", 0.2)
+    keeper = await keepers.start(shell(scratch, "sleep 60 & sleep 60"))
+    await until(lambda: len(alive(family(keeper.pid))) >= 3)
+    processes = family(keeper.pid)
+    os.kill(keeper.pid, signal.SIGSTOP)
+    with pytest.raises(KeeperError, match="does not answer"):
+        await keeper.usage()
+    keeper.end_by_force()
+    assert (await soon(keeper.ended)).cause == "killed"
+    await until(lambda: not alive(processes))
+    await keeper.forget()

@@ -60,13 +60,19 @@ class Acts:
         steps: list[Step] = []
         stops: list[tuple[Job, dict[str, Any]]] = []
         reason = str(params.get("reason") or "")
-        for job in self.chosen(params, refused, only_owner):
+        chosen = self.chosen(params, refused, only_owner)
+        if action == "remove" and params.get("checkpoint"):
+            for job in chosen:
+                if (only_owner is None or job.cluster.owner == only_owner) and job.status not in ACTIVE:
+                    job.update({"CheckpointKept": await self._placement.images.keep(job) or None})
+        # Nothing may happen to a job between the look at its state and the step that rests on it: no waiting here.
+        for job in chosen:
             if only_owner is not None and job.cluster.owner != only_owner:
                 refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
                 continue
-            if action == "remove" and params.get("checkpoint") and job.status not in ACTIVE:
-                kept = await self._placement.images.keep(job)
-                job.update({"CheckpointKept": kept or None})
+            if not self._is_queued(job):
+                refused.append({"id": list(job.id), "why": "it has left the queue"})
+                continue
             why_not = self._do(action, job, params, reason or f"by {only_owner or 'an administrator'}", steps, stops)
             if why_not:
                 refused.append({"id": list(job.id), "why": why_not})
@@ -79,7 +85,7 @@ class Acts:
         if steps:
             await self._ledger.commit(*steps)
         graceful = not params.get("force")
-        await asyncio.gather(*(self._placement.stop(job, wish, graceful) for job, wish in stops))
+        await asyncio.gather(*(self._stop(job, wish, graceful) for job, wish in stops))
         if action == "checkpoint":
             said = await asyncio.gather(*(self._placement.checkpoint(job) for job in done))
             refused += [{"id": list(job.id), "why": why} for job, why in zip(done, said, strict=True) if why]
@@ -208,9 +214,23 @@ class Acts:
         wire = cluster.wire
         return any(wire.get(name, False) is not False for name in WATCHED) and has_periodic(cluster.ad)
 
+    async def _stop(self, job: Job, wish: dict[str, Any], graceful: bool) -> None:
+        """Stop a job that was running a moment ago; one that has lost its machine since is not started again."""
+        if job.status in ACTIVE:
+            await self._placement.stop(job, wish, graceful)
+        elif self._is_queued(job) and job.status != COMPLETED:
+            steps: list[Step] = []
+            self._do(wish["what"], job, wish, wish["why"], steps, [])
+            await self._ledger.commit(*steps)
+
+    @staticmethod
+    def _is_queued(job: Job) -> bool:
+        return job.cluster.jobs.get(job.proc) is job
+
     async def _look_at(self, cluster: Cluster) -> None:
         now = self._outside.wall()
         steps: list[Step] = []
+        stops: list[tuple[Job, dict[str, Any]]] = []
         for job in list(cluster.jobs.values()):
             if job.status == COMPLETED:
                 if not stays(job.ad(), now):
@@ -229,7 +249,7 @@ class Acts:
                 steps.append(release_step(job, decision.reason))
             elif job.status in ACTIVE:
                 wish["what"] = decision.verdict.value
-                await self._placement.stop(job, wish, True)
+                stops.append((job, wish))
             elif decision.verdict is Verdict.HOLD:
                 steps.append(hold_step(job, decision.reason, decision.code, None, decision.subcode))
             else:
@@ -238,6 +258,8 @@ class Acts:
         if steps:
             await self._ledger.commit(*steps)
             self._placement.offer(cluster.owner)
+        for job, wish in stops:
+            await self._placement.stop(job, wish, True)
 
 
 def release_step(job: Job, reason: str) -> Step:

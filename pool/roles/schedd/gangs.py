@@ -230,7 +230,7 @@ class Gangs:
             gang.root, gang.failed_on = len(gang.reports) - 1, gang.failed_on or claim.slot
             if gang.met is not None and not gang.met.done():
                 gang.met.set_exception(Refused("another part of this job could not be started", retry=True))
-            placement.spawn(self._stop(gang), "gang")
+            placement.spawn(self._stop(gang), "gang", alone=True)
         self.sets.ends(gang, "one of its parts has ended")
         if gang.claims:
             job.run = self._lead(gang)

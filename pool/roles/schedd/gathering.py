@@ -126,7 +126,7 @@ class Gatherings:
                 asyncio.get_running_loop().call_later(OFFER, self._lapse, job, taken[0], match)
                 self._go_on(job)
             else:
-                self._placement.spawn(self._claim(match, owner, job, taken), "claim")
+                self._placement.spawn(self._claim(match, owner, job, taken), "claim", alone=True)
         return True
 
     def _go_on(self, job: Job) -> None:
@@ -141,7 +141,7 @@ class Gatherings:
             return
         for part, match in offers.items():
             gathering.coming.add(part)
-            wait = self._placement.spawn(self._claim(match, owner, job, [part]), "claim")
+            wait = self._placement.spawn(self._claim(match, owner, job, [part]), "claim", alone=True)
             self._waits.setdefault(job, set()).add(wait)
 
     def _another(self, job: Job) -> bool:
@@ -252,7 +252,7 @@ class Gatherings:
         """A claim that no gang has a use for."""
         claim.gathers = None
         self._placement.drop(claim)
-        self._placement.spawn(self._placement.release(claim), "release")
+        self._placement.spawn(self._placement.release(claim), "release", alone=True)
 
     def done(self, job: Job) -> None:
         """It begins, or will not: its claims are not held for it any more."""

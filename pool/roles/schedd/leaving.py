@@ -105,7 +105,7 @@ class Leaving:
         leave = next((leave for leave in self._leaves.values() if leave.number == number), None)
         if leave is not None and not leave.taken:
             leave.taken = True
-            self._placement.spawn(self._follow(match, owner, leave), "next machine")
+            self._placement.spawn(self._follow(match, owner, leave), "next machine", alone=True)
         return True  # of one that has gone the match is not claimed, and lapses by itself
 
     async def _follow(self, match: dict[str, Any], owner: str, leave: Leave) -> None:

@@ -89,7 +89,7 @@ class Matches:
         count = int(match["count"])
         asked = self._asked.setdefault(owner, {})
         asked[group.charge] = asked.get(group.charge, 0) + count
-        task = self._placement.spawn(self._claim(match, owner, group, count), "claim")
+        task = self._placement.spawn(self._claim(match, owner, group, count), "claim", alone=True)
         if match.get("preempt"):
             waits = self._waits.setdefault(owner, [])
             waits.append((group.charge, task))

@@ -105,7 +105,7 @@ class Moving:
             return False
         job = self._asked.pop(number, None)
         if job is not None and self._free_to_move(job):
-            self._placement.spawn(self._move(match, owner, job), "move")
+            self._placement.spawn(self._move(match, owner, job), "move", alone=True)
         return True
 
     def _free_to_move(self, job: Job) -> bool:

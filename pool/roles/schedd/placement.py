@@ -34,7 +34,7 @@ from pool.jobs.states import Happening
 from pool.outside import Outside
 from pool.policy.checkpoints import Saves, Wish, wish_of
 from pool.policy.gangs import costs_of
-from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Group, Job
+from pool.policy.queue import ACTIVE, HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.claim_errors import says_no_such_claim
 from pool.roles.links import Links
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
@@ -192,6 +192,9 @@ class Placement:
             step = self._start_step(claim, job, start)
         except CannotStart as error:
             step = hold_step(job, f"cannot start: {error}", Hold.START_FAILED)
+        except Exception as error:  # the others' starts go on
+            self.log.exception("a start could not be worked out", extra={"job": job.id})
+            step = hold_step(job, f"cannot start: {type(error).__name__}: {error}", Hold.START_FAILED)
         told = copied(job, claim, start) if start is not None else None
         for each in (step, told):
             if each is not None:
@@ -465,7 +468,7 @@ class Placement:
         if (job.status.final or job.status is HELD) and job.get("JobNotification"):
             self._finished(job.wire())
         if job.status.final and job.get("NumCkpts"):
-            self.spawn(self.images.forget(job), "forget")
+            self.spawn(self.images.forget(job), "forget", alone=True)
 
     def revoked(self, claim_id: str, reason: Reason) -> None:
         """The startd has ended a claim. One whose lease it was is asked for what became of its job; where a job is on
@@ -492,7 +495,10 @@ class Placement:
     # -- stopping ----------------------------------------------------------------------------------------
 
     async def stop(self, job: Job, wish: dict[str, Any], graceful: bool) -> None:
-        """Have a running job stopped; what becomes of it then is the wish, kept durably with the job."""
+        """Have a running job stopped; what becomes of it then is the wish, kept durably with the job. Not one that has
+        ended meanwhile."""
+        if job.status not in ACTIVE:
+            return
         await self.ledger.commit(Step(job, None, {"_wish": wish}))
         await asyncio.gather(*(self._deactivate(job, claim, wish, graceful) for claim in self.gangs.claims_of(job)))
 
@@ -577,7 +583,7 @@ class Placement:
         if waiting and claim in waiting:
             waiting.remove(claim)
         self.drop(claim)
-        self.spawn(self.release(claim), "release")
+        self.spawn(self.release(claim), "release", alone=True)
 
     async def release(self, claim: Claim) -> None:
         try:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pool.roles.schedd.placement import Placement
 
 FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
+#: What a startd may answer of a claim.
+STATES = ("unknown", "idle", "running", "ending")
 
 
 class Reaching:
@@ -115,6 +117,7 @@ class Reaching:
                         },
                         timeout=10.0,
                     )
+                    state, slot = _understood(answer)
             except (*TROUBLE, RemoteError):
                 if loop.time() >= claim.until:
                     await self._lease_over(claim)
@@ -127,21 +130,21 @@ class Reaching:
                 return
             claim.lost = False
             self.watch(claim, link)
-            self._remember(claim, answer.get("ad"))
+            self._remember(claim, slot)
             if answer.get("forgot") and claim.start is not None:
                 try:
                     await link.call("startd.remind", placement.order(claim, whole=True), timeout=10.0)
                 except (*TROUBLE, RemoteError):
                     continue
-            await self._taken_up(claim, str(answer["state"]))
+            await self._taken_up(claim, state)
             return
 
-    def _remember(self, claim: Claim, slot: dict[str, Any] | None) -> None:
+    def _remember(self, claim: Claim, slot: ClassAd | None) -> None:
         """Know again, after a restart, what the slot is and what had been sent to it."""
         placement = self._placement
         if slot is None:
             return
-        claim.ad = ClassAd.from_wire(slot)
+        claim.ad = slot
         claim.fits.clear()
         if claim.job is not None and claim.start is None:
             try:
@@ -201,3 +204,18 @@ class Reaching:
             placement.drop(claim)
             if job is not None:
                 await placement.requeue(claim, job, why, EventKind.RECONNECT_FAILED)
+
+
+def _understood(answer: Any) -> tuple[str, ClassAd | None]:
+    """What a startd knows of a claim: the state of its job there, and the slot.
+
+    Raises:
+        RemoteError: it is no answer.
+    """
+    try:
+        state, ad = answer["state"], answer.get("ad")
+        if state in STATES:
+            return state, None if ad is None else ClassAd.from_wire(ad)
+    except (PoolError, AttributeError, KeyError, TypeError, ValueError):
+        pass
+    raise RemoteError("Malformed", "a startd's answer to startd.resume is not understood", retry=True)

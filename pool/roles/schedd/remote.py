@@ -309,7 +309,7 @@ class Remote:
         """A start of the job has ended, or with `over` the job itself; the next one may have begun already."""
         name = _name(job)
         if name in self._known:
-            self._spawn(self._leave(name, str(job.get("Owner")), over, run), "remote")
+            self._spawn(self._leave(name, str(job.get("Owner")), over, run), "remote", alone=True)
 
     async def tidy(self, queued: Container[str]) -> None:
         """Take away the journals of jobs that are in the queue no more."""

@@ -498,8 +498,8 @@ class Schedd(Role):
         queued = {f"{job.id[0]}.{job.id[1]}" for job in self.queue.jobs()}
         self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
         kept_for = self.settings.number("KEPT_CHECKPOINTS")
-        self.spawn(self.placement.images.tidy(queued, kept_for), "checkpoints")
-        self.spawn(self.remote.tidy(queued), "remote")
+        self.spawn(self.placement.images.tidy(queued, kept_for), "checkpoints", alone=True)
+        self.spawn(self.remote.tidy(queued), "remote", alone=True)
 
     async def _forget_old(self) -> None:
         while True:

@@ -93,7 +93,7 @@ class Sets:
     def begins(self, gang: Gang) -> None:
         """All parts run."""
         if wish_of(gang.job.ad()) in (Wish.AUTO, Wish.REQUIRED):
-            gang.clock = self._placement.spawn(self._periodically(gang), "sets")
+            gang.clock = self._placement.spawn(self._periodically(gang), "sets", alone=True)
 
     def ends(self, gang: Gang, why: str) -> None:
         """Fewer parts run than did."""
@@ -135,7 +135,7 @@ class Sets:
         texts = isinstance(reason, dict) and all(isinstance(reason.get(key), str) for key in ("why", "reason"))
         if gang is None or not texts or (gang.last is not None and not gang.last.done()):
             return
-        gang.last = self._placement.spawn(self._last(gang, claim, reason), "last set")
+        gang.last = self._placement.spawn(self._last(gang, claim, reason), "last set", alone=True)
 
     async def _last(self, gang: Gang, leaver: Claim, reason: dict[str, str]) -> None:
         async with gang.saving:

@@ -41,7 +41,7 @@ def find(startd: Startd, keeper: Keeper) -> None:
         startd.slots[slot.name] = slot
     if slot is None or slot.claim is not None:
         startd.log.error("a job was found for which there is no slot", extra={"keeper": keeper.id})
-        startd.spawn(Running.discard(keeper), "discard")
+        startd.spawn(Running.discard(keeper), "discard", alone=True)
         return
     now = asyncio.get_running_loop().time()
     claim = Claim(
@@ -66,4 +66,4 @@ def find(startd: Startd, keeper: Keeper) -> None:
         startd.urgent.stop(slot.parent, slot.parent.claim, why)
     claim.running = Running.found(startd, slot, claim, keeper)
     startd.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
-    startd.spawn(claim.running.take_up(), f"job {claim.running.name}")
+    startd.spawn(claim.running.look_after(claim.running.take_up()), f"job {claim.running.name}", alone=True)

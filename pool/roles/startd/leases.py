@@ -67,11 +67,11 @@ class Leases:
                 if claim is None or claim.over:
                     continue
                 if now >= claim.until:
-                    await self._lease_over(slot)
+                    startd.spawn(self._lease_over(slot, claim), "lease", alone=True)
                 elif claim.link is not None and not claim.link.closed.done():
                     by_link[claim.link].append(slot)
             for link, slots in by_link.items():
-                startd.spawn(self.renew(link, slots), "renew")
+                startd.spawn(self.renew(link, slots), "renew", alone=True)
 
     async def _next(self, loop: asyncio.AbstractEventLoop) -> None:
         """Sleep until the shortest lease wants to be renewed, one that is made meanwhile included."""
@@ -108,11 +108,18 @@ class Leases:
             if running is not None:
                 running.renew(claim.until - asyncio.get_running_loop().time())
 
-    async def _lease_over(self, slot: Slot) -> None:
-        assert slot.claim is not None
-        said = {"slot": slot.name, "of": slot.claim.node}
+    async def break_links(self) -> None:
+        """End the connections of all claims: the role fails, and the next one knows none of them. Their schedds hear of
+        it this way, and reach for their claims again."""
+        for link in list(self._links):
+            await link.close()
+
+    async def _lease_over(self, slot: Slot, claim: Claim) -> None:
+        if slot.claim is not claim or claim.over:
+            return
+        said = {"slot": slot.name, "of": claim.node}
         self._startd.log.warning("a lease has ended: the schedd was not heard of", extra=said)
-        self._startd.spawn(self._startd.tell_revoked(slot.claim, LEASE_OVER), "revoke")
+        self._startd.spawn(self._startd.tell_revoked(claim, LEASE_OVER), "revoke", alone=True)
         await self.give_up(slot)
 
     async def give_up(self, slot: Slot) -> None:
@@ -125,7 +132,8 @@ class Leases:
         if running is None or running.ended:
             if running is not None:
                 await running.abandon()
-            startd.drop(slot)
+            if slot.claim is claim:
+                startd.drop(slot)
             return
         claim.over = claim.retiring = True
         if slot.occupied:

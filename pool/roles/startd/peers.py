@@ -121,7 +121,7 @@ class Peers:
         offer = self._offers.pop(job, None)
         if offer is not None:
             offer.timer.cancel()
-            self._startd.spawn(asyncio.to_thread(offer.draft.close), "forget an image")
+            self._startd.spawn(asyncio.to_thread(offer.draft.close), "forget an image", alone=True)
 
     def make_room(self) -> None:
         """A checkpoint is about to be made: what is only offered does not stand in its way."""

@@ -112,7 +112,7 @@ class Startd(Role):
         held = [name for name, slot in self.slots.items() if slot.claim is not None]
         for left in scratch.leftovers(self.execute, held):
             scratch.discard(left)
-        self.spawn(self._drop_stale_images(), "images")
+        self.spawn(self._drop_stale_images(), "images", alone=True)
         for line in self.keepers.abilities.reduced:
             self.log.warning("reduced", extra={"what": line})
         self.owner.evaluate()
@@ -137,6 +137,7 @@ class Startd(Role):
 
     async def die(self) -> None:
         await super().die()
+        await self.leases.break_links()
         await self.keepers.close(kill=False)
         await self.sensors.stop()
 
@@ -233,7 +234,7 @@ class Startd(Role):
         claim.retiring = claim.once
         self.owner.happen(slot, SlotEvent.ACTIVATE)
         self.ads.flip(slot)
-        self.spawn(claim.running.run(), f"job {start.name}")
+        self.spawn(claim.running.look_after(claim.running.run()), f"job {start.name}", alone=True)
 
     @staticmethod
     def _read_order(claim: Claim, order: dict[str, Any]) -> tuple[Activation, Wire]:
@@ -327,7 +328,7 @@ class Startd(Role):
         claim.reconnected.set()
         claim.reconnected = asyncio.Event()
         running: Running | None = claim.running
-        self.spawn(self.leases.renew(call.connection, [slot]), "renew")
+        self.spawn(self.leases.renew(call.connection, [slot]), "renew", alone=True)
         ad = claimed_ad(self, slot)
         if running is None:
             claim.last = None
@@ -385,14 +386,14 @@ class Startd(Role):
         self.forget_prepared(claim)
         nearer = params["nearer"]
         claim.prepared = Prepared(self, str(params["job"]), str(nearer.get("address")), str(nearer.get("ticket")))
-        self.spawn(claim.prepared.run(), "prepare")
+        self.spawn(claim.prepared.run(), "prepare", alone=True)
         return {}
 
     def forget_prepared(self, claim: Claim) -> None:
         """What was prepared on a claim is not for the job that comes, or none comes."""
         prepared, claim.prepared = claim.prepared, None
         if prepared is not None:
-            self.spawn(prepared.drop(), "forget what was prepared")
+            self.spawn(prepared.drop(), "forget what was prepared", alone=True)
 
     @streaming(Right.SUBMIT, takes={"claim": str, "offset": int | None, "lines": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -520,7 +521,7 @@ class Startd(Role):
     def revoke(self, slot: Slot, reason: Reason) -> None:
         """End a claim that no job is on, and tell its schedd."""
         if slot.claim is not None:
-            self.spawn(self.tell_revoked(slot.claim, reason), "revoke")
+            self.spawn(self.tell_revoked(slot.claim, reason), "revoke", alone=True)
             self.drop(slot)
 
     @staticmethod

@@ -7,7 +7,7 @@ scratch directory forgotten. The acknowledgement may carry the claim's next job,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from pool.starter.crossings import Crossings
 from pool.starter.keeper import Keeper
 from pool.starter.place import Account, StartRefused
 from pool.starter.several import ends_of
-from pool.starter.spec import EndReport
+from pool.starter.spec import EndReport, KeeperError, Usage
 from pool.starter.starter import BY_ITSELF, Starter
 from pool.starter.stream import StreamLost
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
@@ -46,6 +46,8 @@ TELL_AFTER = 0.05
 USAGE_EVERY = 60.0
 #: Seconds for which a home that answers may refuse a job's outputs for what passes by itself; then the job is held.
 OUTPUT_PATIENCE = 120.0
+#: A keeper that has not answered for so many seconds is killed.
+KEEPER_PATIENCE = 60.0
 #: A job on several machines whose streams were this node's.
 STREAMS_LOST = Reason(Evict.MACHINE_LOST, "the node was restarted, and with it the streams to the job's other machines")
 CLAIM_OVER = Reason(Evict.LEASE_ENDED, "its claim is over")
@@ -66,6 +68,7 @@ class Running:
         self.why: Reason | None = None
         self._reminded = asyncio.Event()
         self._told_start = False
+        self._end_is_known = False
         self._teller: asyncio.TimerHandle | None = None
         self.abandoned = False
         #: Set when an abandoned job is dead and its slot free.
@@ -133,6 +136,33 @@ class Running:
         await keeper.forget()
 
     # -- life --------------------------------------------------------------------------------------------
+
+    async def look_after(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what a job needs. Where that fails in a way that nobody has foreseen, this run ends, and no other."""
+        try:
+            await work
+        except Exception as error:
+            self.startd.log_failure("a job could not be looked after", error, job=self.name)
+            await self._fail(error)
+
+    async def _fail(self, error: Exception) -> None:
+        self.ended, starter = True, self.starter
+        keeper = starter.keeper if starter is not None else None
+        try:
+            if keeper is not None:
+                await keeper.kill()
+                await asyncio.shield(keeper.ended)
+            await self._forget_streams()
+            if not self.abandoned and not self._end_is_known:
+                why = f"its machine could not look after it: {error}"
+                report: dict[str, Any] = {"cause": "lost", "reason": str(Evict.MACHINE_LOST), "why": why}
+                if keeper is None:
+                    report = {"cause": "start", "where": "machine", "error": why, "retry": True}
+                await self._acknowledged(report)
+            if starter is not None:
+                await starter.done()
+        finally:
+            self._leave()
 
     async def run(self) -> None:
         """Start the job, wait for its end, report it."""
@@ -218,7 +248,7 @@ class Running:
             await self.starter.crossings.abandon()
 
     def _stream_broke(self, why: str) -> None:
-        self.startd.spawn(self.stop(False, Reason(Evict.MACHINE_LOST, why)), "stop")
+        self.startd.spawn(self.stop(False, Reason(Evict.MACHINE_LOST, why)), "stop", alone=True)
 
     async def _outputs_home(self, end: EndReport) -> str | None:
         """What is to be carried home after this end; in words what makes it impossible."""
@@ -403,6 +433,7 @@ class Running:
 
     async def _report(self, report: dict[str, Any]) -> None:
         answer = await self._acknowledged(report)
+        self._end_is_known = True
         if self.starter is not None:
             await self.starter.happen(Event.SUCCESS)
         self.claim.running = None
@@ -425,7 +456,7 @@ class Running:
         except PoolError as error:
             start = Activation.from_wire(following["start"], claim.last if following.get("base") else None)
             claim.running = Running(startd, slot, claim, start)
-            startd.spawn(claim.running.refuse(error), "refuse")
+            startd.spawn(claim.running.look_after(claim.running.refuse(error)), "refuse", alone=True)
 
     async def refuse(self, error: PoolError) -> None:
         """Report that this job was not started because the slot does not take it any more."""
@@ -463,12 +494,14 @@ class Running:
             self._tell("started", {"started": self.began})
 
     def _tell_usage(self) -> None:
-        self.startd.spawn(self._usage(), "usage")
+        self.startd.spawn(self._usage(), "usage", alone=True)
 
     async def _usage(self) -> None:
         if self.ended or self.starter is None or self.starter.keeper is None:
             return
-        usage = await self.starter.keeper.usage()
+        usage = await self._usage_of(self.starter.keeper)
+        if usage is None:
+            return
         self._measured(usage.max_rss)
         self._tell(
             "usage",
@@ -476,6 +509,26 @@ class Running:
         )
         if not self.ended:
             self._teller = asyncio.get_running_loop().call_later(USAGE_EVERY, self._tell_usage)
+
+    async def _usage_of(self, keeper: Keeper) -> Usage | None:
+        """What the job has used; None where its keeper does not answer and was killed, and its job with it.
+
+        A keeper that stands still does not end its job when the lease does, so that it cannot be left alone for long.
+        """
+        loop = asyncio.get_running_loop()
+        asked, said = loop.time(), {"job": self.name, "keeper": keeper.pid}
+        while True:
+            try:
+                return await keeper.usage()
+            except KeeperError:
+                silent = round(loop.time() - asked, 1)
+            if silent < KEEPER_PATIENCE:
+                self.startd.log.warning("a keeper does not answer", extra={**said, "seconds": silent})
+                continue
+            self.startd.log.error("a keeper that does not answer is killed with its job", extra=said)
+            self.why = self.why or Reason(Evict.MACHINE_LOST, f"its keeper had not answered for {silent:g} s")
+            keeper.end_by_force()
+            return None
 
     def _measured(self, size: int) -> None:
         """The owner's policy goes by what the job really has in memory, KiB (RL 4.2)."""
@@ -490,7 +543,7 @@ class Running:
             self._tell("leaving", {"nearer": {"address": self.startd.given.address, "ticket": ticket}})
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
-        self.startd.spawn(self.tell_now(kind, data), kind)
+        self.startd.spawn(self.tell_now(kind, data), kind, alone=True)
 
     async def tell_now(self, kind: str, data: dict[str, Any]) -> None:
         link = self.claim.link

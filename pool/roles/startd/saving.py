@@ -141,7 +141,7 @@ class Saving:
                 self._plan_examination()
             elif action is Action.DUMP_LAST:
                 self._running.tell_leaving()
-                self._leaving = self._running.startd.spawn(self._save_and_leave(), "last checkpoint")
+                self._leaving = self._running.startd.spawn(self._save_and_leave(), "last checkpoint", alone=True)
 
     def _has_saved_itself(self, end: EndReport) -> bool:
         """Whether the job has ended, by itself or on its way out, with the code that says it wrote a checkpoint."""
@@ -222,7 +222,7 @@ class Saving:
             self._examination.cancel()
         if not self._running.ended:
             self._examination = asyncio.get_running_loop().call_later(
-                seconds, lambda: startd.spawn(self._examine(), "examine")
+                seconds, lambda: startd.spawn(self._examine(), "examine", alone=True)
             )
 
     def _look_again(self) -> None:
@@ -237,7 +237,7 @@ class Saving:
             self._timer = None
 
     def _due(self) -> None:
-        self._running.startd.spawn(self._alarm(), "checkpoint")
+        self._running.startd.spawn(self._alarm(), "checkpoint", alone=True)
 
     async def _alarm(self) -> None:
         running = self._running
@@ -466,7 +466,7 @@ class Saving:
 
     def _patience_is_over(self) -> None:
         running = self._running
-        running.startd.spawn(running.happen(Event.ALARM), "end of patience")
+        running.startd.spawn(running.happen(Event.ALARM), "end of patience", alone=True)
 
     async def _dump_last(self, number: str | None) -> tuple[CheckpointReport, Manifest]:
         """What the job has done since the last checkpoint hangs on this one: where it comes to nothing for what passes

@@ -155,7 +155,7 @@ class Sets:
         self._step = FREEZE
         self._wait()
         stood: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._running.startd.spawn(self._save(number, stood), "checkpoint")
+        self._running.startd.spawn(self._save(number, stood), "checkpoint", alone=True)
         await asyncio.shield(stood)
 
     async def _save(self, number: str, stood: asyncio.Future[None]) -> None:
@@ -196,7 +196,7 @@ class Sets:
         if step == LEAVE and self._turn is not None and not self._turn.done():
             self._turn.set_exception(self._refusal("another part could not be, or did not follow in time"))
         elif step == HOLD:
-            self._running.startd.spawn(self._running.happen(Event.CKPT_FAILED), "checkpoint")
+            self._running.startd.spawn(self._running.happen(Event.CKPT_FAILED), "checkpoint", alone=True)
 
     @property
     def _crossings(self) -> Crossings:

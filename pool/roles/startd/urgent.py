@@ -79,7 +79,7 @@ class Urgent:
         startd.owner.happen(slot, SlotEvent.YIELD)
         claim.retiring = True
         startd.ads.touch(slot, now=True)
-        startd.spawn(running.suspend(why), f"yield {running.name}")
+        startd.spawn(running.suspend(why), f"yield {running.name}", alone=True)
 
     def over(self, guest: Slot) -> None:
         """The urgent claim is over, and nothing of its job is left."""
@@ -97,7 +97,7 @@ class Urgent:
         startd.owner.happen(slot, SlotEvent.HAND_BACK)
         claim.retiring = startd.draining.on
         startd.log.info("handed back", extra={"slot": slot.name, "job": claim.running.name})
-        startd.spawn(self._go_on(slot, claim.running), f"hand back {claim.running.name}")
+        startd.spawn(self._go_on(slot, claim.running), f"hand back {claim.running.name}", alone=True)
 
     async def _go_on(self, slot: Slot, running: Any) -> None:
         """Let the job below go on, unless the owner is there: then it stays as it is, for his sake."""
