@@ -34,6 +34,7 @@ from pool.mail import send_mail
 from pool.membership import Membership
 from pool.outside import Outside
 from pool.policy.restarts import Restarts
+from pool.queries import Queries
 from pool.roles.base import Role, Surroundings, quota_of
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
@@ -129,6 +130,7 @@ class Node:
         self.links = Links(self._network, self.dispatcher)
         self._closing.push_async_callback(self.links.close)
         self.dispatcher.add("node", NodeService(self))
+        self.dispatcher.add("node", Queries(self.links))
         if kept := self.settings.text("CHECKPOINT_DIR"):
             self.dispatcher.add("images", ImageServer(Path(kept), lambda: quota_of(self.settings)))
         self._unix = f"unix://{self.state / SOCKET}"

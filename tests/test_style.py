@@ -47,6 +47,7 @@ FLOORS = {
     "mail": 4,
     "belonging": 4.2,
     "membership": 4,
+    "queries": 4.2,
     "node": 4.5,
     "client": 5,
     "web": 5,

@@ -14,6 +14,11 @@ from pathlib import Path
 from pool.client.addresses import NoPool, state_directory
 from pool.wire import Connection, Dispatcher, Listening, RealNetwork
 
+
+class NothingToShow(NoPool):
+    """This user has neither a token nor a certificate for another machine."""
+
+
 TRUST = ("trust", ".")  # where below its state directory a node keeps what it proves itself with
 
 
@@ -58,7 +63,7 @@ class UserNetwork:
         for directory in (state / name for name in TRUST):
             if os.access(directory, os.X_OK) and Credentials.exist(directory):
                 return RealNetwork(credentials=Credentials.load(directory))
-        raise NoPool(
+        raise NothingToShow(
             f"cannot use {address}: there is nothing here to show to another machine",
             hint=f"put a user's token into $POOLNODE_TOKEN or {token_file(self._environ)}",
         )

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pool.client.addresses import NoPool
 from pool.client.calls import as_ads, id_text, open_link, question, where_to
+from pool.client.network import NothingToShow
+from pool.client.through_node import ThroughNode
 from pool.errors import PoolError
 from pool.wire import ConnectionLost, DeadlineExceeded
 
@@ -109,15 +111,27 @@ class Pool:
     async def link(self, address: str | None = None) -> Connection:
         """An open connection to a node of the pool, made again if it was lost.
 
+        A user with nothing to show to another node reads there through his own node.
+
         Raises:
             NoPool: nobody answers there.
         """
-        address = address or self.address
         async with self._connecting:
-            link = self._links.get(address)
-            if link is None or link.closed.done():
-                link = self._links[address] = await open_link(self._network, address, 10.0)
-            return link
+            own = await self._opened(self.address)
+            if address is None or address == self.address:
+                return own
+            try:
+                return await self._opened(address)
+            except NothingToShow:
+                if not self.address.startswith("unix:"):
+                    raise
+                return ThroughNode(own, address)
+
+    async def _opened(self, address: str) -> Connection:
+        link = self._links.get(address)
+        if link is None or link.closed.done():
+            link = self._links[address] = await open_link(self._network, address, 10.0)
+        return link
 
     async def call(
         self,

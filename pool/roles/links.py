@@ -32,6 +32,10 @@ class Links:
         """Say which addresses are this node's own."""
         self._own = addresses
 
+    def is_own(self, address: str) -> bool:
+        """Whether this is the address of this node itself."""
+        return address in self._own
+
     async def to(self, address: str) -> Connection:
         """A connection to the node at `address`.
 
