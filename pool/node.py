@@ -320,6 +320,9 @@ class Node:
                 show=shown(self.settings.text("SHOW_PATHS")),
                 without=WITHOUT[self.settings.text("REMOTE_IO_WAY")],
             ),
+            local_keepers=lambda: NativeKeepers(
+                self.state / "local" / "keepers", show=shown(self.settings.text("SHOW_PATHS"))
+            ),
             tell_admin=self._tell_admin,
             mail=self._mail,
             log=self.log,

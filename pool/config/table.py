@@ -246,6 +246,7 @@ _SCHEDD = (
         "(UserPrio * 10) + Expanded - (QDate / 1000000000.0)",
         "order of a user's jobs (EV 2.6, TS 8.2)",
     ),
+    _count("MAX_LOCAL_JOBS", "200", "", "jobs of the local and scheduler universes that run beside the schedd at once"),
     _duration("PERIODIC_INTERVAL", "60", "time between two evaluations of jobs' periodic expressions", live=False),
     _duration("KEPT_CHECKPOINTS", "30 d", "time for which checkpoints of jobs removed with `rm --checkpoint` are kept"),
     _number("HISTORY_DAYS", "365", "d", "how long ended jobs are remembered"),

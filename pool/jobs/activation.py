@@ -74,6 +74,7 @@ class Activation:
             stdout and stderr are the last's, to be followed.
         on_process_failure: what becomes of it when one of them fails.
         pipe_buffer: bytes that a pipe with a file at an end may hold on disk.
+        not_before: seconds after the order before which the program does not begin (deferral_time).
         gang: of a part of a job that runs on several machines: the secret that its parts know each other by; processes
             and pipes are then the part's. part, parts: its number, and how many there are.
         crossings: the pipes that lead to other parts: the index in `pipes`, the stream's number, the other part.
@@ -111,6 +112,7 @@ class Activation:
     pipes: tuple[Joint, ...] = ()
     on_process_failure: str = "end"
     pipe_buffer: int = BUFFER
+    not_before: float = 0.0
     gang: str = ""
     part: int = 0
     parts: int = 1

@@ -31,6 +31,7 @@ class Hold(IntEnum):
     USER_LOG = 22
     NO_ACCOUNT = 23
     SYSTEM_POLICY = 26
+    MISSED_DEFERRED_TIME = 28
     INPUT_TOO_LARGE = 32
     OUTPUT_TOO_LARGE = 33
     OUT_OF_RESOURCES = 34
@@ -91,6 +92,7 @@ _ADVICE: dict[Kind, tuple[str, bool]] = {
     Hold.USER_LOG: ("check that the log file may be written", False),
     Hold.NO_ACCOUNT: ("ask the administrator whom you are mapped to on the machines", False),
     Hold.SYSTEM_POLICY: ("ask the administrator which rule of the pool the job meets", False),
+    Hold.MISSED_DEFERRED_TIME: ("give it a later deferral_time or a larger deferral_window and submit it again", False),
     Hold.INPUT_TOO_LARGE: ("raise max_transfer_input_mb or send less", False),
     Hold.OUTPUT_TOO_LARGE: ("raise max_transfer_output_mb or write less", False),
     Hold.OUT_OF_RESOURCES: ("raise request_memory or request_disk, then release", False),

@@ -18,6 +18,7 @@ from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate
 from pool.classad.names import fold
+from pool.jobs.crontab import CRONTAB
 from pool.jobs.states import JobStatus
 from pool.policy import autoclusters
 from pool.policy.charges import Charge, charge
@@ -27,6 +28,9 @@ IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HE
 REMOVED, COMPLETED = JobStatus.REMOVED, JobStatus.COMPLETED
 ACTIVE = tuple(status for status in JobStatus if status.has_machine)
 
+#: The universes (HTCondor's numbers: scheduler, local) whose jobs run on the submit machine.
+AT_HOME = frozenset({7, 12})
+
 Wire = dict[str, Any]
 JobId = tuple[int, int]
 
@@ -34,12 +38,20 @@ JobId = tuple[int, int]
 class Cluster:
     """What the processes of one submit share: an ad that never changes after the submit, kept packed."""
 
-    __slots__ = ("_parts", "coming", "group", "id", "jobs", "owner", "prio", "significant")
+    __slots__ = (
+        *("_parts", "at_home", "coming", "cron", "deferred", "group"),
+        *("id", "jobs", "owner", "prio", "significant"),
+    )
 
     def __init__(self, cluster: int, owner: str, wire: Wire) -> None:
         self.id = cluster
         self.owner = owner
         self._parts = parted(wire)
+        #: Its jobs run beside the schedd, and no machine is asked for them.
+        self.at_home = wire.get("JobUniverse") in AT_HOME
+        #: Its jobs may have a moment before which they do not start; `cron`: again and again.
+        self.deferred = "DeferralTime" in wire
+        self.cron = self.deferred and any(name in wire for name in CRONTAB)
         self.jobs: dict[int, Job] = {}
         self.coming = False  # more of its jobs are being put in: it stays though those that are there leave
         self.significant: frozenset[str] | None = None
@@ -274,6 +286,11 @@ class Queue:
         for job in idle:
             self._enqueue(job)
         return True
+
+    def admit(self, job: Job) -> None:
+        """A job that was kept back may have come to be kept back no more: it takes its place."""
+        if job.status == IDLE and job.group is None:
+            self._enqueue(job)
 
     def keep_back(self) -> None:
         """Some jobs may have come to be kept back: those give up their places."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pool import __version__
 from pool.config import Settings
 from pool.errors import PoolError
 from pool.machine import Sensors
@@ -24,6 +25,9 @@ from pool.starter.keeper import Keepers
 from pool.store import Store
 from pool.store.accounts import AccountStore
 from pool.wire import Service
+
+#: The version of the language that jobs' expressions compare with.
+LANGUAGE = f"$CondorVersion: 25.14.1 2026-01-01 poolnode-{__version__} $"
 
 
 @dataclass(slots=True)
@@ -41,6 +45,7 @@ class Surroundings:
         store: opens the schedd's queue.
         accounts: opens what the negotiator remembers of users.
         sensors, keepers: made for a startd at its start.
+        local_keepers: made for a schedd that starts jobs beside itself.
         tell_admin: leaves a message for the administrator (log, and mail where configured).
         mail: sends a notice to a user; returns False where there is no mail here.
     """
@@ -59,6 +64,7 @@ class Surroundings:
     accounts: Callable[[], AccountStore]
     sensors: Callable[[], Sensors]
     keepers: Callable[[], Keepers]
+    local_keepers: Callable[[], Keepers]
     tell_admin: Callable[[str], None]
     mail: Callable[[str, str, str], Coroutine[Any, Any, bool]]
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))

@@ -99,6 +99,8 @@ class Starter:
         self._mark = 0
         self._on_its_way: saving.OnItsWay | None = None
         self._spawning: asyncio.Task[Keeper] | None = None
+        #: Set when the job has to leave before it began.
+        self._leaves = asyncio.Event()
         #: The pipes to other machines, where the job runs on several.
         self.crossings = crossings
 
@@ -134,7 +136,10 @@ class Starter:
         """Take in what has happened or is wished; answers what is to be done beside what the keeper does."""
         keeper = self.keeper
         left: list[Action] = []
-        for action in self.machine.happen(event):
+        actions = self.machine.happen(event)
+        if self.machine.state is State.LEAVE_EARLY:
+            self._leaves.set()
+        for action in actions:
             if action is Action.CLEAN:
                 await self.done()
             elif keeper is None or action not in ON_KEEPER:
@@ -162,12 +167,14 @@ class Starter:
             StartRefused: with the part that failed; nothing is left behind.
         """
         try:
+            arrived = asyncio.get_running_loop().time()
             self._prepare()
             await self.happen(Event.DEFAULT)
             if self.activation.checkpoint is not None:
                 await self._fetch_checkpoint()
             if self._own_files:
                 await self._place_files()
+            await self._wait_for_its_moment(arrived)
             cards: Cards = await self._meet() if self.crossings is not None else []
             await self.happen(Event.SUCCESS)
             if self.machine.state is not State.SPAWN_ALL:
@@ -198,6 +205,14 @@ class Starter:
             if self.resumed is not None:
                 await asyncio.to_thread(self.resumed.drop)
         return await self.happen(Event.SUCCESS)
+
+    async def _wait_for_its_moment(self, arrived: float) -> None:
+        """All is ready; a deferred job begins when its moment has come, or leaves before that."""
+        left = arrived + self.activation.not_before - asyncio.get_running_loop().time()
+        if self.activation.not_before and left > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._leaves.wait()
 
     async def _meet(self) -> Cards:
         """The other parts of the job are ready to begin, too; what each brought."""

@@ -48,6 +48,8 @@ class SimNode:
     roles: tuple[str, ...]
     settings: dict[str, str]
     machine: FakeMachine
+    #: What of the same machine jobs of the local universe run on.
+    beside: FakeMachine
     sensors: FakeSensors
     store: Path | None
     running: dict[str, Role] = field(default_factory=dict)
@@ -126,6 +128,7 @@ class SimPool:
             tuple(roles.split(",")),
             {**self._settings, **(settings or {})},
             FakeMachine(name, self.witness, behave),
+            FakeMachine(name, self.witness, behave),
             FakeSensors(name),
             store,
         )
@@ -190,6 +193,7 @@ class SimPool:
         """The machine fails: the node and every job on it are gone."""
         await self.kill(name)
         self.nodes[name].machine.crash()
+        self.nodes[name].beside.crash()
 
     async def restart(self, name: str) -> SimNode:
         """Start a killed node again."""
@@ -229,6 +233,7 @@ class SimPool:
             accounts=lambda: AccountStore.open(f"{node.store}.accounts" if node.store else ":memory:"),
             sensors=lambda: node.sensors,
             keepers=lambda: FakeKeepers(node.machine),
+            local_keepers=lambda: FakeKeepers(node.beside),
             tell_admin=lambda text: None,
             mail=_no_mail,
         )

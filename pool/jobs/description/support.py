@@ -102,7 +102,8 @@ TABLE: tuple[Row, ...] = (
     _done("skip_filechecks", "files are not looked at when the job is submitted", _PROGRAM, "skip_filechecks"),
     _partly(
         "universe",
-        "vanilla and pipe; standard, grid, parallel, mpi, vm, docker and container are refused by name",
+        "vanilla, pipe, and local and scheduler, which run on the submit machine; standard, grid, parallel, mpi, vm,"
+        " docker and container are refused by name",
         _READER + "support.py",
         "_UNIVERSES",
     ),
@@ -215,6 +216,18 @@ TABLE: tuple[Row, ...] = (
         "it is held when it takes longer than so many seconds, from its start or from its program's",
         "policy/exits.py",
         "AllowedExecuteDuration",
+    ),
+    _done(
+        "deferral_time deferral_window deferral_prep_time",
+        "it starts at a moment: a machine is looked for so long before, and it is held where it has none in the window",
+        "policy/deferral.py",
+        "DeferralWindow",
+    ),
+    _done(
+        "cron_minute cron_hour cron_day_of_month cron_month cron_day_of_week cron_window cron_prep_time",
+        "it starts at the next moment of a crontab, and with on_exit_remove = false at each",
+        "jobs/crontab.py",
+        "CronMinute",
     ),
     _done("kill_sig", "the signal that asks it to end", "jobs/activation.py", "KillSig"),
     _done("kill_sig_timeout job_max_vacate_time", "how long it has then", "jobs/activation.py", "KillSigTimeout"),
@@ -334,12 +347,6 @@ TABLE: tuple[Row, ...] = (
     _refused("output_destination output_directory", "is refused: outputs come home", "use transfer_output_remaps"),
     _refused("transfer_plugins", "is refused: this pool starts no transfer programs yet", "fetch the file in the job"),
     _refused(
-        "deferral_time deferral_window deferral_prep_time cron_minute cron_hour cron_day_of_month cron_month"
-        " cron_day_of_week cron_window cron_prep_time",
-        "is refused: this pool starts jobs as soon as it can",
-        "hold the job and have cron release it",
-    ),
-    _refused(
         "java_vm_args java_vm_arguments java_vm_arguments2 jar_files",
         "is refused: there is no java universe yet",
         "executable = /usr/bin/java with arguments",
@@ -400,12 +407,10 @@ _UNIVERSES: dict[int, tuple[str, str]] = {
         "there is no standard universe: nothing is linked anew",
         "write remote_io = on for remote files; see checkpoint",
     ),
-    7: ("a scheduler job cannot be started beside the schedd yet", "leave universe out"),
     8: (f"universe = mpi {_PARALLEL}", _SPREAD),
     9: (f"universe = grid {_GRID}", "leave universe out"),
     10: ("there is no java universe yet", "executable = /usr/bin/java with arguments"),
     11: (f"universe = parallel {_PARALLEL}", _SPREAD),
-    12: ("a local job cannot be started beside the schedd yet", "leave universe out"),
     13: (f"universe = vm {_VM}", "leave universe out"),
 }
 

@@ -208,6 +208,30 @@ class OutOfReach:
 
 
 @dataclass(frozen=True, slots=True)
+class Deferred:
+    """It is to start at a moment of its own.
+
+    Attributes:
+        moment: wall time.
+        asks: wall time from which a machine is looked for.
+    """
+
+    moment: float
+    asks: float
+
+
+@dataclass(frozen=True, slots=True)
+class BesideSchedd:
+    """It runs on the submit machine, where as many such jobs run as may.
+
+    Attributes:
+        most: MAX_LOCAL_JOBS.
+    """
+
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     """What the negotiator said last of jobs like this one."""
 
@@ -466,6 +490,8 @@ Finding = (
     | Gang
     | FailedStarts
     | OutOfReach
+    | Deferred
+    | BesideSchedd
     | Rejected
     | Machines
     | Unmet

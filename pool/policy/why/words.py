@@ -11,10 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from pool.policy.why.findings import (
+    BesideSchedd,
     Busy,
     Claiming,
     Condition,
     Cycle,
+    Deferred,
     Demand,
     Ended,
     FailedStarts,
@@ -110,6 +112,11 @@ def headline(findings: Sequence[Finding], now: float) -> str:
     since = _since(queued.since, now) if queued else ""
     if (away := _first(findings, OutOfReach)) is not None:
         return f"{name} waits{since}: its checkpoint lies at {away.where}, which cannot be reached"
+    if (deferred := _first(findings, Deferred)) is not None:
+        asks = f", and a machine is looked for in {ago(deferred.asks - now)}" if deferred.asks > now else ""
+        return f"{name} waits{since}: it is to start in {ago(max(0.0, deferred.moment - now))}{asks}"
+    if (beside := _first(findings, BesideSchedd)) is not None:
+        return f"{name} waits{since}: {plural(beside.most, 'job')} of its kind may run on the submit machine at once"
     claiming = _first(findings, Claiming)
     because = _MAKING_ROOM if claiming is not None and claiming.freed else _BECAUSE[kind]
     return f"{name} waits{since}: {because}"

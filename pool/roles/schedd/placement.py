@@ -21,7 +21,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pool.classad import symmetric_match
 from pool.errors import PoolError
@@ -49,6 +49,10 @@ from pool.roles.schedd.moving import Moving
 from pool.roles.schedd.reaching import Reaching
 from pool.roles.schedd.remote import Remote, copied
 from pool.wire import RemoteError
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.deferral import Deferrals
+    from pool.roles.schedd.local import LocalJobs
 
 #: A checkpoint on demand is waited for so long, seconds.
 CHECKPOINT_SECONDS = 3600.0
@@ -124,6 +128,9 @@ class Placement:
         self.moving = Moving(self)
         self.gangs = Gangs(self, hold)
         self.leaving = Leaving(self)
+        #: The jobs that run beside the schedd, and those that wait for a moment of their own.
+        self.local: LocalJobs | None = None
+        self.deferrals: Deferrals | None = None
         #: Who answers jobs that reach their owner's files from elsewhere.
         self.remote: Remote | None = None
 
@@ -137,6 +144,8 @@ class Placement:
 
     def offer(self, owner: str) -> None:
         """Jobs have come or gone: use idle claims for them at once."""
+        if self.local is not None:
+            self.local.look()
         self.matches.trim(owner)
         self.gangs.gathering.trim(owner)
         waiting = self._idle.get(owner)
@@ -169,7 +178,7 @@ class Placement:
         """The next job for a claim, marked as running there; holds what can never start. Adds to `steps`."""
         if claim.lost or self._is_spent(claim):
             return None
-        if first is not None and (first.status != IDLE or self.images.keeps_back(first)):
+        if first is not None and (first.status != IDLE or self.queue.keeps_back(first)):
             first = None
         if first is not None and (start := self._mark(claim, first, steps)) is not None:
             return start
@@ -213,7 +222,9 @@ class Placement:
         start = activation(job.ad(), claim.ad, run, digest, checkpoint)
         if checkpoint is not None:
             start = replace(start, checkpoint_from=self.images.nearer(job, checkpoint))
-        claim.template = None if job.delta or checkpoint is not None else start
+        if self.deferrals is not None and (delay := self.deferrals.delay(job)):
+            start = replace(start, not_before=delay)
+        claim.template = None if job.delta or checkpoint is not None or start.not_before else start
         return start
 
     def _fits(self, claim: Claim, group: Group) -> bool:
@@ -500,6 +511,8 @@ class Placement:
         if job.status not in ACTIVE:
             return
         await self.ledger.commit(Step(job, None, {"_wish": wish}))
+        if self.local is not None and await self.local.stop(job, graceful):
+            return
         await asyncio.gather(*(self._deactivate(job, claim, wish, graceful) for claim in self.gangs.claims_of(job)))
 
     async def _deactivate(self, job: Job, claim: Claim, wish: dict[str, Any], graceful: bool) -> None:

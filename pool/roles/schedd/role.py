@@ -15,15 +15,17 @@ from pool.images import ImageStore
 from pool.jobs.reasons import Reason
 from pool.policy.checkpoints import Rhythm
 from pool.policy.moving import Terms
-from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Queue, Wire
+from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Job, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, bandwidth_of, quota_of
 from pool.roles.schedd.accepting import check_kind, clean
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.away import CheckpointServer
+from pool.roles.schedd.deferral import Deferrals, defer
 from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
+from pool.roles.schedd.local import LocalJobs
 from pool.roles.schedd.placement import Placement
 from pool.roles.schedd.remote import Remote
 from pool.roles.schedd.reporting import Reporting
@@ -121,6 +123,10 @@ class Schedd(Role):
         self.shadow = Shadow(self.placement, self.executables, given.files, self._note)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links)
         self.acts = Acts(self.ledger, self.placement, self.outside)
+        self.deferrals = self.placement.deferrals = Deferrals(self, self._is_due)
+        self.local = self.placement.local = LocalJobs(self)
+        kept_back = self.queue.keeps_back
+        self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
         self.explaining = Why(self.ledger, self.placement, self.outside, given.node)
         self.reporting = Reporting(self.ledger, given, self.log)
         running = self.ledger.load()
@@ -132,8 +138,10 @@ class Schedd(Role):
         if cut_short:
             self.spawn(self.shadow.finish(cut_short), "outputs")
         self.reporting.begin()
+        await self.local.take_up([job for job in running if job.cluster.at_home])
         for job in running:
-            self.placement.reaching.adopt(job)
+            if not job.cluster.at_home:
+                self.placement.reaching.adopt(job)
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.placement.reaching.watch_leases(), "leases")
         self.spawn(self.reporting.run(), "reporting")
@@ -156,11 +164,15 @@ class Schedd(Role):
             pass
         await self.reporting.flush()
         await self.remote.close()
+        self.deferrals.close()
+        await self.local.close(kill=not handover)
         await super().stop(handover=handover)
         await self.store.close()
 
     async def die(self) -> None:
         await self.remote.close()
+        self.deferrals.close()
+        await self.local.close(kill=False)
         await super().die()
         await self.store.close()
 
@@ -254,6 +266,7 @@ class Schedd(Role):
             if origin is not None:
                 images.queued(number, intake.count)
         self.acts.added(cluster, intake.names)
+        self.local.added(cluster)
         self.executables.keep_soon(cluster)
         if len(intake.held) < intake.count:
             self.placement.offer(owner)
@@ -273,6 +286,7 @@ class Schedd(Role):
             "User": f"{owner}@{self.settings.text('UID_DOMAIN')}",
             "QDate": int(self.outside.wall()),
         }
+        defer(accepted, self.outside.wall())
         return accepted
 
     @method(Right.SUBMIT, takes={"action": str, **CHOICE})
@@ -445,6 +459,23 @@ class Schedd(Role):
             "TotalHeldJobs": counts.get(HELD, 0),
             "Users": len(self.queue.owners()),
         }
+
+    def _keeps_back(self, job: Job) -> bool:
+        """Whether no machine is to be asked for an idle job: it runs here, or its moment has not come."""
+        cluster = job.cluster
+        if cluster.at_home:
+            return True
+        deferred = cluster.deferred or (job.delta is not None and "DeferralTime" in job.delta)
+        return deferred and self.deferrals.waits(job)
+
+    def _is_due(self, job: Job) -> None:
+        """A deferred job may be started now."""
+        if job.cluster.at_home:
+            self.local.look()
+            return
+        self.queue.admit(job)
+        self.placement.offer(job.cluster.owner)
+        self.submitters.changed(job.cluster.owner, True)
 
     def _prio(self) -> Any:
         return parse_expr(self.settings.text("PRIO"), syntax="old")

@@ -14,10 +14,13 @@ from pool.jobs.privacy import public
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import JobStatus
 from pool.outside import Outside
+from pool.policy.deferral import deferral_of
 from pool.policy.packed import unpack
 from pool.policy.queue import ACTIVE, IDLE, Job, Wire
 from pool.policy.why.findings import (
+    BesideSchedd,
     Claiming,
+    Deferred,
     Ended,
     FailedStarts,
     Finding,
@@ -63,7 +66,7 @@ class Why:
             return {"findings": to_wire(found), "request": None, "time": self._outside.wall()}
         findings = await self._of(job)
         request = None
-        if job.status == IDLE and not self._placement.images.keeps_back(job):
+        if job.status == IDLE and not self._queue.keeps_back(job):
             request = {
                 "ad": public(job.wire()),
                 "submitter": f"{job.cluster.owner}@{self._name}",
@@ -103,6 +106,13 @@ class Why:
                 found.append(Unsavable(str(trouble)))
         elif job.status == IDLE and self._placement.images.keeps_back(job):
             found.append(OutOfReach(*self._placement.images.why_kept_back()))
+        elif job.status == IDLE and self._queue.keeps_back(job):
+            deferral = deferral_of(job)
+            if deferral is not None:
+                found.append(Deferred(deferral.time, deferral.time - deferral.preparation))
+            else:
+                local = self._placement.local
+                found.append(BesideSchedd(local.most if local is not None else 0))
         elif job.status == IDLE:
             matches, owner = self._placement.matches, job.cluster.owner
             if matches.on_the_way(owner) > ahead:

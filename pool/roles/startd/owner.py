@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pool import __version__
 from pool.classad import ClassAd
 from pool.classad.expr import literal
 from pool.config import Settings
@@ -21,13 +20,13 @@ from pool.policy.shipped import DEDICATED, TIMES
 from pool.policy.slots import TABLE, Action, SlotEvent
 from pool.policy.why.findings import Finding
 from pool.policy.why.machine import owners_view
+from pool.roles.base import LANGUAGE
 from pool.roles.startd.slots import Slot, Wire
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
 
 #: The version of the job description language's home that default requirements ask machines for.
-LANGUAGE = f"$CondorVersion: 25.14.1 2026-01-01 poolnode-{__version__} $"
 #: Seconds by which wall clock and monotonic clock may part before that counts as a clock that was set.
 CLOCK_SLACK = 1.0
 OWNER_IS_BACK = Reason(Evict.OWNER_RETURNED, "the machine's owner is back")
@@ -95,6 +94,8 @@ class OwnerWatch:
         facts["UidDomain"] = startd.settings.text("UID_DOMAIN")
         facts["HasFileTransfer"] = True
         facts["HasSelfCheckpointTransfers"] = True
+        facts["HasJobDeferral"] = True
+        facts["HasPerFileEncryption"] = True  # all that goes between nodes is encrypted
         facts["HasCheckpoint"] = startd.keepers.abilities.checkpoint
         if startd.keepers.abilities.saving:
             facts["CheckpointLacks"] = "; ".join(startd.keepers.abilities.saving)

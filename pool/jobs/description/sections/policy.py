@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import signal
 
+from pool.jobs.crontab import Crontab, NoSuchMoment
 from pool.jobs.description.commands import Command, Kind
 from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.expressions import boolean_of, in_parentheses_for, integer_of, wire_of
@@ -296,6 +297,11 @@ def deferral(job: Job) -> None:
         _moment(job, "DeferralTime", "deferral_time", text)
     if not is_deferred(job):
         return
+    if not job.facts.as_reference:
+        try:
+            Crontab.read(job.lookup)
+        except NoSuchMoment as error:
+            raise job.refuse("cron_minute", error.message, error.hint) from None
     for attribute, commands, default in (
         ("DeferralWindow", ("cron_window", "CronWindow", "deferral_window", "DeferralWindow"), 0),
         (
