@@ -38,6 +38,7 @@ from pool.queries import Queries
 from pool.roles.base import Role, Surroundings, quota_of
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
+from pool.roles.loop_watch import LoopWatch
 from pool.roles.startd.place import PRIVATE
 from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
 from pool.wire.shapes import TEXTS, optional
@@ -142,6 +143,8 @@ class Node:
             await self._listen()
         self.links.own(frozenset({self._unix, self.address}))
         self.given = self._surroundings()
+        watch = LoopWatch(self.given.turns, self.log, self.outside.ticks)
+        self._closing.callback(watch.close)
         if self.membership.listens:
             self._belong()
         for name in self.roles:

@@ -20,6 +20,7 @@ from pool.errors import PoolError
 from pool.machine import Sensors
 from pool.outside import Outside
 from pool.roles.links import Links
+from pool.roles.pieces import Turns
 from pool.shadow.files import FilesOf
 from pool.starter.keeper import Keepers
 from pool.store import Store
@@ -47,6 +48,7 @@ class Surroundings:
         sensors, keepers: made for a startd at its start.
         local_keepers: made for a schedd that starts jobs beside itself.
         tell_admin: leaves a message for the administrator (log, and mail where configured).
+        turns: who does long work next, for all roles of the process.
         mail: sends a notice to a user; returns False where there is no mail here.
     """
 
@@ -68,6 +70,7 @@ class Surroundings:
     tell_admin: Callable[[str], None]
     mail: Callable[[str, str, str], Coroutine[Any, Any, bool]]
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
+    turns: Turns = field(default_factory=Turns)
 
 
 def quota_of(settings: Settings) -> int:

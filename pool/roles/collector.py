@@ -141,19 +141,22 @@ class Collector(Role):
         left = int(params.get("limit") or 0) or None
         now = self.outside.wall()
         batch: list[dict[str, Any]] = []
-        for entry in list(self._registry.of_kind(kind)):
-            if constraint is not None:
-                value = evaluate(constraint, ClassAd.from_wire(entry.ad), None, now)
-                if value is not True and not (isinstance(value, (int, float)) and value):
-                    continue
-            batch.append({name: entry.ad[name] for name in wanted if name in entry.ad} if wanted else entry.ad)
-            if left is not None:
-                left -= 1
-                if not left:
-                    break
-            if len(batch) >= BATCH:
-                await stream.send(batch)
-                batch = []
+        async with self.given.turns.work(call.identity.name, "list ads") as turn:
+            for entry in list(self._registry.of_kind(kind)):
+                if turn.over:
+                    await turn.pause()
+                if constraint is not None:
+                    value = evaluate(constraint, ClassAd.from_wire(entry.ad), None, now)
+                    if value is not True and not (isinstance(value, (int, float)) and value):
+                        continue
+                batch.append({name: entry.ad[name] for name in wanted if name in entry.ad} if wanted else entry.ad)
+                if left is not None:
+                    left -= 1
+                    if not left:
+                        break
+                if len(batch) >= BATCH:
+                    await turn.aside(stream.send(batch))
+                    batch = []
         if batch:
             await stream.send(batch)
         await stream.finish()

@@ -1,45 +1,172 @@
-"""Long work for one asker, done in pieces between which the loop is free, and given up when it takes too long."""
+"""Long work of users, done in slices between which the loop is free, each user's in turn.
+
+    async with turns.work("alice", "list jobs") as turn:
+        for job in jobs:
+            if turn.over:
+                await turn.pause()
+            ...
+            await turn.aside(stream.send(batch))      # what waits holds nobody up
+
+One slice at a time is done in the whole process, however many ask: between two of them the loop looks at its sockets,
+so that a short question is answered within a few slices. The users who want one take turns; whoever asks a thousand
+things at once waits for himself.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Generator
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from pool.errors import PoolError
 
 T = TypeVar("T")
-#: Seconds of work after which others get their turn, and in all.
-TURN, LONGEST = 0.005, 5.0
+#: Seconds of a slice, and of work in all that is given up when it takes longer.
+SLICE, LONGEST = 0.005, 5.0
+#: After a slice that took much longer nobody begins another for so many times as long, and at most so many seconds.
+REST, LONGEST_REST = 2.0, 0.5
+#: Things done in a slice at most, where a clock stands still meanwhile.
+MANY = 2000
 
 
-async def in_pieces(work: Generator[None, None, T], what: str, longest: float = LONGEST) -> T:
+class Turn:
+    """One piece of long work: whose it is and what it does.
+
+    Attributes:
+        spent: seconds that its slices took until now.
+    """
+
+    __slots__ = ("_count", "_loop", "_since", "_turns", "spent", "what", "who")
+
+    def __init__(self, turns: Turns, who: str, what: str) -> None:
+        self._turns = turns
+        self._loop = asyncio.get_running_loop()
+        self._since = 0.0
+        self._count = 0
+        self.who = who
+        self.what = what
+        self.spent = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether others are to have their turn now; asked before each thing that is done."""
+        self._count += 1
+        return self._loop.time() - self._since > SLICE or self._count > MANY
+
+    async def pause(self) -> None:
+        """Let everybody else go first."""
+        self.end()
+        await self.begin()
+
+    async def aside(self, waiting: Awaitable[T]) -> T:
+        """Wait for something, with the turn given up meanwhile."""
+        self.end()
+        found = await waiting
+        await self.begin()
+        return found
+
+    async def begin(self) -> None:
+        """Wait for a slice."""
+        await self._turns.take(self)
+        self._since, self._count = self._loop.time(), 0
+
+    def end(self) -> None:
+        """Give the slice up."""
+        if self._turns.holder is self:
+            took = self._loop.time() - self._since
+            self.spent += took
+            self._turns.give(took)
+
+
+class Turns:
+    """Who does long work next.
+
+    Attributes:
+        holder: whose slice it is.
+    """
+
+    def __init__(self) -> None:
+        self.holder: Turn | None = None
+        self._resting = False
+        self._waiting: dict[str, deque[tuple[Turn, asyncio.Future[None]]]] = {}
+
+    @asynccontextmanager
+    async def work(self, who: str, what: str) -> AsyncIterator[Turn]:
+        """Long work for a user; begins with a slice."""
+        turn = Turn(self, who, what)
+        await turn.begin()
+        try:
+            yield turn
+        finally:
+            turn.end()
+
+    async def take(self, turn: Turn) -> None:
+        """Wait until it is this one's turn."""
+        if self.holder is None and not self._resting:
+            self.holder = turn
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(turn.who, deque()).append((turn, granted))
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if self.holder is turn:
+                self.give()
+            raise
+
+    def give(self, took: float = 0.0) -> None:
+        """The slice is over; the next begins after the loop has looked around.
+
+        A thing may have taken much longer than a slice (a dear expression): then the loop is left to others for longer.
+        """
+        self.holder = None
+        self._resting = True
+        loop = asyncio.get_running_loop()
+        if took > 2 * SLICE:
+            loop.call_later(min(REST * took, LONGEST_REST), self._next)
+        else:
+            loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        self._resting = False
+        while self._waiting:
+            who = next(iter(self._waiting))
+            line = self._waiting.pop(who)
+            turn, granted = line.popleft()
+            if line:
+                self._waiting[who] = line  # behind all other users
+            if not granted.done():
+                self.holder = turn
+                granted.set_result(None)
+                return
+
+
+async def in_pieces(work: Generator[None, None, T], what: str, turns: Turns, who: str, longest: float = LONGEST) -> T:
     """What the work returns.
 
     Args:
         what: what is being done, for the message.
+        who: for whom.
 
     Raises:
         PoolError: it takes longer than `longest` seconds of this process's time.
     """
-    loop = asyncio.get_running_loop()
-    spent, since = 0.0, loop.time()
     try:
-        while True:
-            try:
-                next(work)
-            except StopIteration as end:
-                found: T = end.value
-                return found
-            now = loop.time()
-            if now - since > TURN:
-                spent += now - since
-                if spent > longest:
-                    raise PoolError(
-                        f"cannot {what}: its expressions take too long to evaluate",
-                        hint="write simpler requirements",
-                    )
-                await asyncio.sleep(0)
-                since = loop.time()
+        async with turns.work(who, what) as turn:
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    found: T = end.value
+                    return found
+                if turn.over:
+                    await turn.pause()
+                    if turn.spent > longest:
+                        raise PoolError(
+                            f"cannot {what}: its expressions take too long to evaluate",
+                            hint="write simpler requirements",
+                        )
     finally:
         work.close()

@@ -88,7 +88,7 @@ def test_a_job_that_does_not_come_back_gives_the_machine_back(what: str) -> None
     async def story(it: Story) -> None:
         await it.followed()
         schedd = it.pool.role("head", "schedd")
-        await schedd.acts.act({"action": what, "ids": [[1, 0]]}, None)
+        await schedd.acts.act({"action": what, "ids": [[1, 0]]}, None, "root")
         await it.pool.until(lambda: not it.claims("m2") and not it.claims("m1"), within=400)
         assert len(it.pool.witness.starts) == 1
 

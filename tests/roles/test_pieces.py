@@ -1,15 +1,29 @@
-"""Long work in pieces: the loop stays free, and what takes too long is given up."""
+"""Long work in slices: the loop stays free, users take turns, and what holds the loop is named."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
-from typing import Never
+import logging
+import time
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from typing import Any, Never
 
 import pytest
 
+from pool.classad import parse_expr
 from pool.errors import PoolError
-from pool.roles.pieces import in_pieces
+from pool.outside import Outside
+from pool.policy.queue import IDLE, Cluster, Job, Queue
+from pool.roles.loop_watch import LONG, LoopWatch
+from pool.roles.pieces import SLICE, Turns, in_pieces
+from pool.roles.schedd.acts import Acts
+from pool.roles.schedd.ledger import Ledger
+from pool.roles.schedd.listings import Listings
+from pool.store import Store
+from pool.wire import Call, Right, Service, method
+from pool.wire.dispatch import Dispatcher, outcome
+from pool.wire.identity import user_identity
 
 
 def endless() -> Generator[None, None, Never]:
@@ -20,24 +34,144 @@ def endless() -> Generator[None, None, Never]:
             yield
 
 
+@asynccontextmanager
+async def beside() -> AsyncIterator[list[int]]:
+    """Counts how often the loop comes round meanwhile."""
+    rounds: list[int] = []
+
+    async def other() -> None:
+        while True:
+            rounds.append(1)
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    yield rounds
+    task.cancel()
+
+
 async def test_it_returns_what_the_work_does() -> None:
     def work() -> Generator[None, None, int]:
         yield
         return 7
 
-    assert await in_pieces(work(), "count") == 7
+    assert await in_pieces(work(), "count", Turns(), "ann") == 7
 
 
 async def test_others_get_their_turn_and_it_is_given_up() -> None:
-    turns: list[int] = []
+    async with beside() as rounds:
+        with pytest.raises(PoolError, match="cannot count: its expressions take too long"):
+            await in_pieces(endless(), "count", Turns(), "ann", longest=0.05)
+    assert len(rounds) > 1
 
-    async def other() -> None:
-        while True:
-            turns.append(1)
-            await asyncio.sleep(0)
 
-    beside = asyncio.create_task(other())
-    with pytest.raises(PoolError, match="cannot count: its expressions take too long"):
-        await in_pieces(endless(), "count", longest=0.05)
-    beside.cancel()
-    assert len(turns) > 1
+async def work_through(turns: Turns, who: str, things: int, order: list[str]) -> None:
+    async with turns.work(who, "work") as turn:
+        for _ in range(things):
+            if turn.over:
+                await turn.pause()
+            until = time.perf_counter() + 1.5 * SLICE
+            while time.perf_counter() < until:
+                pass
+            order.append(who)
+
+
+async def test_users_take_turns_however_much_one_asks_for() -> None:
+    turns, order = Turns(), []
+    async with beside() as rounds:
+        many = [asyncio.create_task(work_through(turns, "ann", 5, order)) for _ in range(20)]
+        await asyncio.sleep(0)
+        await work_through(turns, "bob", 5, order)
+        assert order.count("ann") <= 7, "one slice of ann's for each of bob's"
+        await asyncio.gather(*many)
+    assert order.count("ann") == 100
+    assert len(rounds) >= 100, "the loop comes round between any two slices"
+
+
+async def test_one_who_gives_up_waiting_keeps_nobody_up() -> None:
+    turns, order = Turns(), []
+    first = asyncio.create_task(work_through(turns, "ann", 3, order))
+    waiting = [asyncio.create_task(work_through(turns, name, 3, order)) for name in ("bob", "cid")]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    first.cancel()
+    await waiting[1]
+    assert order == ["ann", "cid", "cid", "cid"]
+    assert turns.holder is None
+
+
+#: Takes milliseconds for each job.
+DEAR = 'regexp("(a+)+$", strcat(Args, "b"))'
+
+
+async def queue_of(jobs: int) -> tuple[Ledger, Outside]:
+    outside, queue = Outside(), Queue(parse_expr("0"))
+    ledger = Ledger(Store.open(":memory:", inline=True), queue, outside, logging.getLogger("test"))
+    cluster = Cluster(1, "ann", {"Owner": "ann", "Args": "a" * 1900, "PeriodicRemove": [DEAR]})
+    queue.add_cluster(cluster)
+    for proc in range(jobs):
+        queue.add(Job(cluster, proc, IDLE, None, None))
+    return ledger, outside
+
+
+class Listener:
+    """A stream that takes everything."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+
+    async def send(self, item: Any) -> None:
+        self.items += item
+
+    async def finish(self) -> None:
+        return
+
+
+
+@pytest.mark.parametrize("kind", ["act", "query", "periodic"])
+async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
+    ledger, outside = await queue_of(20)
+    turns, placement = Turns(), type("", (), {"offer": lambda self, owner: None})()
+    acts = Acts(ledger, placement, outside, turns)
+    async with beside() as rounds:
+        if kind == "act":
+            done = await acts.act({"action": "remove", "constraint": DEAR}, "ann", "ann")
+            assert done["done"] == 0
+        elif kind == "query":
+            listener = Listener()
+            nothing: Any = None
+            listings = Listings(ledger, outside, nothing, nothing, nothing, turns)
+            await listings.query({"constraint": DEAR}, listener, "ann", "ann")  # type: ignore[arg-type]
+            assert listener.items == []
+        else:
+            await acts._look_through(list(ledger.queue.clusters.values()))
+    assert len(ledger.queue.clusters[1].jobs) == 20
+    assert len(rounds) > 15
+    await ledger.store.close()
+
+
+class Holding(Service):
+    """A method that lets nobody else run."""
+
+    @method(Right.READ)
+    async def on(self, call: Call, params: dict[str, Any]) -> None:
+        until = time.perf_counter() + 3 * LONG
+        while time.perf_counter() < until:
+            pass
+
+
+async def test_who_holds_the_loop_is_named() -> None:
+    told: asyncio.Future[logging.LogRecord] = asyncio.get_running_loop().create_future()
+    log = logging.Logger("watched")
+    log.addFilter(lambda record: told.done() or told.set_result(record) is None)
+    dispatcher, ann, nothing = Dispatcher(), user_identity("ann"), None
+    dispatcher.add("holding", Holding())
+    entry = dispatcher.find("holding.on", ann, {}, streaming=False)
+    watch = LoopWatch(Turns(), log, time.perf_counter)
+    try:
+        await outcome(entry, Call(ann, nothing), {})  # type: ignore[arg-type]
+        record = await asyncio.wait_for(told, 10)
+    finally:
+        watch.close()
+    assert record.getMessage() == "the loop was held"
+    assert vars(record)["who"] == "user ann"
+    assert vars(record)["what"] == "holding.on"

@@ -115,7 +115,7 @@ def test_the_schedd_may_die_meanwhile(tmp_path: Path) -> None:
 def test_one_that_is_removed_takes_what_waits_with_it(tmp_path: Path) -> None:
     async def story(it: Story) -> None:
         await leaves_while_it_is_away(it)
-        await it.pool.role("head", "schedd").acts.act({"action": "remove", "ids": [[1, 0]]}, None)
+        await it.pool.role("head", "schedd").acts.act({"action": "remove", "ids": [[1, 0]]}, None, "root")
         it.pool.role("head", "schedd").tidy()
         await it.pool.until(lambda: not it.images.waiting.jobs(), within=100)
         await it.comes_back()

@@ -121,7 +121,7 @@ class Program:
                 self._follow(counter, spans, data, at, ready, seen)
             if best is None and (at == start or not fixed):
                 self._follow(0, (at, *empty[1:]), data, at, ready, seen)
-            spend((len(seen) >> 2) + 1)
+            spend((len(seen) >> 1) + 2)
             threads = []
             for counter, spans in ready:
                 what, argument, _ = code[counter]

@@ -32,8 +32,10 @@ from pool.policy.why.outlook import Kind, ages, outlook
 from pool.policy.why.rejections import said
 from pool.policy.why.words import ago
 from pool.roles.negotiator.holdings import named
-from pool.roles.pieces import in_pieces
+from pool.roles.pieces import Turns, in_pieces
 
+#: Whose turn explanations take: they are one at a time.
+WHO = "why"
 #: Attributes of a request, and slots asked about at once.
 MOST_ATTRIBUTES, MOST_SLOTS = 5000, 64
 #: Askers that may wait; more are sent away.
@@ -97,7 +99,8 @@ class Explaining:
         looking: held while a cycle looks at the picture in a thread of its own.
     """
 
-    def __init__(self, known: Callable[[], Known], outside: Outside, looking: asyncio.Lock) -> None:
+    def __init__(self, known: Callable[[], Known], outside: Outside, looking: asyncio.Lock, turns: Turns) -> None:
+        self._turns = turns
         self._known = known
         self._looking = looking
         self._outside = outside
@@ -112,7 +115,9 @@ class Explaining:
             raise PoolError("cannot explain: this is no job ad")
         ad, now = ClassAd.from_wire(wire), self._outside.wall()
         async with _Turn(self):
-            found, census = await in_pieces(examine(dict(self._known().picture.ads), ad, now), "explain the job")
+            found, census = await in_pieces(
+                examine(dict(self._known().picture.ads), ad, now), "explain the job", self._turns, WHO
+            )
             known = self._known()
             submitter = known.named(str(request.get("submitter", "")), ad)
             async with self._still() as still:
@@ -141,7 +146,9 @@ class Explaining:
                 found: list[Finding] = []
                 if name in slots:
                     place = places.get(name) or crowd.Place(name, slots[name], slots[name])
-                    finding, fitting = await in_pieces(demand(place, known.wishes(), now), "explain the machine")
+                    finding, fitting = await in_pieces(
+                        demand(place, known.wishes(), now), "explain the machine", self._turns, WHO
+                    )
                     async with self._still() as still:
                         found.append(_takers(finding, fitting, self._known(), name, now) if still else finding)
                 answers[name] = to_wire(found)

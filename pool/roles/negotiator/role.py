@@ -66,7 +66,7 @@ class Negotiator(Role):
         self._last: tuple[float, dict[str, list[Request]], Outcome] = (0.0, {}, Outcome())
         self._looking = asyncio.Lock()
         self._deaf: float | None = self.outside.wall()
-        self._explaining = Explaining(self.known, self.outside, self._looking)
+        self._explaining = Explaining(self.known, self.outside, self._looking, given.turns)
         self.spawn(self._watch(), "watch")
         self.spawn(self._cycle_when_due(), "cycles")
         self.spawn(self.accounting.keep(), "accounts")

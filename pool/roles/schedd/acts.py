@@ -18,33 +18,36 @@ from pool.jobs.states import Happening
 from pool.outside import Outside
 from pool.policy.exits import WATCHED, Verdict, has_periodic, periodic, stays
 from pool.policy.queue import ACTIVE, COMPLETED, HELD, Cluster, Job
+from pool.roles.pieces import Turn, Turns
 from pool.roles.schedd.ends import hold_step
 from pool.roles.schedd.ledger import Ledger, Step
-from pool.roles.schedd.listings import shown
+from pool.roles.schedd.listings import every, shown
 from pool.roles.schedd.placement import Placement
 
 ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio")
 #: Jobs changed in one durable step; between steps other work gets its turn.
-BATCH = 1000
+BATCH = 300
 PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
 
 
 class Acts:
     """Changes to jobs by their users."""
 
-    def __init__(self, ledger: Ledger, placement: Placement, outside: Outside) -> None:
+    def __init__(self, ledger: Ledger, placement: Placement, outside: Outside, turns: Turns) -> None:
         self._ledger = ledger
         self._queue = ledger.queue
         self._placement = placement
         self._outside = outside
+        self._turns = turns
         self._periodic: set[int] | None = None
 
-    async def act(self, params: dict[str, Any], only_owner: str | None) -> dict[str, Any]:
+    async def act(self, params: dict[str, Any], only_owner: str | None, asker: str) -> dict[str, Any]:
         """Do something to the jobs chosen.
 
         Args:
             params: {action, ids | constraint | owner | all, reason, value, force, checkpoint}.
             only_owner: whose jobs may be touched; None for an administrator.
+            asker: who asks, for his turn.
 
         Returns:
             {done: count, jobs: [[c, p]...] (at most 1000 named), refused: [{id, why}], owners: [...]}.
@@ -60,32 +63,35 @@ class Acts:
         steps: list[Step] = []
         stops: list[tuple[Job, dict[str, Any]]] = []
         reason = str(params.get("reason") or "")
-        chosen = self.chosen(params, refused, only_owner)
-        if action == "remove" and params.get("checkpoint"):
+        async with self._turns.work(asker, f"{action} jobs") as turn:
+            chosen = await self._chosen(params, refused, only_owner, turn)
+            if action == "remove" and params.get("checkpoint"):
+                for job in chosen:
+                    if (only_owner is None or job.cluster.owner == only_owner) and job.status not in ACTIVE:
+                        kept = await turn.aside(self._placement.images.keep(job))
+                        job.update({"CheckpointKept": kept or None})
+            # Nothing may happen to a job between the look at its state and the step that rests on it: no waiting
+            # with steps in hand.
             for job in chosen:
-                if (only_owner is None or job.cluster.owner == only_owner) and job.status not in ACTIVE:
-                    job.update({"CheckpointKept": await self._placement.images.keep(job) or None})
-        # Nothing may happen to a job between the look at its state and the step that rests on it: no waiting here.
-        for job in chosen:
-            if only_owner is not None and job.cluster.owner != only_owner:
-                refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
-                continue
-            if not self._is_queued(job):
-                refused.append({"id": list(job.id), "why": "it has left the queue"})
-                continue
-            why_not = self._do(action, job, params, reason or f"by {only_owner or 'an administrator'}", steps, stops)
-            if why_not:
-                refused.append({"id": list(job.id), "why": why_not})
-                continue
-            done.append(job)
-            owners.add(job.cluster.owner)
-            if len(steps) >= BATCH:
-                await self._ledger.commit(*steps)
-                steps = []
-        if steps:
-            await self._ledger.commit(*steps)
+                if turn.over or len(steps) >= BATCH:
+                    await self._let_others(turn, steps)
+                if only_owner is not None and job.cluster.owner != only_owner:
+                    refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
+                    continue
+                if not self._is_queued(job):
+                    refused.append({"id": list(job.id), "why": "it has left the queue"})
+                    continue
+                by = reason or f"by {only_owner or 'an administrator'}"
+                why_not = self._do(action, job, params, by, steps, stops)
+                if why_not:
+                    refused.append({"id": list(job.id), "why": why_not})
+                    continue
+                done.append(job)
+                owners.add(job.cluster.owner)
+            await self._let_others(turn, steps)
         graceful = not params.get("force")
-        await asyncio.gather(*(self._stop(job, wish, graceful) for job, wish in stops))
+        for start in range(0, len(stops), BATCH):
+            await asyncio.gather(*(self._stop(job, wish, graceful) for job, wish in stops[start : start + BATCH]))
         if action == "checkpoint":
             said = await asyncio.gather(*(self._placement.checkpoint(job) for job in done))
             refused += [{"id": list(job.id), "why": why} for job, why in zip(done, said, strict=True) if why]
@@ -97,7 +103,9 @@ class Acts:
             "owners": sorted(owners),
         }
 
-    def chosen(self, params: dict[str, Any], missing: list[dict[str, Any]], viewer: str | None) -> list[Job]:
+    async def _chosen(
+        self, params: dict[str, Any], missing: list[dict[str, Any]], viewer: str | None, turn: Turn
+    ) -> list[Job]:
         """The jobs that ids, a constraint, an owner or `all` name; ids that are not there go to `missing`.
 
         A constraint sees of a job what the viewer may see.
@@ -106,6 +114,8 @@ class Acts:
         if params.get("ids"):
             found: dict[tuple[int, int], Job] = {}
             for number in params["ids"]:
+                if turn.over:
+                    await turn.pause()
                 if len(number) == 1:
                     cluster = queue.clusters.get(int(number[0]))
                     jobs: Iterable[Job] = cluster.jobs.values() if cluster else ()
@@ -117,20 +127,17 @@ class Acts:
                 if not jobs:
                     missing.append({"id": list(number), "why": "there is no such job in the queue"})
             return list(found.values())
-        jobs = queue.jobs()
-        if params.get("owner"):
-            jobs = (job for job in jobs if job.cluster.owner == params["owner"])
-        elif not params.get("constraint") and not params.get("all"):
+        if not params.get("owner") and not params.get("constraint") and not params.get("all"):
             raise PoolError("no jobs named", hint="name job ids, a user, a constraint, or all")
-        if params.get("constraint"):
-            expression = parse_expr(str(params["constraint"]), syntax="old")
-            now = self._outside.wall()
-            jobs = (
-                job
-                for job in jobs
-                if _true(evaluate(expression, shown(job, not may_see(viewer, job.cluster.owner)), None, now))
-            )
-        return list(jobs)
+        expression = parse_expr(str(params["constraint"]), syntax="old") if params.get("constraint") else None
+        now, some = self._outside.wall(), []
+        async for job in every(queue, turn, params.get("owner")):
+            if expression is not None:
+                ad = shown(job, not may_see(viewer, job.cluster.owner))
+                if not _true(evaluate(expression, ad, None, now)):
+                    continue
+            some.append(job)
+        return some
 
     def _do(
         self,
@@ -192,22 +199,45 @@ class Acts:
             self._periodic.add(cluster.id)
 
     async def watch_expressions(self, interval: float) -> None:
-        """Evaluate periodic expressions of the jobs that have any, until cancelled (RL 4.1)."""
-        self._periodic = {number for number, cluster in self._queue.clusters.items() if self._has_any(cluster)}
-        while True:
-            await asyncio.sleep(interval)
-            for number in list(self._periodic):
-                cluster = self._queue.clusters.get(number)
-                if cluster is None:
-                    self._periodic.discard(number)
-                    continue
-                await self._look_at(cluster)
+        """Evaluate periodic expressions of the jobs that have any, until cancelled (RL 4.1).
+
+        Each user's are looked at in passes of their own, so that dear ones keep nobody else's waiting.
+        """
+        known = list(self._queue.clusters.values())
+        self._periodic = set()  # from here on those that come in are added
+        for cluster in known:
+            async with self._turns.work(cluster.owner, "find periodic expressions") as turn:
+                if await self._has_any(cluster, turn):
+                    self._periodic.add(cluster.id)
+        passes: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(interval)
+                due: dict[str, list[Cluster]] = {}
+                for number in list(self._periodic):
+                    found = self._queue.clusters.get(number)
+                    if found is None:
+                        self._periodic.discard(number)
+                    elif found.owner not in passes:
+                        due.setdefault(found.owner, []).append(found)
+                for owner, clusters in due.items():
+                    passes[owner] = group.create_task(self._look_through(clusters))
+                    passes[owner].add_done_callback(lambda _, owner=owner: passes.pop(owner))  # type: ignore[misc]
 
     @staticmethod
-    def _has_any(cluster: Cluster) -> bool:
-        return Acts._shared(cluster) or any(
-            job.delta and any(name in job.delta for name in WATCHED) for job in cluster.jobs.values()
-        )
+    async def _has_any(cluster: Cluster, turn: Turn) -> bool:
+        if Acts._shared(cluster):
+            return True
+        for job in list(cluster.jobs.values()):
+            if turn.over:
+                await turn.pause()
+            if job.delta and any(name in job.delta for name in WATCHED):
+                return True
+        return False
+
+    async def _look_through(self, clusters: Iterable[Cluster]) -> None:
+        for cluster in clusters:
+            await self._look_at(cluster)
 
     @staticmethod
     def _shared(cluster: Cluster) -> bool:
@@ -227,39 +257,52 @@ class Acts:
     def _is_queued(job: Job) -> bool:
         return job.cluster.jobs.get(job.proc) is job
 
+    async def _let_others(self, turn: Turn, steps: list[Step]) -> None:
+        """Give the turn up; steps in hand are taken before anybody else does anything, and gone afterwards."""
+        if steps:
+            taken, steps[:] = list(steps), []
+            await turn.aside(self._ledger.commit(*taken))
+        else:
+            await turn.pause()
+
     async def _look_at(self, cluster: Cluster) -> None:
         now = self._outside.wall()
         steps: list[Step] = []
         stops: list[tuple[Job, dict[str, Any]]] = []
-        for job in list(cluster.jobs.values()):
-            if job.status == COMPLETED:
-                if not stays(job.ad(), now):
-                    steps.append(Step(job, Happening.LEAVE))
-                continue
-            decision = periodic(job.ad(), job.status == HELD, now)
-            if decision.verdict is Verdict.STAY or job.note("_wish"):
-                continue
-            wish = {
-                "why": decision.reason,
-                "code": decision.code,
-                "subcode": decision.subcode,
-                "graceful": True,
-            }
-            if decision.verdict is Verdict.RELEASE:
-                steps.append(release_step(job, decision.reason))
-            elif job.status in ACTIVE:
-                wish["what"] = decision.verdict.value
-                stops.append((job, wish))
-            elif decision.verdict is Verdict.HOLD:
-                steps.append(hold_step(job, decision.reason, decision.code, None, decision.subcode))
-            else:
-                why = decision.reason
-                steps.append(Step(job, Happening.REMOVE, {"RemoveReason": why}, EventKind.ABORTED, {"why": why}))
+        async with self._turns.work(cluster.owner, "evaluate periodic expressions") as turn:
+            for job in list(cluster.jobs.values()):
+                if turn.over or len(steps) >= BATCH:
+                    await self._let_others(turn, steps)
+                    self._placement.offer(cluster.owner)
+                if self._is_queued(job):
+                    self._look_at_one(job, now, steps, stops)
         if steps:
             await self._ledger.commit(*steps)
             self._placement.offer(cluster.owner)
         for job, wish in stops:
             await self._placement.stop(job, wish, True)
+
+    @staticmethod
+    def _look_at_one(job: Job, now: float, steps: list[Step], stops: list[tuple[Job, dict[str, Any]]]) -> None:
+        """Evaluate one job's expressions; adds to `steps` and `stops`."""
+        if job.status == COMPLETED:
+            if not stays(job.ad(), now):
+                steps.append(Step(job, Happening.LEAVE))
+            return
+        decision = periodic(job.ad(), job.status == HELD, now)
+        if decision.verdict is Verdict.STAY or job.note("_wish"):
+            return
+        wish = {"why": decision.reason, "code": decision.code, "subcode": decision.subcode, "graceful": True}
+        if decision.verdict is Verdict.RELEASE:
+            steps.append(release_step(job, decision.reason))
+        elif job.status in ACTIVE:
+            wish["what"] = decision.verdict.value
+            stops.append((job, wish))
+        elif decision.verdict is Verdict.HOLD:
+            steps.append(hold_step(job, decision.reason, decision.code, None, decision.subcode))
+        else:
+            why = decision.reason
+            steps.append(Step(job, Happening.REMOVE, {"RemoveReason": why}, EventKind.ABORTED, {"why": why}))
 
 
 def release_step(job: Job, reason: str) -> Step:

@@ -6,8 +6,7 @@ Reads only. Long listings go out in batches with the loop free in between; nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
@@ -17,8 +16,9 @@ from pool.jobs.lastlines import start_of
 from pool.jobs.privacy import may_see, public
 from pool.outside import Outside
 from pool.policy.packed import unpack
-from pool.policy.queue import ACTIVE, COMPLETED, Job, Wire
+from pool.policy.queue import ACTIVE, COMPLETED, Job, Queue, Wire
 from pool.roles.links import Links
+from pool.roles.pieces import Turn, Turns
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.placement import Placement
@@ -27,8 +27,6 @@ from pool.store import WHOLE_CLUSTER
 from pool.wire import Stream
 
 BATCH = 500
-#: Jobs looked at before others get their turn on the loop.
-TURN = 200
 #: A watcher with this many events waiting is too slow and is cut off; it asks again from where it was.
 MOST_WAITING = 100_000
 #: Seconds after events were sent to a watcher for which further ones gather, to be sent together.
@@ -41,7 +39,10 @@ CHUNK = 64 * 1024
 class Listings:
     """The read side of a schedd."""
 
-    def __init__(self, ledger: Ledger, outside: Outside, placement: Placement, files: FilesOf, links: Links) -> None:
+    def __init__(
+        self, ledger: Ledger, outside: Outside, placement: Placement, files: FilesOf, links: Links, turns: Turns
+    ) -> None:
+        self._turns = turns
         self._ledger = ledger
         self._queue = ledger.queue
         self._outside = outside
@@ -49,36 +50,36 @@ class Listings:
         self._files = files
         self._links = links
 
-    async def query(self, params: dict[str, Any], stream: Stream, viewer: str | None) -> None:
+    async def query(self, params: dict[str, Any], stream: Stream, viewer: str | None, asker: str) -> None:
         """Jobs in the queue: {constraint, ids, owner, attributes, limit} -> batches of ads.
 
         Args:
-            viewer: who asks (`pool.jobs.privacy.may_see`); what others may not see, they cannot ask by either.
+            viewer: as whom (`pool.jobs.privacy.may_see`); what others may not see, they cannot ask by either.
+            asker: who asks, for his turn.
         """
         constraint = _parsed(params.get("constraint"))
         wanted = params.get("attributes")
         left = int(params.get("limit") or 0) or -1
         now = self._outside.wall()
         batch: list[Wire] = []
-        for number, job in enumerate(list(self._select(params)), 1):
-            if number % TURN == 0:
-                await asyncio.sleep(0)
-            hidden = not may_see(viewer, job.cluster.owner)
-            if constraint is not None and not _true(evaluate(constraint, shown(job, hidden), None, now)):
-                continue
-            ad = _project(job, wanted) if wanted else job.wire() | job.told()
-            batch.append(public(ad) if hidden else ad)
-            left -= 1
-            if left == 0:
-                break
-            if len(batch) >= BATCH:
-                await stream.send(batch)
-                batch = []
+        async with self._turns.work(asker, "list jobs") as turn:
+            async for job in self._select(params, turn):
+                hidden = not may_see(viewer, job.cluster.owner)
+                if constraint is not None and not _true(evaluate(constraint, shown(job, hidden), None, now)):
+                    continue
+                ad = _project(job, wanted) if wanted else job.wire() | job.told()
+                batch.append(public(ad) if hidden else ad)
+                left -= 1
+                if left == 0:
+                    break
+                if len(batch) >= BATCH:
+                    await turn.aside(stream.send(batch))
+                    batch = []
         if batch:
             await stream.send(batch)
         await stream.finish()
 
-    async def history(self, params: dict[str, Any], stream: Stream, viewer: str | None) -> None:
+    async def history(self, params: dict[str, Any], stream: Stream, viewer: str | None, asker: str) -> None:
         """Ended jobs, newest first: the same parameters as `query`."""
         constraint = _parsed(params.get("constraint"))
         wanted = params.get("attributes")
@@ -90,16 +91,19 @@ class Listings:
             jobs=jobs, owner=params.get("owner"), limit=None if constraint or left < 0 else left
         ):
             batch: list[Wire] = []
-            for row in rows:
-                wire: Wire = unpack(row.ad)
-                if not may_see(viewer, row.owner):
-                    wire = public(wire)
-                if constraint is not None and not _true(evaluate(constraint, ClassAd.from_wire(wire), None, now)):
-                    continue
-                batch.append({name: wire[name] for name in wanted if name in wire} if wanted else wire)
-                left -= 1
-                if left == 0:
-                    break
+            async with self._turns.work(asker, "list ended jobs") as turn:
+                for row in rows:
+                    if turn.over:
+                        await turn.pause()
+                    wire: Wire = unpack(row.ad)
+                    if not may_see(viewer, row.owner):
+                        wire = public(wire)
+                    if constraint is not None and not _true(evaluate(constraint, ClassAd.from_wire(wire), None, now)):
+                        continue
+                    batch.append({name: wire[name] for name in wanted if name in wire} if wanted else wire)
+                    left -= 1
+                    if left == 0:
+                        break
             if batch:
                 await stream.send(batch)
             if left == 0:
@@ -124,24 +128,27 @@ class Listings:
             for row in rows
         ]
 
-    def _select(self, params: dict[str, Any]) -> Iterable[Job]:
+    async def _select(self, params: dict[str, Any], turn: Turn) -> AsyncIterator[Job]:
         ids, owner = params.get("ids"), params.get("owner")
         leaving = list(self._ledger.leaving.values())
-        if ids:
-            jobs: list[Job] = []
-            for one in ids:
-                jobs += (job for job in leaving if job.id[: len(one)] == tuple(one))
-                cluster = self._queue.clusters.get(int(one[0]))
-                if cluster is None:
-                    continue
-                if len(one) == 1:
-                    jobs += cluster.jobs.values()
-                elif int(one[1]) in cluster.jobs:
-                    jobs.append(cluster.jobs[int(one[1])])
-            return jobs
-        if owner:
-            return (job for job in chain(leaving, self._queue.jobs()) if job.cluster.owner == owner)
-        return chain(leaving, self._queue.jobs())
+        if not ids:
+            for job in leaving:
+                if not owner or job.cluster.owner == owner:
+                    yield job
+            async for job in every(self._queue, turn, owner):
+                yield job
+            return
+        for one in ids:
+            jobs = [job for job in leaving if job.id[: len(one)] == tuple(one)]
+            cluster = self._queue.clusters.get(int(one[0]))
+            if cluster is not None and len(one) == 1:
+                jobs += cluster.jobs.values()
+            elif cluster is not None and int(one[1]) in cluster.jobs:
+                jobs.append(cluster.jobs[int(one[1])])
+            for job in jobs:
+                if turn.over:
+                    await turn.pause()
+                yield job
 
     # -- events ------------------------------------------------------------------------------------------
 
@@ -285,6 +292,19 @@ class Listings:
             await stream.send(chunk)
             offset += len(chunk)
         return offset
+
+
+async def every(queue: Queue, turn: Turn, owner: str | None = None) -> AsyncIterator[Job]:
+    """All jobs in the queue, or a user's; those that come meanwhile may be missing, those that leave be among them."""
+    for cluster in list(queue.clusters.values()):
+        if turn.over:
+            await turn.pause()
+        if owner and cluster.owner != owner:
+            continue
+        for job in list(cluster.jobs.values()):
+            if turn.over:
+                await turn.pause()
+            yield job
 
 
 def shown(job: Job, hidden: bool) -> ClassAd:

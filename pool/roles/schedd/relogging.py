@@ -6,13 +6,15 @@ by its text, and appended where it is missing. So a log tells each event once, w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar
 
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
-from pool.jobs.userlog import render
+from pool.jobs.userlog import END, render
 from pool.policy.packed import unpack
 from pool.policy.queue import Wire
+from pool.roles.pieces import Turn, Turns
 from pool.roles.schedd.ledger import Ledger
 from pool.shadow.files import FilesOf
 from pool.store import WHOLE_CLUSTER
@@ -23,6 +25,7 @@ LOGGED = "logged"
 SEARCHED = 4 << 20
 
 Target = tuple[str, str]
+T = TypeVar("T")
 
 
 def target_of(owner: str, wire: Wire) -> Target | None:
@@ -33,7 +36,9 @@ def target_of(owner: str, wire: Wire) -> Target | None:
     return owner, path if path.startswith("/") else f"{wire.get('Iwd') or '/'}/{path}"
 
 
-async def missing(ledger: Ledger, files: FilesOf, host: str, since: int, until: int) -> dict[Target, list[str]]:
+async def missing(
+    ledger: Ledger, files: FilesOf, host: str, since: int, until: int, turns: Turns
+) -> dict[Target, list[str]]:
     """For each log the texts it lacks of the events after number `since`, up to `until`, oldest first.
 
     Args:
@@ -41,42 +46,57 @@ async def missing(ledger: Ledger, files: FilesOf, host: str, since: int, until: 
     """
     found: dict[Target, list[str]] = {}
     targets: dict[tuple[int, int], Target | None] = {}
-    async for event in _events(ledger, since, until):
-        key = (event.cluster, event.proc)
-        if key not in targets:
-            targets[key] = await _find(ledger, *key)
-        target = targets[key]
-        if target is not None:
-            found.setdefault(target, []).append(render(event, host=host))
-    lacking: dict[Target, list[str]] = {}
-    for target, texts in found.items():
-        end = await _end_of(files, target)
-        left = [text for text in texts if text not in end]
-        if left:
-            lacking[target] = left
+    async with turns.work("", "look for what users' logs lack") as turn:
+        async for event in _events(ledger, since, until, turn):
+            key = (event.cluster, event.proc)
+            if key not in targets:
+                targets[key] = await _find(ledger, *key, turn)
+            target = targets[key]
+            if target is not None:
+                found.setdefault(target, []).append(render(event, host=host))
+        lacking: dict[Target, list[str]] = {}
+        for target, texts in found.items():
+            end = await turn.aside(_end_of(files, target))
+            there = set(end.split(END))
+            for text in texts:
+                if turn.over:
+                    await turn.pause()
+                if text.removesuffix(END) not in there:
+                    lacking.setdefault(target, []).append(text)
     return lacking
 
 
-async def _events(ledger: Ledger, since: int, until: int) -> AsyncIterator[JobEvent]:
-    async for rows in ledger.store.events(after=since):
+async def _events(ledger: Ledger, since: int, until: int, turn: Turn) -> AsyncIterator[JobEvent]:
+    read = aiter(ledger.store.events(after=since))
+    while rows := await turn.aside(_next(read)):
         for row in rows:
             if row.number > until:
                 return
             event = JobEvent(row.number, row.cluster, row.proc, EventKind(row.kind), row.time, unpack(row.data))
+            if turn.over:
+                await turn.pause()
             if row.proc != WHOLE_CLUSTER:
                 yield event
                 continue
             for proc in range(int(event.data.get("count", 0))):
+                if turn.over:
+                    await turn.pause()
                 yield event.for_proc(proc)
 
 
-async def _find(ledger: Ledger, cluster: int, proc: int) -> Target | None:
+async def _next(read: AsyncIterator[Sequence[T]]) -> Sequence[T]:
+    """The next rows, none at the end."""
+    async for rows in read:
+        return rows
+    return ()
+
+
+async def _find(ledger: Ledger, cluster: int, proc: int, turn: Turn) -> Target | None:
     job = ledger.queue.find(cluster, proc)
     if job is not None:
-        return target_of(job.cluster.owner, job.wire())
-    async for rows in ledger.store.history(jobs=[(cluster, proc)], limit=1):
-        return target_of(rows[0].owner, unpack(rows[0].ad))
-    return None
+        return target_of(job.cluster.owner, {name: job.get(name) for name in ("UserLog", "Iwd")})
+    rows = await turn.aside(_next(ledger.store.history(jobs=[(cluster, proc)], limit=1)))
+    return target_of(rows[0].owner, unpack(rows[0].ad)) if rows else None
 
 
 async def _end_of(files: FilesOf, target: Target) -> str:

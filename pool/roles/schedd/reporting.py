@@ -71,14 +71,17 @@ class Reporting:
 
     async def _catch_up(self, since: int, until: int) -> None:
         """Write what an earlier run of this schedd left out as it died, before anything that happens now."""
-        files, host = self._given.files, self._given.node
-        lacking = await missing(self._ledger, files, host, since, until) if since < until else {}
+        lacking = await self._missing(since, until)
         self._waiting = {
             target: lacking.get(target, []) + self._waiting.get(target, [])
             for target in (*lacking, *(target for target in self._waiting if target not in lacking))
         }
         await self.flush()
         await self._note()
+
+    async def _missing(self, since: int, until: int) -> dict[Target, list[str]]:
+        given = self._given
+        return await missing(self._ledger, given.files, given.node, since, until, given.turns) if since < until else {}
 
     async def _note(self) -> None:
         """Keep in the store how far the users' logs are."""

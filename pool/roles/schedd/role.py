@@ -121,13 +121,13 @@ class Schedd(Role):
         self.placement.images.announced = self.remote.secure
         self.placement.images.kept = self.remote.kept
         self.shadow = Shadow(self.placement, self.executables, given.files, self._note)
-        self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links)
-        self.acts = Acts(self.ledger, self.placement, self.outside)
+        self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links, given.turns)
+        self.acts = Acts(self.ledger, self.placement, self.outside, given.turns)
         self.deferrals = self.placement.deferrals = Deferrals(self, self._is_due)
         self.local = self.placement.local = LocalJobs(self)
         kept_back = self.queue.keeps_back
         self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
-        self.explaining = Why(self.ledger, self.placement, self.outside, given.node)
+        self.explaining = Why(self.ledger, self.placement, self.outside, given.node, given.turns)
         self.reporting = Reporting(self.ledger, given, self.log)
         running = self.ledger.load()
         for name, digest in self.ledger.meta.items():
@@ -293,7 +293,7 @@ class Schedd(Role):
     async def act(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Remove, hold, release, vacate jobs or change their priority: see `Acts.act`."""
         everybody = Right.ADMINISTER in call.identity.rights
-        done = await self.acts.act(params, None if everybody else owner_of(call, {}))
+        done = await self.acts.act(params, None if everybody else owner_of(call, {}), call.identity.name)
         for owner in done["owners"]:
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
@@ -302,12 +302,12 @@ class Schedd(Role):
     @streaming(Right.READ, takes=CHOICE)
     async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Jobs in the queue, in batches of ads."""
-        await self.listings.query(params, stream, viewer_of(call))
+        await self.listings.query(params, stream, viewer_of(call), call.identity.name)
 
     @streaming(Right.READ, takes=CHOICE)
     async def history(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Jobs that have left the queue, newest first."""
-        await self.listings.history(params, stream, viewer_of(call))
+        await self.listings.history(params, stream, viewer_of(call), call.identity.name)
 
     @method(Right.READ, takes={"id": JOB_ID})
     async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:

@@ -33,13 +33,13 @@ from pool.policy.why.findings import (
     Unsavable,
     to_wire,
 )
+from pool.roles.pieces import Turns
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ends import MOST_FAILED_STARTS
 from pool.roles.schedd.ledger import Ledger
+from pool.roles.schedd.listings import every
 from pool.roles.schedd.placement import Placement
 
-#: Jobs looked at before others get their turn on the loop.
-TURN = 2000
 _PHASES = {JobStatus.SUSPENDED: "suspended", JobStatus.TRANSFERRING_OUTPUT: "sending output"}
 _WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again", "move": "moved to another machine"}
 
@@ -47,7 +47,8 @@ _WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again", "move": 
 class Why:
     """The schedd's part of explanations."""
 
-    def __init__(self, ledger: Ledger, placement: Placement, outside: Outside, name: str) -> None:
+    def __init__(self, ledger: Ledger, placement: Placement, outside: Outside, name: str, turns: Turns) -> None:
+        self._turns = turns
         self._ledger = ledger
         self._queue = ledger.queue
         self._placement = placement
@@ -132,14 +133,9 @@ class Why:
         if job.status != IDLE:
             return 0, idle
         mine = (-job.prio, *job.id)
-        ahead, looked = 0, 0
-        for cluster in list(self._queue.clusters.values()):
-            if cluster.owner != owner:
-                continue
-            for other in list(cluster.jobs.values()):
-                looked += 1
-                if not looked % TURN:
-                    await asyncio.sleep(0)
+        ahead = 0
+        async with self._turns.work(owner, "count the jobs before one") as turn:
+            async for other in every(self._queue, turn, owner):
                 ahead += other.status == IDLE and (-other.prio, *other.id) < mine
         return ahead, idle
 
