@@ -34,7 +34,7 @@ _WALL = Column(
     right=True,
     wide=True,
 )
-_STATUS = Column("ST", lambda ad: formats.STATUS_LETTERS.get(ad.get("JobStatus", 0), "?"), ("JobStatus",))
+_STATUS = Column("ST", formats.status_letter, ("JobStatus", "NumJobStarts"))
 _PRIO = Column("PRI", lambda ad: formats.text(ad.get("JobPrio", 0)), ("JobPrio",), right=True)
 _SIZE = Column(
     "SIZE", lambda ad: formats.megabytes(formats.number(ad.get("ImageSize"))), ("ImageSize",), right=True

@@ -16,6 +16,7 @@ WireAd = Mapping[str, Any]
 
 # EV 2.8 has U (unexpanded), R, I, C and X; held, transferring and suspended came with later pools.
 STATUS_LETTERS = {1: "I", 2: "R", 3: "X", 4: "C", 5: "H", 6: ">", 7: "S"}
+_IDLE, _UNEXPANDED = 1, "U"
 STATUS_WORDS = {
     1: "idle",
     2: "running",
@@ -202,3 +203,11 @@ def long_value(value: Any) -> str:
 def long_ad(ad: WireAd) -> str:
     """An ad as `Name = text` lines in the order of its names, without a line end after the last."""
     return "\n".join(f"{name} = {long_value(ad[name])}" for name in _sorted(tuple(ad)))
+
+
+def status_letter(ad: WireAd) -> str:
+    """A job's state as one letter; an idle job that has never run is unexpanded (EV's word: it has no image yet)."""
+    status = ad.get("JobStatus", 0)
+    if status == _IDLE and not ad.get("NumJobStarts"):
+        return _UNEXPANDED
+    return STATUS_LETTERS.get(status, "?")

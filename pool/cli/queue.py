@@ -50,8 +50,8 @@ def q(
     OWNER      whose job it is               SIZE     image size, megabytes
     SUBMITTED  when it came                  ARCH_OS  the platform it asks for
     CPU_USAGE  processor time, ended runs    COMMAND  its program
-    ST         I idle, R running, H held, C completed, X removed, S suspended,
-               > sending output
+    ST         U idle and never begun, I idle, R running, H held, C completed,
+               X removed, S suspended, > sending output
     Times are d+hh:mm:ss. A pipe or a wide terminal also gets RUN_TIME and HOST.
 
     \b

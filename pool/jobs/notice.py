@@ -83,10 +83,8 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
     lines += ["", *_cause(ad), ""]
     submitted, ended = _real(ad, "QDate"), _real(ad, "CompletionDate") or _real(ad, "EnteredCurrentStatus")
     lines.append(f"Submitted at:      {date(submitted, zone)}")
-    lines.append(
-        f"{'Completed' if _int(ad, 'JobStatus') == _COMPLETED else 'Ended'} at:".ljust(19)
-        + date(ended, zone)
-    )
+    happened = {_COMPLETED: "Completed", _HELD: "Held"}.get(_int(ad, "JobStatus"), "Ended")
+    lines.append(f"{happened} at:".ljust(19) + date(ended, zone))
     lines.append(f"Real Time:         {span(ended - submitted)}")
     lines += ["", *_table(processes), ""]
     user, system = _real(ad, "LocalUserCpu"), _real(ad, "LocalSysCpu")

@@ -76,6 +76,12 @@ def test_every_status_has_its_letter() -> None:
     assert " ? " in lines[1]
 
 
+def test_an_idle_job_that_has_never_begun_is_unexpanded() -> None:
+    assert formats.status_letter({"JobStatus": 1}) == "U"
+    assert formats.status_letter({"JobStatus": 1, "NumJobStarts": 2}) == "I"
+    assert formats.status_letter({"JobStatus": 2}) == "R"
+
+
 def test_history_shows_how_jobs_ended() -> None:
     ended = {"CompletionDate": MARCH_6 + 3600, "ExitCode": 0, "LastRemoteHost": "slot1@ijs"}
     killed = {"EnteredCurrentStatus": MARCH_6 + 60, "ExitBySignal": True, "ExitSignal": 9}

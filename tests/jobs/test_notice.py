@@ -135,6 +135,12 @@ def test_who_is_told_what(wish: int, told: set[str]) -> None:
     assert {name for name, ad in ENDINGS.items() if should_notify(Ad(JobNotification=wish, **ad))} == told
 
 
+def test_a_hold_is_no_end() -> None:
+    text = notice(Ad(JobStatus=5, HoldReason="no input"))
+    assert "\nHeld at:" in text
+    assert "Ended at:" not in text
+
+
 def test_with_a_success_exit_code_another_one_is_an_error() -> None:
     ended = {"JobNotification": ERROR, "JobStatus": 4, "JobSuccessExitCode": 0}
     assert should_notify(Ad(ExitCode=1, **ended))

@@ -15,6 +15,7 @@ from pool.classad.expr import literal
 from pool.config import Settings
 from pool.config.kinds import span
 from pool.jobs.reasons import Evict, Reason
+from pool.machine.clock import clock_facts
 from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, wants_checkpoint, weight, wire
 from pool.policy.shipped import DEDICATED, TIMES
 from pool.policy.slots import TABLE, Action, SlotEvent
@@ -39,6 +40,8 @@ RESTLESS = frozenset(
         "TotalLoadAvg",
         "TotalCondorLoadAvg",
         "CondorLoadAvg",
+        "ClockDay",
+        "ClockMin",
         "KeyboardIdle",
         "ConsoleIdle",
         "Disk",
@@ -89,7 +92,8 @@ class OwnerWatch:
     def facts(self) -> Wire:
         """What the machine is and how busy it is now."""
         startd = self._startd
-        facts = startd.sensors.read(startd.outside.wall())
+        wall = startd.outside.wall()
+        facts = startd.sensors.read(wall) | clock_facts(wall)
         facts["FileSystemDomain"] = startd.settings.text("FILESYSTEM_DOMAIN")
         facts["UidDomain"] = startd.settings.text("UID_DOMAIN")
         facts["HasFileTransfer"] = True
