@@ -56,7 +56,7 @@ def wait(
         import asyncio
 
         from pool.cli.progress import Board
-        from pool.client.handles import wait_for
+        from pool.client.waiting import wait_for
 
         ids: list[tuple[int, ...]] = list(chosen.ids)
         for owner in chosen.owners:
@@ -81,8 +81,9 @@ def wait(
                     held = [(result.cluster, result.proc) for result in reached if result.state == "held"]
                     if not held or not await _release_themselves(pool, held):
                         return reached
-                    async for _ in pool.events(ids=held):
-                        break
+                    async for events in pool.events(ids=held, after=None):
+                        if events or not await _all_held(pool, held):
+                            break
         finally:
             board.close()
 
@@ -101,6 +102,13 @@ def wait(
             tell("poolnode: all that is left is held (`poolnode q --held` says why, `poolnode release` lets it go on)")
         return ALL_HELD
     return 0 if all(result.ok for result in results) else 1
+
+
+async def _all_held(pool: Pool, jobs: list[tuple[int, int]]) -> bool:
+    from pool.client.tally import HELD
+
+    ads = await pool.find(jobs, ("ClusterId", "ProcId", "JobStatus"), patient=True)
+    return all(ad.get("JobStatus") == HELD for ad in ads)
 
 
 async def _release_themselves(pool: Pool, held: list[tuple[int, int]]) -> bool:

@@ -95,7 +95,7 @@ def _releases_itself(description: Description) -> bool:
 async def _follow(
     pool: Pool, jobs: dict[tuple[int, int], int], board: Board, stop: _Stop, *, waits: bool
 ) -> list[Result]:
-    from pool.client.handles import wait_for
+    from pool.client.waiting import wait_for
 
     ids = sorted({(cluster,) for cluster, _ in jobs})
     stop.orderly = True

@@ -6,22 +6,18 @@ never goes stale. Waiting follows the event stream; it never polls.
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pool.client.results import NEEDS, Result, read_result
-from pool.client.tally import HELD, OVER, JobId, Tally
+from pool.client.waiting import Progress, wait_for
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
     from pool.classad import ClassAd
     from pool.client.pool import Acted, Pool
     from pool.jobs.events import JobEvent
-
-Progress = Callable[[Tally], None]
-
 
 class _Chosen(ABC):
     """What clusters and jobs have in common."""
@@ -170,72 +166,3 @@ class Job(_Chosen):
                 f"there is no job {self.cluster}.{self.proc}", hint="`poolnode q` and `history` list them"
             )
         return found[0]
-
-
-async def wait_for(
-    pool: Pool,
-    ids: Sequence[Sequence[int]],
-    known: Iterable[JobId] | Mapping[JobId, int] | None = None,
-    timeout: float | None = None,
-    progress: Progress | None = None,
-    until_stuck: bool = False,
-) -> list[Result]:
-    """Follows jobs until all have left the queue; see `Cluster.wait`.
-
-    Args:
-        known: the jobs that `ids` stand for, where the caller knows (and their states if they are not idle);
-            otherwise the schedd is asked.
-
-    Raises:
-        PoolError: there are no such jobs.
-        TimeoutError: `timeout` seconds have passed.
-    """
-
-    def finished(tally: Tally) -> bool:
-        return tally.done or (until_stuck and tally.stuck)
-
-    async with asyncio.timeout(timeout):
-        if known is None:
-            ads = await pool.find(ids, ("ClusterId", "ProcId", "JobStatus"))
-            known = {(ad["ClusterId"], ad["ProcId"]): ad["JobStatus"] for ad in ads}
-            if not known:
-                wanted = ", ".join(".".join(map(str, job)) for job in ids)
-                raise PoolError(f"there is no job {wanted}", hint="`poolnode q` and `history` list them")
-        tally = Tally(known)
-        if progress is not None:
-            progress(tally)
-        if finished(tally):
-            return await _results(pool, ids, tally)
-        only = {job[0] for job in ids}
-        async for batch in pool.events(cluster=only.pop() if len(only) == 1 else None, ids=ids):
-            moved = False
-            for event in batch:
-                moved = tally.apply((event["cluster"], event["proc"]), event["kind"]) is not None or moved
-            if moved and progress is not None:
-                progress(tally)
-            if moved and finished(tally):
-                results = await _results(pool, ids, tally)
-                if finished(tally):
-                    return results
-    raise AssertionError("unreachable: the event stream has no end")
-
-
-async def _results(pool: Pool, ids: Sequence[Sequence[int]], tally: Tally) -> list[Result]:
-    """The results of followed jobs.
-
-    An event may be seen before the ad that goes with it. So what the tally thinks over is asked again a few
-    times; then the ads have the last word (a job that exited may have been put back into the queue).
-    """
-    ads: list[dict[str, Any]] = []
-    for pause in (0.02, 0.1, 0.4, 1.0, 0.0):
-        ads = [ad for ad in await pool.find(ids, NEEDS) if (ad["ClusterId"], ad["ProcId"]) in tally.states]
-        if all(_settled(ad) for ad in ads):
-            break
-        await asyncio.sleep(pause)
-    for ad in ads:
-        tally.set((ad["ClusterId"], ad["ProcId"]), ad["JobStatus"])
-    return [read_result(ad) for ad in ads]
-
-
-def _settled(ad: dict[str, Any]) -> bool:
-    return ad["JobStatus"] in (*OVER, HELD)

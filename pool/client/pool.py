@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Self
 from pool.client.addresses import NoPool
 from pool.client.calls import as_ads, id_text, open_link, question, where_to
 from pool.client.network import NothingToShow
+from pool.client.patience import Patience
 from pool.client.through_node import ThroughNode
+from pool.client.watching import Watches
 from pool.errors import PoolError
 from pool.wire import ConnectionLost, DeadlineExceeded
 
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from pool.wire import Connection, Network, Stream
 
 WireAd = dict[str, Any]
-FIRST_RETRY = 0.1
-LONGEST_RETRY = 5.0
+#: Queries of one pool that are under way at a time: a connection carries a bounded number of streams.
+QUERIES = 64
+#: Jobs that are named in one query.
+NAMED = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class Pool:
         self._links: dict[str, Connection] = {address: connection}
         self._connecting = asyncio.Lock()
         self._info: WireAd | None = None
+        self._watches = Watches(self)
+        self._asking = asyncio.Semaphore(QUERIES)
 
     @classmethod
     async def connect(
@@ -102,6 +108,7 @@ class Pool:
 
     async def close(self) -> None:
         """Closes every connection. Jobs go on."""
+        await self._watches.close()
         links, self._links = list(self._links.values()), {}
         for link in links:
             await link.close()
@@ -163,14 +170,20 @@ class Pool:
         self, method: str, params: Mapping[str, Any] | None = None, *, at: str | None = None
     ) -> AsyncIterator[list[WireAd]]:
         """The batches of a query, in wire form, as they arrive."""
-        async with self._streaming(method, params, at) as stream:
+        async with self.streaming(method, params, at) as stream:
             async for batch in stream:
                 yield batch
 
     @asynccontextmanager
-    async def _streaming(
+    async def streaming(
         self, method: str, params: Mapping[str, Any] | None, at: str | None = None
     ) -> AsyncIterator[Stream]:
+        """A stream to a node, given up when the block is left.
+
+        Raises:
+            NoPool: the connection was lost.
+            PoolError: the other side ended it with an error.
+        """
         try:
             stream = await (await self.link(at)).stream(method, dict(params or {}))
             ended = False
@@ -186,16 +199,29 @@ class Pool:
             ) from error
 
     async def gather(
-        self, method: str, params: Mapping[str, Any] | None = None, *, at: str | None = None
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        at: str | None = None,
+        patient: bool = False,
     ) -> list[WireAd]:
-        """Everything a query brings, in wire form; asked once more if the connection breaks meanwhile."""
-        for attempt in (1, 2):
-            try:
-                return [ad async for batch in self.batches(method, params, at=at) for ad in batch]
-            except NoPool:
-                if attempt == 2:
-                    raise
-        raise AssertionError("unreachable")
+        """Everything a query brings, in wire form; asked once more if the connection breaks meanwhile.
+
+        Args:
+            patient: ask again for as long as the pool's patience lasts, whatever may pass.
+        """
+        patience = Patience(self.patience if patient else 0.0)
+        async with self._asking:
+            while True:
+                try:
+                    return [ad async for batch in self.batches(method, params, at=at) for ad in batch]
+                except NoPool as error:
+                    await patience.wait(error)
+                except PoolError as error:
+                    if not patient:
+                        raise
+                    await patience.wait(error)
 
     # ---- jobs ----------------------------------------------------------------------------------------------
 
@@ -284,7 +310,7 @@ class Pool:
         from pool.jobs.description import bind_cluster
 
         number, sent = params.get("cluster"), 0
-        async with self._streaming("schedd.submit_large", params) as stream:
+        async with self.streaming("schedd.submit_large", params) as stream:
             for batch in batches(deltas):
                 await stream.send(batch if number is None else [one and bind_cluster(one, number) for one in batch])
                 sent += len(batch)
@@ -334,17 +360,22 @@ class Pool:
         )
 
     async def find(
-        self, ids: Iterable[Sequence[int]], attributes: Sequence[str] | None = None
+        self, ids: Iterable[Sequence[int]], attributes: Sequence[str] | None = None, *, patient: bool = False
     ) -> list[WireAd]:
         """Ads of jobs in wire form, from the queue and from the history, in the order of their ids.
 
         The queue is asked first, so that a job that leaves meanwhile is seen; the history has the last word.
+
+        Args:
+            patient: as `gather`.
         """
-        asked = question(ids, None, None, attributes, None)
+        named = [list(one) for one in ids]
         found: dict[tuple[int, int], WireAd] = {}
         for method in ("schedd.query", "schedd.history"):
-            for ad in await self.gather(method, asked):
-                found[ad["ClusterId"], ad["ProcId"]] = ad
+            for start in range(0, len(named), NAMED):
+                asked = question(named[start : start + NAMED], None, None, attributes, None)
+                for ad in await self.gather(method, asked, patient=patient):
+                    found[ad["ClusterId"], ad["ProcId"]] = ad
         return [found[job] for job in sorted(found)]
 
     async def act(
@@ -390,41 +421,29 @@ class Pool:
         answer = await self.call("schedd.summary")
         return list(answer)
 
-    async def events(
-        self, *, cluster: int | None = None, ids: Iterable[Sequence[int]] | None = None, after: int = 0
-    ) -> AsyncIterator[list[dict[str, Any]]]:
-        """The events of jobs from number `after` on, as they happen, in wire form, without end.
+    def events(
+        self,
+        *,
+        cluster: int | None = None,
+        ids: Iterable[Sequence[int]] | None = None,
+        after: int | None = 0,
+    ) -> AsyncGenerator[list[dict[str, Any]], None]:
+        """The events of jobs as they happen, in wire form, without end. An empty list says: these are all until now.
 
-        A lost connection is made again and the stream goes on where it stopped.
+        A lost connection is made again, a schedd that is restarted is waited for, and the events go on where they
+        stopped. All that is followed in this pool comes over one stream.
+
+        Args:
+            after: the number of the event after which they begin; None for now.
 
         Raises:
             NoPool: the node did not come back within `patience` seconds.
+            PoolError: the schedd refuses.
         """
-        params: dict[str, Any] = {}
+        named = list(ids) if ids is not None else None
         if cluster is not None:
-            params["cluster"] = cluster
-        if ids is not None:
-            params["ids"] = [list(job) for job in ids]
-        loop = asyncio.get_running_loop()
-        lost_at: float | None = None
-        pause = FIRST_RETRY
-        while True:
-            try:
-                async with self._streaming("schedd.watch", {**params, "after": after}) as stream:
-                    async for batch in stream:
-                        lost_at, pause = None, FIRST_RETRY
-                        for event in batch:
-                            after = max(after, event.get("number") or 0)
-                        yield batch
-                error = NoPool(f"{self.address} ended the event stream", retry=True)
-            except NoPool as lost:
-                error = lost
-            now = loop.time()
-            lost_at = now if lost_at is None else lost_at
-            if now - lost_at > self.patience:
-                raise error
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_RETRY)
+            named = [(cluster,)] if named is None else [one for one in named if one[0] == cluster]
+        return self._watches.events(named, after)
 
     async def tail(
         self,
@@ -442,10 +461,24 @@ class Pool:
             offset: the byte it begins at.
             lines: how many lines before the end it begins instead.
         """
-        params = {"id": [cluster, proc], "file": file, "offset": offset, "lines": lines, "follow": follow}
-        async with self._streaming("schedd.tail", params) as stream:
-            async for piece in stream:
-                yield piece
+        params: WireAd = {"id": [cluster, proc], "file": file, "offset": offset, "lines": lines}
+        params |= {"follow": follow, "told": True}
+        patience = Patience(self.patience)
+        while True:
+            try:
+                async with self.streaming("schedd.tail", params) as stream:
+                    async for piece in stream:
+                        patience.goes_well()
+                        if isinstance(piece, int):  # where the lines begin
+                            params |= {"offset": piece, "lines": None}
+                            continue
+                        params["offset"] += len(piece)
+                        yield piece
+                return
+            except PoolError as error:
+                if not follow:
+                    raise
+                await patience.wait(error)
 
     # ---- machines ------------------------------------------------------------------------------------------
 

@@ -18,8 +18,9 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from pool import __version__
 from pool.config import Settings
 from pool.node import make_role
 from pool.outside import Outside
@@ -32,9 +33,13 @@ from pool.store import Store
 from pool.store.accounts import AccountStore
 from pool.testing.faults import Phase, Trap, TrappedDispatcher, Traps
 from pool.testing.keepers import Behaviour, FakeKeepers, FakeMachine, Witness
-from pool.testing.network import MemoryNetwork
+from pool.testing.network import MemoryHost, MemoryNetwork
 from pool.testing.sensors import FakeSensors
-from pool.wire import Dispatcher
+from pool.wire import Call, Dispatcher, Right, Service, method
+from pool.wire.identity import user_identity
+
+if TYPE_CHECKING:
+    from pool.client import Pool
 
 #: Wall time at which every simulation begins: 2026-01-01 00:00 UTC.
 BEGINNING = 1767225600.0
@@ -239,6 +244,7 @@ class SimPool:
         )
         for name in node.roles:
             await self._start_role(node, name, given)
+        node.dispatcher.add("node", SimNodeService(node, given))
 
     def _loaded(self, sets: dict[str, str]) -> Settings:
         text = self._config
@@ -253,6 +259,18 @@ class SimPool:
             raise
         except Exception as error:
             node.failures.append(error)
+
+    async def connect(self, user: str = "alice", at: str = "head", *, administer: bool = False) -> Pool:
+        """The library as a user's program has it, connected to the node on the program's own host.
+
+        Raises:
+            NoPool: no node runs there.
+        """
+        from pool.client import Pool
+
+        identity = user_identity(user, administer=administer)
+        host = MemoryHost(self.network, at, identity, identity, None)
+        return await Pool.connect(f"mem://{at}", network=host, outside=Outside(wall=self.wall, chance=self.chance))
 
     # -- what tests ask ----------------------------------------------------------------------------------
 
@@ -321,6 +339,42 @@ class SimPool:
         for name in names or self.nodes:
             assert not self.nodes[name].failures, self.nodes[name].failures
         assert not self.witness.doubles, self.witness.doubles
+
+
+class SimNodeService(Service):
+    """What every node answers, as far as there is something to answer here."""
+
+    def __init__(self, node: SimNode, given: Surroundings) -> None:
+        super().__init__()
+        self._node, self._given = node, given
+
+    @method(Right.READ)
+    async def ping(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Whether the node is there: {} -> {node}"""
+        return {"node": self._node.name}
+
+    @method(Right.READ)
+    async def info(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """What this node is, as `NodeService.info`."""
+        settings = self._given.settings
+        return {
+            "node": self._node.name,
+            "version": __version__,
+            "roles": sorted(self._node.running),
+            "given_up": {},
+            "address": self._given.address,
+            "collector": self._given.collector,
+            "state": str(self._given.state or ""),
+            "pid": 0,
+            "identity": call.identity.name,
+            "filesystem_domain": settings.text("FILESYSTEM_DOMAIN"),
+            "uid_domain": settings.text("UID_DOMAIN"),
+        }
+
+    @method(Right.READ)
+    async def settings(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """Every setting with its value and where that was set: {names?} -> [{name, value, source, unit, doc}]"""
+        return self._given.settings.describe(params.get("names"))
 
 
 async def _no_mail(to: str, subject: str, text: str) -> bool:

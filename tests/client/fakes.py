@@ -190,6 +190,38 @@ class FakeSchedd(Service):
             await stream.send(chosen)
             await news.wait()
 
+    @streaming(Right.READ)
+    async def follow(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        watches: dict[int, tuple[Any, int]] = {}
+
+        async def read() -> None:
+            async for message in stream:
+                if "close" in message:
+                    del watches[message["close"]]
+                    continue
+                after = len(self.told) if message["after"] is None else message["after"]
+                watches[message["watch"]] = message["ids"], after
+                await tell(message["watch"], marker=True)
+
+        async def tell(number: int, *, marker: bool = False) -> None:
+            ids, sent = watches[number]
+            fresh = [e for e in self.told if e["number"] > sent]
+            chosen = [e for e in fresh if not ids or [e["cluster"]] in ids or [e["cluster"], e["proc"]] in ids]
+            watches[number] = ids, len(self.told)
+            items = [[number, len(self.told), chosen]] if chosen else []
+            if items or marker:
+                await stream.send(items + ([[number, len(self.told), []]] if marker else []))
+
+        reading = asyncio.ensure_future(read())
+        try:
+            while True:
+                news = self.news
+                for number in list(watches):
+                    await tell(number)
+                await news.wait()
+        finally:
+            reading.cancel()
+
     @streaming(Right.SUBMIT)
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         job = (params["id"][0], params["id"][1])
@@ -199,6 +231,8 @@ class FakeSchedd(Service):
         if params["lines"] is not None:
             whole = self.output.get(job, b"")
             offset = len(whole) - len(b"".join(whole.splitlines(keepends=True)[-params["lines"] :]))
+            if params.get("told"):
+                await stream.send(offset)
         while True:
             news = self.news
             text = self.output.get(job, b"")[offset:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.e2e.support import (
     Node,
     Nodes,
     client,
+    poolnode,
     processes_with,
     program,
     slots,
@@ -189,3 +191,36 @@ async def test_every_process_of_every_node_is_killed_at_once(nodes: Nodes) -> No
         await began(home, 2)
         (home / "go").touch()
         await ended_once(pool, cluster.cluster, home, runs=2)
+
+
+async def test_an_orderly_restart_of_the_schedds_node_ends_no_wait(nodes: Nodes) -> None:
+    """`poolnode wait`, a program's wait and its events go on where they were."""
+    home = nodes.directory("home")
+    head, _ = await two(nodes)
+    async with client(head) as pool:
+        cluster = await pool.submit(waiting(home), iwd=str(home))
+        await began(home)
+        command = ("wait", f"{cluster.cluster}", "--address", head.address)
+        commands = asyncio.create_task(asyncio.to_thread(poolnode, *command))
+        waits = [asyncio.create_task(cluster.wait(PATIENCE)), asyncio.create_task(cluster[0].wait(PATIENCE))]
+        kinds: list[str] = []
+
+        async def listen() -> None:
+            async for event in cluster.events():
+                kinds.append(event.kind.value)
+                if event.kind.ends:
+                    return
+
+        listening = asyncio.create_task(listen())
+        await until(lambda: "EXECUTE" in kinds, "the events")
+        assert head.stop() == 0
+        again = nodes.start("head", HEAD).ready()
+        assert again.address == head.address
+        (home / "go").touch()
+        (result,) = await waits[0]
+        assert result.exit_code == 4
+        assert await waits[1] == result
+        await asyncio.wait_for(listening, PATIENCE)
+        assert (kinds.count("SUBMIT"), kinds.count("TERMINATED")) == (1, 1)
+        done = await commands
+        assert done.returncode == 1, done.stderr  # its job has, too

@@ -92,9 +92,7 @@ def test_priorities_survive_the_negotiator(tmp_path: Path) -> None:
     async def story(pool: SimPool) -> None:
         await pool.submit("head", count=200, owner="heavy")
         await asyncio.sleep(100)
-        async with asking(pool, "root") as user:
-            link = await pool.network.user("root", "head", administer=True)
-            user._made["head"] = link
+        async with asking(pool, "root", administer=True) as user:
             await set_priority(user, "carol@lab", factor=7)
         before = await standing(pool)
         await pool.kill("head")

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from pool.client import Pool
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from pool.wire import Connection, RemoteError
-from tests.roles.support import QUICK, UsersPool, asking
+from tests.roles.support import QUICK, asking
 
 
 async def joined(pool: SimPool, name: str, role: str) -> Connection:
@@ -175,7 +176,7 @@ def test_a_jobs_environment_is_seen_by_its_owner_and_administrators_alone() -> N
     """Not in listings, not by asking for it in a constraint, and nowhere on the way to a match."""
     secret = "TOKEN=sesame"
 
-    async def listed(user: UsersPool, **question: Any) -> list[dict[str, Any]]:
+    async def listed(user: Pool, **question: Any) -> list[dict[str, Any]]:
         found = []
         for verb in ("query", "history"):
             found += await user.gather(f"schedd.{verb}", question)

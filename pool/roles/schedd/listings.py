@@ -218,10 +218,11 @@ class Listings:
     async def tail(self, params: dict[str, Any], stream: Stream, only_owner: str | None) -> None:
         """A job's output: {id, file: out|err, offset | lines, follow} -> bytes; ends when all of an ended job is sent.
 
-        With `lines` it begins so many before the end.
+        With `lines` it begins so many before the end; with `told`, the byte where that is comes first.
         """
         number = (int(params["id"][0]), int(params["id"][1]))
         which = "err" if params.get("file") == "err" else "out"
+        told = not params.get("told")  # an older client does not know what to do with a number
         follow = bool(params.get("follow"))
         offset = int(params.get("offset") or 0)
         lines: int | None = int(params["lines"]) if params.get("lines") is not None else None
@@ -240,9 +241,9 @@ class Listings:
             running = job is not None and job.status in ACTIVE
             claim: Claim | None = job.run if job is not None else None
             if running and claim is not None and claim.start is not None and claim.start.mode == "transfer":
-                offset = await self._tail_remote(claim, which, offset, stream, lines)
+                offset = await self._tail_remote(claim, which, offset, stream, lines, told)
             else:
-                offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream, lines)
+                offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream, lines, told)
             lines = None
             over = job is None or job.status == COMPLETED
             if not follow or over:
@@ -261,7 +262,14 @@ class Listings:
         )
 
     async def _tail_here(
-        self, owner: str, iwd: str, path: str, offset: int, stream: Stream, lines: int | None = None
+        self,
+        owner: str,
+        iwd: str,
+        path: str,
+        offset: int,
+        stream: Stream,
+        lines: int | None = None,
+        told: bool = True,
     ) -> int:
         files = self._files(owner)
         full = path if path.startswith("/") else f"{iwd}/{path}"
@@ -272,6 +280,8 @@ class Listings:
         try:
             if lines is not None:
                 offset = await start_of(lines, (await files.stat(full)).size, read)
+                if not told:
+                    await stream.send(offset)
             async for chunk in files.read(full, offset=offset):
                 await stream.send(chunk)
                 offset += len(chunk)
@@ -281,13 +291,21 @@ class Listings:
         return offset
 
     async def _tail_remote(
-        self, claim: Claim, which: str, offset: int, stream: Stream, lines: int | None = None
+        self,
+        claim: Claim,
+        which: str,
+        offset: int,
+        stream: Stream,
+        lines: int | None = None,
+        told: bool = True,
     ) -> int:
         link = await self._links.to(claim.startd)
         remote = await link.stream("startd.tail", {"claim": claim.id, "file": which, "offset": offset, "lines": lines})
         async for chunk in remote:
             if isinstance(chunk, int):
                 offset = chunk
+                if not told:
+                    await stream.send(offset)
                 continue
             await stream.send(chunk)
             offset += len(chunk)

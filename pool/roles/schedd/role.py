@@ -22,6 +22,7 @@ from pool.roles.schedd.accepting import check_kind, clean
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.away import CheckpointServer
 from pool.roles.schedd.deferral import Deferrals, defer
+from pool.roles.schedd.following import Following
 from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
@@ -335,6 +336,11 @@ class Schedd(Role):
     async def watch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Events of jobs: those since `after`, then each as it happens."""
         await self.listings.watch(params, stream)
+
+    @streaming(Right.READ)
+    async def follow(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Events of jobs for any number of watches: `following` has the messages."""
+        await Following(self.ledger, stream).run()
 
     @streaming(Right.SUBMIT, takes={"id": JOB_ID, "file": str | None, "offset": int | None, "lines": int | None})
     async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
