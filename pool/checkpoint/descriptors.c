@@ -232,10 +232,9 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
         for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
             if (strcmp(name, harmless[i]) == 0)
                 return true;
-        if (starts(name, "/dev/tty") || starts(name, "/dev/pts/")) {
-            f->path = image_text(&d->image, "/dev/null"); /* nobody sits at it where the job goes on */
-            return true;
-        }
+        bool known;
+        if (!(f->flags & O_PATH) && pty_save(d, f, pid, number, name, st->st_rdev, &known))
+            return known;
     }
     if (S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode) || name[0] != '/') {
         refuse(d, "descriptor %d of process %d is the device %.200s", number, pid, name);
@@ -325,8 +324,11 @@ static int save_one(struct dump *d, struct subject *s, int number)
     if (met.row == NOBODY)
         return 0;
     locks_save(d, s, met.row, number, met.text, met.fresh);
+    bool on_exec = met.flags & O_CLOEXEC;
+    if (on_exec && s->room && ((struct file *)d->image.files.rows)[met.row].kind == FILE_TERMINAL)
+        on_exec = CALL(&s->threads[0], SYS_fcntl, number, F_GETFD) & FD_CLOEXEC; /* TIOCGPTPEER leaves O_CLOEXEC with the open file */
     struct descriptor *e = table_add(&d->image.descriptors);
-    *e = (struct descriptor){.owner = s->row, .file = met.row, .number = number, .close_on_exec = (met.flags & O_CLOEXEC) != 0};
+    *e = (struct descriptor){.owner = s->row, .file = met.row, .number = number, .close_on_exec = on_exec};
     return 0;
 }
 
@@ -468,7 +470,7 @@ int files_contents(struct dump *d)
 {
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         struct file *files = d->image.files.rows, *f = &files[i];
-        if (f->kind == FILE_PAIR && socket_contents(d, i))
+        if ((f->kind == FILE_PAIR && socket_contents(d, i)) || (f->kind == FILE_TERMINAL && pty_contents(d, i)))
             return -1;
         if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY && !is_fifo(f))
             continue;

@@ -140,6 +140,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         return -1;
     members_crossings(d, o);
     sockets_join(d);
+    pty_join(d);
     inotify_join(d);
     if (d->reason_count)
         return 1;
@@ -223,6 +224,7 @@ static void examine_all(struct dump *d, struct outcome *o)
         return;
     }
     sockets_join(d);
+    pty_join(d);
     inotify_join(d);
     mapping_go();
     copy_text(o->reasons, sizeof o->reasons, d->reasons);

@@ -98,6 +98,7 @@ void refuse(struct dump *d, const char *format, ...) __attribute__((format(print
 struct stat_line {
     int parent, group, session, threads, nice;
     char state;
+    uint32_t terminal;
     uint32_t exit_code;
     uint64_t born;
     uint64_t start_code, end_code, start_stack, start_data, end_data, start_brk, arg_start, arg_end, env_start, env_end;
@@ -205,6 +206,11 @@ int socket_contents(struct dump *d, uint32_t row);
 /* inotify.c */
 int inotify_stop(struct dump *d, struct outcome *o); /* waits_note and family_stop, at a moment when the job has read what it was told */
 void inotify_join(struct dump *d);
+
+/* pty.c */
+bool pty_save(struct dump *d, struct file *f, pid_t pid, int number, const char *name, dev_t device, bool *known); /* known: it has a row */
+void pty_join(struct dump *d);
+int pty_contents(struct dump *d, uint32_t row);
 
 /* timerfd.c */
 void timerfd_save(struct file *f, pid_t pid, int number, const char *text); /* text: its fdinfo */

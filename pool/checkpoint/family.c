@@ -51,6 +51,7 @@ bool stat_read(pid_t pid, struct stat_line *s)
     s->parent = (int)f[4], s->group = (int)f[5], s->session = (int)f[6], s->nice = (int)f[19], s->threads = (int)f[20];
     s->start_code = f[26], s->end_code = f[27], s->start_stack = f[28];
     s->start_data = f[45], s->end_data = f[46], s->start_brk = f[47], s->arg_start = f[48], s->arg_end = f[49];
+    s->terminal = (uint32_t)f[7];
     s->born = f[22];
     s->env_start = f[50], s->env_end = f[51], s->exit_code = (uint32_t)f[52];
     return true;
@@ -159,6 +160,7 @@ static void describe(struct dump *d, struct subject *s, struct process *p)
     stat_read(s->pid, &line);
     p->pid = s->pid, p->parent = line.parent, p->group = line.group, p->session = line.session, p->nice = line.nice;
     p->born = line.born;
+    p->terminal = line.terminal; /* pty_join makes it a row */
     p->layout = (struct layout){line.start_code, line.end_code, line.start_data, line.end_data, line.start_brk, 0,
                                 line.start_stack, line.arg_start, line.arg_end, line.env_start, line.env_end};
     p->umask = (uint32_t)proc_field(s->pid, "status", "Umask", 8);

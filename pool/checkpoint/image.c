@@ -260,6 +260,8 @@ static const char *check_mapped(const struct image *image)
     return NULL;
 }
 
+static bool is_terminal(const struct file *f) { return f->kind == FILE_TERMINAL && f->contents.size; }
+
 static const char *check(const struct image *image, const uint64_t pages[SOURCES])
 {
     if (!text_fits(image, image->machine.scratch))
@@ -267,7 +269,8 @@ static const char *check(const struct image *image, const uint64_t pages[SOURCES
     if (!image->processes.count || image->processes.count > 1u << 22)
         return "the processes";
     for EACH(image, processes, process, p)
-        if (p->pid < 2 || !text_fits(image, p->cwd) || !text_fits(image, p->exe) || !span_fits(image, p->auxv) || p->auxv.size > PAGE)
+        if (p->pid < 2 || !text_fits(image, p->cwd) || !text_fits(image, p->exe) || !span_fits(image, p->auxv) || p->auxv.size > PAGE ||
+            (p->terminal && (!row_of(&image->files, p->terminal - 1) || !is_terminal((struct file *)image->files.rows + p->terminal - 1))))
             return "a process";
     for EACH(image, threads, thread, t)
         if (!row_of(&image->processes, t->owner) || t->tid < 2 || !span_fits(image, t->registers) || !span_fits(image, t->xstate) ||

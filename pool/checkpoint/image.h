@@ -16,7 +16,7 @@
 #include "wire.h"
 
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 6
+#define IMAGE_VERSION 7
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
@@ -57,7 +57,8 @@ struct process {
     uint64_t limits[16][2];
     uint64_t timers[3][4]; /* setitimer: interval s, us, value s, us */
     uint64_t exe_size, exe_sum, born; /* born: in clock ticks, by which a process is known again */
-    uint32_t mapped, unused; /* 1 and the index of the member whose mapped files it has; 0: none */
+    uint32_t mapped;   /* 1 and the index of the member whose mapped files it has; 0: none */
+    uint32_t terminal; /* 1 and the row in `files` of its controlling terminal's master; 0: none */
 };
 
 struct thread {
@@ -105,6 +106,7 @@ enum kind {
     FILE_MAPPED,  /* only mapped */
     FILE_INOTIFY, /* its watches are in `inotify` */
     FILE_TREE,    /* in the job's own /tmp: nobody has it open by this row; contents in extents, or of a link */
+    FILE_TERMINAL, /* end of a pseudo-terminal; pty.c knows what is in it */
     FILE_KINDS
 };
 struct file { /* an open file, shared by every descriptor that names it */

@@ -211,6 +211,8 @@ static int one(struct restoring *r, uint32_t at, struct failure *f)
         return socket_pair(r, at, row, f);
     case FILE_NAMED:
         return socket_named(r, row, f);
+    case FILE_TERMINAL:
+        return pty_restore(r, at, row, f);
     case FILE_EVENT:
         return event(row);
     case FILE_TIMER:
@@ -273,6 +275,7 @@ int files_reopen(struct restoring *r, struct failure *f)
     if (reopen_rows(r, false, f) || reopen_rows(r, true, f) || locks_of_files(r, f))
         return -1;
     sockets_shut(r);
+    pty_shut(r);
     members_close_ends(r->job);
     for (uint32_t i = 0; i < r->image->files.count; i++)
         if (r->spare[i] >= 0)

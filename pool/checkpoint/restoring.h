@@ -51,6 +51,12 @@ int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct
 int socket_named(struct restoring *r, const struct file *row, struct failure *f);
 void sockets_shut(struct restoring *r);
 
+/* pty.c */
+int pty_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
+void pty_shut(struct restoring *r);
+int pty_control(const struct restoring *r, const struct process *p);
+int pty_foreground(const struct restoring *r, const struct process *p);
+
 /* fifo.c */
 int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 

@@ -187,6 +187,8 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
     have_children(r, row, true);
     if (leads(p) && getsid(0) != p->pid && setsid() < 0)
         broken(r, row, "setsid", "");
+    if (pty_control(r, p) < 0)
+        broken(r, row, "ioctl", "TIOCSCTTY");
     have_children(r, row, false);
     tell(r, row, READY);
     await_all(r);
@@ -194,6 +196,8 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
         broken(r, row, "setpgid", "a group whose leader has ended");
     if (p->flags & PROCESS_ZOMBIE)
         end_as(p->status);
+    if (pty_foreground(r, p) < 0)
+        broken(r, row, "ioctl", "TIOCSPGRP");
     personality(p->personality);
     place_descriptors(r, row);
     close_others(r, row);

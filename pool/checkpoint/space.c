@@ -423,7 +423,7 @@ static int enter_shared(const struct job *job, struct failure *f)
     if (tree >= 0 && (make_path(AT_FDCWD, scratch, true, f) || put(tree, scratch, f)))
         return -1;
     close_covers(job);
-    return 0;
+    return own_terminals(f); /* their numbers are the job's, wherever it goes on */
 }
 
 /* The only device of a new network namespace, which is down. */

@@ -339,7 +339,7 @@ static int dress_thread(const struct thread *t, struct held *h, uint64_t room, s
         uint64_t at;
         int32_t flags, pad;
         uint64_t size;
-    } stack = {t->alt_at, (int32_t)t->alt_flags, 0, t->alt_size};
+    } stack = {t->alt_at, t->alt_size ? (int32_t)t->alt_flags : SS_DISABLE, 0, t->alt_size}; /* a sanitized keeper has one */
     long done = 0;
     held_write(h->tid, room, t->name, sizeof t->name);
     CALL(h, SYS_prctl, PR_SET_NAME, room);
@@ -349,8 +349,7 @@ static int dress_thread(const struct thread *t, struct held *h, uint64_t room, s
     CALL(h, SYS_set_robust_list, t->robust, t->robust ? t->robust_size : 24);
     if (held_write(h->tid, room, &stack, sizeof stack) < 0)
         return fail(f, "write", "room in a new process");
-    if (t->alt_size)
-        done = CALL(h, SYS_sigaltstack, room, 0);
+    done = CALL(h, SYS_sigaltstack, room, 0);
     if (bad(done))
         return failed(f, "sigaltstack", "", done);
     if (t->rseq_at)

@@ -209,6 +209,9 @@ async def test_checkpoints_of_all_kinds(program: Path, tmp_path: Path) -> None:
             return
         for name, command, build in (
             ("sockets", [sys.executable, "-I", str(programs / "sockets.py"), "name"], False),
+            ("terminals", [sys.executable, "-I", str(programs / "terminals.py")], False),
+            ("fifos", [sys.executable, "-I", str(programs / "fifos.py"), "."], False),
+            ("timerfds", [sys.executable, "-I", str(programs / "timerfds.py")], False),
             ("locks", [sys.executable, "-I", str(programs / "locks.py")], False),
             ("kinds", [], True),
             ("many", ["20", "50"], True),
