@@ -11,9 +11,13 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "keeper.h"
+
+/* Seconds in which the other end of a named pipe has to be opened, or half of the lease where that is less. */
+#define OTHER_END 30
 
 static int limit(int which, uint64_t value, const char *name, struct failure *f)
 {
@@ -45,10 +49,37 @@ static int limits(const struct start *s, struct failure *f)
     return 0;
 }
 
-static int open_as(int place, const char *path, int flags, struct failure *f)
+static void on_alarm(int number) { (void)number; }
+
+/* A named pipe is opened once somebody has opened its other end. That is waited for so long, not for ever. */
+static int open_in_time(const char *path, int flags, uint64_t lease_us)
+{
+    struct sigaction interrupts = {.sa_handler = on_alarm}, before;
+    uint64_t most = lease_us && lease_us / 2 < OTHER_END * 1000000 ? lease_us / 2 : OTHER_END * 1000000;
+    struct itimerval bound = {.it_value = {(time_t)(most / 1000000), (suseconds_t)(most % 1000000)}}, none = {0};
+    sigset_t alarms, mask;
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    sigaction(SIGALRM, &interrupts, &before);
+    sigprocmask(SIG_UNBLOCK, &alarms, &mask);
+    setitimer(ITIMER_REAL, &bound, NULL);
+    int fd = open(path, flags, 0666), err = errno;
+    setitimer(ITIMER_REAL, &none, NULL);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    errno = err;
+    return fd;
+}
+
+static int open_as(const struct job *job, int place, const char *path, int flags, struct failure *f)
 {
     static const char *const calls[] = {"open stdin", "open stdout", "open stderr"};
-    int fd = open(*path ? path : "/dev/null", flags | O_NOCTTY, 0666);
+    int fd = open_in_time(*path ? path : "/dev/null", flags | O_NOCTTY, job->start->lease_us);
+    if (fd < 0 && errno == EINTR) {
+        char text[TEXT];
+        snprintf(text, sizeof text, "%.400s\nit is a named pipe, and nobody opened its other end in time", path);
+        return fail(f, calls[place], text);
+    }
     if (fd < 0)
         return fail(f, calls[place], path);
     if (fd != place) {
@@ -100,18 +131,18 @@ static int open_three(const struct job *job, uint32_t member, struct failure *f)
     bool piped[2] = {false, false};
     if (place_ends(job, member, piped, f))
         return -1;
-    if ((!piped[0] && open_as(0, m->in, O_RDONLY, f)) || (!piped[1] && open_as(1, m->out, out, f)))
+    if ((!piped[0] && open_as(job, 0, m->in, O_RDONLY, f)) || (!piped[1] && open_as(job, 1, m->out, out, f)))
         return -1;
     if (flags & MEMBER_ERRORS_TO_OUT || (!piped[1] && *m->errors && strcmp(m->out, m->errors) == 0)) /* one offset for both */
         return dup2(1, 2) < 0 ? fail(f, "open stderr", m->errors) : 0;
-    return open_as(2, m->errors, errors, f);
+    return open_as(job, 2, m->errors, errors, f);
 }
 
 /* The interpreter a script names, when that is what execve did not find. */
 static bool interpreter(const char *program, char *name, size_t size)
 {
     char head[256];
-    int fd = open(program, O_RDONLY | O_CLOEXEC);
+    int fd = open(program, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t got = fd < 0 ? -1 : read(fd, head, sizeof head - 1);
     if (fd >= 0)
         close(fd);

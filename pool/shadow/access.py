@@ -167,7 +167,7 @@ class Access:
         except PermissionError:
             if there is None:
                 raise
-            fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_TRUNC)
+            fd = os.open(target, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_TRUNC | os.O_NONBLOCK)
             return self._keep(_Open(fd, target))
         if there is not None:
             os.fchmod(file.fd, modes.S_IMODE(there.st_mode) & 0o777)
@@ -310,7 +310,8 @@ class Access:
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         """Add to the end of a file, making it where it is missing: all of the data or, on an error, none."""
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY, 0o644)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+        fd = os.open(path, flags, 0o644)
         try:
             size = os.fstat(fd).st_size
             written = 0

@@ -116,13 +116,13 @@ class Executables:
         if known is not None and (self._directory / known).exists():
             os.utime(self._directory / known)
             return known
-        if status.size > LARGEST:
+        if status.size > LARGEST or not status.is_file:
             return None
         aside = self._directory / f".{os.getpid()}.{len(self._known)}.{short_name(path)}"
         digest = hashlib.sha256()
         try:
             with aside.open("wb") as handle:
-                async for chunk in files.read(path):
+                async for chunk in files.read(path, length=LARGEST):
                     digest.update(chunk)
                     handle.write(chunk)
             aside.chmod(0o755)

@@ -22,6 +22,9 @@ from pool.shadow.access import FileProblem
 from pool.shadow.files import UserFiles, named, opened
 from pool.shadow.served import LARGEST
 
+#: Seconds for one operation, of a disk that is as slow as can be; after that its server is killed.
+ANSWERED = 300.0
+
 
 class ServerLost(PoolError):
     """The file server ended while it was being asked."""
@@ -137,7 +140,14 @@ class _Link(asyncio.Protocol):
         number = self.tell(name, arguments)
         self.waiting[number] = future
         try:
-            return await future
+            async with asyncio.timeout(ANSWERED):
+                return await future
+        except TimeoutError:
+            self.ended = True
+            os.kill(self._pid, signal.SIGKILL)  # it is still this process: its end is noticed on this loop
+            raise ServerLost(
+                f"the file server of {self._name} did not answer for {ANSWERED:.0f} s: a file system hangs", retry=True
+            ) from None
         except asyncio.CancelledError:
             self._given_up[number] = name
             raise

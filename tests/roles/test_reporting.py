@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -34,7 +35,7 @@ async def test_a_mail_system_that_fails_does_not_fail_the_schedd(
 
     ledger = cast(Ledger, SimpleNamespace(tell=tell))
     given = cast(Surroundings, SimpleNamespace(mail=mail))
-    reporting = Reporting(ledger, given, logging.getLogger("test"))
+    reporting = Reporting(ledger, given, logging.getLogger("test"), tell)
     reporting.finished({"ClusterId": 1, "ProcId": 0, "Owner": "me", "JobStatus": 4, "JobNotification": 2})
     await reporting.flush()
     assert len(told) == 1, "the notice is in the event log in any case"
@@ -97,6 +98,30 @@ def test_a_log_tells_each_event_once_whenever_the_schedd_dies(tmp_path: Path) ->
                 await asyncio.sleep(20)
             text = log.read_text()
             assert [text.count(f"{code} (001.00{proc}") for code in ("000", "001", "005") for proc in (0, 1)] == [1] * 6
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_log_that_is_a_pipe_without_a_reader_holds_its_jobs(tmp_path: Path) -> None:
+    """The file server hung in the open, the slots stayed claimed, and the node could not be stopped."""
+
+    async def work() -> None:
+        pipe = tmp_path / "log"
+        os.mkfifo(pipe)
+        async with SimPool(3, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(200.0))
+            await pool.submit("head", count=2, ad={"UserLog": str(pipe)})
+            other = await pool.submit("head", ad={"UserLog": str(tmp_path / "file")})
+            jobs = list(pool.role("head", "schedd").queue.jobs())
+            await pool.until(lambda: [job.status for job in jobs].count(5) == 2, within=60)
+            for job in jobs:
+                if job.cluster.id != other:
+                    assert job.get("HoldReasonCode") == 22
+                    assert "its log: cannot append to" in job.get("HoldReason")
+                    assert "a named pipe needs a reader" in job.get("HoldReason")
+            await pool.until(lambda: pool.queued("head") == 2, within=400)  # the other one runs and ends
             pool.sound()
 
     run_virtual(work())

@@ -202,9 +202,14 @@ async def test_a_named_pipe_without_an_end_stops_nobody(files: UserFiles, tmp_pa
     async with asyncio.timeout(5):
         with pytest.raises(FileProblem, match="needs a reader"):
             await files.create(str(tmp_path / "pipe"))
+        with pytest.raises(FileProblem, match="needs a reader"):
+            await files.append(str(tmp_path / "pipe"), b"an event of the log")
         keep = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
         with pytest.raises(FileProblem, match="give a file"):
             await files.read_all(str(tmp_path / "pipe"))
+        os.write(keep, bytes(1 << 16))
+        with pytest.raises(FileProblem, match="give a file"):  # nobody reads it, and it is full
+            await files.append(str(tmp_path / "pipe"), b"an event of the log")
         os.close(keep)
 
 

@@ -272,6 +272,20 @@ async def test_a_start_that_is_not_waited_for_is_undone(best: NativeKeepers, scr
     assert not best._live
 
 
+@pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
+async def test_a_named_pipe_without_its_other_end_fails_the_start(
+    best: NativeKeepers, scratch: Path, stream: str
+) -> None:
+    """It was waited for until the lease ended, on a slot that stayed claimed."""
+    os.mkfifo(scratch / "fifo")
+    wanted = spec(scratch, "/bin/sleep", "60", lease_seconds=4.0, **{stream: str(scratch / "fifo")})
+    with pytest.raises(StartFailed, match="named pipe, and nobody opened its other end") as caught:
+        await soon(best.start(wanted))
+    assert caught.value.call == f"open {stream}"
+    assert not caught.value.retry
+    assert (await to_end(best, spec(scratch, "/bin/true", id="2.0.0"))).code == 0
+
+
 async def test_a_keeper_that_hangs_in_the_start_is_ended(
     best: NativeKeepers, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

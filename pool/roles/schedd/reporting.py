@@ -1,30 +1,39 @@
 """What the user is told without asking: the job's log file, and a notice at the end (A10, VS 6.3.3).
 
 Follows the events as they become durable. Log lines are appended with the rights of the job's owner; a log file
-that cannot be written is said once in the node's log and never stops a job. A notice goes by mail where there is a
+that cannot be written is said once in the node's log and never stops a job; a log that is no file (a named pipe that
+nobody reads) holds the jobs that name it. A notice goes by mail where there is a
 mail system, and into the event log always.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import notice, should_notify
+from pool.jobs.reasons import Hold
 from pool.jobs.userlog import render
-from pool.policy.queue import Cluster, Job, Wire
+from pool.policy.queue import HELD, Cluster, Job, Wire
 from pool.roles.base import Surroundings
 from pool.roles.schedd.intake import TURN
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.relogging import LOGGED, Target, missing, target_of
+from pool.shadow.files import FileProblem
 from pool.store import WHOLE_CLUSTER, SetMeta
 
 #: Seconds between two notes in the store of how far the users' logs are; it goes along with another write.
 NOTE_EVERY = 5.0
+#: What a log that is no file answers: nobody reads from a pipe, or not quickly enough.
+NO_FILE = (errno.ENXIO, errno.EAGAIN, errno.EISDIR)
+#: As `Acts.act`.
+Act = Callable[[dict[str, Any], str | None, str], Awaitable[Any]]
 #: Jobs of a cluster whose log lines are written at a time.
 MANY = 10_000
 
@@ -32,7 +41,8 @@ MANY = 10_000
 class Reporting:
     """Writes user logs and sends notices, in the order things happened."""
 
-    def __init__(self, ledger: Ledger, given: Surroundings, log: logging.Logger) -> None:
+    def __init__(self, ledger: Ledger, given: Surroundings, log: logging.Logger, act: Act) -> None:
+        self._act = act
         self._ledger = ledger
         self._given = given
         self._log = log
@@ -128,6 +138,25 @@ class Reporting:
             if path not in self._told:
                 self._told.add(path)
                 self._log.warning("a job log cannot be written", extra={"path": path, "error": str(error)})
+            if isinstance(error, FileProblem) and error.errno in NO_FILE:
+                await self._hold(target, str(error))
+
+    async def _hold(self, target: Target, why: str) -> None:
+        """Hold all jobs that name a log which can never be written."""
+        found: list[list[int]] = []
+        for cluster in list(self._ledger.queue.clusters.values()):
+            if cluster.owner != target[0] or not self._any_log(cluster):
+                continue
+            for number, job in enumerate(list(cluster.jobs.values()), 1):
+                if job.status != HELD and target == target_of(
+                    cluster.owner, {name: job.get(name) for name in ("UserLog", "Iwd")}
+                ):
+                    found.append(list(job.id))
+                if not number % TURN:
+                    await asyncio.sleep(0)
+        if found:
+            what = {"action": "hold", "ids": found, "code": int(Hold.USER_LOG), "reason": f"its log: {why}"}
+            await self._act(what, None, target[0])
 
     def _hear(self, events: Sequence[JobEvent]) -> None:
         for event in events:

@@ -129,7 +129,7 @@ class Schedd(Role):
         kept_back = self.queue.keeps_back
         self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
         self.explaining = Why(self.ledger, self.placement, self.outside, given.node, given.turns)
-        self.reporting = Reporting(self.ledger, given, self.log)
+        self.reporting = Reporting(self.ledger, given, self.log, self.acts.act)
         running = self.ledger.load()
         for name, digest in self.ledger.meta.items():
             if name.startswith(EXECUTABLE):
