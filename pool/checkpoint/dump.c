@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "births.h"
 #include "hands.h"
 
 static int64_t now_ns(clockid_t clock)
@@ -68,6 +69,15 @@ static int describe_all(struct dump *d)
             return -1;
     }
     return 0;
+}
+
+/* Known before work is lost: whether the tree of processes can be forked again. */
+static void check_births(struct dump *d)
+{
+    pid_t wrong;
+    free(births_plan(&d->image, &wrong));
+    if (wrong)
+        refuse(d, "process %d is in a session that its parents were never in, and whose leader cannot bring it there", wrong);
 }
 
 static int take_shared(struct dump *d)
@@ -138,6 +148,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     machine(d);
     if (describe_all(d) || members_save(d) || mapping_save(d))
         return -1;
+    check_births(d);
     members_crossings(d, o);
     sockets_join(d);
     pty_join(d);

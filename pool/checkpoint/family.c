@@ -311,8 +311,10 @@ int family_state(struct dump *d, struct subject *s)
     struct process *p = table_add(&d->image.processes);
     describe(d, s, p);
     p = (struct process *)d->image.processes.rows + s->row;
-    if (s->threads[0].stopped)
+    if (s->threads[0].stopped) {
         p->flags |= PROCESS_STOPPED;
+        p->status = (uint32_t)s->threads[0].stopped;
+    }
     leave_vdso(s);
     if (!(s->threads[0].call_at = find_call(s->pid))) {
         refuse(d, "process %d has no code to be asked by", s->pid);

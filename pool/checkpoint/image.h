@@ -50,7 +50,7 @@ struct layout { /* struct prctl_mm_map without its pointers */
 enum { PROCESS_STOPPED = 1, PROCESS_ZOMBIE = 2, PROCESS_SUBREAPER = 4, PROCESS_NO_DUMP = 8, PROCESS_NO_THP = 16 };
 struct process {
     int32_t pid, parent, group, session;
-    uint32_t flags, status, umask, personality;
+    uint32_t flags, status, umask, personality; /* status: of a zombie, as wait gives it; of a stopped one the signal */
     int32_t nice, death_signal;
     struct span cwd, exe, auxv;
     struct layout layout;

@@ -119,7 +119,7 @@ int held_poll(struct held *h)
             return -1;
         }
         if (status >> 16 == PTRACE_EVENT_STOP) {
-            h->stopped = WSTOPSIG(status) != SIGTRAP;
+            h->stopped = WSTOPSIG(status) != SIGTRAP ? WSTOPSIG(status) : 0;
             return 1;
         }
         int signal = status >> 16 ? 0 : WSTOPSIG(status);
@@ -189,7 +189,8 @@ int held_leave(struct held *h, uint64_t start, uint64_t end)
     for (int steps = 0; steps < 20000 && done; steps++) {
         if (trace(PTRACE_SINGLESTEP, h->tid, NULL, 0) < 0 || wait_one(h, &status) < 0 || regs_get(h, &r) < 0)
             return -1;
-        h->stopped |= !(status >> 16) && WSTOPSIG(status) == SIGSTOP;
+        if (!(status >> 16) && WSTOPSIG(status) == SIGSTOP)
+            h->stopped = SIGSTOP;
         done = regs_place(&r) >= start && regs_place(&r) < end ? -1 : 0;
     }
     trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&mask);
@@ -208,7 +209,8 @@ static int to_call_stop(struct held *h)
             return 0;
         if (status >> 16)
             continue;
-        h->stopped |= WSTOPSIG(status) == SIGSTOP;
+        if (WSTOPSIG(status) == SIGSTOP)
+            h->stopped = SIGSTOP;
     }
 }
 

@@ -12,7 +12,7 @@
 
 struct held { /* one stopped thread */
     pid_t tid;
-    bool stopped; /* by job control, before we came */
+    int stopped;  /* by which signal of job control, before we came; 0: by none */
     bool still;   /* it has stopped when it was asked to */
     bool bound;   /* it dies with us */
     bool lost;    /* it died while it was held */

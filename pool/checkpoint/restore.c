@@ -140,6 +140,12 @@ static int hold(struct body *b, pid_t pid, struct failure *f)
     return held_open(h, call_at) < 0 ? fail(f, "ptrace", "a new process") : 0;
 }
 
+/* Its parent is told which. An image may say anything. */
+static int stop_signal(const struct process *p)
+{
+    return p->status == SIGTSTP || p->status == SIGTTIN || p->status == SIGTTOU ? (int)p->status : SIGSTOP;
+}
+
 static int put_back(struct restoring *r, struct failure *f)
 {
     uint32_t count = r->image->processes.count;
@@ -157,7 +163,7 @@ static int put_back(struct restoring *r, struct failure *f)
         if (rows[i].flags & PROCESS_ZOMBIE)
             continue;
         if (rows[i].flags & PROCESS_STOPPED)
-            kill(rows[i].pid, SIGSTOP);
+            kill(rows[i].pid, stop_signal(&rows[i]));
     }
     for (uint32_t i = 0; i < count; i++)
         for (size_t j = 0; j < bodies[i].count; j++)

@@ -6,11 +6,13 @@
 
 enum { BORN = 0, READY = 1, BROKEN = 2 };
 struct cradle { /* shared with the job's processes while they are keeper's code */
-    uint32_t all_there;
+    uint32_t all_there, helping; /* helping: the number of helpers is in use */
+    uint32_t joined[1 << 16];    /* members of the group that the process of this row makes */
     uint32_t state[1 << 16];
     struct failure failure;
 };
 
+struct birth;
 struct restoring {
     struct image *image;
     const struct job *job;
@@ -21,6 +23,7 @@ struct restoring {
     uint64_t *filled; /* for each area: bytes of it that the image holds */
     int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
     struct cradle *cradle;
+    struct birth *births; /* of each process */
     pid_t helper; /* an id that nobody in the image has */
 };
 

@@ -1,9 +1,7 @@
 /* The job's processes forked again under their own numbers, each with parent, session, group, descriptors, directory and
  * handlers, and still running this code: transplant.c then gives each its memory.
  *
- * All are forked from one process that holds every open file (reopen.c). A session is inherited, so a process is forked by
- * whoever is in the right one at that moment: before or after its parent has become a leader; an orphan by way of its
- * leader and a helper that ends at once. */
+ * All are forked from one process that holds every open file (reopen.c), in the order and by the ways that births.c has planned. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "births.h"
 #include "restoring.h"
 
 #define PATIENCE_US 20000000
@@ -66,9 +65,12 @@ static void have(struct restoring *r, uint32_t by, uint32_t row)
         broken(r, by, "fork", "a process under its number");
 }
 
-/* Its parent was another process and has ended: it belongs to the keeper, in the session of somebody else. */
+/* One number serves all helpers, one after the other. */
 static void have_orphan(struct restoring *r, uint32_t by, uint32_t row)
 {
+    int status = 0;
+    while (__atomic_exchange_n(&r->cradle->helping, 1, __ATOMIC_ACQ_REL))
+        usleep(100);
     pid_t helper = fork_as(r->helper, -1, 0);
     if (helper == 0) {
         pid_t pid = fork_as(process_at(r, row)->pid, -1, 0);
@@ -76,21 +78,59 @@ static void have_orphan(struct restoring *r, uint32_t by, uint32_t row)
             be(r, row);
         _exit(pid < 0);
     }
-    int status = 0;
-    if (helper < 0 || waitpid(helper, &status, 0) < 0 || status)
+    bool done = helper > 0 && waitpid(helper, &status, 0) == helper && !status;
+    __atomic_store_n(&r->cradle->helping, 0, __ATOMIC_RELEASE);
+    if (!done)
         broken(r, by, "fork", "a process under its number");
+}
+
+/* In the place of a leader that ended: children of its parent are born in its session. */
+static _Noreturn void be_placeholder(struct restoring *r, uint32_t by, pid_t session)
+{
+    bool made = setsid() >= 0;
+    for (uint32_t i = 0; made && i < r->image->processes.count; i++)
+        if (r->births[i].kind == BORN_OF_PLACEHOLDER && r->births[i].by == by && r->births[i].session == session) {
+            pid_t pid = fork_as(process_at(r, i)->pid, -1, CLONE_PARENT);
+            if (pid == 0)
+                be(r, i);
+            made = pid > 0;
+        }
+    _exit(!made);
+}
+
+/* True for the first of those that a placeholder forks. */
+static bool needs_placeholder(const struct restoring *r, uint32_t by, uint32_t row)
+{
+    if (r->births[row].kind != BORN_OF_PLACEHOLDER || r->births[row].by != by)
+        return false;
+    for (uint32_t i = 0; i < row; i++)
+        if (r->births[i].kind == BORN_OF_PLACEHOLDER && r->births[i].by == by && r->births[i].session == r->births[row].session)
+            return false;
+    return true;
+}
+
+static void have_placeholder(struct restoring *r, uint32_t by, pid_t session)
+{
+    int status = 0;
+    pid_t pid = fork_as(session, -1, 0);
+    if (pid == 0)
+        be_placeholder(r, by, session);
+    if (pid < 0 || waitpid(pid, &status, 0) < 0 || status)
+        broken(r, by, "fork", "a process in the session of one that ended");
 }
 
 static void have_children(struct restoring *r, uint32_t row, bool early)
 {
-    const struct process *p = process_at(r, row);
     for (uint32_t i = 0; i < r->image->processes.count; i++) {
-        const struct process *child = process_at(r, i);
-        bool before = leads(p) && !leads(child) && child->session != p->pid;
-        if (child->parent == p->pid && before == early && i != row)
-            have(r, row, i);
-        else if (!early && child->parent == 1 && i != row && leads(p) && child->session == p->pid)
+        const struct birth *b = &r->births[i];
+        if (b->by != row || i == row || (b->kind == BORN_EARLY) != early)
+            continue;
+        if (b->kind == BORN_ORPHAN)
             have_orphan(r, row, i);
+        else if (b->kind != BORN_OF_PLACEHOLDER)
+            have(r, row, i);
+        else if (needs_placeholder(r, row, i))
+            have_placeholder(r, row, b->session);
     }
 }
 
@@ -165,7 +205,7 @@ static void await_all(struct restoring *r)
 }
 
 /* Its leader may not have come to it yet. */
-static bool join_group(pid_t group)
+static bool enter_group(pid_t group)
 {
     for (int tries = 0; getpgid(0) != group && setpgid(0, group) < 0; tries++) {
         if (tries == 5000)
@@ -173,6 +213,30 @@ static bool join_group(pid_t group)
         usleep(200);
     }
     return true;
+}
+
+/* A group whose leader has ended is made by one that has its number, which ends when all are in it. */
+static bool join_group(struct restoring *r, uint32_t row)
+{
+    pid_t group = process_at(r, row)->group, leader = 0;
+    uint32_t maker = group_maker(r->image, group), members = 0;
+    if (maker == NOBODY)
+        return enter_group(group);
+    if (maker == row && (leader = fork_as(group, -1, 0)) == 0) {
+        setpgid(0, 0);
+        for (;;)
+            pause();
+    }
+    bool in = leader >= 0 && enter_group(group);
+    __atomic_add_fetch(&r->cradle->joined[maker], 1, __ATOMIC_ACQ_REL);
+    if (maker != row || leader <= 0)
+        return in;
+    for EACH(r->image, processes, process, p)
+        members += p->group == group;
+    for (int tries = 0; __atomic_load_n(&r->cradle->joined[row], __ATOMIC_ACQUIRE) < members && tries < 20000; tries++)
+        usleep(100);
+    kill(leader, SIGKILL);
+    return waitpid(leader, NULL, 0) == leader && in;
 }
 
 static _Noreturn void be(struct restoring *r, uint32_t row)
@@ -184,6 +248,8 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);
+    if (r->births[row].adopts)
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
     have_children(r, row, true);
     if (leads(p) && getsid(0) != p->pid && setsid() < 0)
         broken(r, row, "setsid", "");
@@ -192,7 +258,8 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
     have_children(r, row, false);
     tell(r, row, READY);
     await_all(r);
-    if (!join_group(p->group))
+    prctl(PR_SET_CHILD_SUBREAPER, 0); /* until transplant.c says what it is */
+    if (!join_group(r, row))
         broken(r, row, "setpgid", "a group whose leader has ended");
     if (p->flags & PROCESS_ZOMBIE)
         end_as(p->status);
@@ -236,27 +303,25 @@ static int await_state(struct restoring *r, uint32_t wanted, struct failure *f)
     return 0;
 }
 
-/* Who is to belong to the keeper is forked as its child (CLONE_PARENT). A session whose leader is gone gets one that leaves
- * at once. */
+/* Those that belong to the keeper are forked as its children (CLONE_PARENT). */
 int revive_all(struct restoring *r, struct failure *f)
 {
+    pid_t wrong;
+    r->births = births_plan(r->image, &wrong);
+    if (!r->births) {
+        errno = wrong ? ENOEXEC : ENOMEM;
+        return fail(f, "fork", wrong ? "a process in its session" : "tables");
+    }
     for (uint32_t i = 0; i < r->image->processes.count; i++) {
-        const struct process *p = process_at(r, i);
-        if (p->parent != 1)
+        const struct birth *b = &r->births[i];
+        bool placeholder = needs_placeholder(r, NOBODY, i);
+        if (b->by != NOBODY || (b->kind == BORN_OF_PLACEHOLDER && !placeholder))
             continue;
-        bool led = leads(p), leader_lives = false;
-        for (uint32_t j = 0; j < r->image->processes.count && !led; j++)
-            leader_lives |= leads(process_at(r, j)) && process_at(r, j)->pid == p->session;
-        if (!led && leader_lives)
-            continue; /* its leader has it */
-        pid_t pid = fork_as(led || p->session < 2 ? p->pid : p->session, -1, CLONE_PARENT);
-        if (pid == 0 && (led || p->session < 2))
+        pid_t pid = fork_as(placeholder ? b->session : process_at(r, i)->pid, -1, CLONE_PARENT);
+        if (pid == 0 && placeholder)
+            be_placeholder(r, NOBODY, b->session);
+        if (pid == 0)
             be(r, i);
-        if (pid == 0) {
-            setsid();
-            have(r, i, i);
-            _exit(0);
-        }
         if (pid < 0)
             return fail(f, "fork", "a process under its number");
     }

@@ -58,9 +58,7 @@ class Machine:
 
 
 @contextlib.asynccontextmanager
-async def machines(
-    place: Path, keeper: Path, *, count: int = 3, others: bool = False
-) -> AsyncIterator[list[Machine]]:
+async def machines(place: Path, keeper: Path, *, count: int = 3, others: bool = False) -> AsyncIterator[list[Machine]]:
     """That many machines, with nothing in their scratch directories; with `others`, each has other libraries."""
     async with contextlib.AsyncExitStack() as stack:
         made = []
@@ -177,9 +175,7 @@ async def reaches(keeper: NativeKeeper, here: Machine, aim: int, progress: Calla
         await asyncio.sleep(0.002)
 
 
-async def _move(
-    keeper: NativeKeeper, here: Machine, there: Machine, work: Work, *, stop: bool = True
-) -> NativeKeeper:
+async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work, *, stop: bool = True) -> NativeKeeper:
     """The program on the other machine, from its last checkpoint here or, without `stop`, from one after which it ran
     on for a while.
 
@@ -220,9 +216,7 @@ async def _finish(keeper: NativeKeeper, here: Machine) -> dict[str, bytes]:
     return left
 
 
-async def travel(
-    around: Sequence[Machine], work: Work, seed: int, *, progress: Callable[[Path], int] = lines
-) -> None:
+async def travel(around: Sequence[Machine], work: Work, seed: int, *, progress: Callable[[Path], int] = lines) -> None:
     """Runs the program to its end, moved MOVES times at moments that `seed` draws: some as it begins, the others where
     its progress has come to some part of what is left. It leaves what it leaves undisturbed.
 

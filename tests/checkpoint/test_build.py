@@ -70,9 +70,7 @@ def test_the_wheel_runs_where_there_is_no_compiler(tree: Path, tmp_path: Path) -
         assert entry.external_attr >> 16 & 0o111
         assert not [member for member in wheel.namelist() if member.endswith((".c", ".h", ".gitignore"))]
         wheel.extractall(tmp_path / "site")
-    (tmp_path / "site" / "pool" / "checkpoint" / "keeper").chmod(
-        0o755
-    )  # pip keeps the mode; extractall does not
+    (tmp_path / "site" / "pool" / "checkpoint" / "keeper").chmod(0o755)  # pip keeps the mode; extractall does not
     done = subprocess.run(
         [sys.executable, "-c", RUN],
         cwd=tmp_path / "site",
@@ -114,14 +112,10 @@ def test_without_a_compiler_one_line_says_what_to_install(tree: Path, tmp_path: 
     built = hatchling(tree, f"build_wheel({str(tmp_path)!r})", PATH="/nowhere", CC="")
     assert built.returncode != 0
     (line,) = [line for line in built.stderr.splitlines() if line.strip()]
-    assert line == (
-        "error: poolnode's keeper needs a C compiler: install one (Debian: apt install gcc libc6-dev)"
-    )
+    assert line == ("error: poolnode's keeper needs a C compiler: install one (Debian: apt install gcc libc6-dev)")
 
 
-def test_a_compiler_without_a_c_library_is_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_without_a_c_library_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "cc"
     fake.write_text("#!/bin/sh\necho '/usr/bin/ld: cannot find -lc: No such file or directory' >&2\nexit 1\n")
     fake.chmod(0o755)

@@ -50,9 +50,7 @@ async def test_an_image_is_written_by_what_gives_way(keepers: NativeKeepers, scr
     await keeper.forget()
 
 
-async def test_an_image_is_written_though_no_processor_has_nothing_to_do(
-    keepers: NativeKeepers, scratch: Path
-) -> None:
+async def test_an_image_is_written_though_no_processor_has_nothing_to_do(keepers: NativeKeepers, scratch: Path) -> None:
     """Where the idle class is given nothing, who asked for its work does it in the end, giving way yet."""
     keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", FULL, isolation="shared")))
     await until(lambda: (scratch / "out").exists() and bool((scratch / "out").read_text()), 20)

@@ -74,9 +74,7 @@ time.sleep(60)
         ("traced", "process 3 is traced by process 2"),
     ],
 )
-async def test_it_is_named(
-    keepers: NativeKeepers, tmp_path: Path, scratch: Path, what: str, line: str
-) -> None:
+async def test_it_is_named(keepers: NativeKeepers, tmp_path: Path, scratch: Path, what: str, line: str) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_server(("127.0.0.1", 0)) as other,
@@ -88,9 +86,7 @@ async def test_it_is_named(
         port, free = server.getsockname()[1], other.getsockname()[1]
         other.close()
         wanted = {"connection": port, "unix": "local"}.get(what, free)
-        keeper = await soon(
-            keepers.start(spec(scratch, "/usr/bin/env", "python3", "-c", OPENS, what, str(wanted)))
-        )
+        keeper = await soon(keepers.start(spec(scratch, "/usr/bin/env", "python3", "-c", OPENS, what, str(wanted))))
         await until(lambda: lines(scratch) == 1)
         if what == "unix":
             stack.enter_context(local.accept()[0])

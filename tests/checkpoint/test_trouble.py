@@ -113,7 +113,7 @@ async def test_no_room_for_a_copy(keepers: NativeKeepers, tmp_path: Path, scratc
 
 async def test_processes_that_come_and_go(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
     """One or another is always being born or dying when the job is stopped."""
-    script = 'for i in $(seq 1 400); do /bin/echo $i; (exit 3); ls / > /dev/null & done; wait; echo done'
+    script = "for i in $(seq 1 400); do /bin/echo $i; (exit 3); ls / > /dev/null & done; wait; echo done"
     wanted = shell(scratch, script)
     keeper = await soon(keepers.start(wanted))
     number = 0

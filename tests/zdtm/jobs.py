@@ -61,6 +61,7 @@ class _Suite:
         self.nodes = made
         self.pool = pool
         self.static = static
+        self.run_script = shutil.copy(RUN, made.place)
 
     async def run(self, name: str, words: str) -> Outcome:
         home = self.nodes.directory(name)
@@ -78,7 +79,7 @@ class _Suite:
     async def job(self, home: Path, words: str, *, moves: int) -> AsyncIterator[Cluster]:
         (home / "out").unlink(missing_ok=True)
         commands = {
-            "executable": str(RUN),
+            "executable": str(self.run_script),
             "arguments": f"{home.name} {moves} {words}",
             "transfer_input_files": home.name,
             "should_transfer_files": "YES",

@@ -123,5 +123,3 @@ async def wait_for_output(site: Site, text: str) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError(f"no {text!r} in {site.output()!r}; {site.error()!r}")
-
-
