@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
@@ -148,6 +149,13 @@ static void made(pid_t dumper)
     run.checkpoint_ends &= checkpoint_made();
 }
 
+/* A process of the job has asked its parent to trace it (PTRACE_TRACEME), and that is the keeper: nobody does, and it goes on. */
+static void let_go(pid_t pid, int status)
+{
+    int number = WSTOPSIG(status);
+    ptrace(PTRACE_DETACH, pid, 0, number == SIGTRAP ? 0L : (long)number); /* that one is execve's, for a debugger */
+}
+
 static void reap(void)
 {
     int status;
@@ -158,6 +166,10 @@ static void reap(void)
             if (errno == EINTR)
                 continue;
             break; /* ECHILD: nobody is left */
+        }
+        if (WIFSTOPPED(status)) {
+            let_go(pid, status);
+            continue;
         }
         if (pid == checkpoint_dumper()) {
             dumped = pid;
@@ -274,7 +286,7 @@ static void quiet_signals(void)
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
-    struct sigaction a = {.sa_handler = on_child, .sa_flags = SA_NOCLDSTOP};
+    struct sigaction a = {.sa_handler = on_child} /* also for a stop of one that asked to be traced */;
     sigaction(SIGCHLD, &a, NULL);
 }
 

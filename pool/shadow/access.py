@@ -29,6 +29,7 @@ _HINTS = {
     errno.ENOENT: "check the name; relative names begin at the job's initial directory",
     errno.ENOTDIR: "a part of the path is a file, not a directory",
     errno.EISDIR: "it is a directory",
+    errno.EEXIST: "it is a program, script or link: name it in transfer_output_files if it is an output",
     errno.EACCES: "check the rights of the file and of the directories above it",
     errno.EPERM: "check the rights of the file and of the directories above it",
     errno.ENOSPC: "free some space",
@@ -148,12 +149,18 @@ class Access:
             except OSError:
                 pass
 
-    def create(self, path: str, mode: int) -> int:
+    def create(self, path: str, mode: int, only_data: bool = False) -> int:
         """Begin a file that will be at `path` once committed. A file that is there keeps its own mode.
 
         Devices and named pipes are written directly, and so is a file that may be written in a directory that
         may not: for these there is no 'aside'.
+
+        Args:
+            only_data: nobody has named the file. It takes the place of a plain file of data only: neither of a program
+                or script nor of a link, which is not followed.
         """
+        if only_data:
+            _refuse_all_but_data(path)
         target = os.path.realpath(path) if os.path.islink(path) else path
         try:
             there = os.stat(target)
@@ -408,6 +415,15 @@ def operation_of(access: Access, name: str) -> Callable[..., Any]:
     OPERATIONS[name]
     found: Callable[..., Any] = getattr(access, name)
     return found
+
+
+def _refuse_all_but_data(path: str) -> None:
+    try:
+        there = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not modes.S_ISREG(there.st_mode) or there.st_mode & 0o111:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 def _allowed(path: str, mode: int) -> None:

@@ -164,9 +164,9 @@ class UserFiles(ABC):
             raise FileProblem("read", path, errno.EFBIG)
         return bytes(pieces)
 
-    async def create(self, path: str, *, mode: int = 0o644) -> FileWriter:
-        """Begin a new file, or a new content of an old one."""
-        number = await self._call("create", path, path, mode)
+    async def create(self, path: str, *, mode: int = 0o644, only_data: bool = False) -> FileWriter:
+        """Begin a new file, or a new content of an old one; see `Access.create`."""
+        number = await self._call("create", path, path, mode, only_data)
         self._held()
         return FileWriter(self, path, number)
 

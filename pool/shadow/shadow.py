@@ -77,11 +77,11 @@ class _Arriving:
     def latest(self) -> FileWriter | None:
         return self._writers[-1] if self._writers else None
 
-    async def begin(self, path: str, mode: int) -> None:
+    async def begin(self, path: str, mode: int, only_data: bool) -> None:
         """One more file."""
         if len(self._writers) >= OPEN_OUTPUTS:
             await self._set_aside()
-        self._writers.append(await self._files.create(path, mode=mode))
+        self._writers.append(await self._files.create(path, mode=mode, only_data=only_data))
 
     async def see_on_disk(self) -> None:
         """All have come."""
@@ -151,6 +151,7 @@ class Shadow:
         """Take a job's outputs: {claim, run}; answers ["ok", bytes] once everything is in place."""
         await self._finished.wait()
         start, files = self._running(params)
+        claim = self._claims.claims[str(params.get("claim"))]
         arriving = _Arriving(files, start, self._note, next(self._numbers))
         total = 0
         left = 0
@@ -170,7 +171,7 @@ class Shadow:
                     await files.makedirs(self._at_home(start, str(item[1])), mode=int(item[2]) | 0o700)
                 else:
                     path, mode, left = self._target(start, item)
-                    await arriving.begin(path, mode)
+                    await arriving.begin(path, mode, item[0] == "file" and not self._is_named(start, path, claim))
             else:
                 raise PoolError("the transfer of the outputs ended in the middle", retry=True)
             await arriving.see_on_disk()
@@ -312,6 +313,27 @@ class Shadow:
         if item[0] == "stderr":
             return self._full(start, start.stderr), 0o644, int(item[1])
         return self._at_home(start, str(item[1])), int(item[2]), int(item[3])
+
+    def _is_named(self, start: Activation, path: str, claim: ClaimedJob) -> bool:
+        """Whether the job's description names what comes home to a path: as an output, or as an input it may change.
+
+        Of what it does not name an execute machine puts only data there, whoever runs that machine, and not in the
+        place of what the job itself needs.
+
+        Raises:
+            PoolError: the path is the job's program, standard input or log.
+        """
+        if start.outputs is not None:
+            return True
+        log = claim.job.get("UserLog") if claim.job is not None else None
+        own = [start.executable, *([start.stdin] if start.stdin != NOTHING else []), *([log] if log else [])]
+        own += [process.cmd for process in start.processes]
+        if posixpath.normpath(path) in {posixpath.normpath(self._full(start, str(one))) for one in own}:
+            raise PoolError(
+                f"refused an output in the place of the job's own {posixpath.basename(path)}",
+                hint="name it in transfer_output_files if it is an output",
+            )
+        return any(posixpath.normpath(self._full(start, one)) == posixpath.normpath(path) for one in start.inputs)
 
     @staticmethod
     def _stream_home(start: Activation, name: str) -> str:

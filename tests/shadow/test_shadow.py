@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -55,7 +55,7 @@ class Notes(dict[str, bytes]):
 
 async def bring(home: Path, start: Activation, *items: Any, keep: Note | None = None) -> Any:
     files = LocalFiles()
-    claims = {"c": SimpleNamespace(job=object(), run=1, start=start, owner="alice")}
+    claims = {"c": SimpleNamespace(job={"UserLog": "job.log"}, run=1, start=start, owner="alice")}
     executables = Executables(None, lambda _: files)
     shadow = Shadow(SimpleNamespace(claims=claims), executables, lambda _: files, keep or Notes().keep)
     stream = Items([*items, ["done"]])
@@ -106,3 +106,34 @@ async def test_what_was_not_asked_for_is_refused(tmp_path: Path, outputs: tuple[
         with pytest.raises(PoolError, match="refused"):
             await bring(home, start_of(home, outputs, {}), item, b"hi")
     assert sorted(os.listdir(home)) + os.listdir(tmp_path) == ["home"]
+
+
+async def test_what_nobody_named_replaces_data_only(tmp_path: Path) -> None:
+    """A machine that somebody has broken into overwrote any visible file there, and wrote through links."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.write_text("mine")
+    (home / "link").symlink_to(elsewhere)
+    (home / "dangling").symlink_to(tmp_path / "new")
+    (home / "data").write_text("old")
+    for name in ("script.sh", "prog"):
+        (home / name).write_text("mine")
+        (home / name).chmod(0o755)
+    (home / "job.log").write_text("mine")
+    start = replace(start_of(home, None, {}), executable=str(home / "prog"), inputs=("input.sh",))
+    for name in ("link", "dangling", "script.sh", "prog", "job.log"):
+        with pytest.raises(PoolError) as caught:
+            await bring(home, start, ["file", name, 0o755, 4], b"evil")
+        assert "transfer_output_files" in caught.value.hint
+        assert not caught.value.retry
+    assert elsewhere.read_text() == "mine"
+    assert not (tmp_path / "new").exists()
+    assert [(home / name).read_text() for name in ("script.sh", "prog", "job.log")] == ["mine"] * 3
+    (home / "input.sh").write_text("old")
+    (home / "input.sh").chmod(0o755)
+    for name in ("data", "input.sh", "new"):
+        await bring(home, start, ["file", name, 0o644, 3], b"new")
+        assert (home / name).read_text() == "new"
+    named = replace(start, outputs=("script.sh", "link"))
+    await bring(home, named, ["file", "script.sh", 0o644, 3], b"new", ["file", "link", 0o644, 3], b"new")
+    assert ((home / "script.sh").read_text(), elsewhere.read_text()) == ("new", "new")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -93,6 +94,17 @@ async def test_a_program_is_sent_once(tmp_path: Path) -> None:
     home = Home(GENUINE)
     assert [await run(tmp_path, home), await run(tmp_path, home)] == [GENUINE, GENUINE]
     assert home.asked == 1
+
+
+async def test_what_is_kept_is_for_this_node_only(tmp_path: Path) -> None:
+    """Everybody on the machine could read everybody's programs, for good."""
+    before = os.umask(0o022)
+    try:
+        await run(tmp_path, Home(GENUINE))
+    finally:
+        os.umask(before)
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert [stat.S_IMODE(path.stat().st_mode) & 0o077 for path in (kept.parent, kept)] == [0, 0]
 
 
 async def test_nothing_is_kept_under_the_name_of_another(tmp_path: Path) -> None:

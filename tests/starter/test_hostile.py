@@ -81,6 +81,23 @@ async def test_a_job_cannot_get_into_its_keeper(keepers: NativeKeepers, scratch:
     assert (scratch / "out").read_text() == "-1\n"
 
 
+async def test_a_job_that_wants_to_be_traced_goes_on(keepers: NativeKeepers, scratch: Path) -> None:
+    """Its parent is the keeper, which took its stop for its end: return value 0."""
+    program = (
+        "import ctypes, os, signal, sys; l = ctypes.CDLL(None); print(l.ptrace(0, 0, 0, 0), flush=True)\n"
+        "if len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, __file__, 'again'])\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: print('signal', flush=True))\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "sys.exit(7)\n"
+    )
+    (scratch / "program.py").write_text(program)
+    for isolation in ("shared", "full"):
+        path = str(scratch / "program.py")
+        end = await to_end(keepers, spec(scratch, PYTHON, path, isolation=isolation, id=f"1.0.{len(isolation)}"))
+        assert (end.cause, end.code, end.signal) == ("exit", 7, None), (scratch / "err").read_text()
+        assert (scratch / "out").read_text().split() == ["0", "0", "signal"]
+
+
 async def test_terminals_of_one_job_are_not_anothers(best: NativeKeepers, scratch: Path) -> None:
     if not best.abilities.full:
         return

@@ -10,6 +10,8 @@ from when it asked; when it is over the job is killed, by its keeper if this nod
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import threading
 from pathlib import Path
 from typing import Any, ClassVar
@@ -83,6 +85,8 @@ class Startd(Role):
         self._opening = threading.Lock()
         self.execute = Path(self.settings.text("EXECUTE_DIR") or f"{given.state}/execute")
         self.executables = self.execute.parent / "cached-executables"
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(self.executables, 0o700)  # jobs get copies; it was open to everybody once
         self.advertiser = Advertiser(
             given.links,
             given.collector,
