@@ -97,7 +97,7 @@ static bool obey(const struct control *c, int passed)
         end_because(CAUSE_KILLED, NULL);
         break;
     case RENEW:
-        run.lease_end = boot_us() + c->value;
+        run.lease_end = c->value;
         break;
     case CHECKPOINT:
         checkpoint(c, passed);

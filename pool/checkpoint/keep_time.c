@@ -18,7 +18,7 @@ void time_begin(void)
     const struct start *s = me.job.start;
     /* A job that can reach its keeper is told of at once: it may be stopped before it tells. */
     run.hush_end = settings.able & ABLE_PID ? run.began_us + HUSH_US : 0;
-    run.lease_end = s->lease_us ? run.began_us + s->lease_us : NEVER;
+    run.lease_end = s->lease_us ? s->lease_end_us : NEVER;
     bool watched = group_limit(me.group, s); /* by the kernel */
     run.memory_check = watched || s->memory == UNLIMITED ? NEVER : run.began_us + MEMORY_EVERY_US;
     run.grace_end = run.kill_again = NEVER;

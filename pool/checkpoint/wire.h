@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 7
+#define VERSION 8
 
 enum verb {
     /* node to nursery */
@@ -29,7 +29,7 @@ enum verb {
     RESUME,
     VACATE, /* [grace in us] soft signal now, everything is killed after the grace */
     KILL,
-    RENEW, /* [us from now] the lease */
+    RENEW, /* [us of the boot clock] the lease ends then: a message may lie for a while until it is read */
     USAGE,
     CHECKPOINT, /* [enum checkpoint] with a descriptor of the directory that the image is written to */
     IMAGE,      /* [none] to a keeper started with FLAG_IMAGE, with a descriptor of the directory that it lies in */
@@ -131,7 +131,7 @@ struct start {
     uint32_t flags, soft_signal, hides, devices;
     uint32_t members, pipes, on_failure;         /* on_failure: see enum */
     uint16_t remotes, binds;
-    uint64_t lease_us, grace_us;                 /* lease 0: none */
+    uint64_t lease_us, lease_end_us, grace_us;   /* lease 0: none; its end by the boot clock, however late a start is read */
     uint64_t memory, cpu, core, fsize, nofile;   /* UNLIMITED: as the node has it */
     uint64_t processes, cpus;                    /* at most so many at a time; its share of the processors, UNLIMITED: none */
 };
@@ -187,7 +187,7 @@ struct cell {
 };
 
 _Static_assert(sizeof(struct head) == 24, "head");
-_Static_assert(sizeof(struct start) == 152, "start");
+_Static_assert(sizeof(struct start) == 160, "start");
 _Static_assert(sizeof(struct control) == 40, "control");
 _Static_assert(sizeof(struct report) == 144 + TEXT, "report");
 _Static_assert(sizeof(struct cell) == 48, "cell");

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pool.starter.checkpointing import CheckpointReport, Image, LetGo, checkpoint, examine
-from pool.starter.messages import Verb
+from pool.starter.messages import Verb, boot_us
+from pool.starter.outbox import Letter
 from pool.starter.spec import EndReport, KeeperError, KeeperSpec, Usage
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class NativeKeeper:
         "id",
         "image",
         "kind",
+        "letter",
         "number",
         "pid",
         "reused",
@@ -57,6 +59,8 @@ class NativeKeeper:
         self.generation = keepers.generation
         #: Its checkpoint while it is put back from one.
         self.image: Image | None = None
+        #: Its start while that has not been sent.
+        self.letter: Letter | None = None
         #: A copy of the stream that it is to begin with.
         self.stream: int | None = None
         #: Copies of its ends of pipes to other machines, by the pipe's index, until it runs.
@@ -92,7 +96,7 @@ class NativeKeeper:
 
     def renew(self, seconds: float) -> None:
         """The lease now ends so many seconds from now."""
-        self._keepers.tell(self, Verb.RENEW, max(int(seconds * 1e6), 0))
+        self._keepers.tell(self, Verb.RENEW, boot_us(seconds))
 
     async def usage(self) -> Usage:
         """What it has used so far, or in all when it has ended.

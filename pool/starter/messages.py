@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,13 +30,13 @@ from pool.starter.members import (
 )
 from pool.starter.spec import Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 7
+MAGIC, VERSION = 0x4B504F4F, 8
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
 
 _HEAD = struct.Struct("=IHHQII")
-_START = struct.Struct("=IHHQII5IiIIII3I2H9Q")
+_START = struct.Struct("=IHHQII5IiIIII3I2H10Q")
 _CONTROL = struct.Struct("=IHHQIIQQ")
 _REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
 _CELL = struct.Struct("=IIIiQQQII")
@@ -199,6 +200,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         len(spec.remote),
         len(spec.binds),
         int(spec.lease_seconds * 1e6),
+        boot_us(spec.lease_seconds),
         int(spec.grace * 1e6),
         _limit(spec.memory),
         _limit(spec.cpu),
@@ -209,6 +211,11 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         _limit(spec.cpus),
     )
     return b"".join((head, heads, struct.pack(f"={len(groups)}I", *groups), text, b"\0"))
+
+
+def boot_us(seconds: float) -> int:
+    """The time so many seconds from now, by the clock that goes on while the machine sleeps, microseconds."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 + int(max(seconds, 0.0) * 1e6)
 
 
 def unpack_start(data: bytes) -> KeeperSpec:
@@ -260,7 +267,7 @@ def unpack_start(data: bytes) -> KeeperSpec:
     devices = strings[_STRING_COUNT + nhidden : _STRING_COUNT + nhidden + ndevices]
     places = strings[_STRING_COUNT + nhidden + ndevices : _STRING_COUNT + seen]
     rest = strings[_STRING_COUNT + seen :]
-    lease, grace, *limits = numbers
+    lease, _, grace, *limits = numbers
     memory, cpu, core, fsize, nofile, processes, cpus = (None if value == UNLIMITED else value for value in limits)
     return KeeperSpec(
         id=id,
@@ -465,4 +472,4 @@ def unpack_cell(data: bytes) -> Cell | None:
     return Cell(state, pid, number, born, report, spec)
 
 
-assert (_REPORT.size, _START.size, _CELL.size) == (144, 152, 48)
+assert (_REPORT.size, _START.size, _CELL.size) == (144, 160, 48)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
+import functools
 import itertools
 import os
 import signal
@@ -43,6 +44,7 @@ from pool.starter.messages import (
     usage_of,
 )
 from pool.starter.nursery import GONE_TIME, Nursery, exits, resolve
+from pool.starter.outbox import Letter, Outbox
 from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
 from pool.starter.strays import Strays
 from pool.starter.waiting import Idle, Waiting, kind_of
@@ -51,6 +53,8 @@ from pool.starter.waiting import Idle, Waiting, kind_of
 BATCH = 64
 #: Seconds after which a keeper that does not obey a kill is killed itself, and its job with it.
 INSIST_AFTER = 5.0
+#: Seconds in which a start is taken by the nursery, and after that until there is a keeper for it.
+START_TIME = 60.0
 SOCKET_ROOM = 1 << 20
 
 _STARTED, _FAILED, _ENDED, _USED, _HELLO, _GONE, _CHECKPOINTED, _LET_GO = (
@@ -129,6 +133,7 @@ class NativeKeepers:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_ROOM)
         self._ours.setblocking(False)
         self._control.setblocking(False)
+        self._outbox = Outbox(self._ours, START_TIME)
         self._loop.add_reader(self._ours.fileno(), self._readable)
         arguments = ["nursery", str(self._directory.path), *self._options]
         self._nursery = Nursery(
@@ -189,9 +194,9 @@ class NativeKeepers:
         timer = self._loop.call_later(late, self.end_by_force, keeper) if late is not None else None
         try:
             if idle is not None:
-                await self._start_in(idle, keeper, message)
+                self._start_in(idle, keeper, message)
             else:
-                await self._send_start(message)
+                self._send_start(keeper, message)
             if remote is not None:
                 keeper.stream = os.dup(remote)
                 self.hand_stream(keeper, keeper.stream)
@@ -203,6 +208,9 @@ class NativeKeepers:
             await asyncio.shield(keeper.starting)
         except asyncio.CancelledError:
             keeper.unwanted = True
+            if keeper.letter is not None and self._outbox.take_back(keeper.letter):
+                self._never_begins(keeper, "it was not wanted any more")
+                raise
             self._drop_unwanted(keeper)
             await asyncio.wait([keeper.ended], timeout=INSIST_AFTER + GONE_TIME)
             raise
@@ -243,6 +251,7 @@ class NativeKeepers:
         if self._directory.fd < 0:
             return
         self._loop.remove_reader(self._ours.fileno())
+        self._outbox.close()
         self._strays.close()
         self._waiting.close()
         for end in (self._ours, self._theirs, self._control):
@@ -355,29 +364,30 @@ class NativeKeepers:
 
     # -- messages ----------------------------------------------------------------------------------------
 
-    async def _send_start(self, message: bytes) -> None:
-        while not self._sent_start(message):
-            writable: asyncio.Future[None] = self._loop.create_future()
-            self._loop.add_writer(self._ours.fileno(), resolve, writable)
-            try:
-                await writable
-            finally:
-                self._loop.remove_writer(self._ours.fileno())
+    def _send_start(self, keeper: NativeKeeper, message: bytes) -> None:
+        """Have the nursery start a keeper, which has to be there within a bound."""
+        sent, lost = functools.partial(self._start_was_sent, keeper), functools.partial(self._never_begins, keeper)
+        keeper.letter = Letter(message, sent, lost)
+        self._outbox.put(keeper.letter)
 
-    def _sent_start(self, message: bytes) -> bool:
-        try:
-            if len(message) < TOO_BIG:
-                self._ours.send(message)
-                return True
-            fd = os.memfd_create("start", os.MFD_CLOEXEC)
-            try:
-                os.write(fd, message)
-                socket.send_fds(self._ours, [b"+"], [fd])
-            finally:
-                os.close(fd)
-            return True
-        except BlockingIOError:
-            return False
+    def _start_was_sent(self, keeper: NativeKeeper) -> None:
+        keeper.letter = None
+        self._loop.call_later(START_TIME, self._must_have_begun, keeper)
+
+    def _must_have_begun(self, keeper: NativeKeeper) -> None:
+        if keeper.starting.done() or self._closing or keeper.number not in self._live:
+            return
+        cell = self._directory.read(keeper.cell)
+        if cell is None or cell.number != keeper.number or not cell.pid:
+            keeper.unwanted = True  # should it begin after all
+            why = f"nothing has come of it for {START_TIME:g} s"
+            keeper.starting.set_exception(StartFailed(f"cannot start {keeper.id}: {why}", call="start", retry=True))
+
+    def _never_begins(self, keeper: NativeKeeper, why: str) -> None:
+        """A start that has not been sent, and will not be."""
+        keeper.letter = None
+        if keeper.number in self._live:
+            self._has_failed(keeper, StartFailed(f"cannot start {keeper.id}: {why}", call="start", retry=True))
 
     def _readable(self) -> None:
         for _ in range(BATCH):
@@ -428,9 +438,9 @@ class NativeKeepers:
 
     def _has_started(self, keeper: NativeKeeper, pid: int) -> None:
         keeper.pid = pid
-        if keeper.starting.done():
+        if keeper.starting.done() and not keeper.unwanted:
             return
-        keeper.starting.set_result(None)
+        resolve(keeper.starting)
         if keeper.generation != self.generation:
             self._strays.watch(keeper)
         if keeper.unwanted:
@@ -465,7 +475,7 @@ class NativeKeepers:
 
     # -- waiting keepers ---------------------------------------------------------------------------------
 
-    async def _start_in(self, idle: Idle, keeper: NativeKeeper, message: bytes) -> None:
+    def _start_in(self, idle: Idle, keeper: NativeKeeper, message: bytes) -> None:
         """Start a job in a keeper that waits; when it cannot be reached, in another one."""
         try:
             if len(message) < TOO_BIG:
@@ -476,7 +486,7 @@ class NativeKeepers:
             pass
         self._retire(idle)
         keeper.cell, self._next_cell = self._next_cell, self._next_cell + 1
-        await self._send_start(pack_start(keeper.spec, keeper.number, keeper.cell))
+        self._send_start(keeper, pack_start(keeper.spec, keeper.number, keeper.cell))
 
     def _begins_to_wait(self, keeper: NativeKeeper, kind: tuple[object, ...]) -> None:
         if self._closing:
@@ -515,8 +525,9 @@ class NativeKeepers:
     def _send_again(self, keeper: NativeKeeper) -> None:
         """A start that may have been lost with whoever had it in hand; a cell takes the same start only once."""
         keeper.reused, keeper.generation = 0, self.generation
-        message = pack_start(keeper.spec, keeper.number, keeper.cell, image=keeper.image is not None)
-        self._spawn(self._send_start(message))
+        if keeper.letter is None:
+            message = pack_start(keeper.spec, keeper.number, keeper.cell, image=keeper.image is not None)
+            self._send_start(keeper, message)
         if keeper.stream is not None:
             self.hand_stream(keeper, keeper.stream)
         self._hand_ends(keeper)

@@ -46,6 +46,8 @@ ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
 LEAVING = frozenset({Event.DIE, Event.VACATE, Event.CKPT_AND_VACATE})
 #: How an end by itself is told from one that was forced on the job.
 BY_ITSELF = ("exit", "signal", "misuse")
+#: Seconds that are left of a lease now: files may travel for long before a job begins.
+Lease = Callable[[], float]
 
 
 class Home(Protocol):
@@ -156,11 +158,11 @@ class Starter:
             self._spawning.cancel()
         return left
 
-    async def start(self, lease: float, claim: dict[str, Any]) -> list[Action]:
+    async def start(self, lease: Lease, claim: dict[str, Any]) -> list[Action]:
         """Prepare and start the job; answers what is to be done now that it runs.
 
         Args:
-            lease: seconds the keeper lets the job run without being renewed.
+            lease: seconds the keeper lets the job run without being renewed, as they are when it begins.
             claim: kept with the keeper, to find again after a restart of the node.
 
         Raises:
@@ -234,7 +236,7 @@ class Starter:
         """The keeper's image that this start puts back."""
         return self.resumed.directory if self.resumed is not None and not self.resumed.own else None
 
-    async def _start_keeper(self, lease: float, claim: dict[str, Any]) -> None:
+    async def _start_keeper(self, lease: Lease, claim: dict[str, Any]) -> None:
         if self.activation.mode is not Mode.REMOTE:
             ends = self.crossings.ends if self.crossings is not None else NO_ENDS
             self.keeper = await self._spawn(self._keepers.start(self._spec(lease, claim), image=self._image, ends=ends))
@@ -445,7 +447,7 @@ class Starter:
         assert self.place.images is not None
         await asyncio.to_thread(self.place.images().drop, self.activation.name, manifest.generation)
 
-    async def again(self, lease: float, claim: dict[str, Any]) -> list[Action]:
+    async def again(self, lease: Lease, claim: dict[str, Any]) -> list[Action]:
         """Start the program once more in the same scratch directory, after it has written a checkpoint; as `start`.
 
         Raises:
@@ -589,10 +591,13 @@ class Starter:
         except ImageError as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
 
-    def _spec(self, lease: float, claim: dict[str, Any]) -> KeeperSpec:
+    def _spec(self, lease: Lease, claim: dict[str, Any]) -> KeeperSpec:
+        left = lease()
+        if left <= 0:
+            raise StartRefused("the claim's lease ended before the job began", where="machine", retry=True)
         full, seen = self._keepers.abilities.full, self._seen
         start, account, place = self.activation, self.account, self.place
-        return order_of(self.id, start, account, place, full=full, seen=seen, lease=lease, claim=claim)
+        return order_of(self.id, start, account, place, full=full, seen=seen, lease=left, claim=claim)
 
 
 def _way(keepers: Keepers) -> str:

@@ -36,7 +36,7 @@ def asked(
 ) -> Any:
     start = Activation((1, 0), 1, "me", mode, "/bin/true", None, ("/bin/true",), {}, "/", network=wants)
     where = Place("slot1", tmp_path, tmp_path, 1, None, **place)
-    return Starter(start, account, where, Allowed(full), None)._spec(60.0, {})  # type: ignore[arg-type]
+    return Starter(start, account, where, Allowed(full), None)._spec(lambda: 60.0, {})  # type: ignore[arg-type]
 
 
 def test_a_scratch_directory_has_the_same_name_wherever_the_machine_can_give_it_one(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ async def run(place: Path, home: Home, start: Activation = START) -> bytes:
     slot = Place("slot1", execute, place / "kept", 1, None)
     starter = Starter(start, account, slot, cast(Keepers, keepers), home)
     try:
-        await starter.start(60.0, {})
+        await starter.start(lambda: 60.0, {})
         return keepers.started[0]
     finally:
         starter.clean()

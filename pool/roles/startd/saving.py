@@ -125,8 +125,8 @@ class Saving:
         if Action.SPAWN not in actions:
             return False
         try:
-            lease = running.claim.until - asyncio.get_running_loop().time()
-            await self.do(await starter.again(lease, running.note()))
+            loop = asyncio.get_running_loop()
+            await self.do(await starter.again(lambda: running.claim.until - loop.time(), running.note()))
         except StartRefused as error:
             self.error = str(error)
             return False
