@@ -71,9 +71,13 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
     wish = job.note("_wish")
     if wish:
         changes["_wish"] = None
+    if wish and (wish["what"] == "remove" or cause not in BY_ITSELF):
         steps.append(as_wished(job, wish, changes, report))
-    elif cause in BY_ITSELF:
-        steps += by_itself(job, changes, report, now)
+    elif cause in BY_ITSELF:  # also one that was to leave its machine: what is done is not done again
+        by_itself_steps = by_itself(job, changes, report, now)
+        if wish and wish["what"] == "hold" and by_itself_steps[-1].happening is Happening.REQUEUE:
+            by_itself_steps = [as_wished(job, wish, changes, report)]
+        steps += by_itself_steps
     elif cause == "start":
         steps.append(failed_start(job, slot, changes, report, after))
     else:

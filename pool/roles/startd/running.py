@@ -171,7 +171,7 @@ class Running:
             starter = self.starter = self._starter()
             for event in self._early:
                 await starter.happen(event)
-            actions = await starter.start(self.claim.until - loop.time(), self.note())
+            actions = await starter.start(lambda: self.claim.until - loop.time(), self.note())
         except (StartRefused, NoAccount, *TROUBLE, RemoteError) as error:
             self.ended = True
             await self._forget_streams()
@@ -413,8 +413,8 @@ class Running:
             report["started_event"] = True  # known to the schedd only if it answered to "started"
         if end.cause == "start":
             report |= {"where": "start", "error": end.error, "retry": False}
-        elif self.why and end.cause in ("exit", "signal", "misuse"):
-            # It ended while it was being stopped: an eviction, whatever it answered the signal with.
+        elif self.why and self.start.gang and end.cause in BY_ITSELF:
+            # Its streams were given up: what it wrote may not have come to the other parts.
             report["cause"] = "vacated"
         report |= self.saving.report()
         if still := self.stood_still:
