@@ -193,7 +193,7 @@ class LocalJobs:
         lease = self._schedd.placement.lease
         note = {"job": list(job.id), "run": start.run}
         try:
-            await starter.start(lease, note)
+            await starter.start(lambda: lease, note)
         except (StartRefused, PoolError) as error:
             retry = bool(getattr(error, "retry", False))
             report = {"cause": "start", "where": getattr(error, "where", "start"), "error": str(error), "retry": retry}
