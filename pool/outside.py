@@ -34,3 +34,8 @@ class Outside:
     secret: Callable[[int], str] = secrets.token_hex
     cpu: Callable[[], float] = time.process_time
     thread_cpu: Callable[[], float] = time.thread_time
+
+
+def boot_seconds() -> float:
+    """The clock that goes on while the machine sleeps, and that keepers measure leases by: seconds since it started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

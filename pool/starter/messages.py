@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import struct
-import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
+from pool.outside import boot_seconds
 from pool.starter.members import (
     FROM_ON_FAILURE,
     ON_FAILURE,
@@ -215,7 +215,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
 
 def boot_us(seconds: float) -> int:
     """The time so many seconds from now, by the clock that goes on while the machine sleeps, microseconds."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 + int(max(seconds, 0.0) * 1e6)
+    return int((boot_seconds() + max(seconds, 0.0)) * 1e6)
 
 
 def unpack_start(data: bytes) -> KeeperSpec:
