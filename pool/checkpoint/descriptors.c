@@ -306,6 +306,10 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
         f.path = image_text(&d->image, f.kind == FILE_MEMORY && starts(name, "/memfd:") ? name + 7 : name);
     if (f.kind == FILE_PIPE)
         f.number = st.st_ino;
+    if (f.kind == FILE_MEMORY) {
+        f.times[0] = (uint64_t)st.st_atim.tv_sec * 1000000000 + (uint64_t)st.st_atim.tv_nsec;
+        f.times[1] = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+    }
     particulars(&f, pid, number, text);
     met->row = d->image.files.count;
     *(struct file *)table_add(&d->image.files) = f;
@@ -431,7 +435,8 @@ static int memory_contents(struct dump *d, uint32_t row)
         off_t end = lseek(fd, at, SEEK_HOLE);
         at &= ~(off_t)(PAGE - 1);
         while (at < end && !done) {
-            ssize_t n = pread(fd, buffer, sizeof buffer, at);
+            size_t wanted = (size_t)(end - at) < sizeof buffer ? (size_t)(end - at) : sizeof buffer; /* holes stay holes */
+            ssize_t n = pread(fd, buffer, wanted, at);
             if (n <= 0)
                 break;
             size_t whole = ((size_t)n + PAGE - 1) & ~(PAGE - 1);

@@ -1,5 +1,6 @@
-/* Locks on files that the job holds, taken again where it goes on: of an open file (flock, OFD) by who opens it, of a process
- * (POSIX) by the process itself. Leases are refused. */
+/* Locks on files that the job holds, taken again where it goes on: of an open file description (OFD) by the process that opens it, all
+ * others by a process that had it: the kernel names it as the owner. So are read leases that nobody has begun to break; one for
+ * writing breaks as soon as its file is copied. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 
 #include "restoring.h"
 
-enum { OF_FLOCK, OF_OPEN_FILE, OF_PROCESS };
+enum { OF_FLOCK, OF_OPEN_FILE, OF_PROCESS, OF_LEASE };
 
 static bool same_inode(struct dump *d, uint32_t a, uint32_t b)
 {
@@ -31,26 +32,45 @@ static bool may_take(struct dump *d, const struct file_lock *l)
     return true;
 }
 
+/* Of an open file that several processes have the one is preferred that took its lock. */
+static void prefer_holder(struct dump *d, const struct file_lock *l)
+{
+    for EACH(&d->image, locks, file_lock, known)
+        if (known->file == l->file && (known->kind == OF_FLOCK || known->kind == OF_LEASE)) {
+            known->owner = l->owner;
+            known->number = l->number;
+        }
+}
+
+static void add_lock(struct dump *d, const struct file_lock *l, uint32_t kind)
+{
+    struct file_lock *row = table_add(&d->image.locks);
+    *row = *l;
+    row->kind = kind;
+}
+
 /* `text` is what fdinfo says of a descriptor; `fresh`: its open file was not met before. */
 void locks_save(struct dump *d, struct subject *s, uint32_t file, int number, const char *text, bool fresh)
 {
     for (const char *at = text; (at = strstr(at, "\nlock:")); at++) {
-        char kind[16], access[16], end[24];
+        char kind[16], state[16], access[16], end[24];
         int pid;
         unsigned long start;
-        if (sscanf(at, "\nlock: %*d: %15s %*s %15s %d %*s %lu %23s", kind, access, &pid, &start, end) != 5)
+        if (sscanf(at, "\nlock: %*d: %15s %15s %15s %d %*s %lu %23s", kind, state, access, &pid, &start, end) != 6)
             continue;
         struct file_lock l = {.owner = s->row, .file = file, .number = number, .exclusive = strcmp(access, "WRITE") == 0, .start = start,
                               .length = strcmp(end, "EOF") == 0 ? 0 : strtoul(end, NULL, 10) - start + 1};
-        if (strcmp(kind, "POSIX") == 0 && pid == s->pid) {
+        bool of_file = strcmp(kind, "FLOCK") == 0, lease = strcmp(kind, "LEASE") == 0 && strcmp(state, "ACTIVE") == 0 && !l.exclusive;
+        if (strcmp(kind, "POSIX") == 0) {
             l.kind = OF_PROCESS;
-            if (may_take(d, &l))
-                *(struct file_lock *)table_add(&d->image.locks) = l;
-        } else if (fresh && (strcmp(kind, "FLOCK") == 0 || strcmp(kind, "OFDLCK") == 0)) {
-            l.kind = kind[0] == 'F' ? OF_FLOCK : OF_OPEN_FILE;
-            *(struct file_lock *)table_add(&d->image.locks) = l;
-        } else if (strcmp(kind, "POSIX") != 0 && strcmp(kind, "FLOCK") != 0 && strcmp(kind, "OFDLCK") != 0) {
-            refuse(d, "descriptor %d of process %d holds a lease on its file", number, s->pid);
+            if (pid == s->pid && may_take(d, &l))
+                add_lock(d, &l, OF_PROCESS);
+        } else if (!of_file && !lease && strcmp(kind, "OFDLCK") != 0) {
+            refuse(d, "descriptor %d of process %d holds a lease on its file that copying the file breaks, or somebody waits for", number, s->pid);
+        } else if (fresh) {
+            add_lock(d, &l, of_file ? OF_FLOCK : lease ? OF_LEASE : OF_OPEN_FILE);
+        } else if ((of_file || lease) && pid == s->pid) {
+            prefer_holder(d, &l);
         }
     }
 }
@@ -70,8 +90,7 @@ int locks_of_files(struct restoring *r, struct failure *f)
     for EACH(r->image, locks, file_lock, l) {
         struct flock range = range_of(l);
         int fd = r->opened[l->file];
-        if ((l->kind == OF_FLOCK && flock(fd, (l->exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) < 0) ||
-            (l->kind == OF_OPEN_FILE && fcntl(fd, F_OFD_SETLK, &range) < 0))
+        if (l->kind == OF_OPEN_FILE && fcntl(fd, F_OFD_SETLK, &range) < 0)
             return not_taken(r, l, f);
     }
     return 0;
@@ -82,9 +101,15 @@ int locks_of_process(struct restoring *r, uint32_t row, struct held *h, uint64_t
 {
     for EACH(r->image, locks, file_lock, l) {
         struct flock range = range_of(l);
-        if (l->kind != OF_PROCESS || l->owner != row)
+        if (l->kind == OF_OPEN_FILE || l->owner != row)
             continue;
-        long done = held_write(h->tid, room, &range, sizeof range) < 0 ? -EFAULT : CALL(h, SYS_fcntl, l->number, F_SETLK, room);
+        long done = held_write(h->tid, room, &range, sizeof range) < 0 ? -EFAULT : 0;
+        if (!done && l->kind == OF_FLOCK)
+            done = CALL(h, SYS_flock, l->number, (l->exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB);
+        else if (!done && l->kind == OF_LEASE)
+            done = CALL(h, SYS_fcntl, l->number, F_SETLEASE, l->exclusive ? F_WRLCK : F_RDLCK);
+        else if (!done)
+            done = CALL(h, SYS_fcntl, l->number, F_SETLK, room);
         if (done < 0) {
             errno = (int)-done;
             return not_taken(r, l, f);

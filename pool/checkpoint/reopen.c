@@ -262,6 +262,21 @@ static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
     return 0;
 }
 
+/* What fstat tells of memory files and removed ones. Last of all: a mode may be in the way of opening them. */
+static int set_attributes(struct restoring *r, struct failure *f)
+{
+    for (uint32_t i = 0; i < r->image->files.count; i++) {
+        const struct file *row = (struct file *)r->image->files.rows + i;
+        const struct timespec times[2] = {{(time_t)(row->times[0] / 1000000000), (long)(row->times[0] % 1000000000)},
+                                          {(time_t)(row->times[1] / 1000000000), (long)(row->times[1] % 1000000000)}};
+        if (row->kind != FILE_MEMORY || row->peer != NOBODY || !row->mode || row->number)
+            continue;
+        if (fchmod(r->opened[i], row->mode & 07777) < 0 || futimens(r->opened[i], times) < 0)
+            return fail(f, "chmod", image_string(r->image, row->path));
+    }
+    return 0;
+}
+
 static bool carries(const struct image *image)
 {
     for EACH(image, files, file, f)
@@ -272,7 +287,7 @@ static bool carries(const struct image *image)
 
 int files_reopen(struct restoring *r, struct failure *f)
 {
-    if (reopen_rows(r, false, f) || reopen_rows(r, true, f) || locks_of_files(r, f))
+    if (reopen_rows(r, false, f) || reopen_rows(r, true, f) || set_attributes(r, f) || locks_of_files(r, f))
         return -1;
     sockets_shut(r);
     pty_shut(r);

@@ -114,6 +114,11 @@ print(base.execute("pragma integrity_check").fetchone())
 """
 
 
+async def test_attributes_holes_and_owners_of_locks(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    await lives(keepers, tmp_path, python(scratch, "attributes"))
+    assert (scratch / "out").read_text() == "ready\nthe same\n"
+
+
 async def test_locks_within_the_job(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
     wanted = python(scratch, "locks")
     await lives(keepers, tmp_path, wanted)

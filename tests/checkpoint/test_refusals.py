@@ -30,8 +30,8 @@ elif what == "unix":
     held.connect(sys.argv[2])
 elif what == "lease":
     open("leased", "w")
-    held = open("leased")
-    fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    held = open("leased", "r+")
+    fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
 elif what == "system v":
     import ctypes
     libc = ctypes.CDLL(None)

@@ -1,0 +1,52 @@
+"""What fstat and fdinfo tell of memory files, removed files and locks: the same before and after `go`."""
+
+import fcntl
+import os
+import time
+
+
+def removed(name, mode, flags=os.O_RDWR):
+    number = os.open(name, flags | os.O_CREAT, 0o600)
+    os.fchmod(number, mode)
+    os.unlink(name)
+    return number
+
+
+def look(number):
+    found = os.fstat(number)
+    data = os.lseek(number, 0, os.SEEK_DATA)
+    return (
+        oct(found.st_mode),
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_blocks < 100,
+        data,
+        os.lseek(number, 0, os.SEEK_HOLE),
+    )
+
+
+def locks(number):
+    with open(f"/proc/self/fdinfo/{number}") as info:
+        lines = info.read().splitlines()
+    return [line.split()[2:6] for line in lines if line.startswith("lock:")]
+
+
+memory = os.memfd_create("memory")
+os.fchmod(memory, 0o642)
+hidden = removed("hidden", 0o000)
+sparse = removed("sparse", 0o640)
+for number in (memory, hidden, sparse):
+    os.pwrite(number, b"begin", 0)
+    os.pwrite(number, b"end", 8 << 20)
+    os.utime(number, (1e9, 1e9 + number))
+locked, leased = os.open("locked", os.O_RDWR | os.O_CREAT), os.open("leased", os.O_RDONLY | os.O_CREAT)
+fcntl.flock(locked, fcntl.LOCK_EX)
+fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+before = [look(number) for number in (memory, hidden, sparse)], locks(locked), locks(leased)
+assert before[1]
+assert before[2]
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+after = [look(number) for number in (memory, hidden, sparse)], locks(locked), locks(leased)
+print("the same" if after == before else f"{before}\n{after}")
