@@ -159,6 +159,12 @@ _STARTD = (
         "directories that jobs with a file tree of their own see read-only beside the system's: a shared conda",
         live=False,
     ),
+    _text(
+        "TRANSFER_PLUGINS",
+        "",
+        "programs of HTCondor's protocol that fetch inputs which are URLs of other schemes than http and https",
+        live=False,
+    ),
     _flag("ENFORCE_MEMORY", "false", "kill jobs that use more memory than their slot has"),
     _count("CHECKPOINT_QUOTA", "0", "MB", "what checkpoints may take on this disk; 0 for no bound but its own"),
     _text(

@@ -26,10 +26,17 @@ from pool.jobs.environment import environment_of
 from pool.jobs.layout import Layout
 from pool.jobs.nice import is_nice
 from pool.jobs.processes import BUFFER, ON_FAILURE, Joint, Process, joints_of, processes_of
+from pool.jobs.urls import is_fetched, path_at_home
 
 NOTHING = "/dev/null"
 #: Names in a scratch directory that are the starter's own and never go home.
 STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
+
+
+#: The number of the java universe.
+JAVA = 10
+#: What lists a job's inputs: its own, and those that many jobs may share.
+_INPUTS = ("TransferInput", "PublicInputFiles", "CommonInputFiles")
 
 
 class Mode(StrEnum):
@@ -59,8 +66,9 @@ class Activation:
         executable: path on the submit machine; `digest` names its stored copy (A12) in transfer mode.
         argv, env: complete; argv[0] is what the program sees as its name.
         stdin, stdout, stderr: paths, relative ones are meant against `iwd`.
-        inputs: paths to copy into the scratch directory before the start (transfer mode).
+        inputs: paths, or URLs to fetch from, to copy into the scratch directory before the start (transfer mode).
         outputs: names in the scratch directory to bring home; None brings home what is new or changed and not hidden.
+        most_input, most_output: bytes that may be carried each way (max_transfer_*_mb); None for any.
         remaps: output name to the path it gets at home.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
@@ -96,6 +104,8 @@ class Activation:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] | None = None
     remaps: dict[str, str] = field(default_factory=dict)
+    most_input: int | None = None
+    most_output: int | None = None
     soft_signal: int = signal.SIGTERM
     grace: float = 600.0
     core_limit: int | None = None
@@ -238,7 +248,8 @@ def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
             "remote_io = on, but the machine cannot show a job its owner's files",
             hint="write remote_io = auto to have them copied there",
         )
-    if wish == "YES" or (wish != "NO" and not same):
+    fetches = any(is_fetched(name) for name in _list(_text(job, "TransferInput")))
+    if wish == "YES" or (wish != "NO" and (fetches or not same)):
         return Mode.TRANSFER
     if not same:
         raise CannotStart(
@@ -259,10 +270,15 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     """
     mode = mode_for(job, slot)
     executable = _text(job, "Cmd")
+    java = job.value("JobUniverse") == JAVA
+    if java:
+        executable = _text(slot, "JavaPath")
     if not executable:
         raise CannotStart("the job has no executable", hint="set executable in the description file")
     try:
         arguments = arguments_of(_plain(job, "Arguments", "Args"))
+        if java:
+            arguments = [*_java_arguments(job, transfer=mode is Mode.TRANSFER), *arguments]
         env = environment_of(_plain(job, "Environment", "Env", "EnvDelim"))
         processes, pipes = processes_of(job), joints_of(job)
         for process in processes:
@@ -271,7 +287,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         raise CannotStart(error.message, hint=error.hint) from error
     iwd = _text(job, "Iwd") or "/"
     transfer = mode is Mode.TRANSFER
-    carries = transfer and not processes and job.value("TransferExecutable", True) is not False
+    carries = transfer and not processes and not java and job.value("TransferExecutable", True) is not False
     outputs = _text(job, "TransferOutput")
     has_outputs = job.get("TransferOutput") is not None
     start = Activation(
@@ -288,9 +304,11 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         stdin=NOTHING if processes else _path(job, "In"),
         stdout=_path(job, "Out"),
         stderr=_path(job, "Err"),
-        inputs=_list(_text(job, "TransferInput")) if transfer else (),
+        inputs=_inputs(job) if transfer else (),
         outputs=_list(outputs) if transfer and has_outputs else None,
         remaps=_remaps(_text(job, "TransferOutputRemaps")) if transfer else {},
+        most_input=_bytes(job, "MaxTransferInputMB"),
+        most_output=_bytes(job, "MaxTransferOutputMB"),
         soft_signal=_signal(job.value("KillSig", "SIGTERM")),
         grace=float(_number(job, "JobMaxVacateTime", _number(job, "KillSigTimeout", 600))),
         core_limit=int(job.value("CoreSize", -1)) if job.get("CoreSize") is not None else None,
@@ -313,6 +331,25 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     return start
 
 
+def _inputs(job: ClassAd) -> tuple[str, ...]:
+    """All that is to be in the job's directory: files at home, and URLs that are fetched where it runs."""
+    names = (name for attribute in _INPUTS for name in _list(_text(job, attribute)))
+    return tuple(dict.fromkeys(path_at_home(name) for name in names))
+
+
+def _java_arguments(job: ClassAd, *, transfer: bool) -> list[str]:
+    """What stands between the Java machine and its main class: its own arguments, and where classes are found."""
+    given = {"Arguments": job.value("JavaVMArguments"), "Args": job.value("JavaVMArgs")}
+    options = arguments_of({name: value for name, value in given.items() if value is not None})
+    places = ["."]
+    for name in (*_list(_text(job, "TransferInput")), *_list(_text(job, "JarFiles"))):
+        if name.endswith(".jar"):
+            places.append(os.path.basename(name) if transfer else name)
+        elif name.endswith(".class") and not transfer:
+            places.append(os.path.dirname(name) or ".")
+    return [*options, "-classpath", ":".join(dict.fromkeys(places))]
+
+
 def _plain(ad: ClassAd, *names: str) -> dict[str, object]:
     return {name: ad.value(name) for name in names if ad.get(name) is not None}
 
@@ -325,6 +362,11 @@ def _text(ad: ClassAd, name: str) -> str:
 def _number(ad: ClassAd, name: str, otherwise: float) -> float:
     value = ad.value(name, otherwise)
     return value if isinstance(value, (int, float)) else otherwise
+
+
+def _bytes(ad: ClassAd, name: str) -> int | None:
+    number = _number(ad, name, -1)
+    return int(number * 2**20) if number >= 0 else None
 
 
 def _path(ad: ClassAd, name: str) -> str:

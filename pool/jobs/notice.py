@@ -97,6 +97,8 @@ def notice(ad: Ad, *, processes: Sequence[ProcessUse] | None = None, zone: tzinf
     lines += costs.lines(ad.value, span)
     if isinstance(trouble := ad.value("CheckpointTrouble", None), str):
         lines.append(f"It could not be checkpointed: {trouble}")
+    if isinstance(wanted := ad.value("EmailAttributes", None), str):
+        lines += ["", *(f"{name} = {ad.value(name, 'undefined')}" for name in wanted.replace(",", " ").split())]
     return "\n".join(lines) + "\n"
 
 

@@ -16,10 +16,11 @@ import logging
 import os
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from pool.errors import PoolError
 from pool.jobs.activation import NOTHING, Activation, Mode
+from pool.jobs.urls import is_fetched
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import Job
 from pool.shadow.executables import Executables
@@ -30,6 +31,8 @@ from pool.wire.errors import NotPermitted
 CHUNK = 256 * 1024
 #: The names of notes on outputs that are being put in place; the job's follows.
 PLACING = "placing "
+#: The commands that bound what is carried, as an error of theirs begins.
+INPUT_LIMIT, OUTPUT_LIMIT = "max_transfer_input_mb", "max_transfer_output_mb"
 #: What the programs of a job of several processes are offered under; see `pool.starter.programs`.
 OFFER = "programs"
 #: Outputs of one end that are open at a time; of more, the earlier ones wait under names of their own.
@@ -122,6 +125,25 @@ class _Arriving:
         self._writers = []
 
 
+class _Bounded:
+    """A stream of inputs that carries no more than its job allows."""
+
+    def __init__(self, stream: Stream, most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._sent = 0
+
+    async def send(self, item: Any) -> None:
+        if isinstance(item, bytes):
+            self._sent += len(item)
+            if self._sent > self._most:
+                raise PoolError(f"{INPUT_LIMIT} = {self._most >> 20} is less than its inputs")
+        await self._stream.send(item)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class Shadow:
     """Serves the starters of all running jobs of one schedd."""
 
@@ -137,6 +159,8 @@ class Shadow:
     async def fetch(self, params: dict[str, Any], stream: Stream) -> None:
         """Send a job's inputs: {claim, run, executable: whether it is wanted}; see `pool.starter.staging`."""
         start, files = self._running(params)
+        if start.most_input is not None:
+            stream = cast(Stream, _Bounded(stream, start.most_input))
         wanted = await self._programs_wanted(start, stream) if start.processes else {}
         if params.get("executable"):
             await self._send_executable(start, files, stream)
@@ -163,6 +187,8 @@ class Shadow:
                     await arriving.latest.write(item)
                     left -= len(item)
                     total += len(item)
+                    if start.most_output is not None and total > start.most_output:
+                        raise PoolError(f"{OUTPUT_LIMIT} = {start.most_output >> 20} is less than its outputs")
                 elif left:
                     raise PoolError("less of an output came than was announced")
                 elif item[0] == "done":
@@ -263,7 +289,7 @@ class Shadow:
             await self._send(one.home, files, stream, under=under, called=called)
 
     def _inputs(self, start: Activation) -> list[str]:
-        paths = [self._full(start, path) for path in start.inputs]
+        paths = [self._full(start, path) for path in start.inputs if not is_fetched(path)]
         if start.stdin != NOTHING:
             paths.append(self._full(start, start.stdin))
         return list(dict.fromkeys(paths))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class Place:
     Attributes:
         scratch: the job's own directory: one for each slot, empty when a job begins, gone with the claim.
         images: where checkpoints lie on their way.
+        plugins: the transfer program of each scheme of URLs that is not the machine's own.
         empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
             a directory that has not changed since needs no look.
         system_calls, network, processes: JOB_SYSTEM_CALLS, JOB_NETWORK and JOB_PROCESSES.
@@ -52,6 +53,7 @@ class Place:
     devices: tuple[str, ...] = ()
     empty: int | None = None
     images: Callable[[], ImageStore] | None = None
+    plugins: Mapping[str, str] = field(default_factory=dict)
     scratch: Path = field(init=False)
 
     def __post_init__(self) -> None:

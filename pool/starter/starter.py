@@ -22,9 +22,10 @@ from pool.images import Assembly, Draft, ImageError, ImageStore, Manifest
 from pool.images.carrying import Pace
 from pool.images.quietly import quietly
 from pool.jobs.activation import STDERR, STDOUT, Activation, Mode
+from pool.jobs.urls import is_fetched
 from pool.policy.starter import Action, Event, Machine, State
 from pool.safe_directory import SafeDirectory
-from pool.starter import bringing, freezing, increments, programs, resuming, saving, scratch, staging
+from pool.starter import bringing, freezing, increments, programs, resuming, saving, scratch, staging, urls
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.crossings import Cards, Crossings
 from pool.starter.files import Files, Seen
@@ -532,6 +533,7 @@ class Starter:
                 if activation.processes:
                     offered = await programs.ask(stream, self.place.executables)
                 self.received = await staging.receive(stream, self.scratch, self.account.owner)
+            await self._fetch_urls()
             with self._safe_scratch() as safe:
                 if offered:
                     await programs.settle(offered, activation.layout, safe, self.place.executables)
@@ -543,6 +545,21 @@ class Starter:
                 self._before = await asyncio.to_thread(self._marks, safe)
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
+
+    async def _fetch_urls(self) -> None:
+        """The inputs that are URLs, by a process that becomes the job's user."""
+        wanted = [name for name in self.activation.inputs if is_fetched(name)]
+        if not wanted:
+            return
+        most = self.activation.most_input
+        directory = os.open(self.scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            left = None if most is None else max(0, most - self.received)
+            self.received += await urls.fetch(wanted, directory, self.account, self.place.plugins, left, self._leaves)
+        except urls.CannotFetch as error:
+            raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
+        finally:
+            os.close(directory)
 
     def _marks(self, safe: SafeDirectory) -> dict[str, tuple[int, int]]:
         """What the scratch directory holds before the job begins."""

@@ -102,7 +102,7 @@ TABLE: tuple[Row, ...] = (
     _done("skip_filechecks", "files are not looked at when the job is submitted", _PROGRAM, "skip_filechecks"),
     _partly(
         "universe",
-        "vanilla, pipe, and local and scheduler, which run on the submit machine; standard, grid, parallel, mpi, vm,"
+        "vanilla, pipe, java; local and scheduler, which run on the submit machine; standard, grid, parallel, mpi, vm,"
         " docker and container are refused by name",
         _READER + "support.py",
         "_UNIVERSES",
@@ -140,6 +140,30 @@ TABLE: tuple[Row, ...] = (
         "stream_output stream_error stream_input",
         "is not needed where the job opens its files at home; where they are copied they come at its end",
         "poolnode tail shows them meanwhile; remote_io = auto writes them home as they come",
+    ),
+    _done(
+        "public_input_files transfer_common_input",
+        "files that many jobs share; they are sent as inputs are",
+        "jobs/activation.py",
+        "PublicInputFiles",
+    ),
+    _done(
+        "max_transfer_input_mb max_transfer_output_mb",
+        "it is held when more is to be carried",
+        "jobs/activation.py",
+        "MaxTransferInputMB",
+    ),
+    _done(
+        "encrypt_input_files encrypt_output_files",
+        "nothing more than for other jobs: all that goes between nodes is encrypted",
+        "roles/startd/owner.py",
+        "HasPerFileEncryption",
+    ),
+    _done(
+        "java_vm_args java_vm_arguments java_vm_arguments2 jar_files",
+        "what the Java machine is given, and where its classes are",
+        "jobs/activation.py",
+        "JavaVMArguments",
     ),
     # -- what it needs -----------------------------------------------------------------------------------------
     _done("requirements", "which machines will do", "policy/matching/clauses.py", "Requirements"),
@@ -231,6 +255,18 @@ TABLE: tuple[Row, ...] = (
     ),
     _done("kill_sig", "the signal that asks it to end", "jobs/activation.py", "KillSig"),
     _done("kill_sig_timeout job_max_vacate_time", "how long it has then", "jobs/activation.py", "KillSigTimeout"),
+    _done(
+        "keep_claim_idle",
+        "its slot is kept for its owner's next job so long",
+        "roles/schedd/placement.py",
+        "KeepClaimIdle",
+    ),
+    _done(
+        "job_machine_attrs job_machine_attrs_history_length",
+        "its ad gets these attributes of its machines: MachineAttrNAME0 of the latest",
+        "jobs/machine_attributes.py",
+        "JobMachineAttrs",
+    ),
     _done("want_job_networking", "false takes the network from it", "jobs/activation.py", "WantJobNetworking"),
     # -- checkpoints ---------------------------------------------------------------------------------------------
     _done("checkpoint", "whether and how it is saved while it runs", "policy/checkpoints.py", "JobCheckpoint"),
@@ -253,6 +289,7 @@ TABLE: tuple[Row, ...] = (
     # -- log and mail ----------------------------------------------------------------------------------------------
     _done("log", "the file that its events are written to", "roles/schedd/reporting.py", "UserLog"),
     _done("notification", "at which events its owner gets mail", "jobs/notice.py", "JobNotification"),
+    _done("email_attributes", "attributes of its ad that mail about it tells", "jobs/notice.py", "EmailAttributes"),
     _done("notify_user", "who gets it", "roles/schedd/reporting.py", "NotifyUser"),
     _done("batch_name batch_id description jobset project_name", _SHOWN, _READER + "commands.py", "JobBatchName"),
     _done("dag_node_name dagman_job_id", _SHOWN, _READER + "commands.py", "DAGNodeName"),
@@ -266,18 +303,12 @@ TABLE: tuple[Row, ...] = (
     ),
     # -- ignored ------------------------------------------------------------------------------------------------------
     _ignored("run_as_owner", "has no effect: whom a job runs as is its machine's setting RUN_AS", "", "true|t|yes|1"),
-    _ignored("email_attributes", "has no effect: mail tells what every end tells", "poolnode history -l JOB shows all"),
-    _ignored("keep_claim_idle", "has no effect: an idle claim is kept for a second"),
     _ignored("next_job_start_delay", "has no effect: jobs start as machines are found", "use concurrency_limits"),
     _ignored(
         "max_materialize", "has no effect: all jobs are queued at once", "use concurrency_limits to bound what runs"
     ),
     _ignored("max_idle materialize_max_idle", "has no effect: all jobs are queued at once, which costs little"),
-    _ignored(
-        "max_transfer_input_mb max_transfer_output_mb", "has no effect: transfers of files are not bounded", "", "-1"
-    ),
     _ignored("preserve_relative_paths", "has no effect: files lie side by side in the job's directory"),
-    _ignored("encrypt_input_files encrypt_output_files", "is not needed: all that goes between nodes is encrypted"),
     _ignored(
         "dont_encrypt_input_files dont_encrypt_output_files", "has no effect: all that goes between nodes is encrypted"
     ),
@@ -306,7 +337,6 @@ TABLE: tuple[Row, ...] = (
         " job_ad_information_attrs",
         "has no effect: the log has what every job's log has",
     ),
-    _ignored("job_machine_attrs job_machine_attrs_history_length", "has no effect: the ad names the machine only"),
     _ignored("match_list_length", "has no effect: the event log has every machine the job was on"),
     _ignored(
         "mount_under_scratch", "has no effect: /tmp, /var/tmp and /dev/shm are a job's own where files are copied"
@@ -339,18 +369,8 @@ TABLE: tuple[Row, ...] = (
         "remote_initialdir", "is refused: a job runs in its initial directory or in one of its own", "use initialdir"
     ),
     _refused("noop_job noop_job_exit_code noop_job_exit_signal", "is refused: a job that does nothing is not queued"),
-    _refused(
-        "public_input_files transfer_common_input",
-        "is refused: there is no cache of public files",
-        "use transfer_input_files",
-    ),
     _refused("output_destination output_directory", "is refused: outputs come home", "use transfer_output_remaps"),
     _refused("transfer_plugins", "is refused: this pool starts no transfer programs yet", "fetch the file in the job"),
-    _refused(
-        "java_vm_args java_vm_arguments java_vm_arguments2 jar_files",
-        "is refused: there is no java universe yet",
-        "executable = /usr/bin/java with arguments",
-    ),
     _refused(
         "grid_resource remote_grid_resource remote_universe arc_application arc_data_staging arc_resources arc_rte"
         " batch_extra_submit_args batch_project batch_queue batch_runtime",
@@ -409,7 +429,6 @@ _UNIVERSES: dict[int, tuple[str, str]] = {
     ),
     8: (f"universe = mpi {_PARALLEL}", _SPREAD),
     9: (f"universe = grid {_GRID}", "leave universe out"),
-    10: ("there is no java universe yet", "executable = /usr/bin/java with arguments"),
     11: (f"universe = parallel {_PARALLEL}", _SPREAD),
     13: (f"universe = vm {_VM}", "leave universe out"),
 }

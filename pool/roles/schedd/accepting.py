@@ -10,6 +10,7 @@ from typing import Any
 
 from pool.classad import ParseError, parse_expr
 from pool.errors import PoolError
+from pool.jobs.activation import JAVA
 from pool.jobs.privacy import canonical
 from pool.policy.queue import AT_HOME, HELD, Wire
 
@@ -19,7 +20,7 @@ MOST_ATTRIBUTES = 5000
 OWN_NAMES = frozenset({"owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"})
 #: Universes, by HTCondor's numbers, whose jobs are started.
 VANILLA = 5
-STARTED = frozenset({VANILLA}) | AT_HOME
+STARTED = frozenset({VANILLA, JAVA}) | AT_HOME
 #: What an ad says of a job that is to be held from the beginning; it is true only until the job is released.
 HOLDING = ("HoldReason", "HoldReasonCode", "HoldReasonSubCode")
 SUBMITTED_ON_HOLD: Wire = {"HoldReason": "submitted on hold at user's request", "HoldReasonCode": 15}

@@ -56,6 +56,7 @@ class Claim:
         lost: its startd is being reached for; over: it has ended, and is none of the schedd's any more.
         watched: somebody looks at it by its time (`lease_watch`).
         spent: no other job follows the present one.
+        keep: seconds that its last job would have it kept for its owner's next (keep_claim_idle).
         idle_until: when it is given back, unless there is a job for it before that.
         gathers: the job for which it is held until there is one for each of its parts.
         gang, part: where it has a part of a job.
@@ -78,6 +79,7 @@ class Claim:
     going: bool = False
     idle_timer: asyncio.TimerHandle | None = None
     idle_until: float | None = None
+    keep: float = 0.0
     lost: bool = False
     over: bool = False
     watched: bool = False

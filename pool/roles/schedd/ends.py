@@ -19,6 +19,7 @@ from pool.policy.checkpoints import Attempt, shunned
 from pool.policy.exits import Decision, Verdict, after_exit
 from pool.policy.queue import RUNNING, Job
 from pool.roles.schedd.ledger import Step
+from pool.shadow.shadow import INPUT_LIMIT, OUTPUT_LIMIT
 
 #: What becomes of a job that says nothing about it.
 COMPLETED = Decision(Verdict.COMPLETE)
@@ -118,7 +119,8 @@ def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: fl
         return [hold_step(job, f"its checkpoint could not be kept: {error}", Hold.CHECKPOINT_FAILED, changes)]
     if report.get("output_error"):
         error = report["output_error"]
-        return [hold_step(job, f"its output could not be brought home: {error}", Hold.TRANSFER_OUTPUT, changes)]
+        code = Hold.OUTPUT_TOO_LARGE if OUTPUT_LIMIT in str(error) else Hold.TRANSFER_OUTPUT
+        return [hold_step(job, f"its output could not be brought home: {error}", code, changes)]
     verdict = COMPLETED
     if job.get("OnExitHold") is not None or job.get("OnExitRemove") is not None:
         job.update(changes)
@@ -211,7 +213,8 @@ def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str,
     failed = int(job.note("_failed_starts", 0)) + 1
     changes["_failed_starts"] = failed
     if where == "input":
-        return hold_step(job, f"its input could not be sent: {why}", Hold.TRANSFER_INPUT, changes)
+        code = Hold.INPUT_TOO_LARGE if INPUT_LIMIT in why else Hold.TRANSFER_INPUT
+        return hold_step(job, f"its input could not be sent: {why}", code, changes)
     if not report.get("retry") and where in ("start", "account"):
         return hold_step(job, f"it could not be started on {slot}: {why}", Hold.START_FAILED, changes)
     if failed >= MOST_FAILED_STARTS:

@@ -29,6 +29,7 @@ from pool.images import ImageStore
 from pool.jobs import costs
 from pool.jobs.activation import Activation, CannotStart, activation, mode_for
 from pool.jobs.events import EventKind
+from pool.jobs.machine_attributes import of_machine
 from pool.jobs.reasons import Evict, Hold, Reason
 from pool.jobs.states import Happening
 from pool.outside import Outside
@@ -262,6 +263,8 @@ class Placement:
         }
         if job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
+        if job.get("JobMachineAttrs") is not None:
+            changes |= of_machine(job.get, claim.ad.value)
         changes |= costs.goes_on(job.get, job.note(costs.HELD), start.checkpoint)
         return Step(job, Happening.START, changes | self.not_begun(job))
 
@@ -451,6 +454,8 @@ class Placement:
         released = claim.job is None and claim.id not in self.claims
         start = None if released else self._choose(claim, steps)
         spent = self.outside.cpu() - cpu
+        if job.get("KeepClaimIdle") is not None:
+            claim.keep = seconds if isinstance(seconds := job.ad().value("KeepClaimIdle"), (int, float)) else 0.0
         steps[0].changes["LocalUserCpu"] = round(float(job.get("LocalUserCpu", 0) or 0) + spent, 6)
         for step in steps:
             if step.job is job and step.event is not EventKind.EXECUTE:
@@ -586,7 +591,7 @@ class Placement:
         spent = claim.lost or self._is_spent(claim)
         self._idle.setdefault(claim.owner, []).append(claim)
         if claim.idle_until is None:
-            claim.idle_until = loop.time() + self.linger
+            claim.idle_until = loop.time() + max(self.linger, claim.keep)
         claim.idle_timer = loop.call_at(0.0 if spent else claim.idle_until, self._give_back, claim)
 
     def _give_back(self, claim: Claim) -> None:

@@ -7,6 +7,7 @@ The decisions are `pool.policy.owner`'s; this reads the sensors, keeps slots' st
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from pool.policy.why.findings import Finding
 from pool.policy.why.machine import owners_view
 from pool.roles.base import LANGUAGE
 from pool.roles.startd.slots import Slot, Wire
+from pool.starter import urls
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -59,6 +61,8 @@ class OwnerWatch:
         self._facts: Wire = {}
         self._ahead = startd.outside.wall() - asyncio.get_running_loop().time()
         startd.sensors.watch(self._roots)
+        #: The transfer program of each scheme of URLs that is not the machine's own.
+        self.plugins = urls.methods_of(startd.settings.text("TRANSFER_PLUGINS").replace(",", " ").split())
         self.reload()
 
     def reload(self) -> None:
@@ -99,6 +103,9 @@ class OwnerWatch:
         facts["HasFileTransfer"] = True
         facts["HasSelfCheckpointTransfers"] = True
         facts["HasJobDeferral"] = True
+        facts["HasFileTransferPluginMethods"] = ",".join((*urls.OWN, *self.plugins))
+        if (java := shutil.which("java")) is not None:
+            facts |= {"HasJava": True, "JavaPath": java}
         facts["HasPerFileEncryption"] = True  # all that goes between nodes is encrypted
         facts["HasCheckpoint"] = startd.keepers.abilities.checkpoint
         if startd.keepers.abilities.saving:

@@ -27,6 +27,7 @@ def place_of(startd: Startd, slot: Slot, claim: Claim) -> Place:
             cpus=max(1, int(resources.get("Cpus", 1))),
             memory=memory if memory and settings.flag("ENFORCE_MEMORY") else None,
             images=startd.images,
+            plugins=startd.owner.plugins,
             hidden=_hidden(startd),
             system_calls=settings.text("JOB_SYSTEM_CALLS"),
             network=settings.text("JOB_NETWORK"),

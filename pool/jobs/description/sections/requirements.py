@@ -167,7 +167,7 @@ def _transfer(job: Job, spoken: set[str]) -> list[str]:
     if wanted != [""] and "hasfiletransferpluginmethods" not in spoken:
         sent += [f'stringListIMember("{name}",TARGET.HasFileTransferPluginMethods)' for name in wanted]
     clause = f"({' && '.join(sent)})"
-    if whether == "IF_NEEDED" and "filesystemdomain" not in spoken:
+    if whether == "IF_NEEDED" and "filesystemdomain" not in spoken and (wanted == [""] or job.facts.as_reference):
         clause = f"({same_files} || {clause})"
     return [clause]
 

@@ -9,6 +9,7 @@ from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.expressions import size_of
 from pool.jobs.description.job import Job
 from pool.jobs.description.sections.program import check_readable, checked, is_url
+from pool.jobs.urls import is_fetched, scheme_of
 
 _WHETHER = dict.fromkeys(("yes", "true", "always"), "YES") | dict.fromkeys(("no", "false", "never"), "NO")
 _WHETHER |= dict.fromkeys(("if_needed", "auto"), "IF_NEEDED")
@@ -120,6 +121,9 @@ def transfer(job: Job) -> None:
             job.set("TransferOutputRemaps", bare)
 
 
+#: Schemes of URLs that every machine fetches, and those of object stores, whose keys are not read here.
+_EVERYWHERE = frozenset({"http", "https"})
+_OBJECT_STORES = frozenset({"s3", "gs"})
 _CONTRADICTION = "write should_transfer_files = YES, or leave the other command out"
 
 
@@ -251,7 +255,7 @@ def _java(job: Job, inputs: list[str]) -> bool:
     inputs += file_list(job.text_of("JarFiles"))
     job.set("Cmd", "java")
     job.set("TransferExecutable", False)
-    return False
+    return not job.facts.as_reference
 
 
 def methods(job: Job) -> None:
@@ -260,6 +264,9 @@ def methods(job: Job) -> None:
         return
     inputs, remaps = job.text_of("TransferInput"), job.text_of("TransferOutputRemaps")
     urls = [url for url in inputs.split(",") if "://" in url] if "://" in inputs else []
+    if not job.facts.as_reference:
+        urls = _fetched(job, urls, remaps)
+        remaps = ""
     urls += [remap.partition("=")[2] for remap in remaps.split(";")] if "://" in remaps else []
     if destination := job.text_of("OutputDestination"):
         urls.append(destination)
@@ -279,6 +286,22 @@ def methods(job: Job) -> None:
     job.set("WantTransferPluginMethods", ",".join(found[key] for key in sorted(found)))
     if {"s3", "gs"} & found.keys():
         _check_keys(job)
+
+
+def _fetched(job: Job, urls: list[str], remaps: str) -> list[str]:
+    """The inputs that a machine has to fetch; what none can fetch or store is refused or spoken of."""
+    if "://" in remaps:
+        raise job.refuse("transfer_output_remaps", "outputs come home, and are not sent to a URL", "send it in the job")
+    found = [url for url in urls if is_fetched(url)]
+    for scheme in sorted({scheme_of(url) for url in found} - _EVERYWHERE):
+        if scheme in _OBJECT_STORES:
+            raise job.refuse("transfer_input_files", f"{scheme}:// inputs are not fetched here", "fetch it in the job")
+        job.warn(
+            "transfer_input_files",
+            f"{scheme}:// inputs need machines with a program that fetches them",
+            "the administrator's setting TRANSFER_PLUGINS names such programs",
+        )
+    return found
 
 
 def _check_keys(job: Job) -> None:

@@ -1,0 +1,32 @@
+"""Names of files that are URLs: what is one, its scheme, and what it is called where it was fetched."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import urllib.parse
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://.")
+#: The scheme of files on the submit machine, which are sent as any other.
+AT_HOME = "file"
+
+
+def scheme_of(name: str) -> str:
+    """The scheme of a URL in lower case; empty for a plain file name."""
+    found = _URL.match(name)
+    return found[1].lower() if found else ""
+
+
+def is_fetched(name: str) -> bool:
+    """Whether an input is fetched on the execute machine instead of being sent from home."""
+    return scheme_of(name) not in ("", AT_HOME)
+
+
+def path_at_home(name: str) -> str:
+    """The file on the submit machine that an input names: itself, or that of a `file:` URL."""
+    return urllib.parse.unquote(urllib.parse.urlsplit(name).path) if scheme_of(name) == AT_HOME else name
+
+
+def name_of(url: str) -> str:
+    """What a fetched file is called in the job's directory: the last part of the path, without its query."""
+    return posixpath.basename(urllib.parse.unquote(urllib.parse.urlsplit(url).path)) or scheme_of(url)

@@ -1,0 +1,224 @@
+"""Inputs that are URLs: fetched on the execute machine before the job begins, by a process that became the job's user.
+
+`http` and `https` are the machine's own; other schemes belong to transfer programs of HTCondor's protocol, which
+TRANSFER_PLUGINS names. The process gets its work as JSON on standard input, so that nobody reads a URL's
+password in the list of processes, and works in the job's directory, which it is handed open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pool
+from pool.errors import PoolError
+from pool.identity import become
+from pool.jobs.urls import name_of, scheme_of
+from pool.starter.place import Account
+
+#: The schemes that every machine can fetch.
+OWN = ("http", "https")
+#: Seconds without a byte after which a server counts as gone.
+SILENCE = 60.0
+CHUNK = 256 * 1024
+#: Seconds in which a transfer program says what it can do.
+MOMENT = 10.0
+#: Where this program is, for the process that is started.
+_HOME = os.path.dirname(os.path.dirname(os.path.abspath(pool.__file__)))
+#: Bytes of what a transfer program says that are kept.
+MOST_SAID = 4096
+_PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
+
+
+class CannotFetch(PoolError):
+    """An input could not be fetched."""
+
+
+async def fetch(
+    urls: Sequence[str],
+    directory: int,
+    account: Account,
+    plugins: Mapping[str, str],
+    most: int | None,
+    leaves: asyncio.Event,
+) -> int:
+    """Fetch inputs into the job's directory, a descriptor of which is given; the bytes that came.
+
+    Args:
+        plugins: the transfer program of each scheme that is not the machine's own.
+        most: bytes that may come.
+        leaves: set when the job is not wanted here any more.
+
+    Raises:
+        CannotFetch: with the URL, without what stands in it for a password.
+    """
+    work = {
+        "urls": [[url, name_of(url)] for url in urls],
+        "plugins": dict(plugins),
+        "identity": [account.uid, account.gid, list(account.groups or ())] if account.switch else None,
+        "most": most,
+    }
+    environ = {"PYTHONPATH": _HOME, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+    environ |= {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-s", "-P", "-m", "pool.starter.urls", str(directory)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environ,
+        pass_fds=(directory,),
+        start_new_session=True,
+    )
+    talking = asyncio.ensure_future(process.communicate(json.dumps(work).encode()))
+    leaving = asyncio.ensure_future(leaves.wait())
+    try:
+        await asyncio.wait((talking, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not talking.done():
+            raise CannotFetch("the job was stopped while its inputs were fetched", retry=True)
+    finally:
+        leaving.cancel()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.wait((talking,))
+    return _answer(talking.result()[0])
+
+
+def _answer(said: bytes) -> int:
+    try:
+        answer = json.loads(said)
+    except ValueError:
+        raise CannotFetch("the process that fetches inputs died", retry=True) from None
+    if "error" in answer:
+        raise CannotFetch(str(answer["error"])[:MOST_SAID])
+    return int(answer["bytes"])
+
+
+def methods_of(programs: Sequence[str]) -> dict[str, str]:
+    """Which program fetches which scheme, as the programs say themselves.
+
+    Raises:
+        PoolError: a program cannot be asked, or says no scheme.
+    """
+    found: dict[str, str] = {}
+    for program in programs:
+        try:
+            done = subprocess.run([program, "-classad"], capture_output=True, text=True, timeout=MOMENT, check=True)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise PoolError(f"TRANSFER_PLUGINS: {program} does not say what it can do: {error}") from error
+        said = {name.strip().lower(): value.strip() for name, _, value in map(_pair, done.stdout.splitlines())}
+        schemes = [one.strip().lower() for one in said.get("supportedmethods", "").strip('"').split(",") if one.strip()]
+        if not schemes:
+            raise PoolError(f"TRANSFER_PLUGINS: {program} supports no method", hint="see its output for -classad")
+        found.update(dict.fromkeys(schemes, program))
+    return found
+
+
+def _pair(line: str) -> tuple[str, str, str]:
+    return line.partition("=")
+
+
+# -- the process that fetches ------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Fetch what standard input names into the directory whose descriptor is given."""
+    work = json.load(sys.stdin)
+    os.fchdir(int(sys.argv[1]))
+    if work["identity"] is not None:
+        uid, gid, groups = work["identity"]
+        become(uid, gid, groups)
+    os.umask(0o022)
+    answer: dict[str, Any] = {"bytes": 0}
+    for url, name in work["urls"]:
+        left = None if work["most"] is None else work["most"] - answer["bytes"]
+        try:
+            program = work["plugins"].get(scheme_of(url))
+            answer["bytes"] += _by_program(program, url, name) if program else _by_http(url, name, left)
+            if left is not None and os.stat(name).st_size > left:
+                raise OSError(f"more than max_transfer_input_mb allows ({work['most'] >> 20})")
+        except urllib.error.HTTPError as error:
+            answer = {"error": f"cannot fetch {shown(url)}: the server answered {error.code} {error.reason}"}
+            break
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            answer = {"error": f"cannot fetch {shown(url)}: {why}"}
+            break
+    json.dump(answer, sys.stdout)
+
+
+def shown(url: str) -> str:
+    """A URL as others may read it: without user, password and query."""
+    parts = urllib.parse.urlsplit(url)
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _by_http(url: str, name: str, left: int | None) -> int:
+    if scheme_of(url) not in OWN:
+        raise ValueError(f"this machine fetches {', '.join(OWN)}, and what TRANSFER_PLUGINS names")
+    total = 0
+    with urllib.request.urlopen(_request(url), timeout=SILENCE) as answer:
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        expected = answer.headers.get("Content-Length")
+        with open(fd, "wb") as file:
+            while chunk := answer.read(CHUNK):
+                total += len(chunk)
+                if left is not None and total > left:
+                    raise OSError("more than max_transfer_input_mb allows")
+                file.write(chunk)
+    if expected is not None and expected.isdigit() and total != int(expected):
+        raise OSError(f"{total} of {expected} bytes came")
+    return total
+
+
+def _request(url: str) -> urllib.request.Request:
+    """A request, with the URL's user and password as basic authorization that goes to this server alone."""
+    parts = urllib.parse.urlsplit(url)
+    who, _, host = parts.netloc.rpartition("@")
+    request = urllib.request.Request(urllib.parse.urlunsplit((parts.scheme, host, parts.path, parts.query, "")))
+    if who:
+        token = base64.b64encode(urllib.parse.unquote(who).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request
+
+
+def _by_program(program: str, url: str, name: str) -> int:
+    """HTCondor's protocol: a file of ads says what to fetch, another what came of it."""
+    asked, said = f".{name}.fetch", f".{name}.fetched"
+    try:
+        Path(asked).write_text(f"[ Url = {json.dumps(url)}; LocalFileName = {json.dumps(os.path.abspath(name))} ]\n")
+        done = subprocess.run(
+            [program, "-infile", asked, "-outfile", said], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
+        if done.returncode or not os.path.exists(name):
+            text = Path(said).read_text(errors="replace")[:MOST_SAID] if os.path.exists(said) else ""
+            raise OSError(_error_in(text) or f"{program} ended with status {done.returncode}")
+    finally:
+        for path in (asked, said):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+    return os.stat(name).st_size
+
+
+def _error_in(text: str) -> str:
+    for line in text.replace(";", "\n").splitlines():
+        name, _, value = line.partition("=")
+        if name.strip(" [").lower() == "transfererror":
+            return value.strip().strip('"')
+    return ""
+
+
+if __name__ == "__main__":
+    main()

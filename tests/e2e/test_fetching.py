@@ -1,0 +1,152 @@
+"""Inputs that are URLs, and jobs of the java universe, on a real node."""
+
+from __future__ import annotations
+
+import http.server
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.support import ALL, Nodes, client, outcome, program
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves a directory without a word."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is said."""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A directory and the URL that it is served under."""
+    directory = tmp_path / "served"
+    directory.mkdir()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(directory)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield directory, f"http://user:secret@127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+async def test_inputs_are_fetched_sent_and_told_apart(nodes: Nodes, served: tuple[Path, str]) -> None:
+    directory, url = served
+    home = nodes.directory("home")
+    (directory / "far").write_text("from afar\n")
+    (home / "near").write_text("from here\n")
+    (home / "named").write_text("by its URL\n")
+    whole = nodes.start("whole", ALL).ready()
+    inputs = f"{url}/far?x=1, near, file://{home}/named"
+    async with client(whole) as pool:
+        result = await outcome(
+            pool,
+            home,
+            executable=program(home, "cat far near named; echo made > made"),
+            transfer_input_files=inputs,
+            output="out",
+        )
+    assert result.ok, result
+    assert (home / "out").read_text() == "from afar\nfrom here\nby its URL\n"
+    assert (home / "made").read_text() == "made\n"
+    assert not (home / "far").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "code", "said"),
+    [("missing", "-1", 13, "answered 404"), ("large", "1", 32, "max_transfer_input_mb")],
+)
+async def test_one_that_cannot_be_fetched_holds_its_job(
+    nodes: Nodes, served: tuple[Path, str], name: str, most: str, code: int, said: str
+) -> None:
+    directory, url = served
+    home = nodes.directory("home")
+    (directory / "large").write_bytes(bytes(2 << 20))
+    whole = nodes.start("whole", ALL).ready()
+    async with client(whole) as pool:
+        inputs = {"transfer_input_files": f"{url}/{name}", "max_transfer_input_mb": most}
+        result = await outcome(pool, home, executable=program(home, "touch ran"), **inputs)
+        (ad,) = await pool.cluster(result.cluster, 1).ads(["HoldReason", "HoldReasonCode", "ClusterId", "ProcId"])
+    assert (result.state, ad.value("HoldReasonCode")) == ("held", code)
+    assert said in ad.value("HoldReason")
+    assert "secret" not in ad.value("HoldReason")
+    assert not (home / "ran").exists()
+
+
+PLUGIN = """#!/usr/bin/env python3
+import re, sys
+if sys.argv[1:] == ["-classad"]:
+    print('PluginType = "FileTransfer"\\nSupportedMethods = "box,crate"\\nMultipleFileSupport = true')
+    sys.exit(0)
+asked = open(sys.argv[sys.argv.index("-infile") + 1]).read()
+url, name = re.search(r'Url = "([^"]*)"', asked)[1], re.search(r'LocalFileName = "([^"]*)"', asked)[1]
+if "empty" in url:
+    said = '[ TransferSuccess = false; TransferError = "it is empty" ]'
+    open(sys.argv[sys.argv.index("-outfile") + 1], "w").write(said)
+    sys.exit(1)
+open(name, "w").write("out of " + url + "\\n")
+"""
+
+
+async def test_other_schemes_are_fetched_by_a_program(nodes: Nodes) -> None:
+    home = nodes.directory("home")
+    plugin = home / "plugin"
+    plugin.write_text(PLUGIN)
+    plugin.chmod(0o755)
+    whole = nodes.start("whole", ALL, TRANSFER_PLUGINS=str(plugin)).ready()
+    script = program(home, "cat thing")
+    async with client(whole) as pool:
+        with pytest.warns(UserWarning, match="box:// inputs need machines"):
+            result = await outcome(
+                pool, home, executable=script, transfer_input_files="box://shelf/thing", output="out"
+            )
+        assert result.ok, result
+        assert (home / "out").read_text() == "out of box://shelf/thing\n"
+        with pytest.warns(UserWarning, match="crate:// inputs need machines"):
+            result = await outcome(pool, home, executable=script, transfer_input_files="crate://empty/thing")
+        (ad,) = await pool.cluster(result.cluster, 1).ads(["HoldReason", "ClusterId", "ProcId"])
+        assert "it is empty" in ad.value("HoldReason")
+
+
+MAIN = """
+public class Main {
+    public static void main(String[] a) {
+        System.out.println(a[0] + " " + System.getProperty("said") + " " + Other.word());
+    }
+}
+"""
+OTHER = 'public class Other { static String word() { return "from the jar"; } }'
+
+
+def compile_classes(home: Path) -> None:
+    (home / "Main.java").write_text(MAIN)
+    (home / "Other.java").write_text(OTHER)
+    subprocess.run(["javac", "Main.java", "Other.java"], cwd=home, check=True, timeout=60)
+    subprocess.run(["jar", "cf", "other.jar", "Other.class"], cwd=home, check=True, timeout=60)
+    (home / "Other.class").unlink()
+
+
+@pytest.mark.skipif(not (shutil.which("javac") and shutil.which("jar")), reason="there is no Java compiler")
+@pytest.mark.parametrize("transfer", ["IF_NEEDED", "YES"])
+async def test_a_java_job_runs_its_classes(nodes: Nodes, transfer: str) -> None:
+    home = nodes.directory("home")
+    compile_classes(home)
+    whole = nodes.start("whole", ALL).ready()
+    commands = {
+        "universe": "java",
+        "executable": "Main.class",
+        "arguments": "Main argument",
+        "jar_files": "other.jar",
+        "java_vm_arguments": "-Dsaid=said",
+        "should_transfer_files": transfer,
+        "output": "out",
+        "error": "err",
+    }
+    async with client(whole) as pool:
+        result = await outcome(pool, home, **commands)
+    assert result.ok, (result, (home / "err").read_text())
+    assert (home / "out").read_text() == "argument said from the jar\n"
