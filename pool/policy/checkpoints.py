@@ -22,8 +22,11 @@ SHORTEST, LONGEST = 1.0, 30 * 86400.0
 SOON = 60.0
 #: Seconds between the tries of a last one.
 LAST_PAUSES = (1.0, 4.0)
-#: Restores that may fail on one machine before the job is not sent there again.
+#: Restores that may fail on one machine before the job is kept away from it.
 MOST_FAILURES = 3
+#: Seconds for which other machines may take such a job. Then the machine may have it once more, and the checkpoint is
+#: given up if that fails, too: it may be the checkpoint's fault, and must not cost a job every machine.
+KEPT_AWAY = 60.0
 
 
 class Wish(StrEnum):
@@ -130,19 +133,20 @@ class Attempt:
 def go_on_from(generations: Iterable[int], failed: Iterable[Attempt], home: str = "") -> int | None:
     """The checkpoint a job's next start goes on from: the newest that has not failed; None for its beginning.
 
-    A checkpoint is given up when it has failed on two machines. One machine alone, which has a trouble of its own,
-    does not cost the job its work: it is shunned instead. Only `home`, the submit machine, is not; it may be the only
-    one there is, so that failing there as often as it may counts for two.
+    A checkpoint is given up when it has failed on two machines, or on one more often than it may: then no other machine
+    took the job while it was kept away from that one. One failure alone does not cost the job its work. On `home`, the
+    submit machine, which may be the only one there is, the job is not kept away; failing there as often as it may
+    counts for two.
     """
     tries = list(failed)
     for generation in sorted(generations, reverse=True):
         machines = [attempt.machine for attempt in tries if attempt.generation == generation]
-        if len(set(machines)) < 2 and machines.count(home) < MOST_FAILURES:
+        if len(set(machines)) < 2 and machines.count(home) < MOST_FAILURES and len(machines) <= MOST_FAILURES:
             return generation
     return None
 
 
 def shunned(failed: Iterable[Attempt], home: str = "") -> tuple[str, ...]:
-    """The machines a job is not sent to again: those where going on failed thrice, but for `home`."""
+    """The machines a job is kept away from: those where going on failed thrice, but for `home`."""
     machines = [attempt.machine for attempt in failed if attempt.machine != home]
     return tuple(sorted({machine for machine in machines if machines.count(machine) >= MOST_FAILURES}))

@@ -93,6 +93,7 @@ def test_a_restore_that_fails_never_eats_the_work() -> None:
     assert go_on_from([3, 4], bad) == 4
     assert go_on_from([3, 4], [*bad, Attempt("b", 4)]) == 3
     assert go_on_from([3, 4], [Attempt("a", 4)] * 3) == 4
+    assert go_on_from([3, 4], [Attempt("a", 4)] * 4) == 3
     assert go_on_from([3, 4], [Attempt("a", 4)] * 3, "a") == 3
     assert go_on_from([3], [Attempt("a", 3), Attempt("b", 3)]) is None
     assert go_on_from([5], [Attempt("a", 3), Attempt("b", 3)]) == 5

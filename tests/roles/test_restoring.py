@@ -77,18 +77,30 @@ def test_a_machine_that_cannot_put_it_back_costs_time_and_no_work() -> None:
     play(story, good=SAVABLE, bad=BROKEN)
 
 
-def test_after_three_failures_it_is_sent_elsewhere_only() -> None:
+def test_after_three_failures_others_have_a_minute_for_it() -> None:
     async def story(pool: SimPool) -> None:
         await asyncio.sleep(HOUR)
         await vacate(pool)
         await pool.until(lambda: len(the_job(pool).note("_tries", ())) == 3, within=HOUR)
-        assert the_job(pool).get("Requirements") == ['(true) && TARGET.Machine =!= "bad"']
-        await asyncio.sleep(HOUR)
-        assert pool.witness.running == {}
-        assert len(the_job(pool).note("_tries")) == 3
+        assert 'TARGET.Machine =!= "bad" || time() >= ' in the_job(pool).get("Requirements")[0]
         await pool.add("good", "startd", behave=lambda spec: SAVABLE)
-        await done(pool)
+        ad = await done(pool)
         assert [machine for _, machine, _ in pool.witness.starts] == ["bad", "good"]
+        assert not ad.get("WorkLost")
+
+    play(story, bad=BROKEN)
+
+
+def test_a_checkpoint_that_nobody_can_restore_does_not_cost_the_job_every_machine() -> None:
+    """It begins anew within minutes, on the only machine there is, and the log says so."""
+
+    async def story(pool: SimPool) -> None:
+        await asyncio.sleep(HOUR)
+        await vacate(pool)
+        await pool.until(lambda: len(pool.witness.starts) == 2, within=5 * 60)
+        ad = await done(pool)
+        assert ad["WorkLost"] == pytest.approx(HOUR, abs=10)
+        assert ran(pool) > 3 * HOUR - 10
 
     play(story, bad=BROKEN)
 
@@ -140,11 +152,11 @@ def test_the_log_says_what_it_falls_back_to(following: int | None, said: str) ->
     assert "Requirements" not in step.changes
 
 
-def test_the_third_failure_on_a_machine_is_its_last() -> None:
+def test_after_the_third_failure_a_machine_is_left_alone_for_a_minute() -> None:
     tries = [["one", 3], ["two", 3], ["one", 4]]
     (step,) = end_steps(job_with(_tries=tries), "slot1@one", FAILED, 0.0, after(3))
-    assert step.changes["Requirements"] == ['TARGET.Machine =!= "one"']
-    assert step.data["why"].endswith("; it is not sent to one again")
+    assert step.changes["Requirements"] == ['(TARGET.Machine =!= "one" || time() >= 60)']
+    assert step.data["why"].endswith("; it is not sent to one for a minute")
     (step,) = end_steps(job_with(_tries=[["head", 4]] * 2), "slot1@head", FAILED, 0.0, after(3))
     assert "Requirements" not in step.changes
 

@@ -15,7 +15,7 @@ from pool.jobs.events import EventKind
 from pool.jobs.processes import ends_attributes, read_ends
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
-from pool.policy.checkpoints import Attempt, shunned
+from pool.policy.checkpoints import KEPT_AWAY, Attempt, shunned
 from pool.policy.exits import Decision, Verdict, after_exit
 from pool.policy.queue import RUNNING, Job
 from pool.roles.schedd.ledger import Step
@@ -80,7 +80,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
             by_itself_steps = [as_wished(job, wish, changes, report)]
         steps += by_itself_steps
     elif cause == "start":
-        steps.append(failed_start(job, slot, changes, report, after))
+        steps.append(failed_start(job, slot, changes, report, after, now))
     else:
         why = str(report.get("why") or cause)
         changes |= {"VacateReason": why, "LastVacateTime": int(now)}
@@ -161,9 +161,11 @@ def as_wished(job: Job, wish: dict[str, Any], changes: dict[str, Any], report: d
     return Step(job, Happening.EVICT, {**changes, "VacateReason": why}, EventKind.EVICTED, data)
 
 
-def failed_restore(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After) -> Step:
-    """It could not go on from a checkpoint there. A machine that fails often is left alone, unless it is the schedd's
-    own: where that is the only one the job would wait for ever."""
+def failed_restore(
+    job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After, now: float
+) -> Step:
+    """It could not go on from a checkpoint there. A machine that lacks something is left alone for good; one that fails
+    often for a minute, in which others may take the job, unless it is the schedd's own: it may be the only one."""
     machine, generation = slot.rpartition("@")[2], int(report.get("checkpoint") or 0)
     tries = [(str(name), int(number)) for name, number in job.note(TRIES, ()) or ()]
     before = shunned((Attempt(*one) for one in tries), after.home)
@@ -179,16 +181,19 @@ def failed_restore(job: Job, slot: str, changes: dict[str, Any], report: dict[st
         why += "; it begins anew"
     elif following != generation:
         why += f"; it goes on from checkpoint {following}"
+    until = None if report.get("unfit") else int(now + KEPT_AWAY)
     for name in sorted(avoided):
-        changes["Requirements"] = without_machine(changes.get("Requirements", job.get("Requirements")), name)
-        why += f"; it is not sent to {name} again"
+        changes["Requirements"] = without_machine(changes.get("Requirements", job.get("Requirements")), name, until)
+        why += f"; it is not sent to {name} again" if until is None else f"; it is not sent to {name} for a minute"
     return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": slot})
 
 
-def without_machine(requirements: Any, machine: str) -> list[str]:
-    """Requirements (in wire form) that hold on every machine but one besides."""
+def without_machine(requirements: Any, machine: str, until: int | None = None) -> list[str]:
+    """Requirements (in wire form) that hold on every machine but one besides, for good or until that wall time."""
     name = machine.replace("\\", "\\\\").replace('"', '\\"')
     other = f'TARGET.Machine =!= "{name}"'
+    if until is not None:
+        other = f"({other} || time() >= {until})"
     if requirements is None or requirements is True:
         return [other]
     text = requirements[0] if isinstance(requirements, list) else str(requirements).lower()
@@ -205,11 +210,13 @@ def both(first: Any, second: Any) -> Any:
     return [" && ".join(f"({text})" for text in texts)]
 
 
-def failed_start(job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After) -> Step:
+def failed_start(
+    job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After, now: float
+) -> Step:
     """A machine could not start it: another will, unless it is the job's own fault."""
     where, why = str(report.get("where", "start")), str(report.get("error", "it could not be started"))
     if where == "checkpoint":
-        return failed_restore(job, slot, changes, report, after)
+        return failed_restore(job, slot, changes, report, after, now)
     failed = int(job.note("_failed_starts", 0)) + 1
     changes["_failed_starts"] = failed
     if where == "input":

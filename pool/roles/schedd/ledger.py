@@ -186,6 +186,7 @@ class Ledger:
                 ended.append((job, wire, job.status))
                 if self.queue.remove(job):
                     emptied.add(job.cluster.id)
+
         def changes() -> list[Change]:
             made: list[Change] = []
             for job in dict.fromkeys(step.job for step in steps):

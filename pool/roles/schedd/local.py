@@ -63,7 +63,6 @@ class LocalJob:
         self.vacated = False
 
 
-
 class LocalJobs:
     """All of them of one schedd."""
 

@@ -109,12 +109,7 @@ class Moving:
         return True
 
     def _free_to_move(self, job: Job) -> bool:
-        return (
-            job.status == RUNNING
-            and job.run is not None
-            and job not in self._moves
-            and not job.note("_wish")
-        )
+        return job.status == RUNNING and job.run is not None and job not in self._moves and not job.note("_wish")
 
     async def _move(self, match: dict[str, Any], owner: str, job: Job) -> None:
         placement = self._placement

@@ -231,9 +231,7 @@ class Placement:
     def _fits(self, claim: Claim, group: Group) -> bool:
         known = claim.fits.get(group.id)
         if known is None:
-            granted = (
-                group.charge == claim.charge and self.lease_of(group.ad.value("JobLeaseDuration")) == claim.lease
-            )
+            granted = group.charge == claim.charge and self.lease_of(group.ad.value("JobLeaseDuration")) == claim.lease
             known = granted and not is_gang(group.ad) and symmetric_match(group.ad, claim.ad, self.outside.wall())
             claim.fits[group.id] = known
         return known
