@@ -82,6 +82,7 @@ static void check_births(struct dump *d)
 
 static int take_shared(struct dump *d)
 {
+    file_settings_save(d);
     files_peers(d);
     memory_join(d);
     for (size_t i = 0; i < d->count; i++)

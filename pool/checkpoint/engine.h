@@ -117,6 +117,13 @@ uint64_t find_call(pid_t pid);         /* a system call instruction in it; 0: no
 int family_copy(struct subject *s);   /* makes the frozen copy */
 void family_drop(struct dump *d);     /* ends the copies */
 
+/* attributes.c */
+void attributes_of_process(struct subject *s, struct process *p);
+void attributes_of_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
+
+/* file_settings.c */
+void file_settings_save(struct dump *d);
+
 /* waits.c */
 void waits_note(struct dump *d); /* before the stop */
 void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t);

@@ -144,6 +144,7 @@ static int ask_thread(struct dump *d, struct subject *s, struct held *h, struct 
         t->clear_tid = at;
     long slack = CALL(h, SYS_prctl, PR_GET_TIMERSLACK);
     t->slack = slack > 0 ? (uint32_t)slack : 0;
+    attributes_of_thread(d, s, h, t);
     return signals_thread(d, s, h, t);
 }
 
@@ -193,12 +194,6 @@ static void describe(struct dump *d, struct subject *s, struct process *p)
         p->exe_size = (uint64_t)lseek(fd, 0, SEEK_END);
         close(fd);
     }
-    for (int i = 0; i < RLIM_NLIMITS && i < 16; i++) {
-        struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-        prlimit(s->pid, (__rlimit_resource_t)i, NULL, &limit);
-        p->limits[i][0] = limit.rlim_cur;
-        p->limits[i][1] = limit.rlim_max;
-    }
     for (size_t i = 0; i < d->count; i++)
         if (d->subjects[i].pid != s->pid && d->subjects[i].count && d->subjects[i].pid < s->pid) {
             if (syscall(SYS_kcmp, s->pid, d->subjects[i].pid, KCMP_VM, 0, 0) == 0)
@@ -228,6 +223,7 @@ static void ask_process(struct subject *s, struct process *p)
     if (CALL(h, SYS_prctl, PR_GET_THP_DISABLE, 0) == 1)
         p->flags |= PROCESS_NO_THP;
     p->mapped = mapping_member(h);
+    attributes_of_process(s, p);
 }
 
 /* Where the process has a system call instruction: in its vdso, else in any code it has. */

@@ -274,6 +274,7 @@ static const char *check(const struct image *image, const uint64_t pages[SOURCES
             return "a process";
     for EACH(image, threads, thread, t)
         if (!row_of(&image->processes, t->owner) || t->tid < 2 || !span_fits(image, t->registers) || !span_fits(image, t->xstate) ||
+            !text_fits(image, t->cwd) || !span_fits(image, t->processors) ||
             !memchr(t->name, 0, sizeof t->name))
             return "a thread";
     for EACH(image, members, member_row, m)

@@ -58,6 +58,8 @@ struct process {
     uint64_t timers[3][4]; /* setitimer: interval s, us, value s, us */
     uint64_t exe_size, exe_sum, born; /* born: in clock ticks, by which a process is known again */
     uint32_t mapped;   /* 1 and the index of the member whose mapped files it has; 0: none */
+    int32_t out_of_memory; /* oom_score_adj */
+    uint32_t dump_filter, membarrier;
     uint32_t terminal; /* 1 and the row in `files` of its controlling terminal's master; 0: none */
 };
 
@@ -71,6 +73,9 @@ struct thread {
     int32_t policy, priority;
     struct span registers, xstate;
     uint64_t left; /* ns of the while that its system call waits; 0: none */
+    int32_t nice;
+    uint32_t io_priority, umask; /* umask: where it has a current directory of its own */
+    struct span cwd, processors; /* processors: a cpu_set_t, where it is bound to some */
 };
 
 enum { AREA_ANON, AREA_FILE, AREA_SHARED, AREA_VDSO, AREA_VVAR };
@@ -79,7 +84,8 @@ struct area {
     uint64_t start, end, offset;
     uint32_t file, advice; /* which `file`, or NOBODY; a bit for each ADVICE_* */
 };
-enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16, ADVICE_DROP = 32 };
+enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16, ADVICE_DROP = 32,
+       ADVICE_RANDOM = 64, ADVICE_SEQUENTIAL = 128, ADVICE_MERGEABLE = 256, ADVICE_LOCKED = 512, ADVICE_ON_FAULT = 1024 };
 
 struct chunk { /* of the file of that source: image.c has their names */
     uint64_t place, size, sum;
@@ -114,6 +120,8 @@ struct file { /* an open file, shared by every descriptor that names it */
     int64_t position;
     uint64_t size, sum, device, inode, number, times[2]; /* of a mapped file: 1 when what is mapped of it is in extents, and its times of change */
     struct span path, contents;
+    int32_t owner_kind, owner, signal; /* who is told when it can be read, and by which signal (F_SETOWN_EX, F_SETSIG) */
+    uint32_t seals;                    /* of a memory file */
 };
 
 struct descriptor {

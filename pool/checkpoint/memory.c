@@ -114,6 +114,8 @@ static void classify(struct dump *d, struct subject *s, struct area *a, const st
         a->flags |= MAP_GROWSDOWN;
 }
 
+static void read_advice(struct dump *d, const struct subject *s, pid_t from);
+
 int memory_areas(struct dump *d, struct subject *s)
 {
     char path[64], *text = NULL;
@@ -153,6 +155,8 @@ int memory_areas(struct dump *d, struct subject *s)
     }
     free(text);
     fclose(maps);
+    if (s->room && proc_field(s->pid, "status", "VmLck", 10)) /* which its copy does not inherit */
+        read_advice(d, s, s->pid);
     return 0;
 }
 
@@ -260,7 +264,8 @@ static void read_advice(struct dump *d, const struct subject *s, pid_t from)
     static const struct {
         const char *flag;
         uint32_t bit;
-    } bits[] = {{" hg", ADVICE_HUGE}, {" nh", ADVICE_NO_HUGE}, {" dc", ADVICE_NO_FORK}, {" dd", ADVICE_NO_DUMP}, {" wf", ADVICE_WIPE}, {" dp", ADVICE_DROP}};
+    } bits[] = {{" hg", ADVICE_HUGE}, {" nh", ADVICE_NO_HUGE}, {" dc", ADVICE_NO_FORK}, {" dd", ADVICE_NO_DUMP}, {" wf", ADVICE_WIPE}, {" dp", ADVICE_DROP},
+                {" rr", ADVICE_RANDOM}, {" sr", ADVICE_SEQUENTIAL}, {" mg", ADVICE_MERGEABLE}, {" lo", ADVICE_LOCKED}, {" lf", ADVICE_ON_FAULT}};
     char path[64], *text = NULL;
     size_t room = 0;
     struct area *at = NULL, *areas = d->image.areas.rows;
@@ -274,6 +279,8 @@ static void read_advice(struct dump *d, const struct subject *s, pid_t from)
                     at->advice |= bits[i].bit;
             if (at && strstr(text, " gd"))
                 at->flags |= MAP_GROWSDOWN;
+            if (at && strstr(text, " nr"))
+                at->flags |= MAP_NORESERVE;
             continue;
         }
         if (!(text[0] >= '0' && text[0] <= '9') && !(text[0] >= 'a' && text[0] <= 'f'))

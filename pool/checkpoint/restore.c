@@ -157,7 +157,7 @@ static int put_back(struct restoring *r, struct failure *f)
     for (uint32_t i = 0; i < count; i++)
         if (!(rows[i].flags & PROCESS_ZOMBIE) && (hold(&bodies[i], rows[i].pid, f) || transplant(r, i, &bodies[i], f)))
             return -1;
-    if (inotify_put(r, f))
+    if (file_settings_seal(r, f) || inotify_put(r, f))
         return -1;
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].flags & PROCESS_ZOMBIE)

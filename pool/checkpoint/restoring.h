@@ -54,6 +54,15 @@ int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct
 int socket_named(struct restoring *r, const struct file *row, struct failure *f);
 void sockets_shut(struct restoring *r);
 
+/* attributes.c */
+int attributes_nice(const struct restoring *r, uint32_t row);
+int attributes_put_thread(const struct restoring *r, const struct thread *t, struct held *h, uint64_t room, struct failure *f);
+void attributes_put_process(const struct process *p, struct held *h);
+
+/* file_settings.c */
+void file_settings_put_owners(const struct restoring *r, uint32_t row, struct held *h, uint64_t room);
+int file_settings_seal(struct restoring *r, struct failure *f);
+
 /* pty.c */
 int pty_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 void pty_shut(struct restoring *r);

@@ -272,7 +272,7 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
     if (chdir(cwd) < 0)
         broken(r, row, "chdir", cwd);
     umask((mode_t)p->umask);
-    setpriority(PRIO_PROCESS, 0, p->nice > r->job->start->nice ? p->nice : r->job->start->nice); /* a job can only raise it */
+    setpriority(PRIO_PROCESS, 0, attributes_nice(r, row));
     await_zombies(r, row);
     own_handlers(r, row);
     tell(r, row, READY + 2);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/netlink.h>
+#include <linux/sockios.h>
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
@@ -23,6 +24,9 @@
 
 #include "restoring.h"
 
+#ifndef SIOCUNIXFILE
+#define SIOCUNIXFILE (SIOCPROTOPRIVATE + 0) /* Linux 4.12 */
+#endif
 #define LISTENS 10 /* TCP_LISTEN, which unix sockets use as well */
 #define CONNECTED 1
 #define MOST (8u << 20) /* of what waits in one */
@@ -33,11 +37,12 @@ struct traits { /* before the contents of the row: of a pair what waits, else th
     uint32_t type, shut, send_buffer, credentials, listens, backlog;
     int64_t patience[2][2]; /* SO_RCVTIMEO, SO_SNDTIMEO */
     int32_t low_water, peek; /* SO_RCVLOWAT, SO_PEEK_OFF */
+    uint32_t receive_buffer, unused;
 };
 
 struct facts {
     uint8_t type, state, shut;
-    uint32_t peer, waiting, backlog;
+    uint32_t peer, waiting, backlog, bound; /* bound: the inode of its name, 0: it has none, or that was removed */
     bool has_peer;
 };
 
@@ -48,7 +53,7 @@ static bool ask(uint32_t inode, struct facts *facts)
         struct unix_diag_req body;
     } question = {{sizeof question, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0},
                   {.sdiag_family = AF_UNIX, .udiag_states = ~0u, .udiag_ino = inode, .udiag_cookie = {~0u, ~0u},
-                   .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN}};
+                   .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN | UDIAG_SHOW_VFS}};
     union {
         struct nlmsghdr head;
         char room[4096];
@@ -72,6 +77,8 @@ static bool ask(uint32_t inode, struct facts *facts)
         } else if (a->rta_type == UNIX_DIAG_RQLEN) {
             facts->waiting = value[0];
             facts->backlog = value[1];
+        } else if (a->rta_type == UNIX_DIAG_VFS) {
+            facts->bound = value[0];
         } else if (a->rta_type == UNIX_DIAG_SHUTDOWN) {
             facts->shut = *(const uint8_t *)RTA_DATA(a);
         }
@@ -83,6 +90,7 @@ static void read_traits(int fd, struct traits *t)
 {
     socklen_t size = sizeof t->send_buffer;
     getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &t->send_buffer, &size);
+    getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &t->receive_buffer, &size);
     getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &t->credentials, &size);
     getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &t->low_water, &size);
     getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &t->peek, &size);
@@ -92,17 +100,67 @@ static void read_traits(int fd, struct traits *t)
     }
 }
 
-/* A relative name counts from the directory that the process is in: the row's path. */
-static socklen_t bound_name(struct dump *d, struct file *f, int fd, pid_t pid, struct sockaddr_un *name)
+/* Where the file lies that a socket was bound to by a relative name: the process may be in another directory by now. `directory` in: where
+ * the process is; out: from where the name counts. False: it is not found again. */
+static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name, char *directory, size_t size)
+{
+    char path[64], file[4400];
+    struct stat st;
+    struct facts facts;
+    int at = ioctl(fd, SIOCUNIXFILE);
+    if (at >= 0) { /* which takes a power over the network that a node of a user has not */
+        snprintf(path, sizeof path, "/proc/self/fd/%d", at);
+        ssize_t n = readlink(path, file, sizeof file - 1);
+        close(at);
+        file[n < 0 ? 0 : n] = 0;
+        if (n > 10 && strcmp(file + n - 10, " (deleted)") == 0)
+            return true; /* its name was removed: it counts from anywhere */
+        size_t whole = strlen(file), end = strlen(name);
+        if (whole > end + 1 && file[whole - end - 1] == '/' && strcmp(file + whole - end, name) == 0) {
+            file[whole - end - 1] = 0;
+            copy_text(directory, size, file);
+            return true;
+        }
+    }
+    if (!ask(inode, &facts) || !facts.bound)
+        return true;
+    for (size_t i = 0; i <= d->count; i++) {
+        char other[4096];
+        if (i) {
+            snprintf(path, sizeof path, "/proc/%d/cwd", d->subjects[i - 1].pid);
+            ssize_t n = readlink(path, other, sizeof other - 1);
+            other[n < 0 ? 0 : n] = 0;
+        } else {
+            copy_text(other, sizeof other, directory);
+        }
+        snprintf(file, sizeof file, "%s/%s", other, name);
+        if (stat(file, &st) == 0 && (uint32_t)st.st_ino == facts.bound) {
+            copy_text(directory, size, other);
+            return true;
+        }
+    }
+    const char *scratch = space_scratch(d->job);
+    snprintf(file, sizeof file, "%s/%s", scratch, name);
+    if (stat(file, &st) < 0 || (uint32_t)st.st_ino != facts.bound)
+        return false;
+    copy_text(directory, size, scratch);
+    return true;
+}
+
+/* A relative name counts from the row's path. */
+static socklen_t bound_name(struct dump *d, struct file *f, int fd, uint32_t inode, pid_t pid, struct sockaddr_un *name, bool *found)
 {
     char path[64], cwd[4096];
     socklen_t size = sizeof *name;
+    *found = true;
     memset(name, 0, sizeof *name);
     if (getsockname(fd, (struct sockaddr *)name, &size) < 0 || size <= offsetof(struct sockaddr_un, sun_path))
         return 0;
     snprintf(path, sizeof path, "/proc/%d/cwd", pid);
     ssize_t n = readlink(path, cwd, sizeof cwd - 1);
     cwd[n < 0 ? 0 : n] = 0;
+    if (name->sun_path[0] && name->sun_path[0] != '/')
+        *found = find_bound(d, fd, inode, name->sun_path, cwd, sizeof cwd);
     f->path = image_text(&d->image, cwd);
     return size;
 }
@@ -121,7 +179,8 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
     struct traits t = {.type = facts.type, .shut = facts.shut, .listens = facts.state == LISTENS, .backlog = facts.backlog};
     struct sockaddr_un name;
     read_traits(fd, &t);
-    socklen_t size = bound_name(d, f, fd, pid, &name);
+    bool found;
+    socklen_t size = bound_name(d, f, fd, (uint32_t)inode, pid, &name, &found);
     close(fd);
     bool alone = facts.state == LISTENS || (facts.state != CONNECTED && size) || (facts.state != CONNECTED && facts.type != SOCK_DGRAM);
     const char *why = NULL;
@@ -131,6 +190,8 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
         why = "has messages that nobody has read yet";
     else if (!alone && facts.has_peer && !facts.peer && facts.shut != 3)
         why = "waits to be accepted";
+    else if (alone && !found)
+        why = "has a relative name, which is not where the job's processes are";
     if (why) {
         refuse(d, "descriptor %d of process %d is a unix socket that %s", number, pid, why);
         *told = true;
@@ -232,8 +293,9 @@ int socket_contents(struct dump *d, uint32_t row)
 
 static int put_traits(int fd, const struct traits *t)
 {
-    uint32_t half = t->send_buffer / 2; /* the kernel doubles what it is asked for */
+    uint32_t half = t->send_buffer / 2, received = t->receive_buffer / 2; /* the kernel doubles what it is asked for */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &received, sizeof received);
     setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &t->credentials, sizeof t->credentials);
     setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &t->low_water, sizeof t->low_water);
     setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &t->peek, sizeof t->peek);

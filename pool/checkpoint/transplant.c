@@ -135,7 +135,7 @@ static bool has_contents(const struct restoring *r, const struct area *a)
 /* Of mmap. Memory that the kernel may drop (Linux 6.11) is of a kind of its own, neither private nor shared. */
 static uint32_t area_flags(const struct area *a, int fd)
 {
-    const uint32_t known = MAP_PRIVATE | MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN;
+    const uint32_t known = MAP_PRIVATE | MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_NORESERVE;
     if (a->advice & ADVICE_DROP)
         return MAP_DROPPABLE | MAP_ANONYMOUS;
     return a->flags & known & ~(fd < 0 ? 0u : (uint32_t)MAP_ANONYMOUS);
@@ -162,10 +162,13 @@ static void advise(struct held *h, const struct area *a)
         uint32_t bit;
         int advice;
     } known[] = {{ADVICE_HUGE, MADV_HUGEPAGE}, {ADVICE_NO_HUGE, MADV_NOHUGEPAGE}, {ADVICE_NO_FORK, MADV_DONTFORK},
-                 {ADVICE_NO_DUMP, MADV_DONTDUMP}, {ADVICE_WIPE, MADV_WIPEONFORK}};
+                 {ADVICE_NO_DUMP, MADV_DONTDUMP}, {ADVICE_WIPE, MADV_WIPEONFORK}, {ADVICE_RANDOM, MADV_RANDOM},
+                 {ADVICE_SEQUENTIAL, MADV_SEQUENTIAL}, {ADVICE_MERGEABLE, MADV_MERGEABLE}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (a->advice & known[i].bit)
             CALL(h, SYS_madvise, a->start, a->end - a->start, known[i].advice);
+    if (a->advice & ADVICE_LOCKED) /* refused beyond the job's limit */
+        CALL(h, SYS_mlock2, a->start, a->end - a->start, a->advice & ADVICE_ON_FAULT ? MLOCK_ONFAULT : 0);
 }
 
 static int protect(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
@@ -430,6 +433,11 @@ static int dress(struct restoring *r, uint32_t row, struct body *b, struct failu
     if (signals_put(r->image, row, b->threads, b->count, b->room, f))
         return -1;
     set_limits(r, p, leader, b->room);
+    attributes_put_process(p, leader);
+    file_settings_put_owners(r, row, leader, b->room);
+    for (size_t i = 0; i < b->count; i++)
+        if (attributes_put_thread(r, thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f))
+            return -1;
     for (size_t i = 0; i < (p->mapped ? 1 : b->count); i++)
         if (put_on_filter(r, &b->threads[i], b->room, f))
             return -1;

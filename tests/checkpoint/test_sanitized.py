@@ -211,6 +211,7 @@ async def test_checkpoints_of_all_kinds(program: Path, tmp_path: Path) -> None:
             ("sockets", [sys.executable, "-I", str(programs / "sockets.py"), "name"], False),
             ("terminals", [sys.executable, "-I", str(programs / "terminals.py")], False),
             ("fifos", [sys.executable, "-I", str(programs / "fifos.py"), "."], False),
+            ("own_settings", [sys.executable, "-I", str(programs / "own_settings.py")], False),
             ("timerfds", [sys.executable, "-I", str(programs / "timerfds.py")], False),
             ("locks", [sys.executable, "-I", str(programs / "locks.py")], False),
             ("kinds", [], True),
