@@ -281,6 +281,8 @@ class Placement:
             await link.call("startd.activate", self.order(claim, whole=True), timeout=60.0)
         except RemoteError as error:
             await self._not_started(claim, job, start.run, str(error))
+            if not says_no_such_claim(error):
+                await self.release(claim)
         except TROUBLE:
             self.reaching.lose(claim)
         else:
@@ -305,7 +307,7 @@ class Placement:
         }
 
     async def _not_started(self, claim: Claim, job: Job, run: int, why: str) -> None:
-        """The startd said no: the job is idle again, and the claim is of no more use."""
+        """The startd said no: the job is idle again, and the claim is of no more use, to nobody."""
         if claim.job is not job or claim.run != run:
             return
         self.drop(claim)

@@ -210,6 +210,11 @@ class Startd(Role):
     async def activate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Start a job on a claim: {claim, base, start, shared, own}. Asked again for the same, it does nothing more."""
         slot, claim = self._claimed(call, params)
+        running: Running | None = claim.running
+        if running is not None and running.ended and self._read_order(claim, params)[0].mark != running.start.mark:
+            # Its schedd has the end of that job, and this start came before it was tidied away here.
+            await running.gone.wait()
+            slot, claim = self._claimed(call, params)
         self.begin(slot, claim, params)
         return {}
 

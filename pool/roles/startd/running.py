@@ -71,7 +71,7 @@ class Running:
         self._end_is_known = False
         self._teller: asyncio.TimerHandle | None = None
         self.abandoned = False
-        #: Set when an abandoned job is dead and its slot free.
+        #: Set when nothing of the job is left here: its end is known at home, or nobody wants to hear of it.
         self.gone = asyncio.Event()
         #: What was wished before there was a starter.
         self._early: list[Event] = []
@@ -437,6 +437,7 @@ class Running:
         if self.starter is not None:
             await self.starter.happen(Event.SUCCESS)
         self.claim.running = None
+        self.gone.set()
         slot, claim, startd = self.slot, self.claim, self.startd
         if slot.claim is not claim:
             return

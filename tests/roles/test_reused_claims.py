@@ -1,0 +1,82 @@
+"""One start after another on one claim: the next waits until the last is tidied away; a refused one gives it back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pool.jobs.events import EventKind
+from pool.roles.startd.role import Startd
+from pool.starter.starter import Starter
+from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
+from pool.testing.pool import SimPool
+from tests.roles.support import QUICK
+
+
+def heard(pool: SimPool) -> list[EventKind]:
+    """The kinds of all events from now on."""
+    kinds: list[EventKind] = []
+    pool.role("head", "schedd").ledger.listen(lambda events: kinds.extend(event.kind for event in events))
+    return kinds
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_vacates_while_machines_tidy_up(jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is busy takes its time to be rid of a job; the schedd has its end already."""
+    before = Starter.done
+
+    async def slowly(self: Starter) -> None:
+        await asyncio.sleep(3.0)
+        await before(self)
+
+    monkeypatch.setattr(Starter, "done", slowly)
+
+    async def work() -> None:
+        settings = {**QUICK, "SLOTS": str(jobs), "CLAIM_LEASE": "600"}
+        async with SimPool(3, settings=settings, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(60.0))
+            await pool.submit("head", count=jobs)
+            await pool.until(lambda: len(pool.witness.running) == jobs, within=60)
+            kinds = heard(pool)
+            for _ in range(3):
+                await asyncio.sleep(5.0)
+                await pool.act("head", "alice", action="vacate", all=True)
+                await pool.until(lambda: len(pool.witness.running) == jobs, within=30)
+            await pool.until(lambda: pool.queued("head") == 0, within=600)
+            assert EventKind.SHADOW_EXCEPTION not in kinds
+            assert len(pool.witness.starts) == 4 * jobs
+            await pool.until(lambda: not pool.role("m1", "startd").claims, within=30)
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_refused_start_gives_its_claim_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, refused = Startd._still_accepts, []
+
+    def accepts(self: Startd, *given: Any) -> bool:
+        if not refused:
+            refused.append(True)
+            return False
+        return before(self, *given)
+
+    monkeypatch.setattr(Startd, "_still_accepts", accepts)
+
+    async def work() -> None:
+        async with SimPool(3, settings={**QUICK, "CLAIM_LEASE": "600"}, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(60.0))
+            await pool.submit("head")
+            await pool.until(lambda: bool(refused), within=60)
+            await pool.act("head", "alice", action="hold", all=True)
+            await pool.until(lambda: not pool.role("m1", "startd").claims, within=5)
+            await pool.act("head", "alice", action="release", all=True)
+            await pool.until(lambda: pool.queued("head") == 0, within=300)
+            pool.sound()
+
+    run_virtual(work())
