@@ -115,8 +115,10 @@ void finish(void)
     end.r.ended_us = wall_us();
     end.r.wall_us = run.ended_us - run.began_us;
     if (!run.cause && group_memory_kills(me.group) > run.memory_kills) {
-        end.r.cause = CAUSE_KILLED;
-        run.text = "used more memory than its limit";
+        end.r.cause = CAUSE_MEMORY;
+        snprintf(run.said, sizeof run.said, "it used all %llu MiB of memory that it may use, and wanted more",
+                 (unsigned long long)(me.job.start->memory >> 20));
+        run.text = run.said;
     }
     if (run.suspended)
         group_freeze(me.group, false); /* for the next job */

@@ -36,9 +36,9 @@ static void check_memory(void)
     uint64_t limit = me.job.start->memory >> 10;
     if (r.rss_kib <= limit || checkpoint_running()) /* the frozen copies are not what it uses */
         return;
-    snprintf(text, sizeof text, "used %llu MiB of memory, more than its limit of %llu MiB",
+    snprintf(text, sizeof text, "it used %llu MiB of memory, more than its limit of %llu MiB",
              (unsigned long long)(r.rss_kib >> 10), (unsigned long long)(limit >> 10));
-    end_because(CAUSE_KILLED, text);
+    end_because(CAUSE_MEMORY, text);
 }
 
 static uint64_t earliest(void)

@@ -58,7 +58,7 @@ enum checkpoint { CHECKPOINT_STOP = 1, CHECKPOINT_EXAMINE = 2, CHECKPOINT_LOOSE 
 
 enum condition { SUSPENDED = 1, WAITING = 2 };
 
-enum cause { CAUSE_EXIT = 1, CAUSE_SIGNAL, CAUSE_LEASE, CAUSE_KILLED, CAUSE_VACATED, CAUSE_START, CAUSE_MISUSE };
+enum cause { CAUSE_EXIT = 1, CAUSE_SIGNAL, CAUSE_LEASE, CAUSE_KILLED, CAUSE_VACATED, CAUSE_START, CAUSE_MISUSE, CAUSE_MEMORY };
 
 enum ability {
     ABLE_USER = 1,    /* user namespace made, or not needed because the nursery has the capabilities */

@@ -165,7 +165,8 @@ _STARTD = (
         "programs of HTCondor's protocol that fetch inputs which are URLs of other schemes than http and https",
         live=False,
     ),
-    _flag("ENFORCE_MEMORY", "false", "kill jobs that use more memory than their slot has"),
+    _flag("ENFORCE_MEMORY", "false", "hold jobs that use more memory than their slot has"),
+    _flag("ENFORCE_DISK", "false", "hold jobs whose scratch directory takes more disk than their slot has"),
     _count("CHECKPOINT_QUOTA", "0", "MB", "what checkpoints may take on this disk; 0 for no bound but its own"),
     _text(
         "CHECKPOINT_SERVER",

@@ -42,6 +42,10 @@ class Hold(IntEnum):
     MAPPED_FILE = 2001
 
 
+#: Subcodes of OUT_OF_RESOURCES: those of HTCondor's own policies about memory and disk.
+MEMORY_EXCEEDED, DISK_EXCEEDED = 102, 104
+
+
 class Evict(StrEnum):
     """Why a job lost its machine before it ended."""
 

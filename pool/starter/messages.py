@@ -110,6 +110,7 @@ CAUSES = {
     5: Cause.VACATED,
     6: Cause.START,
     7: Cause.MISUSE,
+    8: Cause.MEMORY,
 }
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
 _FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED = (

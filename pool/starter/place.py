@@ -36,6 +36,7 @@ class Place:
         plugins: the transfer program of each scheme of URLs that is not the machine's own.
         empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
             a directory that has not changed since needs no look.
+        memory, disk: bytes that a job may use; None where it is not held to them.
         system_calls, network, processes: JOB_SYSTEM_CALLS, JOB_NETWORK and JOB_PROCESSES.
         gpus: the slot's; None on a machine that has none. devices: their files.
     """
@@ -45,6 +46,7 @@ class Place:
     executables: Path
     cpus: int
     memory: int | None
+    disk: int | None = None
     hidden: tuple[str, ...] = ()
     system_calls: str = "filtered"
     network: str = "host"

@@ -51,7 +51,7 @@ class StartFailed(PoolError):
 
 class Cause(StrEnum):
     """Why a job is over. START is for a job whose keeper died before the program ran, MISUSE for one of whose processes
-    did to a pipe what only works on a file.
+    did to a pipe what only works on a file, MEMORY for one that used more memory than its limit.
     """
 
     EXIT = "exit"
@@ -61,6 +61,7 @@ class Cause(StrEnum):
     VACATED = "vacated"
     START = "start"
     MISUSE = "misuse"
+    MEMORY = "memory"
 
 
 class OnFailure(StrEnum):

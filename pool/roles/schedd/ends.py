@@ -79,6 +79,10 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
         if wish and wish["what"] == "hold" and by_itself_steps[-1].happening is Happening.REQUEUE:
             by_itself_steps = [as_wished(job, wish, changes, report)]
         steps += by_itself_steps
+    elif cause == "exceeded":
+        subcode = int(report.get("subcode") or 0)
+        why = str(report.get("said") or "it used more than it may")[:1000]
+        steps.append(hold_step(job, why, Hold.OUT_OF_RESOURCES, changes, subcode))
     elif cause == "start":
         steps.append(failed_start(job, slot, changes, report, after, now))
     else:

@@ -25,6 +25,7 @@ def place_of(startd: Startd, slot: Slot, claim: Claim) -> Place:
             execute=startd.execute,
             executables=startd.executables,
             cpus=max(1, int(resources.get("Cpus", 1))),
+            disk=int(resources.get("Disk", 0)) * 1024 or None if settings.flag("ENFORCE_DISK") else None,
             memory=memory if memory and settings.flag("ENFORCE_MEMORY") else None,
             images=startd.images,
             plugins=startd.owner.plugins,

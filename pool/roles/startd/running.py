@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
 from pool.jobs.activation_fields import WrongStart
-from pool.jobs.reasons import Evict, Reason
+from pool.jobs.reasons import MEMORY_EXCEEDED, Evict, Reason
 from pool.policy.checkpoints import Saves
 from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Action, Event
-from pool.roles.startd import written
+from pool.roles.startd import disk_use, written
 from pool.roles.startd.homelink import HomeLink
 from pool.roles.startd.job_account import account_of
 from pool.roles.startd.place import place_of
@@ -66,6 +66,8 @@ class Running:
         self.forgot = False
         self.was_found = False
         self.why: Reason | None = None
+        #: Of what it has used more than it may, in words, and the hold's subcode.
+        self.exceeded: tuple[str, int] | None = None
         self._reminded = asyncio.Event()
         self._told_start = False
         self._end_is_known = False
@@ -210,10 +212,15 @@ class Running:
         assert self.starter.keeper is not None
         loop = asyncio.get_running_loop()
         self._teller = loop.call_later(TELL_AFTER, self._tell_start)
+        watching = None
+        if self.starter.place.disk is not None:
+            watching = self.startd.spawn(disk_use.watch(self), "disk", alone=True)
         try:
             end = await self.saving.until_it_ends()
         finally:
             self._teller.cancel()
+            if watching is not None:
+                watching.cancel()
         await self._streams_end(end)
         self.ended = True
         self.startd.peers.stays(self.name)
@@ -307,6 +314,13 @@ class Running:
             await self._forget_streams()  # its processes have ended; what they wrote is not wanted any more
             return
         await self.saving.leave(graceful, saves)
+
+    async def end_over(self, why: str, subcode: int) -> None:
+        """End a job that has used more than it may; it is held for that."""
+        assert self.starter is not None
+        assert self.starter.keeper is not None
+        self.exceeded = (why, subcode)
+        await self.starter.keeper.kill()
 
     async def abandon(self) -> None:
         """Nobody wants to hear of this job any more: kill it and leave nothing behind."""
@@ -411,7 +425,13 @@ class Running:
             report |= {"received": self.starter.received, "sent": self.starter.sent}
         if not self._told_start:
             report["started_event"] = True  # known to the schedd only if it answered to "started"
-        if end.cause == "start":
+        exceeded = self.exceeded
+        if end.cause == "memory":
+            asked = disk_use.asked_for(self, "RequestMemory", 1)
+            exceeded = (f"{end.error}{asked}", MEMORY_EXCEEDED)
+        if exceeded is not None and self.why is None and end.cause in ("killed", "memory"):
+            report |= {"cause": "exceeded", "said": exceeded[0], "subcode": exceeded[1]}
+        elif end.cause == "start":
             report |= {"where": "start", "error": end.error, "retry": False}
         elif self.why and self.start.gang and end.cause in BY_ITSELF:
             # Its streams were given up: what it wrote may not have come to the other parts.

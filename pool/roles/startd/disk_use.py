@@ -1,0 +1,69 @@
+"""What a running job's files take on this machine's disk: looked at now and again, and held to its slot's share.
+
+The larger a job's tree is the more seldom it is looked at, so that looking never costs more than a small share of a
+processor, whatever the job does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pool.images.quietly import quietly
+from pool.jobs.activation import Mode
+from pool.jobs.reasons import DISK_EXCEEDED
+from pool.safe_directory import Owner, SafeDirectory
+
+if TYPE_CHECKING:
+    from pool.roles.startd.running import Running
+
+#: Seconds between two looks at least, and how much longer than the look itself the pause is.
+EVERY, PAUSE = 5.0, 20.0
+
+
+def measure(scratch: Path, owner: Owner) -> int:
+    """Bytes that a directory takes on disk with all that is in it; a file of several names counts once. Blocks."""
+    total, seen = 0, set()
+    pending = [b""]
+    with SafeDirectory(scratch, owner) as safe:
+        while pending:
+            below = pending.pop()
+            with contextlib.suppress(OSError):  # gone, or locked away, meanwhile
+                for name, status, _ in safe.entries(below):
+                    if stat.S_ISDIR(status.st_mode):
+                        pending.append(below + b"/" + name if below else name)
+                    elif status.st_nlink > 1:
+                        if status.st_ino in seen:
+                            continue
+                        seen.add(status.st_ino)
+                    total += status.st_blocks * 512
+    return total
+
+
+async def watch(running: Running) -> None:
+    """End a job that takes more than its slot's share; returns when it has ended, or none is to be watched."""
+    starter, loop = running.starter, asyncio.get_running_loop()
+    if starter is None or starter.place.disk is None or running.start.mode is Mode.SHARED:
+        return
+    pause = EVERY
+    while not running.ended:
+        await asyncio.sleep(pause)
+        began = loop.time()
+        try:
+            used = await quietly(measure, starter.scratch, starter.account.owner)
+        except OSError:
+            continue
+        pause = max(EVERY, PAUSE * (loop.time() - began))
+        if used > starter.place.disk and not running.ended and running.why is None:
+            text = f"it used {used >> 20} MiB of disk, more than the {starter.place.disk >> 20} MiB of its slot"
+            await running.end_over(text + asked_for(running, "RequestDisk", 1024), DISK_EXCEEDED)
+            return
+
+
+def asked_for(running: Running, attribute: str, divisor: int) -> str:
+    """What a job requested, for the reason of its hold."""
+    wanted = running.claim.ad.value(attribute, None)
+    return f" (it requested {wanted / divisor:g} MB)" if isinstance(wanted, (int, float)) else ""
