@@ -177,6 +177,9 @@ def vacate(
 ) -> int:
     """Take running jobs off their machines. They go back to the queue and run again, there or elsewhere.
 
+    A job that can be saved goes on from where it was, however short it has run. With --slot it is the machine that is
+    freed, and what has run for less than CHECKPOINT_WORTH since its last checkpoint is not saved.
+
     \b
     Examples:
       poolnode vacate 12.3

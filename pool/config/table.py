@@ -184,7 +184,7 @@ _STARTD = (
         "10 s",
         "time after its start when a job is looked at for what cannot be saved; if found, again at six times that",
     ),
-    _duration("CHECKPOINT_WORTH", "10 s", "work below which a leaving job is not saved", least=0.0),
+    _duration("CHECKPOINT_WORTH", "10 s", "work below which a job whose machine is wanted is not saved", least=0.0),
     _duration("UPDATE_INTERVAL", "120", "time between two advertisements of what has not changed (EV 2.7)"),
     _duration("AD_LIFETIME", "900", "time after which the collector drops an ad that was not renewed"),
     _duration("CLAIM_LEASE_MAX", "86400", "longest lease that a machine grants, or a job's job_lease_duration gets"),

@@ -42,8 +42,8 @@ class Saves(StrEnum):
     """Whether whoever stops a job cares for a last checkpoint."""
 
     NEVER = "never"  # it is removed
-    WORTH = "worth"  # where it has done enough since the last one
-    ALWAYS = "always"  # it is removed, and its checkpoint is to be kept
+    WORTH = "worth"  # its machine is wanted for something else: where it has done enough since the last one
+    ALWAYS = "always"  # its user says that it leaves, and counts on what it has done
 
 
 class Cause(StrEnum):

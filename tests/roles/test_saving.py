@@ -101,6 +101,24 @@ def test_a_job_that_leaves_is_saved_and_goes_on_from_there() -> None:
     play(story, **WANTED_BACK)
 
 
+@pytest.mark.parametrize("action", ["vacate", "hold"])
+def test_what_a_user_takes_off_is_saved_from_its_first_second(action: str) -> None:
+    async def story(it: Story) -> None:
+        await it.pool.act("head", "alice", action=action, ids=[[1, 0]])
+        await it.pool.until(lambda: it.job.get("NumCkpts") == 1, within=10.0)
+
+    play(story)
+
+
+def test_what_is_not_worth_the_owners_time_is_not_saved() -> None:
+    async def story(it: Story) -> None:
+        it.load(3.0)
+        await it.left()
+        assert it.job.get("NumCkpts") is None
+
+    play(story, **WANTED_BACK)
+
+
 @pytest.mark.parametrize(
     ("wish", "saved"),
     [

@@ -625,7 +625,5 @@ class Placement:
 
 
 def _saves(wish: dict[str, Any]) -> str:
-    """Whether a last checkpoint is made of a job that is stopped: see `Saves`."""
-    if wish.get("checkpoint"):
-        return Saves.ALWAYS
-    return Saves.NEVER if wish["what"] == "remove" else Saves.WORTH
+    """Whether a last checkpoint is made of a job that its user stops: see `Saves`."""
+    return Saves.NEVER if wish["what"] == "remove" and not wish.get("checkpoint") else Saves.ALWAYS
