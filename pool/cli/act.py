@@ -138,6 +138,34 @@ def prio(
     return _act("prio", done, jobs, constraint, everything, as_json, address, value=value)
 
 
+def qedit(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOB... NAME=VALUE...", help="Which jobs, then what of their ads.", show_default=False),
+    ] = None,
+    constraint: Constraint = None,
+    everything: All = False,
+    as_json: Json = False,
+    address: Address = None,
+) -> int:
+    """Change attributes of queued jobs. A value is an expression; a running job takes it at its next start.
+
+    What says whose a job is, and what has happened to it, cannot be changed.
+
+    \b
+    Examples:
+      poolnode qedit 12.3 RequestMemory=4096
+      poolnode qedit 12 'Requirements=TARGET.Memory >= 8192' 'Rank=TARGET.KFlops'
+      poolnode qedit alice 'JobDescription="second try"'
+    """
+    pairs = [word.partition("=") for word in words or () if "=" in word]
+    if not pairs:
+        raise UsageProblem("qedit: which attribute", hint="NAME=VALUE: poolnode qedit 12.3 RequestMemory=4096")
+    attributes = {name.strip(): value.strip() for name, _, value in pairs}
+    jobs = [word for word in words or () if "=" not in word]
+    return _act("edit", "changed", jobs, constraint, everything, as_json, address, attributes=attributes)
+
+
 def checkpoint(
     jobs: Which = None,
     constraint: Constraint = None,
@@ -217,9 +245,10 @@ def _act(
     value: int | None = None,
     force: bool = False,
     checkpoint: bool = False,
+    attributes: dict[str, str] | None = None,
 ) -> int:
     chosen = select(jobs or [])
-    name = "rm" if action == "remove" else action
+    name = {"remove": "rm", "edit": "qedit"}.get(action, action)
     if everything and (chosen or constraint):
         raise UsageProblem(f"{name}: --all and something else", hint="give one or the other")
     if not (everything or chosen or constraint):
@@ -235,6 +264,7 @@ def _act(
             value=value,
             force=force,
             checkpoint=checkpoint,
+            attributes=attributes,
         )
 
     acted = ask(address, question)

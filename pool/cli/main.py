@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "rm": ("pool.cli.act", "rm", "Remove jobs"),
         "hold": ("pool.cli.act", "hold", "Keep jobs in the queue without running them"),
         "release": ("pool.cli.act", "release", "Let held jobs run again"),
+        "qedit": ("pool.cli.act", "qedit", "Change attributes of queued jobs"),
         "prio": ("pool.cli.act", "prio", "Change the priority of jobs"),
         "checkpoint": ("pool.cli.act", "checkpoint", "Save running jobs now, to go on from there"),
         "vacate": ("pool.cli.act", "vacate", "Take running jobs off their machines"),

@@ -60,6 +60,10 @@ class _Chosen(ABC):
         """Has running jobs saved now; each is at home when this returns."""
         return await self.pool.act("checkpoint", ids=self._ids)
 
+    async def edit(self, **attributes: str) -> Acted:
+        """Changes attributes of the jobs' ads; the values are texts of expressions: `edit(RequestMemory="2048")`."""
+        return await self.pool.act("edit", ids=self._ids, attributes=attributes)
+
     async def prio(self, value: int) -> Acted:
         """Sets the jobs' priority among their owner's own jobs; higher goes first."""
         return await self.pool.act("prio", ids=self._ids, value=value)

@@ -390,11 +390,13 @@ class Pool:
         value: int | None = None,
         force: bool = False,
         checkpoint: bool = False,
+        attributes: Mapping[str, str] | None = None,
     ) -> Acted:
-        """remove, hold, release, vacate or prio, on the jobs chosen.
+        """remove, hold, release, vacate, prio or edit, on the jobs chosen.
 
         Args:
             checkpoint: keep the last checkpoint of what is removed, for `start_from_checkpoint`.
+            attributes: for edit: names, and the texts of expressions that are their new values.
 
         Raises:
             PoolError: no choice was made, or all of it was refused by the schedd.
@@ -410,6 +412,8 @@ class Pool:
             params["all"] = True
         if checkpoint:
             params["checkpoint"] = True
+        if attributes is not None:
+            params["edits"] = dict(attributes)
         answer = await self.call("schedd.act", params, timeout=120.0)
         done = answer.get("done") or 0
         refused = [(id_text(item["id"]), str(item["why"])) for item in answer.get("refused") or ()]

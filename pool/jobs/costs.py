@@ -91,6 +91,11 @@ def goes_on(get: Get, note: Any, generation: int | None) -> dict[str, Any]:
     return {"CommittedTime": round(work, 3), "WorkLost": round(max(_number(get("WorkLost")) + lost, 0.0), 3)}
 
 
+def restarts(get: Get, generation: int | None) -> dict[str, Any]:
+    """NumRestarts, where a start goes on from a checkpoint."""
+    return {"NumRestarts": int(_number(get("NumRestarts"))) + 1} if generation is not None else {}
+
+
 def _held(note: Any) -> list[tuple[int, float]]:
     return [(int(number), _number(work)) for number, work in note] if isinstance(note, (list, tuple)) else []
 

@@ -73,6 +73,7 @@ def test_a_machine_that_cannot_put_it_back_costs_time_and_no_work() -> None:
         assert set(machines[1:]) == {"good"}
         assert ran(pool) < 2 * HOUR + 10
         assert ad["NumCkpts"] == 1
+        assert ad["NumRestarts"] == ad["NumJobStarts"] - 1
 
     play(story, good=SAVABLE, bad=BROKEN)
 

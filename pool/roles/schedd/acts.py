@@ -17,14 +17,15 @@ from pool.jobs.privacy import may_see
 from pool.jobs.states import Happening
 from pool.outside import Outside
 from pool.policy.exits import WATCHED, Verdict, has_periodic, periodic, stays
-from pool.policy.queue import ACTIVE, COMPLETED, HELD, Cluster, Job
+from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, Cluster, Job
 from pool.roles.pieces import Turn, Turns
+from pool.roles.schedd.editing import changes_of
 from pool.roles.schedd.ends import hold_step
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.listings import every, shown
 from pool.roles.schedd.placement import Placement
 
-ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio")
+ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio", "edit")
 #: Jobs changed in one durable step; between steps other work gets its turn.
 BATCH = 300
 PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
@@ -185,6 +186,14 @@ class Acts:
             steps.append(Step(job, None, {"JobPrio": value}))
             job.update({"JobPrio": value})
             self._queue.edited(job)
+        elif action == "edit":
+            changes = changes_of(params.get("edits"))
+            steps.append(Step(job, None, changes, EventKind.NOTICE, {"text": f"Changed: {', '.join(changes)}"}))
+            job.update(changes)
+            self._queue.edited(job)
+            self._queue.admit(job)
+            if self._periodic is not None and any(name in changes for name in WATCHED):
+                self._periodic.add(job.cluster.id)
         return None
 
     # -- periodic expressions ----------------------------------------------------------------------------
@@ -279,6 +288,7 @@ class Acts:
         if steps:
             await self._ledger.commit(*steps)
             self._placement.offer(cluster.owner)
+            self._placement.changed(cluster.owner, any(step.status == IDLE for step in steps))
         for job, wish in stops:
             await self._placement.stop(job, wish, True)
 

@@ -190,6 +190,7 @@ class Gangs:
             ENDED: [list(one) for one in gang.reports] or None,
         }
         changes |= costs.goes_on(gang.job.get, gang.job.note(costs.HELD), gang.checkpoint)
+        changes |= costs.restarts(gang.job.get, gang.checkpoint)
         if gang.job.get("JobStartDate") is None:
             changes["JobStartDate"] = now
         return Step(gang.job, Happening.START, changes | self._placement.not_begun(gang.job))

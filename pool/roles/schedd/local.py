@@ -21,6 +21,7 @@ from pool.jobs.activation import Activation, CannotStart, Mode, activation
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold
 from pool.jobs.states import Happening
+from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.policy.queue import IDLE, Cluster, Job
 from pool.policy.starter import Event
 from pool.roles.base import LANGUAGE
@@ -164,7 +165,7 @@ class LocalJobs:
                 trouble = "it runs on the submit machine, and its Requirements do not hold there"
             start, account = self._activation(job), self._account(job)
             keepers = await self._opened()
-        except (CannotStart, NoAccount) as error:
+        except (CannotStart, CannotFill, NoAccount) as error:
             trouble = str(error)
         if job.status != IDLE:
             return
@@ -274,6 +275,8 @@ class LocalJobs:
         """Everything is where it is; nothing is copied."""
         run = int(job.get("NumJobStarts", 0)) + 1 if run is None else run
         ad = job.ad()
+        if needs_filling(ad):
+            ad = fill(ad, self._ad(), self._schedd.outside.wall())
         here = ClassAd.from_wire({"FileSystemDomain": "here", "HasRemoteIO": False})
         ad["FileSystemDomain"], ad["ShouldTransferFiles"], ad["RemoteIO"] = "here", "NO", False
         delay = self._schedd.deferrals.delay(job)

@@ -32,6 +32,7 @@ from pool.jobs.events import EventKind
 from pool.jobs.machine_attributes import of_machine
 from pool.jobs.reasons import Evict, Hold, Reason
 from pool.jobs.states import Happening
+from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.outside import Outside
 from pool.policy.checkpoints import Saves, Wish, wish_of
 from pool.policy.gangs import costs_of
@@ -200,7 +201,7 @@ class Placement:
         try:
             start = self._start_of(claim, job, int(job.get("NumJobStarts", 0)) + 1)
             step = self._start_step(claim, job, start)
-        except CannotStart as error:
+        except (CannotStart, CannotFill) as error:
             step = hold_step(job, f"cannot start: {error}", Hold.START_FAILED)
         except Exception as error:  # the others' starts go on
             self.log.exception("a start could not be worked out", extra={"job": job.id})
@@ -220,7 +221,10 @@ class Placement:
         alike = known is not None and checkpoint is None and not job.delta and known.job[0] == job.cluster.id
         if known is not None and alike and (known.digest == digest or not known.carries_executable):
             return known.for_job(job.id, run)
-        start = activation(job.ad(), claim.ad, run, digest, checkpoint)
+        ad = job.ad()
+        if needs_filling(ad):
+            ad = fill(ad, claim.ad, self.outside.wall())
+        start = activation(ad, claim.ad, run, digest, checkpoint)
         if checkpoint is not None:
             start = replace(start, checkpoint_from=self.images.nearer(job, checkpoint))
         if self.deferrals is not None and (delay := self.deferrals.delay(job)):
@@ -264,6 +268,7 @@ class Placement:
         if job.get("JobMachineAttrs") is not None:
             changes |= of_machine(job.get, claim.ad.value)
         changes |= costs.goes_on(job.get, job.note(costs.HELD), start.checkpoint)
+        changes |= costs.restarts(job.get, start.checkpoint)
         return Step(job, Happening.START, changes | self.not_begun(job))
 
     @staticmethod

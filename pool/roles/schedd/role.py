@@ -288,6 +288,9 @@ class Schedd(Role):
             "QDate": int(self.outside.wall()),
         }
         defer(accepted, self.outside.wall())
+        # Of each process, and as it is when it is asked for.
+        accepted["GlobalJobId"] = [f'strcat("{self.given.node}#", ClusterId, ".", ProcId, "#", QDate)']
+        accepted.setdefault("MemoryUsage", ["((ResidentSetSize + 1023) / 1024)"])
         return accepted
 
     @method(Right.SUBMIT, takes={"action": str, **CHOICE})
