@@ -28,6 +28,7 @@ FLOORS = {
     "errors": -1,
     "identity": -0.5,
     "safe_directory": -0.5,
+    "sparse": -0.7,
     "outside": -1,
     "classad": 0,
     "wire": 0,

@@ -20,8 +20,11 @@ from typing import Any, NamedTuple
 
 from pool.errors import PoolError
 from pool.shadow.placing import Journal, sync_directory, sync_files, write_all
+from pool.sparse import leave_hole, next_piece
 
 CHUNK = 256 * 1024
+#: A hole that is longer cannot be told to a pipe or device, where it has to be written.
+LARGEST_FILLED = 1 << 24
 #: Files that are put in their places in one turn.
 MANY = 1000
 
@@ -183,6 +186,24 @@ class Access:
     def write(self, number: int, data: bytes) -> None:
         """Append to a file begun with `create`."""
         write_all(self._files[number].fd, data)
+
+    def skip(self, number: int, length: int) -> None:
+        """Leave so many bytes of a file begun with `create` unwritten: a hole."""
+        fd = self._files[number].fd
+        if modes.S_ISREG(os.fstat(fd).st_mode):
+            leave_hole(fd, length)
+        elif length > LARGEST_FILLED:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        else:
+            write_all(fd, bytes(length))
+
+    def piece(self, number: int, end: int) -> bytes | int:
+        """What follows in an open file, before `end`: bytes, empty at its end, or how long a hole is."""
+        fd = self._files[number].fd
+        at = os.lseek(fd, 0, os.SEEK_CUR)
+        hole, length = next_piece(fd, at, end, CHUNK) if at < end else (False, 0)
+        os.lseek(fd, at + length if hole else at, os.SEEK_SET)
+        return length if hole else os.read(fd, length)
 
     def commit(self, number: int, sync: bool) -> None:
         """Put the file in its place; with `sync` it is on disk there when this returns."""
@@ -394,6 +415,8 @@ OPERATIONS: dict[str, str] = {
     "close": "close",
     "create": "write",
     "write": "write",
+    "skip": "write",
+    "piece": "read",
     "commit": "write",
     "sync": "write",
     "place": "write",

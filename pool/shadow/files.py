@@ -65,6 +65,10 @@ class FileWriter:
             piece = data[start : start + _AT_ONCE] if len(data) > _AT_ONCE else data
             await self._files._call("write", self._path, self._number, piece, size=len(piece))
 
+    async def skip(self, length: int) -> None:
+        """Leave so many bytes unwritten: a hole. Raises FileProblem."""
+        await self._files._call("skip", self._path, self._number, length)
+
     async def commit(self, *, sync: bool = False) -> None:
         """Put it in its place; with `sync` it survives a power cut from here on. Raises FileProblem."""
         number, self._number = self._number, 0
@@ -151,6 +155,21 @@ class UserFiles(ABC):
                 if not number or left == 0:
                     return
                 data = await self._call("read", path, number)
+        finally:
+            if number:
+                self._let_go(number)
+
+    async def pieces(self, path: str, size: int) -> AsyncIterator[bytes | int]:
+        """The content of a file of so many bytes, in chunks; a number is the length of a hole."""
+        data, number = await self._call("open", path, path, 0)
+        try:
+            if number:
+                self._held()
+            while data:
+                yield data
+                if not number:
+                    return
+                data = await self._call("piece", path, number, size)
         finally:
             if number:
                 self._let_go(number)

@@ -189,6 +189,11 @@ class Shadow:
                     total += len(item)
                     if start.most_output is not None and total > start.most_output:
                         raise PoolError(f"{OUTPUT_LIMIT} = {start.most_output >> 20} is less than its outputs")
+                elif item[0] == "hole":
+                    if arriving.latest is None or not 0 < int(item[1]) <= left:
+                        raise PoolError("a hole of an output came where there can be none")
+                    await arriving.latest.skip(int(item[1]))
+                    left -= int(item[1])
                 elif left:
                     raise PoolError("less of an output came than was announced")
                 elif item[0] == "done":
@@ -321,11 +326,13 @@ class Shadow:
             return
         await stream.send(["file", name, mode if mode is not None else status.mode, status.size])
         left = status.size
-        async for chunk in files.read(path):
-            piece = chunk[:left]
-            left -= len(piece)
-            if piece:
-                await stream.send(piece)
+        async for piece in files.pieces(path, status.size):
+            if isinstance(piece, int):
+                await stream.send(["hole", min(piece, left)])
+                left -= min(piece, left)
+            elif left:
+                await stream.send(piece[:left])
+                left -= len(piece[:left])
             if not left:
                 break
         if left:

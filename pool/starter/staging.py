@@ -3,6 +3,7 @@
 The items on a staging stream are, in both directions, lists with a kind first and raw bytes in between:
 
     ["file", name, mode, size]   followed by its bytes in chunks
+    ["hole", size]               instead of bytes: so many of the file were never written
     ["dir", name, mode]          a directory to make
     ["stdout", size], ["stderr", size]   followed by bytes; outward only
     ["stream", name, size]       the same of a job of several processes; see pool.jobs.layout
@@ -26,6 +27,7 @@ from pool.errors import PoolError
 from pool.jobs.activation import STDERR, STDOUT, hidden
 from pool.jobs.layout import Layout
 from pool.safe_directory import NotRegular, NotTheOwners, SafeDirectory
+from pool.sparse import leave_hole, next_piece
 
 CHUNK = 256 * 1024
 
@@ -75,6 +77,11 @@ async def receive(stream: ItemStream, scratch: Path, owner: tuple[int, int] | No
                         await _in_thread(write_all, file, item)
                         left -= len(item)
                         total += len(item)
+                    elif item[0] == "hole":
+                        if file is None or not 0 < int(item[1]) <= left:
+                            raise StagingError("the submit side sent a hole where there can be none")
+                        await _in_thread(leave_hole, file, int(item[1]))
+                        left -= int(item[1])
                     elif item[0] == "dir":
                         await _in_thread(safe.make_directory, checked(item[1]), int(item[2]))
                     elif item[0] == "file":
@@ -104,15 +111,24 @@ async def send_file(stream: ItemStream, head: list[Any], safe: SafeDirectory, na
         StagingError: it is no regular file, is not the owner's, or cannot be read.
     """
     with await _in_thread(open_output, safe, name) as handle:
-        left = size = os.fstat(handle.fileno()).st_size
+        file, at, sent = handle.fileno(), 0, 0
+        size = os.fstat(file).st_size
         await stream.send([*head, size])
-        while left:
-            chunk = await _in_thread(handle.read, min(CHUNK, left))
+        while at < size:
+            hole, length = await _in_thread(next_piece, file, at, size, CHUNK)
+            if hole:
+                await stream.send(["hole", length])
+                at += length
+                continue
+            chunk = await _in_thread(os.pread, file, length, at)
             if not chunk:
                 raise StagingError(f"{os.path.basename(name)} became shorter while it was sent home", retry=True)
-            left -= len(chunk)
+            at += len(chunk)
+            sent += len(chunk)
             await stream.send(chunk)
-    return size
+        if os.fstat(file).st_size < size:
+            raise StagingError(f"{os.path.basename(name)} became shorter while it was sent home", retry=True)
+    return sent
 
 
 def top_level(scratch: SafeDirectory, folder: str = "") -> dict[str, tuple[int, int]]:

@@ -137,3 +137,26 @@ async def test_what_nobody_named_replaces_data_only(tmp_path: Path) -> None:
     named = replace(start, outputs=("script.sh", "link"))
     await bring(home, named, ["file", "script.sh", 0o644, 3], b"new", ["file", "link", 0o644, 3], b"new")
     assert ((home / "script.sh").read_text(), elsewhere.read_text()) == ("new", "new")
+
+
+async def test_holes_stay_holes(tmp_path: Path) -> None:
+    """Of an output at home, and of an input on its way from there."""
+    items = [["file", "out", 0o644, 1 << 32], b"begin", ["hole", (1 << 32) - 8], b"end"]
+    assert await bring(tmp_path, start_of(tmp_path, None, {}), *items) == ["ok", 8]
+    status = (tmp_path / "out").stat()
+    assert status.st_size == 1 << 32
+    assert status.st_blocks * 512 < 1 << 20
+    for wrong in ([["hole", 5]], [["file", "x", 0o644, 5], ["hole", 6]]):
+        with pytest.raises(PoolError, match="hole"):
+            await bring(tmp_path, start_of(tmp_path, None, {}), *wrong)
+    files, came, number = LocalFiles(), bytearray(), 0
+    async for piece in files.pieces(str(tmp_path / "out"), 1 << 32):
+        if isinstance(piece, int):
+            number += piece
+        else:
+            came += piece
+    await files.close()
+    assert len(came) + number == 1 << 32
+    assert len(came) < 1 << 20
+    assert came.startswith(b"begin")
+    assert came.endswith(b"end")

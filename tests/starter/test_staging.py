@@ -183,3 +183,32 @@ def test_names_that_are_taken() -> None:
     for name in ("/a", "..", "a/../b", "", "a\0b"):
         with pytest.raises(StagingError, match="outside"):
             checked(name)
+
+
+async def test_holes_stay_holes_both_ways(tmp_path: Path) -> None:
+    """A file of 4 GB with 208 kB in it went home as 4 GB."""
+    scratch, home = tmp_path / "scratch", tmp_path / "home"
+    scratch.mkdir()
+    home.mkdir()
+    data = {place << 26: os.urandom(4096) for place in range(1, 53)}
+    with (scratch / "sparse").open("wb") as file:
+        for place, content in data.items():
+            os.pwrite(file.fileno(), content, place)
+        file.truncate(1 << 32)
+    out = Items()
+    with SafeDirectory(scratch) as safe:
+        sent = await send_file(out, ["file", "sparse", 0o644], safe, "sparse")
+    assert sent < 8 << 20
+    assert sent == sum(len(item) for item in out.sent if isinstance(item, bytes))
+    await receive(Items(*out.sent, ["done"]), home, None)
+    with (home / "sparse").open("rb") as file:
+        status = os.fstat(file.fileno())
+        assert status.st_size == 1 << 32
+        assert status.st_blocks * 512 < 8 << 20
+        assert all(os.pread(file.fileno(), 4096, place) == content for place, content in data.items())
+
+
+async def test_a_hole_is_part_of_what_was_announced(tmp_path: Path) -> None:
+    for items in ([["hole", 1]], [["file", "x", 0o644, 5], ["hole", 6]], [["file", "x", 0o644, 5], ["hole", -1]]):
+        with pytest.raises(StagingError, match="hole"):
+            await receive(Items(*items, ["done"]), tmp_path, None)
