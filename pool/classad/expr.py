@@ -100,10 +100,41 @@ class Expr:
         return self.compiled
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Expr) and self.text == other.text)
+        if self is other:
+            return True
+        if isinstance(other, Expr):
+            return self.text == other.text
+        return type(other) in SCALARS and type(self.value) in SCALARS and bool(self.value == other)
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        value = self.value
+        return hash(value) if type(value) in SCALARS else hash(self.text)
+
+    # A scalar in an ad compares with, and becomes, the Python value that it is. What has to be evaluated does not.
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self._scalar() < _scalar_of(other))
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self._scalar() <= _scalar_of(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(self._scalar() > _scalar_of(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return bool(self._scalar() >= _scalar_of(other))
+
+    def __int__(self) -> int:
+        return int(self._scalar())
+
+    def __float__(self) -> float:
+        return float(self._scalar())
+
+    def _scalar(self) -> Any:
+        value = self.value
+        if type(value) not in SCALARS:
+            raise TypeError(f"{self.text} is an expression, which an ad gives a value: ad.value('NAME')")
+        return value
 
     def __str__(self) -> str:
         return self.text
@@ -113,6 +144,10 @@ class Expr:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return from_wire, (self.text,)
+
+
+def _scalar_of(other: Any) -> Any:
+    return other._scalar() if isinstance(other, Expr) else other
 
 
 _parsed: dict[tuple[str, str], Expr] = {}

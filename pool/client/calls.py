@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pool.client.addresses import NoPool, find_address
+from pool.client.ids import job_ids
 from pool.wire import ConnectionLost
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def question(
     """The parameters of a query: what is None is left out."""
     question: dict[str, Any] = {}
     if ids is not None:
-        question["ids"] = [list(job) for job in ids]
+        question["ids"] = [list(job) for job in job_ids(ids)]
     if owner is not None:
         question["owner"] = owner
     if constraint is not None:

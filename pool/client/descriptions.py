@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pool.client.commands import from_commands
 from pool.errors import PoolError
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ def describe(
         text, called = from_commands(what), "the given commands"
     elif isinstance(what, str) and ("\n" in what or "=" in what):
         text, called = what, "the given text"
+    elif not isinstance(what, (str, os.PathLike)):
+        raise PoolError(
+            f"cannot read a description from a {type(what).__name__}",
+            hint="give the path of a file, its text, or a dictionary of commands",
+        )
     else:
         path = Path(where, what)
         text, called = read_file(path), os.fspath(what)
@@ -99,29 +105,6 @@ def read_file(path: Path) -> str:
     if b"\0" in raw:
         raise PoolError(f"cannot read job file {path}: it is not text", hint="is it the executable instead?")
     return raw.decode("utf-8", "surrogateescape")
-
-
-def from_commands(commands: Mapping[str, Any]) -> str:
-    """The text of a description from a dict of its commands; `queue` (default 1) comes last.
-
-    Raises:
-        PoolError: a value spans lines.
-    """
-    lines = []
-    queue = "queue"
-    for command, value in commands.items():
-        if command.lower() == "queue":
-            queue = f"queue {value}".rstrip()
-            if "\n" in str(value):
-                raise PoolError(
-                    "the value of 'queue' spans several lines", hint="give the text of a description"
-                )
-            continue
-        shown = str(value).lower() if isinstance(value, bool) else str(value)
-        if "\n" in shown or "\n" in command:
-            raise PoolError(f"the value of '{command}' spans several lines", hint="a command is one line")
-        lines.append(f"{command} = {shown}")
-    return "\n".join([*lines, queue, ""])
 
 
 def user_name() -> str:

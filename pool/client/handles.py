@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pool.client.ids import job_id, one_job
 from pool.client.results import NEEDS, Result, read_result
 from pool.client.waiting import Progress, wait_for
 from pool.errors import PoolError
@@ -26,14 +27,14 @@ class _Chosen(ABC):
 
     @property
     @abstractmethod
-    def _ids(self) -> list[tuple[int, ...]]:
+    def ids(self) -> list[tuple[int, ...]]:
         """What they are named by."""
 
     async def events(self, after: int = 0) -> AsyncIterator[JobEvent]:
         """The events of these jobs from the first on, as they happen, without end."""
         from pool.jobs.events import JobEvent
 
-        async for batch in self.pool.events(cluster=self._ids[0][0], ids=self._ids, after=after):
+        async for batch in self.pool.events(cluster=self.ids[0][0], ids=self.ids, after=after):
             for event in batch:
                 try:
                     yield JobEvent.from_wire(event)
@@ -42,31 +43,31 @@ class _Chosen(ABC):
 
     async def remove(self, reason: str = "", *, force: bool = False, checkpoint: bool = False) -> Acted:
         """Takes the jobs out of the queue; running ones are stopped first, and saved if their checkpoint is kept."""
-        return await self.pool.act("remove", ids=self._ids, reason=reason, force=force, checkpoint=checkpoint)
+        return await self.pool.act("remove", ids=self.ids, reason=reason, force=force, checkpoint=checkpoint)
 
     async def hold(self, reason: str = "") -> Acted:
         """Keeps the jobs in the queue without running them."""
-        return await self.pool.act("hold", ids=self._ids, reason=reason)
+        return await self.pool.act("hold", ids=self.ids, reason=reason)
 
     async def release(self, reason: str = "") -> Acted:
         """Lets held jobs run again."""
-        return await self.pool.act("release", ids=self._ids, reason=reason)
+        return await self.pool.act("release", ids=self.ids, reason=reason)
 
     async def vacate(self, *, fast: bool = False) -> Acted:
         """Takes running jobs off their machines; they go back to the queue."""
-        return await self.pool.act("vacate", ids=self._ids, force=fast)
+        return await self.pool.act("vacate", ids=self.ids, force=fast)
 
     async def checkpoint(self) -> Acted:
         """Has running jobs saved now; each is at home when this returns."""
-        return await self.pool.act("checkpoint", ids=self._ids)
+        return await self.pool.act("checkpoint", ids=self.ids)
 
     async def edit(self, **attributes: str) -> Acted:
         """Changes attributes of the jobs' ads; the values are texts of expressions: `edit(RequestMemory="2048")`."""
-        return await self.pool.act("edit", ids=self._ids, attributes=attributes)
+        return await self.pool.act("edit", ids=self.ids, attributes=attributes)
 
     async def prio(self, value: int) -> Acted:
         """Sets the jobs' priority among their owner's own jobs; higher goes first."""
-        return await self.pool.act("prio", ids=self._ids, value=value)
+        return await self.pool.act("prio", ids=self.ids, value=value)
 
 
 class Cluster(_Chosen):
@@ -77,9 +78,9 @@ class Cluster(_Chosen):
         count: how many jobs it was submitted with, None when the handle was made from the number alone.
     """
 
-    def __init__(self, pool: Pool, cluster: int, count: int | None = None) -> None:
+    def __init__(self, pool: Pool, cluster: int | str, count: int | None = None) -> None:
         self.pool = pool
-        self.cluster = cluster
+        (self.cluster,) = _whole(cluster)
         self.count = count
 
     def __repr__(self) -> str:
@@ -89,7 +90,7 @@ class Cluster(_Chosen):
         return Job(self.pool, self.cluster, proc)
 
     @property
-    def _ids(self) -> list[tuple[int, ...]]:
+    def ids(self) -> list[tuple[int, ...]]:
         return [(self.cluster,)]
 
     @property
@@ -98,14 +99,24 @@ class Cluster(_Chosen):
         return [Job(self.pool, self.cluster, proc) for proc in range(self.count or 0)]
 
     async def ads(self, attributes: Sequence[str] | None = None) -> list[ClassAd]:
-        """The jobs' ads, wherever they are now."""
+        """The jobs' ads, wherever they are now.
+
+        Raises:
+            PoolError: there is no such cluster.
+        """
         from pool.classad import ClassAd
 
-        return [ClassAd.from_wire(ad) for ad in await self.pool.find(self._ids, attributes)]
+        return [ClassAd.from_wire(ad) for ad in await self._found(attributes)]
 
     async def results(self) -> list[Result]:
         """How each job stands, ended or not."""
-        return [read_result(ad) for ad in await self.pool.find(self._ids, NEEDS)]
+        return [read_result(ad) for ad in await self._found(NEEDS)]
+
+    async def _found(self, attributes: Sequence[str] | None) -> list[dict[str, Any]]:
+        found = await self.pool.find(self.ids, attributes)
+        if not found:
+            raise PoolError(f"there is no cluster {self.cluster}", hint="`poolnode q` and `history` list them")
+        return found
 
     async def wait(
         self, timeout: float | None = None, *, progress: Progress | None = None, until_stuck: bool = False
@@ -118,7 +129,7 @@ class Cluster(_Chosen):
             until_stuck: also return when everything that is left is held.
         """
         known = None if self.count is None else [(self.cluster, proc) for proc in range(self.count)]
-        return await wait_for(self.pool, self._ids, known, timeout, progress, until_stuck)
+        return await wait_for(self.pool, self.ids, known, timeout, progress, until_stuck)
 
 
 class Job(_Chosen):
@@ -126,14 +137,13 @@ class Job(_Chosen):
 
     def __init__(self, pool: Pool, cluster: int, proc: int) -> None:
         self.pool = pool
-        self.cluster = cluster
-        self.proc = proc
+        self.cluster, self.proc = one_job((cluster, proc))
 
     def __repr__(self) -> str:
         return f"<Job {self.cluster}.{self.proc}>"
 
     @property
-    def _ids(self) -> list[tuple[int, ...]]:
+    def ids(self) -> list[tuple[int, ...]]:
         return [(self.cluster, self.proc)]
 
     async def ad(self, attributes: Sequence[str] | None = None) -> ClassAd:
@@ -156,7 +166,7 @@ class Job(_Chosen):
 
     async def wait(self, timeout: float | None = None) -> Result:
         """Waits until the job has left the queue. TimeoutError after `timeout` seconds."""
-        return (await wait_for(self.pool, self._ids, None, timeout))[0]
+        return (await wait_for(self.pool, self.ids, None, timeout))[0]
 
     async def tail(self, file: str = "out", *, offset: int = 0, follow: bool = True) -> AsyncIterator[bytes]:
         """The job's output as it grows, until the job has ended. `file` is out or err."""
@@ -164,9 +174,16 @@ class Job(_Chosen):
             yield piece
 
     async def _find(self, attributes: Sequence[str] | None) -> dict[str, Any]:
-        found = await self.pool.find(self._ids, attributes)
+        found = await self.pool.find(self.ids, attributes)
         if not found:
             raise PoolError(
                 f"there is no job {self.cluster}.{self.proc}", hint="`poolnode q` and `history` list them"
             )
         return found[0]
+
+
+def _whole(cluster: Any) -> tuple[int]:
+    found = job_id(cluster)
+    if len(found) != 1:
+        raise PoolError(f"{cluster!r} is one job, not a cluster", hint="pool.job makes a handle on a job")
+    return (found[0],)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pool.client.addresses import NoPool
 from pool.client.calls import as_ads, id_text, open_link, question, where_to
+from pool.client.ids import job_id, job_ids, one_job
 from pool.client.network import NothingToShow
 from pool.client.patience import Patience
 from pool.client.through_node import ThroughNode
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pool.classad import ClassAd
     from pool.client.descriptions import What
     from pool.client.handles import Cluster, Job
+    from pool.client.results import Result
+    from pool.client.tally import Tally
     from pool.client.why import Explanation
     from pool.jobs.description import Description
     from pool.outside import Outside
@@ -321,17 +324,67 @@ class Pool:
                 return dict(answer)
         raise NoPool(f"{self.address} did not answer the submit", hint="look before trying again", retry=True)
 
-    def cluster(self, cluster: int, count: int | None = None) -> Cluster:
-        """A handle on a cluster that was submitted before."""
+    def cluster(self, cluster: int | str, count: int | None = None) -> Cluster:
+        """A handle on a cluster that was submitted before; whether there is one is seen when it is used.
+
+        Raises:
+            PoolError: that is no number of a cluster.
+        """
         from pool.client.handles import Cluster
 
         return Cluster(self, cluster, count)
 
-    def job(self, cluster: int, proc: int = 0) -> Job:
-        """A handle on one job."""
+    def job(self, cluster: int | str, proc: int | None = None) -> Job:
+        """A handle on one job: `job(12, 3)` or `job("12.3")`; of a cluster alone its first.
+
+        Raises:
+            PoolError: that is no id of a job.
+        """
         from pool.client.handles import Job
 
-        return Job(self, cluster, proc)
+        named = job_id(cluster)
+        return Job(self, *(one_job((*named, proc)) if proc is not None else one_job((*named, 0)[:2])))
+
+    # ---- waiting -------------------------------------------------------------------------------------------
+
+    async def wait(
+        self,
+        handles: Iterable[Any],
+        *,
+        count: int | None = None,
+        timeout: float | None = None,
+        progress: Callable[[Tally], None] | None = None,
+        until_stuck: bool = False,
+    ) -> list[Result]:
+        """Wait for many: clusters and jobs, as handles or ids. Their results, in the order of their ids.
+
+        Args:
+            count: return as soon as so many jobs have ended, with the results of those that have; all by default.
+            timeout: seconds; TimeoutError is raised after that.
+            progress: called with the tally at each change.
+            until_stuck: also return when everything that is left is held.
+
+        Raises:
+            PoolError: there is no such job.
+        """
+        from pool.client.waiting import wait_for
+
+        return await wait_for(
+            self, job_ids(handles), None, timeout, progress=progress, until_stuck=until_stuck, count=count
+        )
+
+    def as_completed(self, handles: Iterable[Any], *, timeout: float | None = None) -> AsyncIterator[Result]:
+        """Each job's result as it ends: `async for result in pool.as_completed([cluster, other])`.
+
+        Raises:
+            PoolError: there is no such job.
+            TimeoutError: `timeout` seconds have passed.
+        """
+        from pool.client.waiting import as_completed
+
+        return as_completed(self, job_ids(handles), timeout)
+
+    # ---- asking and changing -------------------------------------------------------------------------------
 
     async def jobs(
         self,
@@ -369,14 +422,18 @@ class Pool:
         Args:
             patient: as `gather`.
         """
-        named = [list(one) for one in ids]
+        named = job_ids(ids)
         found: dict[tuple[int, int], WireAd] = {}
+        wanted = None if attributes is None else list(dict.fromkeys([*attributes, "ClusterId", "ProcId"]))
         for method in ("schedd.query", "schedd.history"):
             for start in range(0, len(named), NAMED):
-                asked = question(named[start : start + NAMED], None, None, attributes, None)
+                asked = question(named[start : start + NAMED], None, None, wanted, None)
                 for ad in await self.gather(method, asked, patient=patient):
                     found[ad["ClusterId"], ad["ProcId"]] = ad
-        return [found[job] for job in sorted(found)]
+        ads = [found[job] for job in sorted(found)]
+        if wanted is None or attributes is None or len(wanted) == len(attributes):
+            return ads
+        return [{name: ad[name] for name in attributes if name in ad} for ad in ads]
 
     async def act(
         self,
@@ -403,7 +460,7 @@ class Pool:
         """
         params: dict[str, Any] = {"action": action, "reason": reason, "value": value, "force": force}
         if ids is not None:
-            params["ids"] = [list(job) for job in ids]
+            params["ids"] = [list(job) for job in job_ids(ids)]
         if owner is not None:
             params["owner"] = owner
         if constraint is not None:
@@ -444,7 +501,7 @@ class Pool:
             NoPool: the node did not come back within `patience` seconds.
             PoolError: the schedd refuses.
         """
-        named = list(ids) if ids is not None else None
+        named = job_ids(ids) if ids is not None else None
         if cluster is not None:
             named = [(cluster,)] if named is None else [one for one in named if one[0] == cluster]
         return self._watches.events(named, after)
@@ -513,8 +570,7 @@ class Pool:
         """
         from pool.client.why import why_job
 
-        cluster, proc = (part for part in job.split(".")) if isinstance(job, str) else (job[0], job[1])
-        return await why_job(self, int(cluster), int(proc))
+        return await why_job(self, *one_job(job))
 
     async def why_machine(self, name: str) -> list[Explanation]:
         """Why a slot, or each slot of a machine, runs what it runs or nothing.

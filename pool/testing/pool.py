@@ -13,6 +13,7 @@ node as kill -9 would; `crash` takes the machine with it; `restart` brings the n
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import tempfile
 from collections.abc import Callable, Coroutine, Iterable
@@ -40,6 +41,9 @@ from pool.wire.identity import user_identity
 
 if TYPE_CHECKING:
     from pool.client import Pool
+
+# What roles log is for whoever listens: a program that tests with this and says nothing of logging gets none of it.
+logging.getLogger("pool").addHandler(logging.NullHandler())
 
 #: Wall time at which every simulation begins: 2026-01-01 00:00 UTC.
 BEGINNING = 1767225600.0

@@ -132,3 +132,19 @@ def test_an_ad_is_never_false_and_prints_itself() -> None:
     assert empty
     assert str(empty) == "[  ]"
     assert str(parse_ad("[b=1;A=x]")) == "[ A = x; b = 1 ]"
+
+
+def test_scalars_compare_and_convert_as_python_values() -> None:
+    ad = ClassAd.from_wire({"ExitCode": 0, "Owner": "ann", "Share": 2.5, "Ok": True, "Sum": ["1 + 1"]})
+    assert ad["ExitCode"] == 0
+    assert ad["ExitCode"] != 1
+    assert ad["ExitCode"] != "0"
+    assert ad["Owner"] == "ann"
+    assert ad["Ok"] == True  # noqa: E712 - the comparison is what is shown
+    assert 2 < ad["Share"] <= 2.5
+    assert ad["ExitCode"] < ad["Share"]
+    assert (int(ad["Share"]), float(ad["ExitCode"])) == (2, 0.0)
+    assert {0: "zero"}[ad["ExitCode"]] == "zero"
+    assert ad["Sum"] != 2
+    with pytest.raises(TypeError, match=r"1 \+ 1 is an expression"):
+        int(ad["Sum"])
