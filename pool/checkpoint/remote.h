@@ -33,6 +33,7 @@ struct attr {
     uint64_t dev, ino, size, blocks, rdev;
     int64_t atime, mtime, ctime; /* ns */
     uint32_t mode, nlink, uid, gid;
+    uint64_t changes; /* a number that is another one after each change of its content by a job */
 };
 
 struct reader { /* of an answer's body; bad once something was missing */
@@ -68,6 +69,8 @@ struct node {
     uint64_t refused;  /* until then no lease is asked for */
     uint32_t questions; /* to home, about what is in it */
     uint64_t size;     /* as the kernel believes */
+    uint64_t seen_changes; /* what was known of its content when the kernel last had none of it that others changed */
+    int64_t seen_mtime;
     uint64_t touched;  /* the newest request that changes it: answers to older ones say nothing new */
     struct handle *writer; /* through which the writes go that are under way */
     int error;         /* of writes that were answered before home had them */
@@ -75,6 +78,7 @@ struct node {
     struct parked *parked; /* until nothing is under way */
     int64_t times[2];  /* to be set when nothing is under way */
     bool times_wait, locked;
+    bool opened; /* once at least: some of its content may be held by who asks */
 };
 
 struct name { /* of a node in a directory; a node may have several */
@@ -195,7 +199,10 @@ struct node *node_of(struct tree *tree, uint64_t id);
 uint64_t node_id(const struct node *node);
 struct node *node_see(struct node *parent, const char *name, const struct attr *a, uint64_t unique);
 bool node_changed(const struct node *node, const struct attr *a, uint64_t unique);
+bool node_differs(const struct node *node, const struct attr *a); /* its content, from what is known of it here */
+void node_wrote(struct node *node, const struct attr *a, uint64_t unique); /* the answer to a change of ours */
 void node_learn(struct node *node, const struct attr *a, uint64_t unique);
+void node_adopt(struct node *node, const struct attr *a); /* what the name leads to now; size and all */
 void node_forget(struct node *node, uint64_t count);
 struct node *node_hold(struct node *node);
 void node_drop(struct node *node);
@@ -290,6 +297,13 @@ void locks_retake(struct handle *h); /* on a new stream, behind its opening */
 void locks_forget(struct handle *h);
 void locks_close(struct node *node, uint64_t owner);
 void ask_interrupt(struct ask *q);
+
+/* remote_refresh.c: what the kernel holds of a file is written back and dropped; then the file is what this answer says */
+void refresh_drop(struct node *node, void (*done)(struct node *, void *, int error), void *context);
+void refresh_to(struct node *node, const struct attr *attr, uint64_t unique, void (*done)(struct node *, void *, int error), void *context);
+int refresh_fd(void);
+void refresh_done(void);
+bool refresh_asks(struct ask *q); /* true: it was the one that does this who asked, and is answered */
 
 /* remote_follow.c */
 void follow_begin(void);

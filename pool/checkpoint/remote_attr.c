@@ -20,7 +20,7 @@ static void timed(struct request *r, int error, struct reader *answer)
 {
     struct attr a = get_attr(answer);
     if (!error && !answer->bad)
-        node_learn(r->node, &a, r->unique);
+        node_wrote(r->node, &a, r->unique);
     node_settled(r->node);
 }
 
@@ -53,7 +53,7 @@ static void changed(struct request *r, int error, struct reader *answer)
         r->node->size = in->size;
         handles_changed(r->node);
     }
-    node_learn(r->node, &a, r->unique);
+    node_wrote(r->node, &a, r->unique);
     in->valid &= ~(uint32_t)r->a;
     r->name = NULL;
     struct node *n = r->node;

@@ -72,5 +72,6 @@ struct attr get_attr(struct reader *a)
     t.uid = (uint32_t)get_number(a, 4);
     t.gid = (uint32_t)get_number(a, 4);
     t.rdev = get_number(a, 8);
+    t.changes = get_number(a, 8);
     return t;
 }

@@ -199,7 +199,8 @@ static void take(struct tree *tree, uint8_t *buffer, size_t size, bool own)
     struct ask q = {.tree = tree, .head = (const void *)buffer, .size = size, .body = buffer + sizeof(struct fuse_in_header),
                     .buffer = own ? buffer : NULL};
     q.node = q.head->nodeid ? node_of(tree, q.head->nodeid) : NULL;
-    dispatch(&q);
+    if (!refresh_asks(&q))
+        dispatch(&q);
     if (own)
         spare = q.buffer;
 }

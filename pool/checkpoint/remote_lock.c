@@ -110,12 +110,32 @@ void locks_retake(struct handle *h)
     }
 }
 
+struct grant { /* a lock that is home's already, and the job's when it sees what the one before has written */
+    struct tree *tree;
+    uint64_t asked;
+};
+
+static void grant(struct node *n, void *context, int error)
+{
+    struct grant *g = context;
+    (void)n, (void)error;
+    reply(g->tree, g->asked, 0, NULL, 0);
+    free(g);
+}
+
+/* As with NFS: who has got a lock sees what others wrote under it. */
 static void done_with(struct request *r, int error, struct reader *answer)
 {
-    (void)answer;
+    struct attr a = get_attr(answer);
     if (!error)
         note(r);
-    reply(r->tree, r->asked, error, NULL, 0);
+    if (error || answer->bad || !r->a || !r->asked || serving.notified || !node_differs(r->node, &a)) {
+        reply(r->tree, r->asked, error, NULL, 0);
+        return;
+    }
+    struct grant *g = need(sizeof *g);
+    *g = (struct grant){.tree = r->tree, .asked = r->asked};
+    refresh_to(r->node, &a, r->unique, grant, g);
 }
 
 static void tested(struct request *r, int error, struct reader *answer)
@@ -168,7 +188,7 @@ static struct handle *box_of(struct handle *h, uint64_t owner, uint32_t type)
     return b->handle;
 }
 
-void ask_lock(struct ask *q)
+static void lock_now(struct ask *q)
 {
     const struct fuse_lk_in *in = q->body;
     struct handle *h = (struct handle *)(uintptr_t)in->fh;
@@ -182,6 +202,33 @@ void ask_lock(struct ask *q)
         return;
     }
     lock_send(flock ? h : box_of(h, in->owner, type), in->owner, type, how, in->lk.start, in->lk.end, q->head->unique, test ? tested : done_with);
+}
+
+/* Others may have the lock when home has what was written under it. */
+static void flushed(struct node *n, void *context, int error)
+{
+    struct parked *p = context;
+    struct ask q = {.tree = p->tree, .head = (const void *)p->bytes, .size = p->size, .body = p->bytes + sizeof(struct fuse_in_header), .node = n};
+    (void)error;
+    if (n->writing)
+        node_park(n, &q);
+    else
+        lock_now(&q);
+    free(p);
+}
+
+void ask_lock(struct ask *q)
+{
+    const struct fuse_lk_in *in = q->body;
+    struct node *n = ((struct handle *)(uintptr_t)in->fh)->node;
+    n->locked = true;
+    if (in->lk.type != F_UNLCK || !n->writers || serving.notified) {
+        lock_now(q);
+        return;
+    }
+    struct parked *copy = NULL;
+    park(&copy, q);
+    refresh_drop(n, flushed, copy);
 }
 
 /* By the first descriptor of a file that a process closes all its locks of it are gone (fcntl(2)). */

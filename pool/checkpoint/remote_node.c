@@ -49,6 +49,8 @@ static struct node *node_new(struct tree *tree, const struct attr *a)
     node->tree = tree;
     node->attr = *a;
     node->size = a->size;
+    node->seen_changes = a->changes;
+    node->seen_mtime = a->mtime;
     if (!S_ISDIR(a->mode)) {
         node->next = *inode_place(node);
         *inode_place(node) = node;
@@ -109,19 +111,23 @@ void name_put(struct node *parent, const char *name, struct node *node)
     names[hash % NAMES] = node->names = n;
 }
 
+static void table_drop(struct node *node)
+{
+    struct node **at = inode_place(node);
+    while (*at && *at != node)
+        at = &(*at)->next;
+    if (*at)
+        *at = node->next;
+}
+
 static void free_when_unused(struct node *node)
 {
     if (node->lookups || node->held)
         return;
     while (node->names)
         name_unlink(name_place(node->names->parent, node->names->text));
-    if (!S_ISDIR(node->attr.mode)) {
-        struct node **at = inode_place(node);
-        while (*at && *at != node)
-            at = &(*at)->next;
-        if (*at)
-            *at = node->next;
-    }
+    if (!S_ISDIR(node->attr.mode))
+        table_drop(node);
     lease_drop(node);
     free(node);
 }
@@ -182,7 +188,36 @@ bool node_changed(const struct node *node, const struct attr *a, uint64_t unique
         return true;
     if (!S_ISREG(a->mode) || node->writers || node->writing || node->times_wait || unique <= node->touched)
         return false;
-    return a->size != node->size || a->mtime != node->attr.mtime;
+    return node_differs(node, a);
+}
+
+bool node_differs(const struct node *node, const struct attr *a)
+{
+    return a->size != node->size || a->mtime != node->seen_mtime || a->changes != node->seen_changes;
+}
+
+/* Others may have written beside us, under locks on other parts: then there is more than one change between two of ours. */
+void node_wrote(struct node *node, const struct attr *a, uint64_t unique)
+{
+    if (a->changes == node->seen_changes + 1)
+        node->seen_changes = a->changes;
+    if (unique >= node->touched)
+        node->seen_mtime = a->mtime;
+    node_learn(node, a, unique);
+}
+
+void node_adopt(struct node *node, const struct attr *a)
+{
+    table_drop(node);
+    node->attr = *a;
+    node->size = a->size;
+    node->seen_changes = a->changes;
+    node->seen_mtime = a->mtime;
+    node->next = *inode_place(node);
+    *inode_place(node) = node;
+    node->stale = false;
+    node->believed = now_ns() + BELIEVED_NS;
+    node->leased = 0;
 }
 
 void node_learn(struct node *node, const struct attr *a, uint64_t unique)

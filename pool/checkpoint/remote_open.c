@@ -106,7 +106,7 @@ static void take_data(struct handle *h, const struct attr *a, struct reader *ans
 {
     uint32_t size;
     const uint8_t *data = get_string(answer, &size);
-    h->whole = h->comes && !answer->bad && a->size <= SMALL && size == a->size && !h->node->writing;
+    h->whole = h->comes && !answer->bad && a->size <= SMALL && size == a->size && h->node->writing <= 1; /* our opening */
     h->comes = false;
     if (h->whole) {
         h->data = need(size);
@@ -119,6 +119,7 @@ static void reply_open(struct request *r, const struct handle *h)
 {
     struct fuse_open_out out = {.fh = (uint64_t)(uintptr_t)h,
                                 .open_flags = h->direct || h->append ? FOPEN_DIRECT_IO : FOPEN_KEEP_CACHE | FOPEN_NOFLUSH};
+    h->node->opened = true;
     reply(r->tree, r->asked, 0, &out, sizeof out);
 }
 
@@ -169,6 +170,7 @@ bool handles_begin(struct node *node)
 }
 
 static void open_send(struct handle *h, uint64_t asked);
+static void accept_open(struct request *r, const struct attr *a, struct reader *answer);
 
 /* Writing in parts of pages needs reading. Who may only write does without the cache. */
 static bool without_reading(struct request *r, int error)
@@ -179,6 +181,65 @@ static bool without_reading(struct request *r, int error)
     h->flags = (h->flags & ~(uint32_t)O_ACCMODE) | O_WRONLY;
     h->direct = true;
     return true;
+}
+
+/* The file was changed at home, or is another one by now. Where nobody has the one before open the kernel's file becomes
+ * what it is now: asked to look the name up again it would do so once, and it may change again meanwhile. */
+static bool may_adopt(const struct handle *h, const struct attr *a)
+{
+    const struct node *n = h->node;
+    bool same = a->ino == n->attr.ino && a->dev == n->attr.dev;
+    if (!S_ISREG(a->mode) || !n->names || (serving.notified && n->opened))
+        return false;
+    for (const struct handle *other = handles; other && !same; other = other->next)
+        if (other != h && other->node == n && other->state != OPENING)
+            return false;
+    return true;
+}
+
+struct opening {
+    struct tree *tree;
+    struct handle *handle;
+    uint64_t asked;
+};
+
+static void refreshed(struct node *n, void *context, int error)
+{
+    struct opening *o = context;
+    struct request at_once = {.tree = o->tree, .asked = o->asked};
+    if (error) {
+        n->stale = true;
+        reply(o->tree, o->asked, ESTALE, NULL, 0);
+        handle_close(o->handle);
+    } else {
+        n->writers += o->handle->writable;
+        reply_open(&at_once, o->handle);
+    }
+    free(o);
+}
+
+static void adopt(struct request *r, const struct attr *a, struct reader *answer)
+{
+    struct handle *h = r->handle;
+    if (h->flags & O_TRUNC || serving.notified) { /* the kernel empties its own, and holds what it would have to be told with */
+        handles_changed(r->node);
+        node_adopt(r->node, a);
+        accept_open(r, a, answer);
+        return;
+    }
+    h->flags &= ~(uint32_t)(O_CREAT | O_EXCL);
+    struct opening *o = need(sizeof *o);
+    *o = (struct opening){.tree = r->tree, .handle = h, .asked = r->asked};
+    node_settled(r->node);
+    refresh_to(r->node, a, r->unique, refreshed, o);
+}
+
+/* By others, and not by what we do ourselves. Where the job has it open for writing, too: opening shows what others have written. */
+static bool others_wrote(const struct handle *h, const struct node *n, const struct attr *a, uint64_t unique)
+{
+    if (h->flags & O_TRUNC || n->writing || n->times_wait || unique <= n->touched)
+        return false;
+    return n->stale || node_differs(n, a);
 }
 
 static void opened(struct request *r, int error, struct reader *answer)
@@ -192,11 +253,19 @@ static void opened(struct request *r, int error, struct reader *answer)
         return;
     }
     h->state = error ? LOST : OPEN;
-    n->writing--;
-    bool other = !error && (a.ino != n->attr.ino || a.dev != n->attr.dev || (!(h->flags & O_TRUNC) && node_changed(n, &a, r->unique)));
+    n->writing--; /* this opening's */
+    bool other = !error && (a.ino != n->attr.ino || a.dev != n->attr.dev || others_wrote(h, n, &a, r->unique));
     n->writing++;
     if (!error && answer->bad)
         error = EIO;
+    if (error == ENOENT) { /* the kernel still believes in the name: it looks it up again, and forgets it */
+        n->stale = true;
+        error = ESTALE;
+    }
+    if (other && !error && r->asked && may_adopt(h, &a)) {
+        adopt(r, &a, answer);
+        return;
+    }
     if (error || other || !r->asked) {
         n->stale |= other;
         reply(r->tree, r->asked, error ? error : ESTALE, NULL, 0); /* the kernel looks the name up again */
@@ -204,14 +273,23 @@ static void opened(struct request *r, int error, struct reader *answer)
         node_settled(n);
         return;
     }
+    accept_open(r, &a, answer);
+}
+
+static void accept_open(struct request *r, const struct attr *a, struct reader *answer)
+{
+    struct handle *h = r->handle;
+    struct node *n = r->node;
     if (h->flags & O_TRUNC) {
         n->size = 0;
         n->touched = r->unique;
+        n->seen_changes = a->changes;
+        n->seen_mtime = a->mtime;
         handles_changed(n);
     }
-    node_learn(n, &a, r->unique);
+    node_learn(n, a, r->unique);
     lease_believe(n, r->unique);
-    take_data(h, &a, answer);
+    take_data(h, a, answer);
     h->flags &= ~(uint32_t)(O_TRUNC | O_CREAT | O_EXCL);
     n->writers += h->writable;
     reply_open(r, h);
@@ -280,7 +358,7 @@ void ask_open(struct ask *q)
     h->append = in->flags & O_APPEND && how != O_RDONLY;
     h->writable = how != O_RDONLY;
     h->comes = how == O_WRONLY;
-    if (how == O_RDONLY && !(in->flags & O_TRUNC) && S_ISREG(n->attr.mode) && owner_may(n, R_OK) && (n->writing || node_believed(n))) {
+    if (how == O_RDONLY && !(in->flags & O_TRUNC) && S_ISREG(n->attr.mode) && owner_may(n, R_OK) && (n->writing || (n->leased && node_believed(n)))) {
         struct request at_once = {.tree = q->tree, .asked = q->head->unique};
         reply_open(&at_once, h);
         return;
@@ -315,9 +393,12 @@ static void created(struct request *r, int error, struct reader *answer)
     h->node = n;
     h->flags &= ~(uint32_t)(O_TRUNC | O_CREAT | O_EXCL);
     n->writers += h->writable;
+    n->opened = true;
     n->touched = r->unique;
     if (a.size == 0) {
         n->size = 0;
+        n->seen_changes = a.changes;
+        n->seen_mtime = a.mtime;
         handles_changed(n);
     }
     lease_changed(r->node);

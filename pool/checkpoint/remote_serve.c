@@ -115,11 +115,12 @@ static void stay(void)
 static _Noreturn void loop(void)
 {
     for (;;) {
-        struct pollfd fds[3 + sizeof serving.trees / sizeof *serving.trees];
-        nfds_t count = 3;
+        struct pollfd fds[4 + sizeof serving.trees / sizeof *serving.trees];
+        nfds_t count = 4;
         fds[0] = (struct pollfd){.fd = control, .events = POLLIN};
         fds[1] = (struct pollfd){.fd = settle, .events = POLLIN};
         fds[2] = (struct pollfd){.fd = link_fd(), .events = (short)(POLLIN | (link_wants_out() ? POLLOUT : 0))};
+        fds[3] = (struct pollfd){.fd = refresh_fd(), .events = POLLIN};
         for (size_t i = 0; i < serving.count; i++)
             fds[count++] = (struct pollfd){.fd = serving.trees[i].fd, .events = POLLIN};
         if (poll(fds, count, -1) < 0)
@@ -130,6 +131,8 @@ static _Noreturn void loop(void)
             hear(settle);
         if (fds[2].revents & ~POLLOUT && fds[2].fd == link_fd())
             link_readable();
+        if (fds[3].revents)
+            refresh_done();
         follow_wakes();
         if (ask_kernel())
             stay();

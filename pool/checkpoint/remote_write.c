@@ -32,7 +32,7 @@ static void written(struct request *r, int error, struct reader *answer)
     if (error)
         r->node->error = error;
     else
-        node_learn(r->node, &a, r->unique);
+        node_wrote(r->node, &a, r->unique);
     reply(r->tree, r->asked, error, &out, sizeof out);
     node_settled(r->node);
 }
@@ -87,7 +87,7 @@ void ask_flush(struct ask *q)
 {
     const struct fuse_flush_in *in = q->body;
     struct handle *h = (struct handle *)(uintptr_t)in->fh;
-    if (h->writable && h->node->writing) {
+    if ((h->writable || h->node->locked) && h->node->writing) { /* with its locks others get what was written */
         node_park(h->node, q);
         return;
     }
@@ -130,7 +130,7 @@ static void allocated(struct request *r, int error, struct reader *answer)
         error = EIO;
     if (!error) {
         n->size = r->a > n->size ? r->a : n->size;
-        node_learn(n, &a, r->unique);
+        node_wrote(n, &a, r->unique);
         handles_changed(n);
     }
     reply(r->tree, r->asked, error, NULL, 0);

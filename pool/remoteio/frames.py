@@ -26,7 +26,7 @@ OMIT, NOW = -1, -2
 _HEADER = struct.Struct("<IHHQ")
 HEADER = _HEADER.size
 _U32 = struct.Struct("<I")
-_ATTR = struct.Struct("<QQQQqqqIIIIQ")
+_ATTR = struct.Struct("<QQQQqqqIIIIQQ")
 #: Bytes of an attr.
 ATTR = _ATTR.size
 
@@ -73,7 +73,7 @@ class Malformed(ValueError):
 
 
 class Attr(NamedTuple):
-    """What a file is. Sizes in bytes, blocks of 512, times in nanoseconds."""
+    """What a file is. Sizes in bytes, blocks of 512, times in nanoseconds; for `changes` see there."""
 
     dev: int
     ino: int
@@ -87,6 +87,7 @@ class Attr(NamedTuple):
     uid: int
     gid: int
     rdev: int
+    changes: int = 0
 
 
 class Frame(NamedTuple):
@@ -156,7 +157,7 @@ ANSWERS: dict[Op, str] = {
     Op.CHOWN: "a",
     Op.UTIMES: "a",
     Op.STATFS: "8888844",
-    Op.LOCK: "",
+    Op.LOCK: "a",
     Op.ACCESS: "",
     Op.XATTR: "s",
     Op.MARK: "",
@@ -201,7 +202,7 @@ def request(op: Op, unique: int, *values: Any) -> bytes:
 
 def answer(op: Op, unique: int, *values: Any) -> bytes:
     """The answer to it."""
-    shape = LOCKED if op is Op.LOCK and values else ANSWERS[op]
+    shape = LOCKED if op is Op.LOCK and len(values) > 1 else ANSWERS[op]
     return pack(op, unique, fields(shape, values))
 
 

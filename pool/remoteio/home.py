@@ -38,6 +38,7 @@ from typing import Any
 
 from pool.identity import SOCKET, become
 from pool.remoteio import direct, frames
+from pool.remoteio.changes import Changes
 from pool.remoteio.journal import Flushes, Journal, Unreachable, rollback
 from pool.remoteio.leases import Leases, Watches
 from pool.remoteio.places import Places
@@ -64,6 +65,7 @@ class Job:
         flushes: Flushes,
         tell: Callable[[dict[str, Any]], None],
         watches: Watches,
+        changes: Changes,
     ) -> None:
         self.name = str(message["job"])
         self.run = int(message["run"])
@@ -73,7 +75,8 @@ class Job:
         self._flushes = flushes
         self._directory = journal
         # What one job has open leaves room for other jobs, and for what each request opens for a moment.
-        self.work = Work(Places(trees, message["hidden"]), resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+        self.work = Work(Places(trees, message["hidden"]), most, changes)
         self.journal = self.work.journal = Journal(
             journal,
             self.name,
@@ -140,6 +143,7 @@ class Home:
         self._busy: dict[str, threading.Lock] = {}
         self._flushes = Flushes()
         self._watches = Watches()
+        self._changes = Changes()
         with open("/proc/self/stat", "rb") as handle:
             started = int(handle.read().rpartition(b")")[2].split()[19])
         self._incarnation = started << 22 | os.getpid()
@@ -174,7 +178,8 @@ class Home:
                 del self._jobs[name]
                 job.close()
             self._watches.limit = int(message["watches"])
-            job = Job(message, os.dup(fds[0]), self._incarnation, self._flushes, self._send, self._watches)
+            shared = self._incarnation, self._flushes, self._send, self._watches, self._changes
+            job = Job(message, os.dup(fds[0]), *shared)
             try:
                 problems = job.begin(message["back_to"])
             except BaseException:

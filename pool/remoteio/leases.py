@@ -16,8 +16,8 @@ import os
 import select
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
-from queue import Empty, SimpleQueue
 
 from pool.remoteio import frames, kernel
 from pool.remoteio.places import UNDO, Places
@@ -161,6 +161,16 @@ class Watches:
 
     # -- what the kernel tells ---------------------------------------------------------------------------
 
+    def look(self) -> None:
+        """Take in what the kernel has told until now."""
+        with self._lock:
+            if self._events >= 0:
+                self._read()
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # another thread was quicker
+            self._take(os.read(self._events, _ROOM))
+
     def _listen(self, events: int, mounts: int, ended: int) -> None:
         waits = select.poll()
         waits.register(events, select.POLLIN)
@@ -173,8 +183,8 @@ class Watches:
                     break
                 if mounts in ready:  # something may hide what a way led to
                     self.over(self._all())
-                if events in ready:
-                    self._take(os.read(events, _ROOM))
+                if events in ready and self._events >= 0:
+                    self._read()
         for fd in (events, mounts, ended):
             os.close(fd)
 
@@ -223,7 +233,9 @@ class Leases:
         self._send = send
         self._numbers: dict[int, _Lease] = {}
         self._paths: dict[bytes, _Lease] = {}
-        self._news: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
+        self._news: deque[tuple[int, bytes]] = deque()
+        self._there = threading.Event()
+        self._sending = threading.Lock()
         self._telling = self._closed = False
 
     def grant(self, number: int, path: bytes) -> bool:
@@ -253,7 +265,13 @@ class Leases:
         """End them, and who tells of them."""
         self._closed = True
         self.end()
-        self._news.put(None)
+        self._there.set()
+
+    def tell_now(self) -> None:
+        """Say what has changed until now, before an answer by which the job learns that another one has gone on."""
+        if self._numbers:
+            self._watches.look()
+        self._send_news()
 
     def asked(self, path: bytes) -> None:
         """What is at a path is about to be looked at: changes from now on are told again."""
@@ -272,14 +290,16 @@ class Leases:
         if name in lease.told:
             return
         lease.told.add(name)
-        self._news.put((lease.number, name))
+        self._news.append((lease.number, name))
+        self._there.set()
         if len(lease.told) > _TOLD:
             self._watches.over([lease])
 
     def over(self, lease: _Lease) -> None:
         """A lease is over."""
         self._away(lease)
-        self._news.put((lease.number, b""))
+        self._news.append((lease.number, b""))
+        self._there.set()
 
     # ----------------------------------------------------------------------------------------------------
 
@@ -294,11 +314,14 @@ class Leases:
             self._paths.pop(lease.path, None)
 
     def _tell(self) -> None:
-        ended = False
-        while not ended:
-            items = [self._news.get()]
-            with contextlib.suppress(Empty):
-                while len(items) < _ITEMS:
-                    items.append(self._news.get_nowait())
-            ended = None in items
-            self._send(frames.notice([one for one in items if one is not None]))
+        while not self._closed:
+            self._there.wait()
+            self._there.clear()
+            self._send_news()
+
+    def _send_news(self) -> None:
+        if not self._news:
+            return
+        with self._sending:
+            while self._news:
+                self._send(frames.notice([self._news.popleft() for _ in range(min(len(self._news), _ITEMS))]))

@@ -41,6 +41,8 @@ AGAIN = 0.05
 _HARMLESS = {Op.STAT, Op.READLINK, Op.LIST, Op.READ, Op.STATFS, Op.ACCESS, Op.XATTR, Op.SYNC, Op.LOCK}
 _BY_HANDLE = {Op.OPEN: 0, Op.REOPEN: 0, Op.READ: 0, Op.WRITE: 0, Op.SYNC: 0, Op.CLOSE: 0, Op.TRUNCATE: 1, Op.LOCK: 0,
               Op.FALLOCATE: 0}  # fmt: skip
+#: Requests by which jobs meet: who has made a lock file or got a lock is to know what others have changed before.
+_MEETS = {Op.OPEN, Op.LOCK, Op.MKDIR, Op.RENAME, Op.LINK, Op.SYMLINK, Op.UNLINK, Op.STAT, Op.LIST}
 #: An answer, in the parts that are sent.
 Answer = Sequence[bytes | memoryview]
 
@@ -289,6 +291,8 @@ class Session:
                     self._next_after(request)
             self._idle.notify_all()
         if done is not None:
+            if request.op in _MEETS and self._work.leases is not None:
+                self._work.leases.tell_now()
             self._say(done)
 
     def _remember(self, request: _Request, done: bytes | memoryview) -> None:

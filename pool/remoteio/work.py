@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pool.remoteio import kernel
+from pool.remoteio.changes import Changes
 from pool.remoteio.frames import APPEND, Attr, Op
 from pool.remoteio.journal import Identity, Journal
 from pool.remoteio.journal.settings import USERS, beneath
@@ -46,14 +47,16 @@ class Work:
 
     Args:
         most: files that the job may have open at a time; EMFILE beyond.
+        changes: those of all jobs that may have the same files.
 
     Attributes:
         journal: made when the places are known, before the first request.
         leases: None where none are given.
     """
 
-    def __init__(self, places: Places, most: int = sys.maxsize) -> None:
+    def __init__(self, places: Places, most: int = sys.maxsize, changes: Changes | None = None) -> None:
         self.places = places
+        self._changes = changes or Changes()
         self._most = most
         self.journal: Journal | None = None
         self.leases: Leases | None = None
@@ -167,7 +170,7 @@ class Work:
             if flags & os.O_TRUNC and writes and status.st_size:
                 self._kept().contents.before_truncate(fd, 0)
                 os.ftruncate(fd, 0)
-                status = os.fstat(fd)
+                status = self._changed(fd)
             data = b""
             if wish != os.O_WRONLY and 0 < status.st_size <= min(want, MOST):
                 data = os.pread(fd, status.st_size, 0)
@@ -248,7 +251,7 @@ class Work:
                 return count
 
             _all(at_its_place, data)
-        return (len(data), self._attr(os.fstat(file.fd)))
+        return (len(data), self._attr(self._changed(file.fd)))
 
     def sync(self, unique: int, handle: int, datasync: int) -> tuple[Any, ...]:
         self._kept().sync()  # or a power cut could leave what is changed without what undoes it
@@ -269,7 +272,7 @@ class Work:
             file = self._file(handle)
             self._kept().contents.before_truncate(file.fd, size)
             os.ftruncate(file.fd, size)
-            return (self._attr(os.fstat(file.fd)),)
+            return (self._attr(self._changed(file.fd)),)
         with self.places.at(path, write=True) as place:
             fd = _existing(place, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -277,7 +280,7 @@ class Work:
                 raise _problem(errno.EINVAL)
             self._kept().contents.before_truncate(fd, size)
             os.ftruncate(fd, size)
-            return (self._attr(os.fstat(fd)),)
+            return (self._attr(self._changed(fd)),)
         finally:
             os.close(fd)
 
@@ -290,12 +293,15 @@ class Work:
         else:  # it only grows
             self._kept().contents.before_truncate(file.fd, os.fstat(file.fd).st_size)
         kernel.fallocate(file.fd, mode, offset, length)
-        return (self._attr(os.fstat(file.fd)),)
+        return (self._attr(self._changed(file.fd)),)
 
     def lock(
         self, unique: int, handle: int, owner: int, kind: int, wait: int, start: int, length: int
     ) -> tuple[Any, ...]:
-        return self.locks.take(self._file(handle).fd, start, length, kind, wait) or ()
+        """With a lock that was taken comes what the file is by then; with one that was only looked for, who has it."""
+        file = self._file(handle)
+        found = self.locks.take(file.fd, start, length, kind, wait)
+        return found if found is not None else (self._attr(os.fstat(file.fd)),)
 
     # -- names -------------------------------------------------------------------------------------------
 
@@ -405,14 +411,21 @@ class Work:
         if self.leases is not None:
             self.leases.asked(path)
 
+    def _changed(self, fd: int) -> os.stat_result:
+        """The content of a file has been changed: what it is now."""
+        status = os.fstat(fd)
+        self._changes.note((status.st_dev, status.st_ino))
+        return status
+
     def _kept(self) -> Journal:
         assert self.journal is not None
         return self.journal
 
     def _attr(self, status: os.stat_result) -> Attr:
         """What is told of a file; names that are only kept for undoing do not count."""
-        hidden = self._kept().aside.links((status.st_dev, status.st_ino))
-        found = attr(status)
+        identity = (status.st_dev, status.st_ino)
+        hidden = self._kept().aside.links(identity)
+        found = attr(status)._replace(changes=self._changes.number(identity))
         return found._replace(nlink=found.nlink - hidden) if hidden else found
 
     def _file(self, handle: int) -> Open:

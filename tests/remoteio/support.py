@@ -110,8 +110,10 @@ class HomeProcess:
         assert answer["id"] == self._number
         return answer
 
-    def open(self, tree: Path, journal: Path, *, run: int = 1, back_to: int | None = None, **more: Any) -> JobEnd:
-        """A start of job 1.0, or its connection again."""
+    def open(
+        self, tree: Path, journal: Path, *, run: int = 1, back_to: int | None = None, job: str = "1.0", **more: Any
+    ) -> JobEnd:
+        """A start of a job, or its connection again."""
         fields = {"allowed": "/", "trees": None, "writes": [str(tree)], "reads": []}
         fields |= {"hidden": [], "limit": PLENTY, "nonce": "", "watches": 1000, **more}
         ours, theirs = socket.socketpair()
@@ -119,7 +121,7 @@ class HomeProcess:
         try:
             with theirs:
                 fds = (directory, theirs.fileno())
-                self.answer = self.ask("open", fds, job="1.0", run=run, back_to=back_to, **fields)
+                self.answer = self.ask("open", fds, job=job, run=run, back_to=back_to, **fields)
         finally:
             os.close(directory)
         return JobEnd(ours, tree)

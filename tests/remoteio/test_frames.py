@@ -13,7 +13,7 @@ from pool.remoteio.frames import ANSWERS, REQUESTS, Attr, Malformed, Op
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
-ATTR = st.builds(Attr, U64, U64, U64, U64, I64, I64, I64, U32, U32, U32, U32, U64)
+ATTR = st.builds(Attr, U64, U64, U64, U64, I64, I64, I64, U32, U32, U32, U32, U64, U64)
 KINDS = {"1": st.integers(0, 255), "4": U32, "8": U64, "q": I64, "s": st.binary(max_size=50), "a": ATTR}
 
 

@@ -1,0 +1,39 @@
+"""A number for each file that jobs of this home change, the next one after each change of its content.
+
+Times tell too little: a file system's clock ticks every few milliseconds, and a counter under a lock is written more
+often.
+What programs of the submit machine change is told by times and sizes only.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from pool.remoteio.journal import Identity
+
+#: Files of which a number is kept; of others it is 0, which looks like a change to who knew another one.
+MOST = 65536
+#: What a file's next number is greater by that was dropped meanwhile: not one that it had.
+APART = 1 << 32
+
+
+class Changes:
+    """The changes of all jobs of one home."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers: OrderedDict[Identity, int] = OrderedDict()
+        self._first = 0
+
+    def number(self, identity: Identity) -> int:
+        return self._numbers.get(identity, 0)
+
+    def note(self, identity: Identity) -> None:
+        """A file's content has changed; called when it has, so that who sees the number sees the content."""
+        with self._lock:
+            self._numbers[identity] = self._numbers.get(identity, self._first) + 1
+            self._numbers.move_to_end(identity)
+            if len(self._numbers) > MOST:
+                self._numbers.popitem(last=False)
+                self._first += APART
