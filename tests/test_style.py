@@ -27,6 +27,7 @@ LONGEST = 700
 FLOORS = {
     "errors": -1,
     "identity": -0.5,
+    "metering": -0.5,
     "safe_directory": -0.5,
     "sparse": -0.7,
     "outside": -1,

@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
+from pool.metering import counted_call
+
 T = TypeVar("T")
 #: Number of the system call ioprio_set by processor; IOPRIO_WHO_PROCESS; the idle class, as the call wants it.
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
@@ -54,44 +56,9 @@ def promptly(*, when: bool = True) -> Iterator[None]:
         _PROMPT.reset(token)
 
 
-class Meter:
-    """Processor seconds of what is done quietly within a context, for the accounts of whom it is done for.
-
-    Args:
-        clock: processor seconds of the thread that asks.
-    """
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.seconds = 0.0
-        self._clock = clock
-
-    @contextlib.contextmanager
-    def on(self) -> Iterator[None]:
-        """Measure what is done in here."""
-        token = _METER.set(self)
-        try:
-            yield
-        finally:
-            _METER.reset(token)
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Call a function and add what it took."""
-        before = self._clock()
-        try:
-            return function()
-        finally:
-            self.seconds += self._clock() - before
-
-
-_METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
-
-
 async def quietly(function: Callable[..., T], *args: Any, **more: Any) -> T:
     """Call a function that takes its time, in a thread that gives way; within `promptly` in one that does not."""
-    call = functools.partial(function, *args, **more)
-    meter = _METER.get()
-    if meter is not None:
-        call = functools.partial(meter.call, call)
+    call = counted_call(functools.partial(function, *args, **more))
     inside = copy_context()
     return await asyncio.get_running_loop().run_in_executor(_executor(_PROMPT.get()), lambda: inside.run(call))
 

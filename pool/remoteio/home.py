@@ -6,7 +6,8 @@ It gives up root for good before it looks at the first message. One for each use
 handful of threads while it asks, and a slow disk of one holds up no other. It ends when the socket does; what it had
 in hand its journals know (`journal`), and another one goes on.
 
-Messages are JSON, {"id", "do", ...} and {"id", ...} back, or {"event": "why", "job", "why"} where what a job does
+Messages are JSON, {"id", "do", ...} and {"id", "cpu", ...} back (processor seconds that went to the job since the last
+answer about it), or {"event": "why", "job", "why"} where what a job does
 can be undone no longer:
 
     open     job, run, back_to, allowed, trees, reads, writes, hidden, limit, watches, nonce + descriptors of its
@@ -43,6 +44,7 @@ from pool.remoteio.journal import Flushes, Journal, Unreachable, rollback
 from pool.remoteio.leases import Leases, Watches
 from pool.remoteio.places import Places
 from pool.remoteio.session import Session
+from pool.remoteio.thread_times import seconds_of
 from pool.remoteio.trees import Tree, granted, trees_of, wishes_of
 from pool.remoteio.work import Work
 
@@ -167,6 +169,8 @@ class Home:
             finally:
                 for fd in fds:
                     os.close(fd)
+        job = self._jobs.get(str(message["job"]))
+        answer["cpu"] = seconds_of(threading.get_native_id()) + (job.session.times.since_told() if job else 0.0)
         self._send(answer)
 
     def _do_open(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from pool.metering import counted
+
 #: Bytes that are read at a time.
 CHUNK = 256 * 1024
 #: Bytes more that the other node may send ahead: what a long way home holds is on it (160 MB/s at 100 ms).
@@ -51,7 +53,7 @@ async def carry(stream: Carrier, end: socket.socket, gate: Gate | None = None) -
                 await gate(len(item))
             await loop.sock_sendall(end, item)
 
-    tasks = [loop.create_task(outward()), loop.create_task(inward())]
+    tasks = [loop.create_task(counted(outward())), loop.create_task(counted(inward()))]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pool import metering
 from pool.errors import PoolError
 from pool.identity import start_as
 
@@ -54,6 +55,7 @@ class Homes:
         if home is None or home.ended:
             home = self._homes[owner] = _Home(owner, self._identity_of(owner), self._idle, self._told)
         answer = await home.ask({"do": do, **fields}, tuple(fds))
+        metering.add(float(answer.pop("cpu", 0.0)))
         if "error" in answer:
             raise PoolError(f"the home of {owner} failed: {answer['error']}")
         if "errno" in answer:

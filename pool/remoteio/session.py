@@ -29,6 +29,7 @@ from pool.remoteio.frames import Malformed, Op
 from pool.remoteio.intake import Intake
 from pool.remoteio.locks import TEST, Waits
 from pool.remoteio.overtaking import Overtaking
+from pool.remoteio.thread_times import ThreadTimes
 from pool.remoteio.work import Work, methods
 
 #: Requests of one job that are done at a time while one of them takes long.
@@ -105,6 +106,8 @@ class Session:
         self._connection: socket.socket | None = None
         self._sending = threading.Lock()
         self._closed = False
+        #: Processor time that went to this job's requests.
+        self.times = ThreadTimes()
 
     def connect(self, connection: socket.socket) -> None:
         """Take requests from this connection from now on, and from no other."""
@@ -140,7 +143,7 @@ class Session:
     # -- taking requests ---------------------------------------------------------------------------------
 
     def _go_on(self, reading: _Reading) -> None:
-        threading.Thread(target=self._read, args=(reading,), daemon=True).start()
+        self.times.start(self._read, reading)
 
     def _read(self, reading: _Reading) -> None:
         """Take requests until the connection ends, or another thread goes on with it."""
@@ -237,7 +240,7 @@ class Session:
             self._free -= 1
         elif self._threads < THREADS:
             self._threads += 1
-            threading.Thread(target=self._serve, daemon=True).start()
+            self.times.start(self._serve)
         else:
             self._behind += 1
 
@@ -337,7 +340,7 @@ class Session:
         self._maybe_mark()
         if not self._watching:
             self._watching = True
-            threading.Thread(target=self._watch, daemon=True).start()
+            self.times.start(self._watch)
 
     def _watch(self) -> None:
         freed = self._work.locks.freed

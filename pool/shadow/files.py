@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from pool.identity import identity_of
+from pool.metering import counted_call
 from pool.shadow.access import (
     CHUNK,
     MANY,
@@ -283,7 +284,7 @@ class LocalFiles(UserFiles):
                 return operation(*arguments)
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="files")
-            running = loop.run_in_executor(self._pool, operation, *arguments)
+            running = loop.run_in_executor(self._pool, counted_call(operation), *arguments)
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:

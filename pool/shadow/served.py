@@ -5,13 +5,15 @@ It gives up root for good before it reads the first request, so that nothing a r
 the rights of that user. It ends when the socket does. One request is done at a time.
 
 Frames: four bytes of length, most significant first, then msgpack: [number, operation, arguments] one way,
-[number, true, result], [number, false, errno] or [number, null, text of a defect] the other.
+[number, true, result], [number, false, errno] or [number, null, text of a defect] the other, each with the processor
+seconds behind it that were used since the answer before.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import resource
 import struct
 import sys
 from typing import Any
@@ -54,6 +56,11 @@ def answer(access: Access, request: list[Any]) -> list[Any]:
         return [number, None, f"{type(defect).__name__}: {defect}"]
 
 
+def _cpu_used() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
 def main() -> None:
     """Serve until the socket ends."""
     uid, gid, *groups = (int(word) for word in sys.argv[1:])
@@ -61,12 +68,16 @@ def main() -> None:
     os.chdir("/")
     os.umask(0o022)
     access = Access()
+    told = 0.0
     try:
         while True:
             (size,) = struct.unpack(">I", _receive(4))
             if size > LARGEST:
                 return
-            _send(answer(access, msgpack.unpackb(_receive(size), unicode_errors="surrogateescape")))
+            done = answer(access, msgpack.unpackb(_receive(size), unicode_errors="surrogateescape"))
+            used = _cpu_used()
+            _send([*done, used - told])
+            told = used
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import msgpack
 
+from pool import metering
 from pool.errors import PoolError
 from pool.identity import start_as
 from pool.shadow.access import FileProblem
@@ -107,7 +108,7 @@ class _Link(asyncio.Protocol):
     def __init__(self, name: str, identity: tuple[int, ...]) -> None:
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self.waiting: dict[int, asyncio.Future[tuple[bool | None, Any]]] = {}
+        self.waiting: dict[int, asyncio.Future[tuple[bool | None, Any, float]]] = {}
         self._given_up: dict[int, str] = {}
         self.ended = False
         self._number = 0
@@ -136,12 +137,12 @@ class _Link(asyncio.Protocol):
         await self._writable.wait()
         if self.ended:
             raise self._lost()
-        future: asyncio.Future[tuple[bool | None, Any]] = self._loop.create_future()
+        future: asyncio.Future[tuple[bool | None, Any, float]] = self._loop.create_future()
         number = self.tell(name, arguments)
         self.waiting[number] = future
         try:
             async with asyncio.timeout(ANSWERED):
-                return await future
+                done, result, used = await future
         except TimeoutError:
             self.ended = True
             os.kill(self._pid, signal.SIGKILL)  # it is still this process: its end is noticed on this loop
@@ -153,6 +154,8 @@ class _Link(asyncio.Protocol):
             raise
         finally:
             self.waiting.pop(number, None)
+        metering.add(used)
+        return done, result
 
     def tell(self, name: str, arguments: tuple[Any, ...]) -> int:
         """Send a request without waiting."""
@@ -206,14 +209,14 @@ class _Link(asyncio.Protocol):
             if len(buffer) - start < 4 + size:
                 break
             body = bytes(buffer[start + 4 : start + 4 + size])
-            number, done, result = msgpack.unpackb(body, unicode_errors="surrogateescape")
+            number, done, result, used = msgpack.unpackb(body, unicode_errors="surrogateescape")
             start += 4 + size
             given_up = self._given_up.pop(number, None)
             if given_up and done and (file := opened(given_up, result)):
                 self.tell("close", (file,))
             future = self.waiting.get(number)
             if future is not None and not future.done():
-                future.set_result((done, result))
+                future.set_result((done, result, used))
         if start:
             del buffer[:start]
 

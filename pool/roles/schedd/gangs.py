@@ -256,6 +256,7 @@ class Gangs:
             report["kept"] = await placement.images.keep(job)
         after = After(lambda tries: placement.images.newest(job, tries=tries), placement.name)
         steps = end_steps(job, gang.failed_on or slot, report, placement.outside.wall(), after)
+        placement.charge_home(job, steps)
         steps[0].changes |= {ENDED: None, HOSTS: None}
         await placement.ledger.commit(*steps)
         placement.is_over(job)

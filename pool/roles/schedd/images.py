@@ -17,7 +17,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, Manifest, NoRoom, receive_image, send_image, sets
-from pool.images.quietly import Meter, promptly, quietly
+from pool.images.quietly import promptly, quietly
 from pool.jobs.activation import Mode
 from pool.jobs.events import EventKind
 from pool.outside import Outside
@@ -157,8 +157,7 @@ class Images:
                 if self.kept is not None:
                     await self.kept(job)
 
-        meter = Meter(self._outside.thread_cpu)
-        with meter.on(), promptly(when=bool(params.get("last"))):
+        with promptly(when=bool(params.get("last"))):
             try:
                 await receive_image(store, _name(job), stream, renumber=True, announced=announced, kept=kept)
             except ImageError as error:
@@ -166,9 +165,6 @@ class Images:
                 raise
         if job.status.final:  # it has ended meanwhile, and what it had was forgotten then
             await self.forget(job)
-        if meter.seconds and self._present(params) is job:
-            # Part of what the job's work costs at home (EV 2.8); on disk with the job's next change.
-            job.update({"LocalUserCpu": round(float(job.get("LocalUserCpu", 0) or 0) + meter.seconds, 6)})
 
     async def _take_part(self, store: ImageStore, job: Job, params: dict[str, Any], stream: Stream) -> None:
         """The image of one part of a job on several machines: {claim, run, set}; kept when those of all parts are."""

@@ -43,6 +43,7 @@ from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
 from pool.roles.schedd.ends import BEGAN, After, as_wished, end_steps, hold_step, started, usage_changes
 from pool.roles.schedd.gangs import Gangs
 from pool.roles.schedd.gathering import is_gang
+from pool.roles.schedd.home_costs import HomeCosts
 from pool.roles.schedd.images import Images
 from pool.roles.schedd.leaving import Leaving
 from pool.roles.schedd.ledger import Ledger, Step
@@ -120,6 +121,7 @@ class Placement:
         self.log = log
         self.name = name
         self.executables = executables
+        self.home_costs = HomeCosts(self.claims, outside.thread_cpu)
         self.images = Images(checkpoints, ledger, self.claims, outside, log, name)
         self.spawn = spawn
         self._changed = changed
@@ -278,6 +280,9 @@ class Placement:
 
     async def send(self, claim: Claim, start: Activation) -> None:
         """Send a durable start; whatever is not a clear answer is left to `_reach_again`."""
+        await self.home_costs.measured(claim.id, self._send(claim, start))
+
+    async def _send(self, claim: Claim, start: Activation) -> None:
         job = claim.job
         assert job is not None
         self.changed(claim.owner, False)
@@ -454,17 +459,13 @@ class Placement:
                 return self._told_before(claim)
         if report.get("checkpointed"):
             report["generation"] = self.images.latest(job)
-        cpu = self.outside.cpu()
+        turn_began = self.outside.thread_cpu()
         steps = self._end_steps(claim, job, report)
         released = claim.job is None and claim.id not in self.claims
         start = None if released else self._choose(claim, steps)
-        spent = self.outside.cpu() - cpu
         if job.get("KeepClaimIdle") is not None:
             claim.keep = seconds if isinstance(seconds := job.ad().value("KeepClaimIdle"), (int, float)) else 0.0
-        steps[0].changes["LocalUserCpu"] = round(float(job.get("LocalUserCpu", 0) or 0) + spent, 6)
-        for step in steps:
-            if step.job is job and step.event is not EventKind.EXECUTE:
-                step.data["local_user_cpu"] = round(spent, 6)
+        self.charge_home(job, steps, self.outside.thread_cpu() - turn_began)
         await self.ledger.commit(*steps)
         self.is_over(job)
         if self.remote is not None:
@@ -480,6 +481,14 @@ class Placement:
             self._keep_idle(claim)
         return {"next": None, "keep": not released}
 
+    def charge_home(self, job: Job, steps: list[Step], now: float = 0.0) -> None:
+        """Write into the end of a run what it has cost at home (EV 2.8); `now`: seconds of the present turn."""
+        spent = self.home_costs.take(job, now)
+        steps[0].changes["LocalUserCpu"] = round(float(job.get("LocalUserCpu", 0) or 0) + spent, 6)
+        for step in steps:
+            if step.job is job and step.event is not EventKind.EXECUTE:
+                step.data["local_user_cpu"] = round(spent, 6)
+
     def _told_before(self, claim: Claim) -> dict[str, Any]:
         """The end of an earlier job was told again: its answer was lost, and so was the successor in it."""
         return {"next": self.order(claim, whole=True) if claim.job else None, "keep": claim.id in self.claims}
@@ -488,6 +497,8 @@ class Placement:
         """The end of a run is durable: its user is told, and what is not needed any more is forgotten."""
         if (job.status.final or job.status is HELD) and job.get("JobNotification"):
             self._finished(job.wire())
+        if job.status.final:
+            self.home_costs.forget(job)
         if job.status.final and job.get("NumCkpts"):
             self.spawn(self.images.forget(job), "forget", alone=True)
 

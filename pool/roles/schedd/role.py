@@ -7,7 +7,8 @@ jobs is `Acts`'.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+from collections.abc import Coroutine
+from typing import Any, ClassVar, TypeVar
 
 from pool.classad import parse_expr
 from pool.errors import PoolError
@@ -39,6 +40,7 @@ from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.errors import Refused
 from pool.wire.shapes import JOB_ID, JOB_IDS, TEXTS, Takes, optional
 
+T = TypeVar("T")
 #: Characters of a reason that a negotiator gives.
 MOST_REASON = 500
 #: The name under which the store keeps the digest of a cluster's executable; the cluster's number follows.
@@ -393,14 +395,14 @@ class Schedd(Role):
         """Something happened to a running job."""
         claim = str(params["claim"])
         self.placement.check_node(claim, call.identity.node)
-        await self.placement.told(claim, int(params["run"]), str(params["kind"]), params["data"])
+        await self._costing(params, self.placement.told(claim, int(params["run"]), str(params["kind"]), params["data"]))
         return {}
 
     @method(Right.EXECUTE, cancellable=True, takes={"claim": str, "run": int, "card": dict})
     async def meet(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A part of a job on several machines can begin: {claim, run, card} -> {cards}, when all parts can."""
         self.placement.check_node(params["claim"], call.identity.node)
-        return await self.placement.gangs.meet(params["claim"], params["run"], params["card"])
+        return await self._costing(params, self.placement.gangs.meet(params["claim"], params["run"], params["card"]))
 
     @method(Right.EXECUTE, takes={"claim": str, "reason": dict})
     async def revoked(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
@@ -414,37 +416,42 @@ class Schedd(Role):
         """A running job has ended: {claim, job, run, report} -> {next, keep}"""
         job = (int(params["job"][0]), int(params["job"][1]))
         self.placement.check_node(str(params["claim"]), call.identity.node)
-        return await self.placement.ended(str(params["claim"]), job, int(params["run"]), params["report"])
+        ended = self.placement.ended(str(params["claim"]), job, int(params["run"]), params["report"])
+        return await self._costing(params, ended)
 
     @streaming(Right.EXECUTE)
     async def fetch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's input files, for its scratch directory."""
         self.placement.check_node(str(params.get("claim")), call.identity.node)
-        await self.shadow.fetch(params, stream)
+        await self._costing(params, self.shadow.fetch(params, stream))
 
     @streaming(Right.EXECUTE)
     async def bring(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's output files, to be put in place at home."""
         self.placement.check_node(str(params.get("claim")), call.identity.node)
-        await self.shadow.bring(params, stream)
+        await self._costing(params, self.shadow.bring(params, stream))
 
     @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "again": bool | None})
     async def remote_io(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A running job's file system asks its home."""
         self.placement.check_node(params["claim"], call.identity.node)
-        await self.remote.serve(params, stream)
+        await self._costing(params, self.remote.serve(params, stream))
 
     @streaming(Right.EXECUTE)
     async def keep_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint, to be kept."""
         self.placement.check_node(str(params.get("claim")), call.identity.node)
-        await self.placement.images.take(params, stream)
+        await self._costing(params, self.placement.images.take(params, stream))
 
     @streaming(Right.EXECUTE, takes={"generation": int})
     async def image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start goes on from."""
         self.placement.check_node(str(params.get("claim")), call.identity.node)
-        await self.placement.images.give(params, stream)
+        await self._costing(params, self.placement.images.give(params, stream))
+
+    async def _costing(self, params: dict[str, Any], work: Coroutine[Any, Any, T]) -> T:
+        """Do something for the job on a claim, which counts as what the job costs at home (EV 2.8)."""
+        return await self.placement.home_costs.measured(str(params.get("claim")), work)
 
     # -- own ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,100 @@
+"""Processor time that one piece of work takes, wherever in this process and its helpers it is done (EV 2.8).
+
+The node is one process that works for many jobs in turns, so a job's share is counted turn by turn: `Meter.measured`
+drives a coroutine and counts each of its steps. Threads and helper processes that work for it add what they took, by
+`Meter.call` and `add`: they find the meter in the context that they were asked in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Meter:
+    """Counts processor seconds.
+
+    Args:
+        clock: processor seconds of the thread that asks.
+    """
+
+    __slots__ = ("_clock", "seconds")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.seconds = 0.0
+        self._clock = clock
+
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        """What threads and helpers do for this context is counted here. Steps of coroutines are not."""
+        token = _METER.set(self)
+        try:
+            yield
+        finally:
+            _METER.reset(token)
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function, in whatever thread, and count what it takes."""
+        before = self._clock()
+        try:
+            return function(*args)
+        finally:
+            self.seconds += self._clock() - before
+
+    @types.coroutine
+    def measured(self, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Run a coroutine and count each of its steps, but not the time between them."""
+        with self.on():
+            step: Callable[[Any], Any] = work.send
+            given: Any = None
+            while True:
+                before = self._clock()
+                try:
+                    waits_for = step(given)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                finally:
+                    self.seconds += self._clock() - before
+                try:
+                    given, step = (yield waits_for), work.send
+                except BaseException as error:
+                    given, step = error, work.throw
+
+
+_METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+def meter() -> Meter | None:
+    """The meter of the present context."""
+    return _METER.get()
+
+
+def add(seconds: float) -> None:
+    """A helper process took so much for the present context."""
+    found = _METER.get()
+    if found is not None:
+        found.seconds += seconds
+
+
+def counted(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """A coroutine that will be a task of its own, counted by the meter of the context that it is made in."""
+    found = _METER.get()
+    return work if found is None else _counted(found, work)
+
+
+async def _counted(found: Meter, work: Coroutine[Any, Any, T]) -> T:
+    return await found.measured(work)
+
+
+def counted_call(function: Callable[..., T]) -> Callable[..., T]:
+    """A function for another thread, counted by the meter of the present context."""
+    found = _METER.get()
+    if found is None:
+        return function
+    return lambda *args: found.call(function, *args)
