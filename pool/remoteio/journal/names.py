@@ -177,9 +177,9 @@ def _hide(place: Place, hidden: bytes) -> None:
 
 
 def _of_directory(place: Place, status: os.stat_result) -> tuple[Any, ...]:
-    """What a removed directory is made again with: rights, owner, times, extended attributes."""
+    """What a removed directory is made again with: rights, owner, times, extended attributes; and which it was."""
     rights = (modes.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
-    return (*rights, status.st_atime_ns, status.st_mtime_ns, attributes(place))
+    return (*rights, status.st_atime_ns, status.st_mtime_ns, attributes(place), *identity_of(status))
 
 
 def _status_or_none(place: Place) -> os.stat_result | None:

@@ -2,7 +2,8 @@
 
 Each record is undone only where the file it speaks of still is that file, by device and inode; what somebody else has
 changed meanwhile stays as it is, and is named. Cut short anywhere, it is done again from where it was: how far it came
-is noted, and a record that was undone twice is as if it had been once.
+is noted, and a record that was undone twice is as if it had been once. A directory that was removed is made again as
+another one: what the records before speak of is that one from then on (`_again_as`, noted, too).
 """
 
 from __future__ import annotations
@@ -99,6 +100,12 @@ class _Undoing:
         self.undone = False
         self.problems: list[str] = []
         self._file: tuple[bytes, Identity, int] | None = None
+        #: Of directories that were made again: which each stands for, by which it is now.
+        self._again_as: dict[Identity, Identity] = {}
+        for segment in journal.book.segments:
+            for record in segment.records():
+                if record[0] == "=":
+                    self._again_as[record[6], record[7]] = (record[4], record[5])
 
     def segment(self, segment: Segment, records: list[list[Any]]) -> None:
         """Undo one segment's records, the last first."""
@@ -129,12 +136,16 @@ class _Undoing:
     def _identity(self, path: bytes) -> Identity | None:
         try:
             with self._journal.places.at(path, own=True) as place:
-                status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
-                return status.st_dev, status.st_ino
+                return self._which(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return None
             raise
+
+    def _which(self, status: os.stat_result) -> Identity:
+        """Which file this is in the records."""
+        identity = identity_of(status)
+        return self._again_as.get(identity, identity)
 
     def _rename(self, old: bytes, new: bytes, flags: int = kernel.NOREPLACE) -> None:
         places = self._journal.places
@@ -161,14 +172,14 @@ class _Undoing:
     def _undo_d(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         if made is not None and self._identity(record[3]) == made:
             with self._journal.places.at(record[3], own=True) as place:
+                now = identity_of(os.stat(place.name, dir_fd=place.directory, follow_symlinks=False))
                 os.rmdir(place.name, dir_fd=place.directory)
+                self._again_as.pop(now, None)  # the number may be another one's next
 
     def _undo_r(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         path, mode, uid, gid, accessed, modified, extra = record[3:10]
         with self._journal.places.at(path, own=True) as place:
-            try:
-                os.mkdir(place.name, 0o700, dir_fd=place.directory)
-            except FileExistsError:
+            if not self._make_again(segment, record, place):
                 return
             status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
             if (status.st_uid, status.st_gid) != (uid, gid):
@@ -177,6 +188,26 @@ class _Undoing:
                 os.setxattr(beneath(place), name, value, follow_symlinks=False)
             self._chmod(place, (status.st_dev, status.st_ino), mode)
             kernel.utimensat(place.directory, place.name, accessed, modified)
+
+    def _make_again(self, segment: Segment, record: list[Any], place: Place) -> bool:
+        """Make a removed directory, noted as what it stands for before it has its name; false where there is one."""
+        here, path = place.directory, record[3]
+        hidden = self._journal.aside.prefix + b"again.%d" % record[1]
+        try:
+            os.stat(place.name, dir_fd=here, follow_symlinks=False)
+            return False
+        except FileNotFoundError:
+            pass
+        try:
+            os.mkdir(hidden, 0o700, dir_fd=here)
+        except FileExistsError:  # we were killed before it had its name
+            pass
+        now = identity_of(os.stat(hidden, dir_fd=here, follow_symlinks=False))
+        if len(record) > 11:  # else written by an older home
+            self._again_as[now] = (record[10], record[11])
+            segment.add(["=", record[1], 0, path, *self._again_as[now], *now])
+        kernel.renameat2(here, hidden, here, place.name, kernel.NOREPLACE)
+        return True
 
     def _undo_u(self, segment: Segment, record: list[Any], made: Identity | None) -> None:
         path, number, hidden, dev, ino = record[3:8]
@@ -218,12 +249,11 @@ class _Undoing:
                 os.chown(place.name, record[6], record[7], dir_fd=place.directory, follow_symlinks=False)
                 self._chmod(place, (record[4], record[5]), record[8])
 
-    @staticmethod
-    def _chmod(place: Place, identity: Identity, rights: int) -> None:
+    def _chmod(self, place: Place, identity: Identity, rights: int) -> None:
         """Set the rights of this file, unless it is a link: by its name whatever that led to would get them."""
         with Held(place) as fd:
             status = os.fstat(fd)
-            if identity_of(status) == identity and not modes.S_ISLNK(status.st_mode):
+            if identity in (identity_of(status), self._which(status)) and not modes.S_ISLNK(status.st_mode):
                 os.chmod(kernel.path_of(fd), rights)
 
     def _undo_t(self, segment: Segment, record: list[Any], made: Identity | None) -> None:

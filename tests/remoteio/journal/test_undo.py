@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pool.remoteio.frames import APPEND
 from pool.remoteio.journal import Unreachable
-from pool.remoteio.journal.undo import RESTARTED, rollback
+from pool.remoteio.journal.undo import RESTARTED, _Undoing, rollback
 from tests.remoteio.support import Desk, picture
 
 CREATE, RDWR = os.O_CREAT, os.O_RDWR
@@ -130,6 +130,36 @@ def test_what_was_committed_stays_and_nothing_hidden_is_left(first: list[Any], s
         assert rollback(desk.journal, 1) == []
         assert picture(tree) == marked
         desk.close()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_directory_that_was_made_and_removed_is_gone(
+    desk: Desk, cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor what happened in it; also where undoing was cut short between the two."""
+    desk.journal.mark(1)
+    before = picture(desk.tree)
+    for number in range(2):
+        desk.do("mkdir", "m", 0o755)
+        desk.do("mkdir", "m/in", 0o755)
+        desk.do("chmod", "m", 0o700)
+        desk.do("rmdir", "m/in")
+        desk.do("rename", "m", "n", 0)
+        desk.do("rmdir", "n")
+        os.mkdir(desk.tree.parent / f"takes the inode {number}")
+    desk.again()
+    if cut:
+        with monkeypatch.context() as patch:
+            patch.setattr(_Undoing, "_undo_d", _fail)
+            with pytest.raises(KeyboardInterrupt):
+                rollback(desk.journal, 1)
+        desk.again()
+    assert rollback(desk.journal, 1) == []
+    assert picture(desk.tree) == before
+
+
+def _fail(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_file_that_is_new_is_exchanged_for_an_old_one_and_removed(desk: Desk) -> None:
