@@ -88,7 +88,7 @@ static int take_shared(struct dump *d)
     for (size_t i = 0; i < d->count; i++)
         if (d->subjects[i].room && memory_shared(d, &d->subjects[i]))
             return -1;
-    return files_contents(d) || tmp_save(d) ? -1 : 0;
+    return files_contents(d) || sysv_save(d) || tmp_save(d) ? -1 : 0;
 }
 
 /* False when there is no memory for it: the job then waits until its own memory is written. */

@@ -228,6 +228,9 @@ void locks_save(struct dump *d, struct subject *s, uint32_t file, int number, co
 /* tmp.c */
 int tmp_save(struct dump *d);
 
+/* sysv.c */
+int sysv_save(struct dump *d); /* while everything stands still */
+
 /* scratch.c */
 int scratch_save(struct dump *d, int directory); /* while everything stands still */
 

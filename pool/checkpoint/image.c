@@ -186,7 +186,7 @@ static const char *check_memory(const struct image *image, const uint64_t pages[
 {
     for EACH(image, areas, area, a)
         if (!row_of(&image->processes, a->owner) || !range_fits(a->start, a->end) || !row_or_none(&image->files, a->file) ||
-            a->kind > AREA_VVAR || ((a->kind == AREA_FILE || a->kind == AREA_SHARED) && a->file == NOBODY))
+            a->kind > AREA_SYSV || ((a->kind == AREA_FILE || a->kind == AREA_SHARED || a->kind == AREA_SYSV) && a->file == NOBODY))
             return "a memory area";
     for EACH(image, chunks, chunk, c)
         if (!c->size || c->size > CHUNK || c->source >= SOURCES || c->size > pages[c->source] || c->place > pages[c->source] - c->size)

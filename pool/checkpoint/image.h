@@ -16,7 +16,7 @@
 #include "wire.h"
 
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 7
+#define IMAGE_VERSION 8
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
@@ -78,11 +78,12 @@ struct thread {
     struct span cwd, processors; /* processors: a cpu_set_t, where it is bound to some */
 };
 
-enum { AREA_ANON, AREA_FILE, AREA_SHARED, AREA_VDSO, AREA_VVAR };
+enum { AREA_ANON, AREA_FILE, AREA_SHARED, AREA_VDSO, AREA_VVAR, AREA_SYSV };
 struct area {
     uint32_t owner, kind, prot, flags; /* flags of mmap */
     uint64_t start, end, offset;
     uint32_t file, advice; /* which `file`, or NOBODY; a bit for each ADVICE_* */
+    uint64_t sysv;         /* of System V shared memory the id */
 };
 enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16, ADVICE_DROP = 32,
        ADVICE_RANDOM = 64, ADVICE_SEQUENTIAL = 128, ADVICE_MERGEABLE = 256, ADVICE_LOCKED = 512, ADVICE_ON_FAULT = 1024 };
@@ -113,6 +114,7 @@ enum kind {
     FILE_INOTIFY, /* its watches are in `inotify` */
     FILE_TREE,    /* in the job's own /tmp: nobody has it open by this row; contents in extents, or of a link */
     FILE_TERMINAL, /* end of a pseudo-terminal; pty.c knows what is in it */
+    FILE_SYSV,    /* a System V object: flags: which kind; number: its id; device: its key; sysv.c knows the rest */
     FILE_KINDS
 };
 struct file { /* an open file, shared by every descriptor that names it */

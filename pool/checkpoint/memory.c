@@ -93,6 +93,9 @@ static void classify(struct dump *d, struct subject *s, struct area *a, const st
         a->kind = AREA_VDSO;
     } else if (starts(l->name, "[vvar")) {
         a->kind = AREA_VVAR;
+    } else if (starts(l->name, "/SYSV") && settings.able & ABLE_IPC) {
+        a->kind = AREA_SYSV;
+        a->sysv = l->inode;
     } else if (starts(l->name, "/SYSV") || starts(l->name, "anon_inode:") || starts(l->name, "/[aio]") || starts(l->name, "/anon_hugepage") ||
                (starts(l->name, "/dev/") && !starts(l->name, "/dev/zero") && !starts(l->name, "/dev/shm/"))) {
         refuse_area(d, s, l);
@@ -299,7 +302,7 @@ static void read_advice(struct dump *d, const struct subject *s, pid_t from)
 
 static bool is_private(const struct area *a)
 {
-    return a->kind != AREA_SHARED && a->kind != AREA_VVAR && !(a->kind == AREA_FILE && a->flags & MAP_SHARED);
+    return a->kind != AREA_SHARED && a->kind != AREA_SYSV && a->kind != AREA_VVAR && !(a->kind == AREA_FILE && a->flags & MAP_SHARED);
 }
 
 static bool covered(const struct line *lines, size_t count, const struct area *a)

@@ -247,7 +247,7 @@ static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
     const uint32_t settable = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_ASYNC;
     for (uint32_t i = 0; i < r->image->files.count; i++) {
         const struct file *row = (struct file *)r->image->files.rows + i;
-        if (row->kind == FILE_TREE || selves_has(r->image, row) || (row->peer != NOBODY) != peers)
+        if (row->kind == FILE_TREE || row->kind == FILE_SYSV || selves_has(r->image, row) || (row->peer != NOBODY) != peers)
             continue;
         f->call[0] = 0;
         int fd = lift(one(r, i, f), r->base);

@@ -159,6 +159,7 @@ static int put_back(struct restoring *r, struct failure *f)
             return -1;
     if (file_settings_seal(r, f) || inotify_put(r, f))
         return -1;
+    sysv_remove(r);
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].flags & PROCESS_ZOMBIE)
             continue;
@@ -176,7 +177,7 @@ static int restore(struct restoring *r, struct failure *f)
     /* The nursery has made itself untouchable for jobs of its user; here none runs yet, and what this process forks must be
      * held by it. */
     prctl(PR_SET_DUMPABLE, 1);
-    if (prepare(r, f) || filter_enter_domain(r->job, f) || space_as_job(r->job, true, f))
+    if (prepare(r, f) || filter_enter_domain(r->job, f) || sysv_restore(r, f) || space_as_job(r->job, true, f))
         return -1;
     int opened = tmp_put(r, f) || files_reopen(r, f) ? -1 : 0;
     struct failure back;

@@ -86,6 +86,10 @@ int locks_of_process(struct restoring *r, uint32_t row, struct held *h, uint64_t
 int mapping_revive(struct restoring *r, struct failure *f);
 int mapping_dress(struct restoring *r, uint32_t row, struct held *leader, uint64_t room, struct failure *f);
 
+/* sysv.c */
+int sysv_restore(struct restoring *r, struct failure *f);
+void sysv_remove(const struct restoring *r);
+
 /* tmp.c */
 int tmp_put(struct restoring *r, struct failure *f);
 

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -141,11 +142,34 @@ static uint32_t area_flags(const struct area *a, int fd)
     return a->flags & known & ~(fd < 0 ? 0u : (uint32_t)MAP_ANONYMOUS);
 }
 
+/* Somewhere, and the part of it that is mapped moved to its place. */
+static int attach(const struct restoring *r, const struct area *a, struct held *h, struct failure *f)
+{
+    const struct file *memory = (struct file *)r->image->files.rows + a->file;
+    uint64_t size = a->end - a->start, whole = (memory->size + PAGE - 1) & ~(PAGE - 1);
+    long at = a->offset > whole || size > whole - a->offset ? -EINVAL :
+        CALL(h, SYS_shmat, memory->number, 0, (a->prot & PROT_WRITE ? 0 : SHM_RDONLY) | (a->prot & PROT_EXEC ? SHM_EXEC : 0)), done = at;
+    if (!bad(done))
+        done = CALL(h, SYS_mremap, at + (long)a->offset, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, a->start);
+    if (!bad(done) && a->offset)
+        done = CALL(h, SYS_munmap, at, a->offset);
+    if (!bad(done) && a->offset + size < whole)
+        done = CALL(h, SYS_munmap, at + (long)(a->offset + size), whole - a->offset - size);
+    if (!bad(done) && !(a->prot & PROT_READ))
+        done = CALL(h, SYS_mprotect, a->start, size, a->prot);
+    return bad(done) ? failed(f, "shmat", "System V shared memory", done) : 0;
+}
+
 static int map_areas(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
 {
     for EACH(r->image, areas, area, a) {
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
             continue;
+        if (a->kind == AREA_SYSV) {
+            if (attach(r, a, &b->threads[0], f))
+                return -1;
+            continue;
+        }
         int fd = a->file == NOBODY ? -1 : r->opened[a->file];
         int prot = (int)a->prot | (a->flags & MAP_SHARED || !has_contents(r, a) ? 0 : PROT_READ | PROT_WRITE);
         long done = CALL(&b->threads[0], SYS_mmap, a->start, a->end - a->start, prot,

@@ -32,11 +32,6 @@ elif what == "lease":
     open("leased", "w")
     held = open("leased", "r+")
     fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-elif what == "system v":
-    import ctypes
-    libc = ctypes.CDLL(None)
-    libc.shmat.restype = ctypes.c_void_p
-    held = libc.shmat(libc.shmget(0, 4096, 0o1600), None, 0)
 elif what == "traced":
     import ctypes
     child = os.fork()
@@ -68,7 +63,6 @@ time.sleep(60)
         ("listener", "descriptor 3 of process 2 is a TCP socket listening on port {free}"),
         ("unix", "descriptor 3 of process 2 is a unix socket whose other end is not the job's"),
         ("lease", "descriptor 3 of process 2 holds a lease on its file"),
-        ("system v", "process 2 uses System V shared memory"),
         ("directory", "the directory that process 2 is in was removed"),
         ("first thread", "the first thread of process 2 has ended before the others"),
         ("traced", "process 3 is traced by process 2"),
