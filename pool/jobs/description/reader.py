@@ -156,7 +156,7 @@ class _Reader:
     def _statement(self, statement: statements.Statement, line: Line, source: Source, depth: int) -> None:
         match statement:
             case statements.Assignment(name, text):
-                self._assign(name, text)
+                self._assign(name, self._whole_list(text, source) if name.lower() == "pipe" else text)
             case statements.Append(name, text, separator):
                 old = self.macros.lookup(name)
                 joint = f" {separator} " if len(separator) > 1 else separator or " "
@@ -205,6 +205,16 @@ class _Reader:
             text = f"{before}, {text}"  # each line adds to those before it, until the next queue statement
         self.piped = self.piped and name.lower() != "pipe"
         self.macros.set(name, text, self.where)
+
+    @staticmethod
+    def _whole_list(text: str, source: Source) -> str:
+        """A list of pipes may be broken after a comma, as in VS 7.1: what is no statement by itself goes on with it."""
+        while text.endswith(","):
+            line = source.next_if(lambda line: isinstance(statements.statement_of(line), statements.Unclear))
+            if line is None:
+                break
+            text = f"{text} {line.text}"
+        return text
 
     def _here(self, name: str, tag: str, source: Source) -> None:
         begin = self.where

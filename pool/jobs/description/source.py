@@ -7,6 +7,7 @@ out. What the lines mean is decided in `statements`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pool.jobs.description.diagnostics import Where
@@ -45,6 +46,16 @@ class Source:
         while text.endswith("\\") and self._next < len(self._lines):
             text = text[:-1] + self._continued()
         return Line(text.removesuffix("\\"), self.where)
+
+    def next_if(self, wanted: Callable[[str], bool]) -> Line | None:
+        """The next line that is neither empty nor a comment, if it is wanted; otherwise nothing has been read."""
+        before = self._next
+        while (line := self.next()) is not None and (not line.text or line.text.startswith("#")):
+            pass
+        if line is None or not wanted(line.text):
+            self._next = before
+            return None
+        return line
 
     def _physical(self) -> str:
         text = self._lines[self._next].strip()

@@ -279,3 +279,52 @@ def test_an_ad_gives_back_what_was_put_into_it() -> None:
     ad = ClassAd.from_wire(attributes_of(processes, joints))
     assert processes_of(ad) == processes
     assert joints_of(ad) == joints
+
+
+#: Figures 7.1 to 7.3 of VS, and its job of the SMC group, as they are printed there: programs, pipes.
+PRINTED = {
+    "figure 7.1": (
+        "Executable = p1 p2 p3\n"
+        "Pipe       = p1 > output1 input1 > p2, p2 > output1 input1 > p3,\n"
+        "            p1 > output2 input2 > p2, p2 > output2 input2 > p3,\n"
+        "            p1 > output3 input3 > p2, p2 > output3 input3 > p3\n",
+        6,
+    ),
+    "figure 7.2": (
+        "Executable = p1 p2 p3 p4 p5\n"
+        "Pipe       = p1 > output1 input1 > p2, p1 > output2 input2 > p2,\n"
+        "            p1 > output3 input1 > p3, p1 > output4 input2 > p3,\n"
+        "            p1 > output5 input1 > p4, p1 > output6 input2 > p4,\n"
+        "            p2 > output1 input1 > p5, p2 > output2 input2 > p5,\n"
+        "            p3 > output1 input3 > p5, p3 > output2 input4 > p5,\n"
+        "            p4 > output1 input5 > p5, p4 > output2 input6 > p5\n",
+        12,
+    ),
+    "figure 7.3": (
+        "Executable = p1 p2 p3\n"
+        "Pipe       = p1 > output1 input1 > p2, p2 > output1 input1 > p3,\n"
+        "            p1 > output2 input2 > p2, p2 > output2 input2 > p3,\n"
+        "            p3 > output1 input2 > p1\n",
+        5,
+    ),
+    "SMC": (
+        "Executable = phnx geom snomux  \n"
+        "Pipe       = phnx > fort.10 fort.11 > geom,  \n"
+        "           geom > fort.10 fort.11 > snomux  \n",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_papers_own_files_are_read_as_they_are_printed(name: str) -> None:
+    text, pipes = PRINTED[name]
+    description = read(f"#####\n# Job description file: {name}\n\n{text}#####\nQueue\n")
+    (draft,) = description.clusters
+    assert len(joints_of(draft.ad)) == pipes
+    assert description.warnings == []
+
+
+def test_a_list_of_pipes_ends_where_another_statement_begins() -> None:
+    (draft,) = read("executable = a b\npipe = a > x y > b,\n# a comment\n\na.Input = in\nqueue\n").clusters
+    assert len(joints_of(draft.ad)) == 1
