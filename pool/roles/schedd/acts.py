@@ -7,7 +7,7 @@ the startd is asked, and when the end is reported (or the machine is known to be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from pool.classad import evaluate, parse_expr
@@ -24,6 +24,7 @@ from pool.roles.schedd.ends import hold_step
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.listings import every, shown
 from pool.roles.schedd.placement import Placement
+from pool.roles.schedd.rules import Rules
 
 ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio", "edit")
 #: Jobs changed in one durable step; between steps other work gets its turn.
@@ -34,7 +35,10 @@ PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
 class Acts:
     """Changes to jobs by their users."""
 
-    def __init__(self, ledger: Ledger, placement: Placement, outside: Outside, turns: Turns) -> None:
+    def __init__(
+        self, ledger: Ledger, placement: Placement, outside: Outside, turns: Turns, rules: Callable[[], Rules]
+    ) -> None:
+        self._rules = rules
         self._ledger = ledger
         self._queue = ledger.queue
         self._placement = placement
@@ -204,8 +208,14 @@ class Acts:
         Args:
             differing: attributes in which any of its jobs differs.
         """
-        if self._periodic is not None and (self._shared(cluster) or any(name in differing for name in WATCHED)):
+        judged = bool(self._rules().periodic) or self._shared(cluster) or any(name in differing for name in WATCHED)
+        if self._periodic is not None and judged:
             self._periodic.add(cluster.id)
+
+    def judge_all(self) -> None:
+        """The administrator has rules for all jobs now."""
+        if self._periodic is not None:
+            self._periodic.update(self._queue.clusters)
 
     async def watch_expressions(self, interval: float) -> None:
         """Evaluate periodic expressions of the jobs that have any, until cancelled (RL 4.1).
@@ -216,7 +226,7 @@ class Acts:
         self._periodic = set()  # from here on those that come in are added
         for cluster in known:
             async with self._turns.work(cluster.owner, "find periodic expressions") as turn:
-                if await self._has_any(cluster, turn):
+                if self._rules().periodic or await self._has_any(cluster, turn):
                     self._periodic.add(cluster.id)
         passes: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
@@ -292,14 +302,18 @@ class Acts:
         for job, wish in stops:
             await self._placement.stop(job, wish, True)
 
-    @staticmethod
-    def _look_at_one(job: Job, now: float, steps: list[Step], stops: list[tuple[Job, dict[str, Any]]]) -> None:
+    def _look_at_one(
+        self, job: Job, now: float, steps: list[Step], stops: list[tuple[Job, dict[str, Any]]]
+    ) -> None:
         """Evaluate one job's expressions; adds to `steps` and `stops`."""
         if job.status == COMPLETED:
             if not stays(job.ad(), now):
                 steps.append(Step(job, Happening.LEAVE))
             return
-        decision = periodic(job.ad(), job.status == HELD, now)
+        held, ad = job.status == HELD, job.ad()
+        decision = periodic(ad, held, now)
+        if decision.verdict is Verdict.STAY:
+            decision = self._rules().judge(ad, held=held, running=job.status in ACTIVE, now=now)
         if decision.verdict is Verdict.STAY or job.note("_wish"):
             return
         wish = {"why": decision.reason, "code": decision.code, "subcode": decision.subcode, "graceful": True}

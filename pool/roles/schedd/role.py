@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, ClassVar, TypeVar
 
-from pool.classad import parse_expr
+from pool.classad import ClassAd, parse_expr
 from pool.errors import PoolError
 from pool.images import ImageStore
 from pool.jobs.reasons import Reason
@@ -31,6 +31,7 @@ from pool.roles.schedd.local import LocalJobs
 from pool.roles.schedd.placement import Placement
 from pool.roles.schedd.remote import Remote
 from pool.roles.schedd.reporting import Reporting
+from pool.roles.schedd.rules import Rules
 from pool.roles.schedd.submitters import Submitters
 from pool.roles.schedd.why import Why
 from pool.shadow.executables import Executables
@@ -125,7 +126,8 @@ class Schedd(Role):
         self.placement.images.kept = self.remote.kept
         self.shadow = Shadow(self.placement, self.executables, given.files, self._note)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links, given.turns)
-        self.acts = Acts(self.ledger, self.placement, self.outside, given.turns)
+        self.rules = Rules.of(self.settings)
+        self.acts = Acts(self.ledger, self.placement, self.outside, given.turns, lambda: self.rules)
         self.deferrals = self.placement.deferrals = Deferrals(self, self._is_due)
         self.local = self.placement.local = LocalJobs(self)
         kept_back = self.queue.keeps_back
@@ -180,7 +182,11 @@ class Schedd(Role):
         await self.store.close()
 
     def reload(self, settings: Any) -> None:
+        rules = Rules.of(settings)
         super().reload(settings)
+        had, self.rules = self.rules.periodic, rules
+        if rules.periodic and not had:
+            self.acts.judge_all()
         self.queue.reprioritise(self._prio())
         self.placement.life = settings.number("CLAIM_LIFE")
         self.placement.lease = settings.number("CLAIM_LEASE")
@@ -249,6 +255,13 @@ class Schedd(Role):
 
     async def _take_in(self, intake: Intake, owner: str, number: int | None) -> dict[str, Any]:
         intake.complete()
+        self.rules.check_room(self.queue, owner, intake.count)
+        if self.rules.requirements:
+            for place, delta in enumerate(intake.deltas or ()):
+                if not place % TURN:
+                    await asyncio.sleep(0)
+                if delta:
+                    self.rules.check(ClassAd.from_wire({**intake.ad, **delta}), self.outside.wall())
         if number is None:
             number = self.ledger.next_cluster
             self.ledger.next_cluster += 1
@@ -293,6 +306,8 @@ class Schedd(Role):
         # Of each process, and as it is when it is asked for.
         accepted["GlobalJobId"] = [f'strcat("{self.given.node}#", ClusterId, ".", ProcId, "#", QDate)']
         accepted.setdefault("MemoryUsage", ["((ResidentSetSize + 1023) / 1024)"])
+        if self.rules.requirements:
+            self.rules.check(ClassAd.from_wire(accepted), self.outside.wall())
         return accepted
 
     @method(Right.SUBMIT, takes={"action": str, **CHOICE})

@@ -7,18 +7,19 @@ The decisions are `pool.policy.owner`'s; this reads the sensors, keeps slots' st
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pool.classad import ClassAd
+from pool.classad import ClassAd, ParseError, parse_expr
 from pool.classad.expr import literal
 from pool.config import Settings
 from pool.config.kinds import span
 from pool.jobs.reasons import Evict, Reason
 from pool.machine.clock import clock_facts
 from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, wants_checkpoint, weight, wire
-from pool.policy.shipped import DEDICATED, TIMES
+from pool.policy.shipped import DEDICATED, TIMES, PolicyError
 from pool.policy.slots import TABLE, Action, SlotEvent
 from pool.policy.why.findings import Finding
 from pool.policy.why.machine import owners_view
@@ -52,6 +53,35 @@ RESTLESS = frozenset(
 )
 
 
+_ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def own_attributes(settings: Settings) -> Wire:
+    """What the administrator has a machine's ads say beside what it is (STARTD_ATTRS).
+
+    Raises:
+        PolicyError: a name is none, or what it stands for is no expression.
+    """
+    found: Wire = {}
+    for name in settings.text("STARTD_ATTRS").replace(",", " ").split():
+        text = settings.text(name)
+        if not _ATTRIBUTE.fullmatch(name) or not text:
+            raise PolicyError(f"STARTD_ATTRS names {name}, and there is no such macro", hint=f"write {name} = ...")
+        try:
+            value = literal_of(text)
+        except ParseError as error:
+            raise PolicyError(f"{name}, which STARTD_ATTRS names, is no expression: {error}") from error
+        found[name] = value
+    return found
+
+
+def literal_of(text: str) -> Any:
+    """An expression's text in wire form: a plain value where it is one."""
+    expression = parse_expr(text, syntax="old")
+    value = expression.value
+    return value if type(value) in (bool, int, float, str) else [expression.text]
+
+
 class OwnerWatch:
     """The owner's side of one startd."""
 
@@ -79,6 +109,7 @@ class OwnerWatch:
             | {"MAX_JOB_RETIREMENT": span(settings.text("MAX_JOB_RETIREMENT"))},
             {name: settings.number(name) for name in TIMES},
         )
+        self._own = own_attributes(settings)
         self._weighs_cpus = self.policy.texts["SLOT_WEIGHT"] == DEDICATED["SLOT_WEIGHT"]
         self.policy_wire: Wire = {
             **wire(self.policy),
@@ -97,7 +128,7 @@ class OwnerWatch:
         """What the machine is and how busy it is now."""
         startd = self._startd
         wall = startd.outside.wall()
-        facts = startd.sensors.read(wall) | clock_facts(wall)
+        facts = self._own | startd.sensors.read(wall) | clock_facts(wall)
         facts["FileSystemDomain"] = startd.settings.text("FILESYSTEM_DOMAIN")
         facts["UidDomain"] = startd.settings.text("UID_DOMAIN")
         facts["HasFileTransfer"] = True
