@@ -15,7 +15,7 @@
 #include "image.h"
 #include "sum.h"
 
-#define TABLE_COUNT 20
+#define TABLE_COUNT 21
 #define META_MOST (1u << 30)
 
 struct header {
@@ -191,6 +191,9 @@ static const char *check_memory(const struct image *image, const uint64_t pages[
     for EACH(image, chunks, chunk, c)
         if (!c->size || c->size > CHUNK || c->source >= SOURCES || c->size > pages[c->source] || c->place > pages[c->source] - c->size)
             return "a piece of memory";
+    for EACH(image, guards, guard, g)
+        if (!row_of(&image->processes, g->owner) || !range_fits(g->start, g->end))
+            return "a guard page";
     const struct chunk *chunks = image->chunks.rows;
     uint32_t last = 0;
     for EACH(image, extents, extent, e) {

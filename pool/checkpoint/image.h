@@ -16,7 +16,7 @@
 #include "wire.h"
 
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 8
+#define IMAGE_VERSION 9
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
@@ -87,6 +87,11 @@ struct area {
 };
 enum { ADVICE_HUGE = 1, ADVICE_NO_HUGE = 2, ADVICE_NO_FORK = 4, ADVICE_NO_DUMP = 8, ADVICE_WIPE = 16, ADVICE_DROP = 32,
        ADVICE_RANDOM = 64, ADVICE_SEQUENTIAL = 128, ADVICE_MERGEABLE = 256, ADVICE_LOCKED = 512, ADVICE_ON_FAULT = 1024 };
+
+struct guard { /* pages that may not be touched */
+    uint32_t owner, unused;
+    uint64_t start, end;
+};
 
 struct chunk { /* of the file of that source: image.c has their names */
     uint64_t place, size, sum;
@@ -219,7 +224,7 @@ struct table {
     X(processes, process) X(threads, thread) X(areas, area) X(chunks, chunk) X(extents, extent) X(files, file) X(descriptors, descriptor) \
     X(locks, file_lock) X(watches, watch) X(inotify, inotify_watch) X(handlers, handler) X(pendings, pending) X(alarms, alarm_timer) \
     X(members, member_row) X(ends, mapped_end) X(logs, mapped_log) X(outlets, mapped_outlet) X(strays, mapped_stray) \
-    X(seeks, mapped_seek)
+    X(seeks, mapped_seek) X(guards, guard)
 struct image {
     struct machine machine;
 #define X(name, row) struct table name;

@@ -210,21 +210,37 @@ static int put_whole(struct dump *d, const struct subject *s, const struct sourc
 
 static bool saved(const struct area *a, uint64_t categories)
 {
+    if (categories & IS_GUARD)
+        return false;
     return categories & IS_SWAPPED || (categories & IS_PRESENT && !(categories & IS_ZERO) && !(a->kind == AREA_FILE && categories & IS_FILE));
+}
+
+/* Pages that may not be touched (MADV_GUARD_INSTALL, as stacks of threads have them): they have no contents. */
+static void note_guard(struct dump *d, uint32_t owner, const struct region *found)
+{
+    *(struct guard *)table_add(&d->image.guards) = (struct guard){.owner = owner, .start = found->start, .end = found->end};
 }
 
 static int scan_area(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
 {
     static struct region found[1024];
+    static uint64_t guard = IS_GUARD; /* known to Linux 6.15 */
     struct scan q = {.size = sizeof q, .start = a->start, .end = a->end, .vector = (uint64_t)(uintptr_t)found,
                      .vector_size = sizeof found / sizeof *found, .any = IS_PRESENT | IS_SWAPPED,
-                     .wanted = IS_FILE | IS_PRESENT | IS_SWAPPED | IS_ZERO};
+                     .wanted = IS_FILE | IS_PRESENT | IS_SWAPPED | IS_ZERO | guard};
     int n;
     do {
-        if ((n = ioctl(from->pagemap, SCAN, &q)) < 0)
+        if ((n = ioctl(from->pagemap, SCAN, &q)) < 0 && guard && errno == EINVAL) {
+            q.wanted &= ~guard;
+            guard = 0;
+            n = ioctl(from->pagemap, SCAN, &q);
+        }
+        if (n < 0)
             return q.start == a->start ? 1 : fail(&d->failure, "scan", "memory of the job");
         for (int i = 0; i < n; i++)
-            if (saved(a, found[i].categories))
+            if (found[i].categories & IS_GUARD)
+                note_guard(d, s->row, &found[i]);
+            else if (saved(a, found[i].categories))
                 earlier_plan(d, s->row, found[i].start, found[i].end);
     } while (scan_on(&q, n));
     return 0;

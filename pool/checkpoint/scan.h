@@ -12,7 +12,7 @@
 #define UNPOPULATED (1u << 13) /* UFFD_FEATURE_WP_UNPOPULATED: the kernel wants it for anonymous memory */
 #define ASYNCHRONOUS (1u << 15) /* UFFD_FEATURE_WP_ASYNC */
 
-enum { IS_WATCHED = 1, IS_WRITTEN = 2, IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32 };
+enum { IS_WATCHED = 1, IS_WRITTEN = 2, IS_FILE = 4, IS_PRESENT = 8, IS_SWAPPED = 16, IS_ZERO = 32, IS_GUARD = 256 };
 enum { SCAN_PROTECT = 1 }; /* what is found is protected against writing in the same step */
 struct region {
     uint64_t start, end, categories;

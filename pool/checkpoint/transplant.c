@@ -28,6 +28,9 @@
 #ifndef MAP_DROPPABLE
 #define MAP_DROPPABLE 0x08
 #endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
 #define LOWEST 0x10000000ul
 
 struct range {
@@ -209,6 +212,11 @@ static int protect(struct restoring *r, uint32_t row, struct body *b, struct fai
             CALL(&b->threads[0], SYS_madvise, a->start, a->end - a->start, MADV_DONTNEED);
         else if (a->advice)
             advise(&b->threads[0], a);
+    }
+    for EACH(r->image, guards, guard, g) {
+        long done = g->owner == row ? CALL(&b->threads[0], SYS_madvise, g->start, g->end - g->start, MADV_GUARD_INSTALL) : 0;
+        if (bad(done))
+            return failed(f, "madvise", "guard pages of the job", done);
     }
     return 0;
 }

@@ -26,4 +26,4 @@ async def test_private_memory_of_removed_files_and_what_children_do_not_get(
     (scratch / "go").touch()
     assert (await soon(keeper.ended)).code == 0
     await keeper.forget()
-    assert (scratch / "out").read_text().splitlines() == ["ready", *["right"] * 4]
+    assert (scratch / "out").read_text().splitlines() == ["ready", *["right"] * 5]

@@ -5,12 +5,25 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PAGE 4096ul
 #ifndef MAP_DROPPABLE
 #define MAP_DROPPABLE 0x08
 #endif
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
+
+/* The kernel answers for a page that may not be touched as for none. */
+static int is_there(char *page)
+{
+    char byte;
+    struct iovec to = {&byte, 1}, from = {page, 1};
+    return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 1;
+}
 
 struct mapped {
     int fd;
@@ -46,6 +59,9 @@ int main(void)
     const int private = MAP_PRIVATE | MAP_ANONYMOUS;
     char *wiped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, private, -1, 0);
     char *dropped = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_DROPPABLE | MAP_ANONYMOUS, -1, 0);
+    char *guarded = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, private, -1, 0);
+    memset(guarded, 'x', 3 * PAGE);
+    int guards = madvise(guarded + PAGE, PAGE, MADV_GUARD_INSTALL) == 0; /* Linux 6.13; told of in pagemap by 6.15 */
     unlink("away");
     madvise(wiped, PAGE, MADV_WIPEONFORK);
     strcpy(wiped, "wiped in a child");
@@ -56,5 +72,6 @@ int main(void)
     printf("%s\n%s\n%s\n", look(&memory), look(&removed), strcmp(wiped, "wiped in a child") == 0 ? "right" : "wiped");
     /* Of a kernel before 6.11 there is none. */
     puts(dropped == MAP_FAILED || (!*dropped && strcpy(dropped, "usable")) ? "right" : "not dropped");
+    puts(is_there(guarded) && is_there(guarded + 2 * PAGE) && is_there(guarded + PAGE) == !guards ? "right" : "not guarded");
     return 0;
 }
