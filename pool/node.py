@@ -258,9 +258,13 @@ class Node:
                 if delay is None:
                     self.given_up[name] = str(error)
                     self._tell_admin(f"the {name} on {self.name} failed too often and is given up: {error}")
-                    if len(self.given_up) == len(self.roles):
+                    if (again := self.settings.number("GIVEN_UP_RETRY")) == 0.0:
                         self.failed.set()
-                    return
+                        return
+                    await asyncio.sleep(again)
+                    self.log.info("a role that was given up is tried again", extra={"role": name})
+                    del self.given_up[name]
+                    continue
                 self._tell_admin(f"the {name} on {self.name} failed and is started again: {error}")
                 await asyncio.sleep(delay)
             first = False

@@ -113,6 +113,31 @@ async def test_a_role_that_fails_too_often_is_given_up(tmp_path: Path, caplog: p
         await one.stop(handover=False)
 
 
+async def test_a_role_that_was_given_up_is_tried_again_later(tmp_path: Path) -> None:
+    one = node(tmp_path, RESTARTS_PER_HOUR="0", GIVEN_UP_RETRY="0.05")
+    await one.start()
+    try:
+        first = one.running["negotiator"]
+        fail(one, "negotiator")
+        await told(one.running, lambda: one.running.get("negotiator") not in (None, first))
+        assert not one.given_up
+    finally:
+        await one.stop(handover=False)
+
+
+async def test_or_it_ends_the_node(tmp_path: Path) -> None:
+    """With a status: `run_node` waits for this."""
+    one = node(tmp_path, RESTARTS_PER_HOUR="0", GIVEN_UP_RETRY="0")
+    await one.start()
+    try:
+        fail(one, "negotiator")
+        async with asyncio.timeout(DEADLINE):
+            await one.failed.wait()
+        assert "negotiator" in one.given_up
+    finally:
+        await one.stop(handover=False)
+
+
 async def test_a_role_that_cannot_start_says_why(tmp_path: Path) -> None:
     one = node(tmp_path, SLOTS="many")
     with pytest.raises(CannotRun, match="the startd cannot start: SLOTS = many"):

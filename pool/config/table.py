@@ -116,6 +116,13 @@ _NODE = (
         "restarts of a failed role within an hour before it is given up",
         live=False,
     ),
+    _duration(
+        "GIVEN_UP_RETRY",
+        "3600",
+        "how long after a role was given up it is tried again; with 0 the node ends with a status, for what started it",
+        least=0.0,
+        live=False,
+    ),
 )
 _STARTD = (
     _text(

@@ -123,6 +123,13 @@ class Registry:
         del self.entries[(kind, name)]
         return True
 
+    def forget(self, holder: str) -> list[Key]:
+        """Drop all ads of a node that is gone, and say what."""
+        gone = [key for key, entry in self.entries.items() if entry.holder == holder]
+        for key in gone:
+            del self.entries[key]
+        return gone
+
     def expire(self, now: float) -> list[Key]:
         """Drop what has not been renewed in time, and say what."""
         gone: list[Key] = []

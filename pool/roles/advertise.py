@@ -143,7 +143,7 @@ class Advertiser:
     async def _attend(self, link: Any) -> None:
         """Lasts as long as this collector does: a restarted one has to be told everything."""
         try:
-            async with await link.stream("collector.attend", {}) as stream:
+            async with await link.stream("collector.attend", {"instance": self.instance}) as stream:
                 async for _ in stream:
                     pass
         except (ConnectionLost, DeadlineExceeded, RemoteError, OSError):

@@ -7,6 +7,7 @@ decides anything. Claim ids are kept apart from the ads and are shown to watcher
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -37,6 +38,8 @@ class _Watcher:
             self.wake.set()
 
 
+#: A node whose connection has ended counts as gone after so many seconds; the kernel ends that of a dead one in 60.
+GONE_AFTER = 15.0
 #: Which role a node must have to advertise ads of a type, and whether their names are THING@NODE, or NODE alone.
 ADVERTISERS = {
     "Machine": ("startd", True),
@@ -86,6 +89,8 @@ class Collector(Role):
 
     async def start(self) -> None:
         self._registry = Registry()
+        #: The streams of each advertiser that says it is there.
+        self._attending: Counter[str] = Counter()
         self._watchers: set[_Watcher] = set()
         self.spawn(self._expire(), "expire")
 
@@ -186,10 +191,28 @@ class Collector(Role):
         finally:
             self._watchers.discard(watcher)
 
-    @streaming(Right.ADVERTISE)
+    @streaming(Right.ADVERTISE, takes={"instance": str | None})
     async def attend(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """A stream that says nothing and lasts as long as this collector knows what it was told."""
-        await asyncio.get_running_loop().create_future()
+        """A stream that says nothing and lasts as long as this collector knows what it was told: {instance?}
+
+        Where it ends and does not come back soon its node is gone, and its ads with it.
+        """
+        loop, holder = asyncio.get_running_loop(), f"{call.identity.name}#{params.get('instance') or ''}"
+        self._attending[holder] += 1
+        try:
+            await loop.create_future()
+        finally:
+            self._attending[holder] -= 1
+            if not self._attending[holder]:
+                del self._attending[holder]
+                loop.call_later(GONE_AFTER, self._is_gone, holder)
+
+    def _is_gone(self, holder: str) -> None:
+        if holder in self._attending:
+            return
+        for key in self._registry.forget(holder):
+            self.log.info("an ad went with its node", extra={"ad": f"{key[0]} {key[1]}"})
+            self._tell(key, None)
 
     def _tell(self, key: tuple[str, str], entry: Entry | None) -> None:
         for watcher in list(self._watchers):

@@ -89,7 +89,8 @@ class FakeKeeper:
         self._left = self._began_with
         self._since: float | None = loop.time()
         self._timer = loop.call_later(self._left, self._end, "exit", behaviour.code, None)
-        self._lease = loop.call_later(spec.lease_seconds, self._kill, "lease")
+        self._lease_end = loop.time() + spec.lease_seconds
+        self._lease = loop.call_at(self._lease_end, self._kill, "lease")
         self.suspended = False
         #: It is stopped (SIGSTOP): it answers nothing, obeys nobody, and lets its lease pass.
         self.hangs = False
@@ -129,14 +130,25 @@ class FakeKeeper:
             self._kill("killed")
 
     def renew(self, seconds: float) -> None:
-        if not self.ended.done() and not self.hangs:
+        if self.ended.done():
+            return
+        loop = asyncio.get_running_loop()
+        self._lease_end = loop.time() + seconds
+        if not self.hangs:
             self._lease.cancel()
-            self._lease = asyncio.get_running_loop().call_later(seconds, self._kill, "lease")
+            self._lease = loop.call_at(self._lease_end, self._kill, "lease")
 
     def hang(self) -> None:
         """Stand still from now on, while the program runs on."""
         self.hangs = True
         self._lease.cancel()
+
+    def go_on(self) -> None:
+        """Come to read what was told meanwhile, and to look at the clock."""
+        if self.hangs and not self.ended.done():
+            self.hangs = False
+            loop = asyncio.get_running_loop()
+            self._lease = loop.call_at(max(self._lease_end, loop.time()), self._kill, "lease")
 
     def end_by_force(self) -> None:
         self.hangs = False

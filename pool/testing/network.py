@@ -11,6 +11,7 @@ each piece after a delay drawn from the given chance. What can be done to a link
     cut       connections break (each side notices after a delay of its own) and new ones are refused
     silence   nothing arrives and nobody is told; what was sent arrives if the link heals before `keepalive`
               seconds are over, after that the connection breaks
+    deafen    nothing arrives from one host at the other, and nobody is told; the other way all is well
     loss      each piece that is written breaks its connection with that probability (TCP loses no less)
 
 Who a host is is given when it is made and is what the others see; there is no TLS to fool. The same chance
@@ -73,6 +74,7 @@ class MemoryNetwork:
         self._wires: dict[_Wire, None] = {}
         self._cut: set[frozenset[str]] = set()
         self._silent: set[frozenset[str]] = set()
+        self._deaf: set[tuple[str, str]] = set()
         self._down: set[str] = set()
 
     # -- hosts -----------------------------------------------------------------------------------------------
@@ -113,6 +115,12 @@ class MemoryNetwork:
         for wire in self._between(one, other):
             wire.fall_silent()
 
+    def deafen(self, source: str, target: str) -> None:
+        """Let nothing through from one host to another, and tell nobody."""
+        self._deaf.add((source, target))
+        for wire in self._between(source, target):
+            wire.fall_silent()
+
     def partition(self, *groups: Collection[str], silent: bool = False) -> None:
         """Part the hosts into groups that do not reach each other; who is in none stays with everybody."""
         for number, group in enumerate(groups):
@@ -126,6 +134,7 @@ class MemoryNetwork:
         wanted = {name for name in (one, other) if name is not None}
         for links in (self._cut, self._silent):
             links -= {link for link in links if wanted <= link}
+        self._deaf = {pair for pair in self._deaf if not wanted <= set(pair)}
         for wire in list(self._wires):
             wire.speak_again()
 
@@ -178,6 +187,12 @@ class MemoryNetwork:
     def is_silent(self, hosts: frozenset[str]) -> bool:
         return hosts in self._silent or any(name in self._down for name in hosts)
 
+    def is_deaf(self, hosts: frozenset[str]) -> bool:
+        return any(hosts == frozenset(pair) for pair in self._deaf)
+
+    def lets_through(self, source: str, target: str) -> bool:
+        return (source, target) not in self._deaf and not self.is_silent(frozenset((source, target)))
+
     def arrived(self, source: str, target: str, data: bytes, now: float) -> None:
         self.delivered += 1
         head = f"{source}>{target}@{now:.9f}".encode()
@@ -193,7 +208,7 @@ class MemoryNetwork:
         server = self._listeners.get(address)
         target = server.host if server is not None else address.removeprefix("mem://").partition(":")[0]
         hosts = frozenset((host.name, target))
-        if self.is_silent(hosts):
+        if self.is_silent(hosts) or self.is_deaf(hosts):
             await asyncio.sleep(CONNECT_SECONDS)
             raise CannotConnect(f"cannot connect to {address}: no answer within {CONNECT_SECONDS:g} s")
         if server is None or self.is_cut(hosts):
@@ -303,7 +318,7 @@ class _Wire:
 
     @property
     def silent(self) -> bool:
-        return self.network.is_silent(self.hosts)
+        return self.network.is_silent(self.hosts) or self.network.is_deaf(self.hosts)
 
     def join(self, here: asyncio.Protocol, there: asyncio.Protocol) -> None:
         for end, protocol in zip(self.ends, (here, there), strict=True):
@@ -430,7 +445,7 @@ class _End(asyncio.Transport):
         loop.call_at(self._last, self._arrive, data)
 
     def _arrive(self, data: bytes | None) -> None:
-        if self._held or self.wire.silent:
+        if self._held or not self.wire.network.lets_through(self.host, self.other.host):
             self._held.append(data)
             self.wire.fall_silent()
         else:

@@ -171,6 +171,9 @@ class SimPool:
         before = node.running.pop(role)
         assert node.dispatcher is not None
         node.dispatcher.remove(role)
+        for watcher in [one for one in node.watchers if one.get_name() == f"watch {role}"]:
+            node.watchers.remove(watcher)
+            watcher.cancel()
         await before.die()
         await self._start_role(node, role, before.given)
 
@@ -180,7 +183,7 @@ class SimPool:
         node.running[name] = role
         assert node.dispatcher is not None
         node.dispatcher.add(name, role)
-        node.watchers.append(asyncio.create_task(self._watch(node, role)))
+        node.watchers.append(asyncio.create_task(self._watch(node, role), name=f"watch {name}"))
 
     def trap(self, method: str, phase: Phase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:
         """Have a node killed at a certain call; see `pool.testing.faults`."""

@@ -316,7 +316,7 @@ def test_who_does_not_want_the_slot_any_more_leaves_the_job_alone() -> None:
         await it.pool.until(lambda: it.pool.queued("low") == 0, within=4000)
         (ad,) = await it.pool.ended("low")
         assert (ad["NumJobStarts"], ad["ExitCode"]) == (1, 0)
-        assert not it.pool.role("m1", "startd").claims
+        await it.pool.until(lambda: not it.pool.role("m1", "startd").claims, within=5)
 
     play(story, settings={"MAX_JOB_RETIREMENT": "2 h"})
 

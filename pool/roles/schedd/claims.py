@@ -55,6 +55,7 @@ class Claim:
         link: the connection whose end is watched for it.
         lost: its startd is being reached for; over: it has ended, and is none of the schedd's any more.
         watched: somebody looks at it by its time (`lease_watch`).
+        left_by: the job that was made to leave it just now: another machine has it first.
         spent: no other job follows the present one.
         keep: seconds that its last job would have it kept for its owner's next (keep_claim_idle).
         idle_until: when it is given back, unless there is a job for it before that.
@@ -84,6 +85,7 @@ class Claim:
     over: bool = False
     watched: bool = False
     spent: bool = False
+    left_by: Job | None = None
     template: Activation | None = None
     gathers: Job | None = None
     gang: Gang | None = None

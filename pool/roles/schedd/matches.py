@@ -32,11 +32,14 @@ class Matches:
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
         self._queue = placement.queue
+        #: When a negotiator spoke last, by the loop's time.
+        self.heard = asyncio.get_running_loop().time()
         self._asked: dict[str, dict[Charge, int]] = {}
         self._waits: dict[str, list[tuple[Charge, asyncio.Task[Any]]]] = {}
 
     def requests(self, owner: str, limit: int) -> list[dict[str, Any]]:
         """What an owner's idle jobs ask for: one entry for each autocluster, in PRIO order."""
+        self.heard = asyncio.get_running_loop().time()
         found: list[dict[str, Any]] = []
         left = limit - self.on_the_way(owner)
         on_the_way = dict(self._asked.get(owner, {}))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import rank
 from pool.jobs.privacy import public
 from pool.policy import moving
+from pool.policy.checkpoints import Wish, wish_of
 from pool.policy.moving import Terms
 from pool.policy.queue import RUNNING, Job
 from pool.roles.schedd.claims import Claim
@@ -109,7 +110,17 @@ class Moving:
         return True
 
     def _free_to_move(self, job: Job) -> bool:
-        return job.status == RUNNING and job.run is not None and job not in self._moves and not job.note("_wish")
+        runs = job.status == RUNNING and job.run is not None
+        return runs and job not in self._moves and not job.note("_wish") and self._can_be_saved(job)
+
+    @staticmethod
+    def _can_be_saved(job: Job) -> bool:
+        """A job that cannot be saved would lose more by a move than it wins."""
+        wish = wish_of(job.ad())
+        if wish is Wish.SELF:
+            return True
+        able = job.run is not None and job.run.ad.value("HasCheckpoint", False) is True
+        return able and wish is not Wish.OFF and job.get("CheckpointTrouble") is None
 
     async def _move(self, match: dict[str, Any], owner: str, job: Job) -> None:
         placement = self._placement

@@ -86,6 +86,7 @@ class Placement:
         linger: seconds an idle claim is kept for the owner's next job.
         patience: seconds for which a slot is waited for that another job has to leave.
         hold: seconds for which a job that needs several claims keeps those it has until there are all.
+        unheard: seconds after which a negotiator that says nothing counts as gone.
         spawn: runs a coroutine in the background of the role.
         changed: called when the owner's idle or running numbers changed.
         finished: called with the job's last ad once its end is durable.
@@ -110,11 +111,13 @@ class Placement:
         linger: float,
         patience: float,
         hold: float,
+        unheard: float,
     ) -> None:
         self.ledger = ledger
         self.queue = ledger.queue
         self.claims: dict[str, Claim] = {}
         self.longest_lease = longest_lease
+        self.unheard = unheard
         self.life, self.lease, self.linger, self.patience = life, lease, linger, patience
         self.links = links
         self.outside = outside
@@ -182,20 +185,23 @@ class Placement:
         """The next job for a claim, marked as running there; holds what can never start. Adds to `steps`."""
         if claim.lost or self._is_spent(claim):
             return None
-        if first is not None and (first.status != IDLE or self.queue.keeps_back(first)):
+        if first is not None and (first.status != IDLE or first is claim.left_by or self.queue.keeps_back(first)):
             first = None
         if first is not None and (start := self._mark(claim, first, steps)) is not None:
             return start
         for group in self.queue.groups(claim.owner):
             if not self._fits(claim, group):
                 continue
-            while (job := self.queue.first(group)) is not None:
+            while (job := self.queue.first(group)) is not None and job is not claim.left_by:
                 if (start := self._mark(claim, job, steps)) is not None:
                     return start
         return None
 
     def _is_spent(self, claim: Claim) -> bool:
-        return claim.spent or asyncio.get_running_loop().time() - claim.born > self.life
+        """Whether no other job follows on a claim. Without a negotiator nobody could grant another for it."""
+        now = asyncio.get_running_loop().time()
+        granted_anew = now - self.matches.heard < self.unheard
+        return claim.spent or (now - claim.born > self.life and granted_anew)
 
     def _mark(self, claim: Claim, job: Job, steps: list[Step]) -> Activation | None:
         """Mark an idle job as running on a claim; hold it, if it can never start. Adds to `steps`."""
@@ -460,8 +466,10 @@ class Placement:
         if report.get("checkpointed"):
             report["generation"] = self.images.latest(job)
         turn_began = self.outside.thread_cpu()
+        vacated = (job.note("_wish") or {}).get("what") == "vacate"
         steps = self._end_steps(claim, job, report)
         released = claim.job is None and claim.id not in self.claims
+        claim.left_by = job if vacated else None
         start = None if released else self._choose(claim, steps)
         if job.get("KeepClaimIdle") is not None:
             claim.keep = seconds if isinstance(seconds := job.ad().value("KeepClaimIdle"), (int, float)) else 0.0
@@ -607,7 +615,8 @@ class Placement:
         spent = claim.lost or self._is_spent(claim)
         self._idle.setdefault(claim.owner, []).append(claim)
         if claim.idle_until is None:
-            claim.idle_until = loop.time() + max(self.linger, claim.keep)
+            keep = claim.keep if claim.left_by is None else 0.0
+            claim.idle_until = loop.time() + max(self.linger, keep)
         claim.idle_timer = loop.call_at(0.0 if spent else claim.idle_until, self._give_back, claim)
 
     def _give_back(self, claim: Claim) -> None:
@@ -616,6 +625,10 @@ class Placement:
         waiting = self._idle.get(claim.owner)
         if waiting and claim in waiting:
             waiting.remove(claim)
+        left_by, claim.left_by = claim.left_by, None
+        if left_by is not None and left_by.status == IDLE and not self._is_spent(claim):
+            self.spawn(self.use(claim), "use")  # no other machine was free for it meanwhile
+            return
         self.drop(claim)
         self.spawn(self.release(claim), "release", alone=True)
 

@@ -52,6 +52,8 @@ UNHURRIED = 1.0
 KEEP_UNUSED = 86400.0
 #: The longest a claim stays idle in the hope of another job of its owner, seconds.
 LINGER = 1.0
+#: A negotiator that has not asked for so many of its longest intervals is not there.
+CYCLES_MISSED = 2.0
 #: What expressions of submit files rely on, where the client did not measure it. Sizes in MB and KiB.
 UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
 
@@ -105,6 +107,7 @@ class Schedd(Role):
             linger=LINGER,
             patience=self.settings.number("CLAIM_PATIENCE"),
             hold=self.settings.number("GANG_PATIENCE"),
+            unheard=self._unheard(),
         )
         self.placement.moving.terms = self._terms_of_moving()
         self.placement.gangs.sets.rhythm = self._rhythm()
@@ -192,6 +195,7 @@ class Schedd(Role):
         self.placement.lease = settings.number("CLAIM_LEASE")
         self.placement.longest_lease = settings.number("CLAIM_LEASE_MAX")
         self.placement.patience = settings.number("CLAIM_PATIENCE")
+        self.placement.unheard = self._unheard()
         self.placement.gangs.gathering.hold = settings.number("GANG_PATIENCE")
         self.remote.reload(settings)
         self.checkpoint_server.share.rate = bandwidth_of(settings)
@@ -517,6 +521,9 @@ class Schedd(Role):
             return None
         gain, pause = settings.number("REMATCH_GAIN"), settings.number("REMATCH_PAUSE")
         return Terms(gain, pause, int(settings.number("REMATCH_MOVES")))
+
+    def _unheard(self) -> float:
+        return CYCLES_MISSED * self.settings.number("NEGOTIATION_INTERVAL")
 
     def _rhythm(self) -> Rhythm:
         return Rhythm(self.settings.number("CHECKPOINT_FIRST"), self.settings.number("CHECKPOINT_MOST"))

@@ -97,6 +97,7 @@ class Claiming:
         if slot.claim is not None:
             raise Refused(f"slot {slot.name} is taken", retry=True)
         job = ClassAd.from_wire(params["ad"])
+        self._startd.machine = self._startd.owner.facts()  # as it is now, and not when it was looked at last
         made: list[Slot] = []
         refused: str | None = None
         for _ in range(min(int(params.get("count") or 1), grant.count)):

@@ -64,6 +64,7 @@ class Preempting:
         startd = self._startd
         slot, grant = startd.claiming.grant_of(call, params)
         slot.grants.remove(grant)
+        startd.machine = startd.owner.facts()
         job = ClassAd.from_wire(params["ad"])
         claim = slot.claim
         assert claim is not None
