@@ -17,6 +17,7 @@ from pool.store.changes import (
     RemoveCluster,
     SetMeta,
     SetProc,
+    Shrink,
     Trim,
     UsageRow,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "StoreRefused",
     "StoreTooNew",
     "StoreUnwritable",
+    "Shrink",
     "Trim",
     "UsageRow",
 ]

@@ -20,6 +20,7 @@ from pool.store.changes import (
     RemoveCluster,
     SetMeta,
     SetProc,
+    Shrink,
     Trim,
 )
 from pool.store.errors import StoreRefused
@@ -49,6 +50,7 @@ class Applier:
             RemoveCluster: self._remove_cluster,
             SetMeta: self._set_meta,
             Trim: self._trim,
+            Shrink: self._shrink,
         }
 
     def apply(self, change: Change) -> Result:
@@ -177,6 +179,13 @@ class Applier:
             self._run(
                 "INSERT INTO meta VALUES(?1, ?2) ON CONFLICT DO UPDATE SET value = ?2", (c.key, c.value)
             )
+
+    def _shrink(self, c: Shrink) -> int:
+        free = int(self._run("PRAGMA freelist_count").fetchone()[0])
+        # The statement gives no rows, so that Python takes one step of it, which is one page, whatever it is told.
+        for _ in range(min(c.pages, free)):
+            self._run("PRAGMA incremental_vacuum(1)")
+        return int(self._run("PRAGMA freelist_count").fetchone()[0])
 
     def _trim(self, c: Trim) -> int:
         gone = 0

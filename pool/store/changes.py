@@ -97,7 +97,16 @@ class Trim(NamedTuple):
     limit: int = 1000
 
 
-Change = NewCluster | SetProc | EndProc | AddEvent | RemoveCluster | SetMeta | Trim
+class Shrink(NamedTuple):
+    """Give pages that nothing is kept in back to the file system, so many.
+
+    The result of writing it is the number of such pages that are left; call again while there are many.
+    """
+
+    pages: int = 250
+
+
+Change = NewCluster | SetProc | EndProc | AddEvent | RemoveCluster | SetMeta | Trim | Shrink
 
 
 class ProcRow(NamedTuple):

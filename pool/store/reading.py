@@ -101,6 +101,13 @@ def event_piece(
     return [EventRow._make(row) for row in rows.fetchall()]
 
 
+def free_pages(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Pages of the file, and how many of them nothing is kept in."""
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+    return int(pages), int(free)
+
+
 def usage(connection: sqlite3.Connection) -> list[UsageRow]:
     """What each owner's ended jobs have used, by name."""
     rows = connection.execute(f"SELECT {', '.join(UsageRow._fields)} FROM usage ORDER BY owner")

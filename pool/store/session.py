@@ -17,11 +17,13 @@ from pool.store.apply import Applier, Result
 from pool.store.changes import Change
 from pool.store.errors import StoreError, StoreGone, StoreRefused, from_sqlite
 from pool.store.highwater import HighWater
-from pool.store.schema import migrate
+from pool.store.schema import APPLICATION, MIGRATIONS, migrate
 
 Call = Sequence[Change]
 Outcome = list[Result] | StoreError
 
+_INCREMENTAL = 2  # SQLite's number of that way to vacuum
+_REWRITTEN = 64 << 20  # bytes of an older store that is written anew when it is opened: a second or so
 _GIVE_UP_AFTER = 3  # failures of the disk in a row, after which the rest of a batch is not tried
 
 
@@ -47,6 +49,7 @@ class Session:
         except sqlite3.Error as error:
             raise from_sqlite(error, "open store", path) from error
         try:
+            self._let_it_shrink()
             for pragma in (
                 "journal_mode = WAL",
                 "synchronous = FULL",
@@ -70,6 +73,22 @@ class Session:
             raise
         self._files = [] if self.in_memory else [path, path + "-wal"]
         self._identity = self._identify()
+
+    def _let_it_shrink(self) -> None:
+        """Have pages that become free given back in slices (`Shrink`); an older store is written anew once for that.
+
+        One that is too large to be written anew while a schedd starts stays as it is: its free pages are used again.
+        """
+        run = self.connection.execute
+        if run("PRAGMA auto_vacuum").fetchone() == (_INCREMENTAL,):
+            return
+        (pages,), (size,) = run("PRAGMA page_count").fetchone(), run("PRAGMA page_size").fetchone()
+        (version,) = run("PRAGMA user_version").fetchone()
+        if pages * size > _REWRITTEN or not 0 <= version <= len(MIGRATIONS):
+            return
+        run("PRAGMA auto_vacuum = INCREMENTAL")
+        if pages and run("PRAGMA application_id").fetchone() == (APPLICATION,):
+            run("VACUUM")
 
     def _go_on_above_what_was_given(self) -> None:
         if self._high_water is not None:

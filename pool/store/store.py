@@ -87,7 +87,8 @@ class Store:
             within: seconds for which they may wait for other changes to be written with.
 
         Returns:
-            One result for each change: the event's number for AddEvent, rows forgotten for Trim, else None.
+            One result for each change: the event's number for AddEvent, rows forgotten for Trim,
+            pages that are still free for Shrink, else None.
 
         Raises:
             StoreRefused: a change does not fit the queue.
@@ -140,6 +141,10 @@ class Store:
     async def usage(self) -> list[UsageRow]:
         """Jobs and processor time of each owner's ended jobs (EV 2.8)."""
         return await self._read(reading.usage)
+
+    async def free(self) -> tuple[int, int]:
+        """Pages of the file, and how many of them nothing is kept in."""
+        return await self._read(reading.free_pages)
 
     async def close(self) -> None:
         """Settle what was submitted, then close. Writing afterwards is an error."""

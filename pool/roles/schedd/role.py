@@ -36,7 +36,7 @@ from pool.roles.schedd.submitters import Submitters
 from pool.roles.schedd.why import Why
 from pool.shadow.executables import Executables
 from pool.shadow.shadow import PLACING, Shadow
-from pool.store import SetMeta, Trim
+from pool.store import SetMeta, Shrink, Trim
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.errors import Refused
 from pool.wire.shapes import JOB_ID, JOB_IDS, TEXTS, Takes, optional
@@ -50,6 +50,9 @@ EXECUTABLE = "executable "
 UNHURRIED = 1.0
 #: Seconds for which an executable is kept that no job in the queue needs: the next submit often does.
 KEEP_UNUSED = 86400.0
+#: Seconds between two looks at what the queue's file could give back, pages given back at a time, seconds in between,
+#: and pages (of 4 KiB) that are not worth it.
+SHRINK_EVERY, SHRINK_SLICE, SHRINK_PAUSE, FEW_PAGES = 600.0, 250, 0.02, 1000
 #: The longest a claim stays idle in the hope of another job of its owner, seconds.
 LINGER = 1.0
 #: A negotiator that has not asked for so many of its longest intervals is not there.
@@ -155,6 +158,7 @@ class Schedd(Role):
         self.spawn(self.reporting.run(), "reporting")
         self.spawn(self.acts.watch_expressions(self.settings.number("PERIODIC_INTERVAL")), "periodic")
         self.spawn(self._forget_old(), "history")
+        self.spawn(self._shrink_store(), "shrink")
         for owner in self.queue.owners():
             self.submitters.changed(owner, True)
         self.advertiser.publish("Scheduler", given.node, self.own_ad())
@@ -569,6 +573,25 @@ class Schedd(Role):
         kept_for = self.settings.number("KEPT_CHECKPOINTS")
         self.spawn(self.placement.images.tidy(queued, kept_for), "checkpoints", alone=True)
         self.spawn(self.remote.tidy(queued), "remote", alone=True)
+
+    async def _shrink_store(self) -> None:
+        while True:
+            await asyncio.sleep(SHRINK_EVERY)
+            try:
+                await self.shrink_store()
+            except PoolError as error:
+                self.log.warning("the queue's file could not be made smaller", extra={"error": str(error)})
+
+    async def shrink_store(self) -> None:
+        """Give the space of what was removed back to the file system, in slices; a fifth of what is used stays."""
+        pages, free = await self.store.free()
+        keep = max(FEW_PAGES, (pages - free) // 5)
+        while free > keep:
+            left = (await self.store.write(Shrink(min(SHRINK_SLICE, free - keep))))[0]
+            if left is None or left >= free:
+                return  # an older store that cannot shrink
+            free = left
+            await asyncio.sleep(SHRINK_PAUSE)
 
     async def _forget_old(self) -> None:
         while True:

@@ -1,0 +1,84 @@
+"""What was removed from a store is given back to the file system, a little at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from pool.store import AddEvent, NewCluster, RemoveCluster, Shrink, Store, Trim
+from pool.testing import run_virtual
+from pool.testing.pool import SimPool
+from tests.roles.support import QUICK
+from tests.store.disks import WAYS, opened
+
+
+async def fill(store: Store, clusters: int = 200) -> None:
+    for number in range(1, clusters + 1):
+        await store.write(NewCluster(number, "ann", b"x" * 20_000, 1, None, 0.0), AddEvent(number, 0, "S", 1.0, b"y"))
+
+
+async def empty(store: Store, clusters: int = 200) -> None:
+    await store.write(*(RemoveCluster(number) for number in range(1, clusters + 1)))
+    while any(await store.write(Trim(2.0))):
+        pass
+
+
+def pages_on_disk(path: Path) -> int:
+    return path.stat().st_size // 4096
+
+
+@pytest.mark.parametrize("how", WAYS)
+async def test_a_store_shrinks_in_slices(tmp_path: Path, how: str) -> None:
+    store = opened(tmp_path / "q", how)
+    await fill(store)
+    full, _ = await store.free()
+    await empty(store)
+    _, free = await store.free()
+    assert free > full * 0.9
+    slices = 0
+    while free:
+        (left,) = await store.write(Shrink(100))
+        assert left is not None
+        assert free - left == min(free, 100)
+        free, slices = left, slices + 1
+    assert slices > 5
+    await store.close()
+    assert pages_on_disk(tmp_path / "q") < full // 10
+
+
+async def test_an_older_store_learns_to_shrink(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    store = Store.open(str(path))
+    await fill(store)
+    await store.close()
+    with sqlite3.connect(path, isolation_level=None) as connection:
+        connection.execute("PRAGMA auto_vacuum = NONE")
+        connection.execute("VACUUM")
+        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (0,)
+    connection.close()
+    store = Store.open(str(path))
+    assert len(store.load().clusters) == 200
+    await empty(store)
+    assert (await store.write(Shrink(100_000))) == [0]
+    await store.close()
+    assert pages_on_disk(path) < 50
+
+
+def test_a_schedd_gives_back_what_its_queue_does_not_need(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(1, settings={**QUICK, "HISTORY_DAYS": "0.01"}, directory=tmp_path) as sim:
+            await sim.add("head", "collector,negotiator,schedd")
+            for _ in range(150):
+                cluster = await sim.submit("head", ad={"Note": "x" * 100_000, "JobStatus": 5})
+            await sim.act("head", "alice", action="remove", all=True)
+            assert cluster == 150
+            store = sim.role("head", "schedd").store
+            full, _ = await store.free()
+            await asyncio.sleep(2 * 3600.0)  # history goes after an hour, its room after ten minutes more
+            assert (await store.free())[0] <= full // 3
+            sim.sound()
+
+    run_virtual(work())
