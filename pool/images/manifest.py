@@ -123,7 +123,7 @@ def is_plain(name: Any) -> bool:
     """Whether something is the name of a file of an image: below its directory, and spelt in one way."""
     if not isinstance(name, str) or name != posixpath.normpath(name):
         return False
-    return name[:1] not in ("/", ".") and "\0" not in name
+    return name.split("/")[0] not in ("", ".", "..") and "\0" not in name
 
 
 def _part(name: Any, size: Any, mode: Any, chunks: Any) -> Part:

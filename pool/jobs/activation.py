@@ -76,6 +76,7 @@ class Activation:
         checkpoint_code: the code with which the job ends when it has written a checkpoint and wants to go on.
         checkpoint_signal: what asks the job to write a checkpoint.
         checkpoint_files: names in the scratch directory that are its checkpoint; None for the outputs.
+        append_output: it goes on from a checkpoint of its own where its files are: its standard files are not emptied.
         checkpoint: the stored checkpoint that this start goes on from.
         checkpoint_from: address and ticket of the machine that made it, where that may have it yet.
         processes, pipes: of a job of several processes; executable and argv are then its first's, stdin is none, and
@@ -113,6 +114,7 @@ class Activation:
     nice: int = 0
     on_failure_too: bool = False
     network: bool = True
+    append_output: bool = False
     checkpoint_code: int | None = None
     checkpoint_files: tuple[str, ...] | None = None
     checkpoint_signal: int | None = None
@@ -290,6 +292,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     carries = transfer and not processes and not java and job.value("TransferExecutable", True) is not False
     outputs = _text(job, "TransferOutput")
     has_outputs = job.get("TransferOutput") is not None
+    code = job.value("SuccessCheckpointExitCode")
     start = Activation(
         job=(int(job.value("ClusterId", 0)), int(job.value("ProcId", 0))),
         run=run,
@@ -313,7 +316,8 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         grace=float(_number(job, "JobMaxVacateTime", _number(job, "KillSigTimeout", 600))),
         core_limit=int(job.value("CoreSize", -1)) if job.get("CoreSize") is not None else None,
         nice=10 if is_nice(job.value("AcctGroup", ""), job.value("NiceUser", False)) else 0,
-        checkpoint_code=code if type(code := job.value("SuccessCheckpointExitCode")) is int else None,
+        append_output=mode.at_home and type(code) is int and _number(job, "NumCkpts", 0) > 0,
+        checkpoint_code=code if type(code) is int else None,
         checkpoint_signal=_signal(job.value("CheckpointSig")) if job.get("CheckpointSig") is not None else None,
         checkpoint_files=_list(kept) if (kept := _text(job, "TransferCheckpoint")) else None,
         checkpoint=checkpoint,

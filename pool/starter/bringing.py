@@ -26,10 +26,14 @@ def outputs_of(
     """
     if activation.processes:
         return staging.outputs_of_several(scratch, before, activation.outputs, activation.layout)
+    standard = standard_files(activation)
     own = {STDOUT, STDERR, os.path.basename(activation.executable)}
     if activation.stdin != NOTHING:
         own.add(os.path.basename(activation.stdin))
-    found = staging.outputs(scratch, before, activation.outputs, activation.remaps)
+    asked = activation.outputs
+    if asked is not None:  # these come home in any case; a file of the same name beside them would take their place
+        asked = tuple(name for name in asked if name not in standard.values() or scratch.exists(name))
+    found = staging.outputs(scratch, before, asked, activation.remaps)
     return [output for output in found if activation.outputs is not None or output.name not in own]
 
 
@@ -59,6 +63,14 @@ async def send(stream: Any, activation: Activation, scratch: SafeDirectory, foun
         if item and item[0] == "ok":
             return total
     raise staging.StagingError("the submit side did not confirm the outputs", retry=True)
+
+
+def standard_files(activation: Activation) -> dict[str, str]:
+    """The files that stdout and stderr go to: name in the scratch directory, path at home as the description has it."""
+    if activation.processes:
+        return {one.name: one.home for one in activation.layout.streams.values()}
+    kinds = ((STDOUT, activation.stdout), (STDERR, activation.stderr))
+    return {name: path for name, path in kinds if path != NOTHING}
 
 
 def _standard_files(activation: Activation) -> list[tuple[list[Any], str]]:

@@ -28,6 +28,7 @@ def order_of(
     seen: Seen | None,
     lease: float,
     claim: dict[str, Any],
+    append: bool = False,
 ) -> KeeperSpec:
     """What the keeper of one start is told.
 
@@ -37,6 +38,7 @@ def order_of(
         seen: what the job sees of its owner's files, where it works on them from here.
         lease: seconds the keeper lets the job run without being renewed.
         claim: kept with the keeper, to find again after a restart of the node.
+        append: the job goes on from a checkpoint of its own: what it wrote before stays in its standard files.
     """
     transfer, closed = activation.mode is Mode.TRANSFER, activation.mode is not Mode.SHARED
     fixed = closed and full
@@ -96,6 +98,7 @@ def order_of(
         remote=seen.trees,
         binds=seen.binds,
         claim=claim,
+        append_output=append,
     )
 
 

@@ -13,7 +13,7 @@ from pool.images import Ahead, Draft, ImageError, ImageStore, Manifest, send_ima
 from pool.images.carrying import Pace
 from pool.jobs.activation import Activation
 from pool.safe_directory import SafeDirectory
-from pool.starter import freezing, staging
+from pool.starter import bringing, freezing, staging
 from pool.starter.increments import Earlier
 
 #: What lies beside a keeper's image and is a part of it in another form.
@@ -23,14 +23,18 @@ NOT_OURS = ("taken", freezing.LISTED, freezing.KEPT, freezing.TREE)
 def outputs_of(
     activation: Activation, scratch: SafeDirectory, before: dict[str, tuple[int, int]]
 ) -> list[staging.Output]:
-    """The files that are a job's checkpoint.
+    """The files that are a job's checkpoint: those that it names, and what it wrote to stdout and stderr so far.
 
     Raises:
         StagingError: one that was named does not exist, or cannot be read.
     """
     asked = activation.checkpoint_files if activation.checkpoint_files is not None else activation.outputs
+    standard = bringing.standard_files(activation)
+    if asked is not None:  # under the names that they get at home they do not lie here
+        asked = tuple(name for name in asked if name not in standard.values())
     found = staging.outputs(scratch, before, asked, asked or (), "checkpoint")
-    return [output for output in found if not output.directory]
+    written = [staging.Output(name, name) for name in standard if scratch.exists(name)]
+    return [*(output for output in found if not output.directory and output.path not in standard), *written]
 
 
 def keep(

@@ -89,6 +89,8 @@ class Starter:
         self.received = 0
         self.sent = 0
         self._before: dict[str, tuple[int, int]] = {}
+        #: Whether its program was started once more, after a checkpoint that it wrote itself.
+        self._goes_on = False
         #: Where this start is.
         self.machine = Machine()
         #: The checkpoint that this start goes on from.
@@ -457,6 +459,7 @@ class Starter:
         assert self.keeper is not None
         await self._earlier.drop()
         await self.keeper.forget()
+        self._goes_on = True
         try:
             spec = self._spec(lease, {**claim, "before": self._before})
             self.keeper = await self._spawn(self._keepers.start(spec))
@@ -614,7 +617,10 @@ class Starter:
             raise StartRefused("the claim's lease ended before the job began", where="machine", retry=True)
         full, seen = self._keepers.abilities.full, self._seen
         start, account, place = self.activation, self.account, self.place
-        return order_of(self.id, start, account, place, full=full, seen=seen, lease=left, claim=claim)
+        append = self._goes_on or start.append_output or (self.resumed is not None and self.resumed.own)
+        return order_of(
+            self.id, start, account, place, full=full, seen=seen, lease=left, claim=claim, append=append
+        )
 
 
 def _way(keepers: Keepers) -> str:

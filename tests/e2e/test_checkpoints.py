@@ -23,10 +23,12 @@ if [ "$(cat go.txt)" = wait ] && [ $n = 2 ]; then
     while :; do sleep 0.05; done
 fi
 echo $n > state
+cp state .hidden
 mkdir -p deep && echo step $n >> deep/trace
 [ $n = 4 ] || exit 85
 echo done $n > result
 """
+SAYS = "echo run; echo error >&2\n" + STEPS
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +117,24 @@ async def test_a_job_that_is_asked_to_leave_may_save_itself_first(pool3: Nodes, 
     assert result.state == "completed", result
     assert (home / "deep" / "trace").read_text() == "step 1\nstep 2\nstep 3\nstep 4\n"
     assert re.search(r"Job was evicted\.\n\t\(1\) Job was checkpointed\.", _log(home))
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["stays", "moves"])
+async def test_standard_output_holds_all_runs(pool3: Nodes, home: Path, moves: bool) -> None:
+    """It held the last run only, and named as a part of the checkpoint it held the job."""
+    if moves:
+        (home / "go.txt").write_text("wait")
+    async with client(pool3.all[0]) as pool:
+        cluster = await submit(pool, home, SAYS, transfer_checkpoint_files="state, deep, .hidden, out, err")
+        if moves:
+            await says(cluster, b"waiting")
+            (home / "go.txt").write_text("go")
+            await cluster.vacate()
+        (result,) = await cluster.wait(support.PATIENCE, until_stuck=True)
+    assert (result.state, result.exit_code) == ("completed", 0), result
+    # What was written after the last checkpoint is written again, as the work is done again.
+    assert (home / "out").read_text() == "run\n" * 4
+    assert (home / "err").read_text() == "error\n" * 4
 
 
 async def test_a_checkpoint_that_is_not_there_holds_the_job_in_words(pool3: Nodes, home: Path) -> None:
