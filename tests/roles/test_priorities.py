@@ -203,6 +203,21 @@ def test_a_better_user_preempts_only_where_the_administrator_says_so() -> None:
     tell(without, seconds=1e6)
 
 
+@pytest.mark.parametrize("group", ["", "physics"], ids=["among users of no group", "inside a group"])
+def test_quotas_do_not_keep_users_of_one_group_from_preempting_each_other(group: str) -> None:
+    async def story(pool: SimPool) -> None:
+        ad = {"AcctGroup": group} if group else {}
+        await pool.submit("head", count=100, owner="heavy", ad=ad)
+        await asyncio.sleep(400)
+        assert owners(pool) == {"heavy": 4}
+        await pool.submit("head", count=10, owner="light", ad=ad)
+        await asyncio.sleep(30)
+        assert owners(pool) == {"heavy": 2, "light": 2}
+
+    settings = {"PREEMPTION_REQUIREMENTS": "MY.TotalJobRunTime > 60", "PREEMPTION_MINIMUM_RUN": "60"}
+    tell(story, settings | {"GROUP_QUOTAS": "physics=0.5, chem=0.25"}, seconds=1e6)
+
+
 def test_a_schedd_that_falls_silent_does_not_keep_the_others_waiting() -> None:
     async def story(pool: SimPool) -> None:
         await pool.add("mute", "schedd")

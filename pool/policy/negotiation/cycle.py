@@ -179,35 +179,39 @@ class _Submitter:
             part = whole.rooms.part(place, walk.wish)
             if part is None:
                 walk.pass_over()
-            elif not self._turns.allows(self._name, part.weight, preempting=preempts == "priority"):
+            elif not self._allows(part.weight, preempts, holder := whole.preemption.holder(place, preempts)):
                 refused += 1
                 walk.pass_over()
             else:
-                most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), self._most(part, preempts, weight_left))
+                most = self._most(part, preempts, weight_left, holder)
+                most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), most)
                 count = whole.rooms.take(place, walk.wish, part, most)
-                self._match(wanted, place, count, part.weight, preempts)
+                self._match(wanted, place, count, part.weight, preempts, holder)
                 return part.weight * count
         if refused or wanted.held_back:
             self._aside.append(wanted)
             return wanted.refused(Why.SHARE)
         return wanted.refused(self._why_not(wanted))
 
-    def _most(self, part: Part, preempts: Preempts | None, weight_left: float) -> int:
+    def _allows(self, weight: float, preempts: Preempts | None, holder: str) -> bool:
+        return self._turns.allows(self._name, weight, preempting=preempts == "priority", holder=holder)
+
+    def _most(self, part: Part, preempts: Preempts | None, weight_left: float, holder: str) -> int:
         """How many jobs one slot may be given at once, by weight; one at least."""
         bound = part.fitting
         if part.weight > 0:
             bound = min(bound, int(max(1.0, weight_left // part.weight)))
         most = 1
-        while most * 2 <= bound and self._turns.allows(
-            self._name, part.weight * most * 2, preempting=preempts == "priority"
-        ):
+        while most * 2 <= bound and self._allows(part.weight * most * 2, preempts, holder):
             most *= 2
         return most
 
-    def _match(self, wanted: _Wanted, place: int, count: int, each: float, preempts: Preempts | None) -> None:
+    def _match(
+        self, wanted: _Wanted, place: int, count: int, each: float, preempts: Preempts | None, holder: str
+    ) -> None:
         self._whole.matched(self._name, wanted.request.number, place, count, preempts)
         self._whole.limits.take(wanted.limits or {}, count)
-        self._turns.took(self._name, each * count)
+        self._turns.took(self._name, each * count, holder)
         wanted.left -= count
 
     def _candidates(self, wanted: _Wanted) -> Candidates:

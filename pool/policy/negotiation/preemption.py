@@ -64,6 +64,11 @@ class Preemption:
             wanted = False
         self._requirements: Tree | None = None if wanted is False or wanted is None else resolved(wanted, "machine")
 
+    def holder(self, place: int, preempts: object) -> str:
+        """Who gives a slot up that is taken on that ground; empty for one that is free."""
+        user = self._picture.at(place).value("RemoteUser", "") if preempts is not None else ""
+        return user if isinstance(user, str) else ""
+
     # --- on what ground
 
     def by_urgency(self, pair: Pair, among: Bits) -> Bits:

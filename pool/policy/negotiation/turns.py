@@ -23,13 +23,13 @@ class Turns(Protocol):
         A submitter may come again after `done`, if somebody has taken something since.
         """
 
-    def took(self, submitter: str, weight: float) -> None:
+    def took(self, submitter: str, weight: float, holder: str = "") -> None:
         """It was matched with so much."""
 
     def done(self, submitter: str) -> None:
         """It wants nothing more, or nothing that it wants fits or is allowed."""
 
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         """Whether it may be given one more job of this weight: its hard quota and, where the job would take a slot
         by better priority, its share of the pool.
         """
@@ -74,12 +74,12 @@ class EqualTurns:
         self._present = name
         return name, max(self._quantum, self._waiting[0][0] - held) if self._waiting else math.inf
 
-    def took(self, submitter: str, weight: float) -> None:
+    def took(self, submitter: str, weight: float, holder: str = "") -> None:
         self._held[submitter] = self._held.get(submitter, 0.0) + weight
 
     def done(self, submitter: str) -> None:
         if self._present == submitter:
             self._present = None
 
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         return not preempting or self._held.get(submitter, 0.0) + weight <= self._share

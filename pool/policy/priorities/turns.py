@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -84,7 +85,7 @@ class LeastTurns:
             return name, max(1.0, (after - cost) / self._price[name])
         return None
 
-    def took(self, submitter: str, weight: float) -> None:
+    def took(self, submitter: str, weight: float, holder: str = "") -> None:
         """The submitter whose turn it is has taken so much."""
         self._held[self._account[submitter]] += weight
 
@@ -92,7 +93,7 @@ class LeastTurns:
         """The submitter wants or fits nothing more."""
         self._gone.add(submitter)
 
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         """By preemption no more than its share."""
         account = self._account[submitter]
         return not preempting or self._held[account] + weight <= self._share[account] + TRIFLE
@@ -144,7 +145,7 @@ class UpDownTurns:
             return name, max(1.0, index + after)
         return None
 
-    def took(self, submitter: str, weight: float) -> None:
+    def took(self, submitter: str, weight: float, holder: str = "") -> None:
         """The submitter whose turn it is has taken so much."""
         account = self._account[submitter]
         self._index[account] -= weight
@@ -154,7 +155,7 @@ class UpDownTurns:
         """The submitter wants or fits nothing more."""
         self._gone.add(submitter)
 
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         """By preemption no more than an equal part of the pool."""
         return not preempting or self._held[self._account[submitter]] + weight <= self._share + TRIFLE
 
@@ -175,19 +176,19 @@ class NiceLast:
         """Whose turn it is, and the slot weight it may take in it."""
         return self._first.next() or self._after.next()
 
-    def took(self, submitter: str, weight: float) -> None:
+    def took(self, submitter: str, weight: float, holder: str = "") -> None:
         """The submitter whose turn it is has taken so much."""
-        self._of(submitter).took(submitter, weight)
+        self._of(submitter).took(submitter, weight, holder)
 
     def done(self, submitter: str) -> None:
         """The submitter wants or fits nothing more."""
         self._of(submitter).done(submitter)
 
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         """As the order it is in says; nice users take nothing from others."""
         if nice(submitter):
             return not preempting
-        return self._first.allows(submitter, weight, preempting=preempting)
+        return self._first.allows(submitter, weight, preempting=preempting, holder=holder)
 
     def _of(self, submitter: str) -> Turns:
         return self._after if nice(submitter) else self._first
@@ -216,9 +217,12 @@ class Purse:
 class WithinQuotas:
     """Turns of others, kept within what their groups may take.
 
+    A slot that goes from one to another of the same group costs that group nothing, and none above it: whose group may
+    take nothing more has a turn behind all others, for such exchanges.
+
     Args:
         inner: the order among submitters.
-        purses: for each submitter those that pay for it: its group's, and of the groups above.
+        purses: for each submitter, and each that holds something, those that pay: its group's, and of the groups above.
 
     Attributes:
         bound: submitters that were stopped, and the group whose quota stopped them.
@@ -227,6 +231,7 @@ class WithinQuotas:
     def __init__(self, inner: Turns, purses: Mapping[str, tuple[Purse, ...]]) -> None:
         self._inner = inner
         self._purses = purses
+        self._exchanging: deque[str] = deque()
         self.bound: dict[str, str] = {}
 
     def next(self) -> tuple[str, float] | None:
@@ -239,22 +244,34 @@ class WithinQuotas:
                 return submitter, min([weight, *(purse.left for purse in purses)])
             self.bound[submitter] = empty.name
             self._inner.done(submitter)
-        return None
+            self._exchanging.append(submitter)
+        if not self._exchanging:
+            return None
+        self._exchanging.rotate(-1)
+        return self._exchanging[-1], 1.0
 
-    def took(self, submitter: str, weight: float) -> None:
+    def took(self, submitter: str, weight: float, holder: str = "") -> None:
         """The submitter whose turn it is has taken so much."""
-        for purse in self._purses.get(submitter, ()):
+        for purse in self._paying(submitter, holder):
             purse.left -= weight
-        self._inner.took(submitter, weight)
+        self._inner.took(submitter, weight, holder)
 
     def done(self, submitter: str) -> None:
         """The submitter wants or fits nothing more."""
+        if submitter in self._exchanging:
+            self._exchanging.remove(submitter)
         self._inner.done(submitter)
 
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
-        """Only what all of its purses can pay."""
-        short = next((purse for purse in self._purses.get(submitter, ()) if not purse.pays(weight)), None)
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
+        """Only what all of its purses can pay that its present holder's do not."""
+        paying = self._paying(submitter, holder) if weight else ()
+        short = next((purse for purse in paying if not purse.pays(weight)), None)
         if short is not None:
             self.bound[submitter] = short.name
             return False
-        return self._inner.allows(submitter, weight, preempting=preempting)
+        return self._inner.allows(submitter, weight, preempting=preempting, holder=holder)
+
+    def _paying(self, submitter: str, holder: str) -> list[Purse]:
+        """The purses that a slot costs, which a holder gives up where there is one."""
+        gets = self._purses.get(holder, ()) if holder else ()
+        return [purse for purse in self._purses.get(submitter, ()) if all(purse is not other for other in gets)]

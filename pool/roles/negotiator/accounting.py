@@ -273,8 +273,8 @@ class Accounting:
             purses[group] = Purse(group or "users of no group", left, group in alone)
         return {
             name: tuple(purses[one] for one in lineage(group) or ("",))
-            for name in wants
-            if (group := self._paying(name)) is not None
+            for name in {**wants, **self.holdings.uses}
+            if (group := self._paying(name)) is not None and group in purses
         }
 
     def _paying(self, submitter: str) -> str | None:
@@ -338,18 +338,18 @@ class CountedTurns:
         """As the inner ones."""
         return self._inner.next()
 
-    def took(self, submitter: str, weight: float) -> None:
+    def took(self, submitter: str, weight: float, holder: str = "") -> None:
         """Counted, and passed on."""
         self.taken[submitter] = self.taken.get(submitter, 0.0) + weight
-        self._inner.took(submitter, weight)
+        self._inner.took(submitter, weight, holder)
 
     def done(self, submitter: str) -> None:
         """As the inner ones."""
         self._inner.done(submitter)
 
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         """As the inner ones."""
-        return self._inner.allows(submitter, weight, preempting=preempting)
+        return self._inner.allows(submitter, weight, preempting=preempting, holder=holder)
 
 
 def _pairs(text: str, log: logging.Logger) -> Iterable[tuple[str, float]]:

@@ -72,13 +72,13 @@ class PaperTurns:
     def next(self) -> tuple[str, float] | None:
         return self._waiting.pop(0) if self._waiting else None
 
-    def took(self, submitter: str, weight: float) -> None:
+    def took(self, submitter: str, weight: float, holder: str = "") -> None:
         pass
 
     def done(self, submitter: str) -> None:
         pass
 
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         return not preempting
 
 

@@ -78,13 +78,13 @@ class Never:
     def next(self) -> tuple[str, float] | None:
         return "a", 1.0
 
-    def took(self, submitter: str, weight: float) -> None:
+    def took(self, submitter: str, weight: float, holder: str = "") -> None:
         raise AssertionError
 
     def done(self, submitter: str) -> None:
         pass
 
-    def allows(self, submitter: str, weight: float, *, preempting: bool) -> bool:
+    def allows(self, submitter: str, weight: float, *, preempting: bool, holder: str = "") -> bool:
         return False
 
 

@@ -127,3 +127,23 @@ def test_a_part_of_a_slot_is_a_slot_to_a_group_that_may_have_what_others_leave()
     assert [turns.allows(name, 1.0, preempting=False) for name in ("ann", "bob", "cyd")] == [True, True, False]
     turns.took("ann", 1.0)
     assert not turns.allows("ann", 1.0, preempting=False)
+
+
+def test_a_slot_that_stays_in_its_group_costs_it_nothing() -> None:
+    physics, theory, others = Purse("physics", 0.0), Purse("physics.theory", 0.0), Purse("others", 5.0)
+    inner = LeastTurns((Standing(name, Account(name)), 1.0) for name in ("ann", "bob", "cyd"))
+    purses = {"ann": (theory, physics), "bob": (theory, physics), "cyd": (others,), "dan": (physics,)}
+    turns = WithinQuotas(inner, purses)
+    assert turns.next() == ("cyd", 5.0)
+    turns.done("cyd")
+    asked = [turns.next(), turns.next(), turns.next()]
+    assert sorted(turn[0] for turn in asked[:2] if turn) == ["ann", "bob"]
+    assert asked[2] == asked[0]
+    assert turns.allows("ann", 1.0, preempting=False, holder="bob")
+    assert not turns.allows("ann", 1.0, preempting=False, holder="dan")
+    assert not turns.allows("ann", 1.0, preempting=False)
+    turns.took("ann", 1.0, "bob")
+    assert (theory.left, physics.left) == (0.0, 0.0)
+    turns.done("ann")
+    turns.done("bob")
+    assert turns.next() is None
