@@ -75,9 +75,7 @@ class RootPool:
         return self._user.owns(directory)
 
     def run(self, directory: Path, file: str) -> str:
-        return succeeded(
-            self._user.poolnode("submit", "--wait", file, "--address", self._node.address, cwd=directory)
-        )
+        return succeeded(self._user.poolnode("submit", "--wait", file, "--address", self._node.address, cwd=directory))
 
 
 @pytest.fixture(scope="module", params=["own", "root"])

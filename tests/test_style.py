@@ -155,9 +155,7 @@ def _dotted(node: ast.AST, names: dict[str, str]) -> str | None:
 
 
 def run(*command: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", *command], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 

@@ -209,6 +209,28 @@ static void epoll_entries(struct dump *d, uint32_t row, const char *text)
     }
 }
 
+/* Of a file that lost the name it was opened by: another one in the same directory. */
+static bool other_name(const char *name, const struct stat *wanted, char *other, size_t size)
+{
+    copy_text(other, size, name);
+    char *slash = strrchr(other, '/');
+    size_t length = slash ? (size_t)(slash - other) + 1 : 0;
+    bool found = false;
+    struct stat st;
+    if (slash)
+        slash[slash == other] = 0;
+    DIR *dir = slash ? opendir(other) : NULL;
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        found = e->d_ino == wanted->st_ino && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == wanted->st_ino &&
+                st.st_dev == wanted->st_dev;
+        if (found)
+            snprintf(other, size, "%.*s%s", (int)length, name, e->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
 static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, const char *name, const struct stat *st)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -248,6 +270,14 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
         }
         refuse(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
         return false;
+    }
+    if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0) {
+        char other[4200];
+        if (!other_name(name, st, other, sizeof other)) {
+            refuse(d, "descriptor %d of process %d was removed, and has other names in other directories: %.200s", number, pid, name);
+            return false;
+        }
+        f->path = image_text(&d->image, other);
     }
     return true;
 }

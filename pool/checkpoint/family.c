@@ -190,6 +190,9 @@ static void describe(struct dump *d, struct subject *s, struct process *p)
         refuse(d, "the program of process %d was removed or replaced: %.200s", s->pid, text);
     p->exe = image_text(&d->image, text);
     if ((fd = open(text, O_RDONLY | O_CLOEXEC)) >= 0) {
+        struct stat st;
+        if (fstat(fd, &st) == 0 && !(st.st_mode & 0444))
+            refuse(d, "the program of process %d may not be read: %.200s", s->pid, text);
         p->exe_sum = file_sum(fd);
         p->exe_size = (uint64_t)lseek(fd, 0, SEEK_END);
         close(fd);

@@ -219,8 +219,9 @@ async def remoteio(effort: Effort) -> list[Row]:
             far = await _in_a_job(keepers, top, delay, (str(some), "50"))
             name = f"{delay * 1000:.0f} ms"
             rows += [
-                Row(f"4 MB written by 1,024 bytes, {name} away", far["write"] / delay, "delays",
-                    goal=Goal("at most", 8)),
+                Row(
+                    f"4 MB written by 1,024 bytes, {name} away", far["write"] / delay, "delays", goal=Goal("at most", 8)
+                ),
                 Row(f"open and close, {name} away", far["open"] / 50 / delay, "delays", goal=Goal("at most", 1.2)),
                 Row(f"open, append and close, {name} away", far["append"] / 20 / delay, "delays"),
                 Row(f"read in order, {name} away", some / far["first"], "MB/s"),

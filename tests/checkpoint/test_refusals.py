@@ -15,7 +15,7 @@ from pool.starter.checkpointing import CheckpointFailed
 from pool.starter.keeper import NativeKeepers
 from tests.checkpoint.conftest import Compile
 from tests.checkpoint.test_checkpoints import lines, saved
-from tests.starter.support import family, hard_kill, soon, spec, until
+from tests.starter.support import family, hard_kill, shell, soon, spec, until
 
 OPENS = """
 import fcntl, os, socket, sys, time
@@ -132,3 +132,15 @@ async def test_a_death_in_the_middle_leaves_the_image_before(
     at = lines(scratch)
     await until(lambda: lines(scratch) > at)
     await saved(keepers, keeper, tmp_path / "after", stop=True)
+
+
+async def test_a_program_that_may_not_be_read(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    """It could not be opened again where the job goes on."""
+    script = "cp /bin/sleep hidden; chmod 111 hidden; echo; exec ./hidden 60"
+    keeper = await soon(keepers.start(shell(scratch, script)))
+    await until(lambda: any(process.name() == "hidden" for process in family(keeper.pid)))
+    report = await soon(keeper.checkpoint(tmp_path / "image"))
+    assert any("the program of process 2 may not be read" in line for line in report.refused)
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()

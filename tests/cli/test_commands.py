@@ -111,9 +111,7 @@ def test_why_of_nothing_there(node: Served, capsys: pytest.CaptureFixture[str]) 
     assert out(capsys, "why", code=2) == []
 
 
-def test_why_of_a_machine_that_is_gone_says_what_its_ad_says(
-    node: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_of_a_machine_that_is_gone_says_what_its_ad_says(node: Served, capsys: pytest.CaptureFixture[str]) -> None:
     node.fakes.collector.ads["Machine"] = [
         {
             "Name": "slot1@weg",
@@ -175,18 +173,14 @@ def test_history_and_summary(node: Served, capsys: pytest.CaptureFixture[str]) -
     assert json.loads(out(capsys, "summary", "--json")[0])["owner"] == "rvd"
 
 
-def test_acts_report_what_was_done_and_what_was_refused(
-    node: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_acts_report_what_was_done_and_what_was_refused(node: Served, capsys: pytest.CaptureFixture[str]) -> None:
     node.fakes.schedd.add(12, 0)
     assert out(capsys, "hold", "12", "--reason", "wait") == ["1 job held"]
     assert out(capsys, "release", "12") == ["1 job released"]
     assert out(capsys, "prio", "-p", "-5", "12.0") == ["1 job set to priority -5"]
     assert out(capsys, "vacate", "12.0", "--fast") == ["1 job vacated"]
     assert json.loads(out(capsys, "rm", "-c", "true", "--json")[0])["done"] == 1
-    acted = [
-        (a["action"], a.get("ids"), a["value"], a["force"], a["reason"]) for a in node.fakes.schedd.acted
-    ]
+    acted = [(a["action"], a.get("ids"), a["value"], a["force"], a["reason"]) for a in node.fakes.schedd.acted]
     assert acted == [
         ("hold", [[12]], None, False, "wait"),
         ("release", [[12]], None, False, ""),
@@ -203,9 +197,7 @@ def test_submit_and_wait(node: Served, capsys: pytest.CaptureFixture[str], tmp_p
     (tmp_path / "a.sub").write_text("executable = /bin/true\noutput = out.$(Process)\nqueue 2\n")
     assert out(capsys, "submit", "a.sub") == ["2 jobs submitted to cluster 1"]
     assert out(capsys, "submit", "-q", "a.sub") == ["2"]
-    assert [json.loads(line) for line in out(capsys, "submit", "--json", "a.sub")] == [
-        {"cluster": 3, "jobs": 2}
-    ]
+    assert [json.loads(line) for line in out(capsys, "submit", "--json", "a.sub")] == [{"cluster": 3, "jobs": 2}]
     for proc in (0, 1):
         node.fakes.schedd.finish((1, proc), proc)
         node.fakes.schedd.finish((2, proc))
@@ -287,9 +279,7 @@ def test_wait_ends_with_a_status_of_its_own_when_all_that_is_left_is_held(
     assert any("12.0 is held: no such file: in.txt" in line for line in lines)
 
 
-def test_wait_goes_on_for_a_job_that_is_released_by_itself(
-    node: Served, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wait_goes_on_for_a_job_that_is_released_by_itself(node: Served, capsys: pytest.CaptureFixture[str]) -> None:
     node.fakes.schedd.add(12, 0, JobStatus=5, PeriodicRelease=["NumJobStarts < 3"])
     out(capsys, "wait", "12", "--timeout", "0.5", code=1)
     node.fakes.schedd.add(13, 0, JobStatus=5)

@@ -66,10 +66,7 @@ def test_a_command_is_the_programs_name_and_its_arguments_on_one_line() -> None:
     assert formats.command({"Cmd": "/home/p/sim", "Arguments": "--seed 3"}) == "sim --seed 3"
     assert formats.command({"Cmd": "/bin/sh", "Args": "-c 'a\nb'"}) == "sh -c 'a b'"
     assert formats.command({"Cmd": "/bin/true", "Arguments": ""}) == "true"
-    assert (
-        formats.command({"Cmd": "/bin/sh", "Arguments": "-c 'echo it''s; exit 3' x"})
-        == "sh -c echo it's; exit 3 x"
-    )
+    assert formats.command({"Cmd": "/bin/sh", "Arguments": "-c 'echo it''s; exit 3' x"}) == "sh -c echo it's; exit 3 x"
     assert formats.command({"Cmd": "/bin/sh", "Arguments": "-c for' 'i"}) == "sh -c for i"
     assert formats.command({"Cmd": "/bin/sh", "Args": "don't"}) == "sh don't"
     assert formats.command({"Cmd": "/bin/sh", "Arguments": "don't"}) == "sh don't"

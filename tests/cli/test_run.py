@@ -94,9 +94,7 @@ def test_the_state_can_be_kept(pool: Personal, tmp_path: Path) -> None:
     assert (tmp_path / "state" / "node.log").exists()
 
 
-def test_jobs_that_nobody_will_release_end_it_and_say_why(
-    pool: Personal, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_jobs_that_nobody_will_release_end_it_and_say_why(pool: Personal, capsys: pytest.CaptureFixture[str]) -> None:
     def submitted() -> None:
         pool.fakes.schedd.finish((1, 0))
         for proc in (1, 2):

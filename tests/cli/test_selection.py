@@ -35,9 +35,7 @@ def test_one_job_is_no_user() -> None:
         one_job("alice")
 
 
-@pytest.mark.parametrize(
-    ("word", "value"), [("90", 90), ("1.5m", 90), ("2h", 7200), ("7d", 604800), ("30 S", 30)]
-)
+@pytest.mark.parametrize(("word", "value"), [("90", 90), ("1.5m", 90), ("2h", 7200), ("7d", 604800), ("30 S", 30)])
 def test_times(word: str, value: float) -> None:
     assert seconds(word) == value
 

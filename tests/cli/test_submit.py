@@ -103,9 +103,7 @@ def test_commands_can_be_added_on_the_command_line(capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["JobPrio"] == "7"
 
 
-def test_a_description_from_standard_input(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_description_from_standard_input(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
     monkeypatch.setattr("sys.stdin", io.StringIO(SWEEP))

@@ -166,9 +166,7 @@ class FakeSchedd(Service):
         if self.acting is not None:
             return await self.acting(call, params)
         refused = [
-            {"id": list(job), "why": "it belongs to bob"}
-            for job in self.jobs
-            if self.jobs[job]["Owner"] == "bob"
+            {"id": list(job), "why": "it belongs to bob"} for job in self.jobs if self.jobs[job]["Owner"] == "bob"
         ]
         done = [job for job in self.jobs if self.jobs[job]["Owner"] != "bob"]
         if params["action"] == "remove":
@@ -184,9 +182,7 @@ class FakeSchedd(Service):
             news = self.news
             fresh = self.told[sent:]
             sent = len(self.told)
-            chosen = [
-                e for e in fresh if not ids or [e["cluster"]] in ids or [e["cluster"], e["proc"]] in ids
-            ]
+            chosen = [e for e in fresh if not ids or [e["cluster"]] in ids or [e["cluster"], e["proc"]] in ids]
             await stream.send(chosen)
             await news.wait()
 

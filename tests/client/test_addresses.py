@@ -22,18 +22,13 @@ def test_what_is_given_comes_first_then_the_environment() -> None:
 
 
 def test_the_users_own_socket_comes_before_the_machines() -> None:
-    assert (
-        find_address(environ=HOME, uid=5, exists=lambda _: True)
-        == "unix:///home/a/.local/state/poolnode/node.sock"
-    )
+    assert find_address(environ=HOME, uid=5, exists=lambda _: True) == "unix:///home/a/.local/state/poolnode/node.sock"
     only_system = Path("/run/poolnode/node.sock").__eq__
     assert find_address(environ=HOME, uid=5, exists=only_system) == "unix:///run/poolnode/node.sock"
 
 
 def test_no_node_says_where_it_looked_and_what_to_do() -> None:
-    with pytest.raises(
-        NoPool, match=r"no socket /home/a/\.local/state/poolnode/node\.sock.*poolnode --roles"
-    ):
+    with pytest.raises(NoPool, match=r"no socket /home/a/\.local/state/poolnode/node\.sock.*poolnode --roles"):
         find_address(environ=HOME, uid=5, exists=nothing)
 
 

@@ -336,9 +336,7 @@ def test_defaults_are_of_their_kind_and_rows_say_what_they_are_for() -> None:
 
 
 def test_every_row_is_read_by_something() -> None:
-    sources = "\n".join(
-        path.read_text() for path in (REPOSITORY / "pool").rglob("*.py") if path.name != "table.py"
-    )
+    sources = "\n".join(path.read_text() for path in (REPOSITORY / "pool").rglob("*.py") if path.name != "table.py")
     unread = [name for name in TABLE if f'"{name}"' not in sources and f"$({name})" not in sources]
     assert unread == []
 

@@ -105,9 +105,7 @@ def test_who_has_no_jobs_is_said_to_have_none(nodes: Nodes) -> None:
 async def test_a_large_file_goes_in_pieces_by_itself(nodes: Nodes) -> None:
     home = nodes.directory("home")
     whole = nodes.start("whole", ALL).ready()
-    (home / "big.sub").write_text(
-        "executable = /bin/true\nrequirements = False\narguments = $(Process)\nqueue 21000\n"
-    )
+    (home / "big.sub").write_text("executable = /bin/true\nrequirements = False\narguments = $(Process)\nqueue 21000\n")
     done = poolnode("submit", "big.sub", cwd=home, POOLNODE_ADDRESS=whole.address)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "21,000 jobs submitted to cluster 1\n"

@@ -158,9 +158,7 @@ async def asked(pool: Nodes, command: str, cluster: int) -> None:
 
 
 @pytest.mark.parametrize(("how", "checkpoints"), [("crash", 2), ("vacate", 1)])
-async def test_it_goes_on_from_a_checkpoint_of_all_parts(
-    pool3: Nodes, home: Path, how: str, checkpoints: int
-) -> None:
+async def test_it_goes_on_from_a_checkpoint_of_all_parts(pool3: Nodes, home: Path, how: str, checkpoints: int) -> None:
     """Megabytes are on their way when it is made. No process begins anew; nothing is lost, nothing comes twice."""
     for name, text in (("gen.py", GEN), ("sink.py", SINK)):
         (home / name).write_text(text)

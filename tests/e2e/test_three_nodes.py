@@ -46,11 +46,9 @@ def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
 
 async def test_files_are_opened_where_they_are_on_a_machine_that_shares_them(pool3: Nodes, home: Path) -> None:
     (home / "in").write_text("hello\n")
-    script = program(home, 'pwd; cat > made; cat made; echo oops >&2; exit 3')
+    script = program(home, "pwd; cat > made; cat made; echo oops >&2; exit 3")
     async with client(pool3.all[0]) as pool:
-        result = await outcome(
-            pool, home, executable=script, input="in", output="out", error="err", requirements=NEAR
-        )
+        result = await outcome(pool, home, executable=script, input="in", output="out", error="err", requirements=NEAR)
     assert (result.state, result.exit_code) == ("completed", 3), result
     assert result.host is not None
     assert result.host.endswith("@near")
@@ -114,9 +112,7 @@ async def test_what_is_new_or_changed_comes_home_by_itself(pool3: Nodes, home: P
     before = (home / "same").stat()
     script = program(home, "echo after > changed; echo fresh > new; mkdir d; echo no > d/f")
     async with client(pool3.all[0]) as pool:
-        result = await outcome(
-            pool, home, executable=script, transfer_input_files="same, changed", requirements=FAR
-        )
+        result = await outcome(pool, home, executable=script, transfer_input_files="same, changed", requirements=FAR)
     assert result.ok, result
     assert (home / "changed").read_text() == "after\n"
     assert (home / "new").read_text() == "fresh\n"
@@ -128,9 +124,7 @@ async def test_output_and_error_may_be_one_file(pool3: Nodes, home: Path) -> Non
     script = program(home, "echo one; echo two >&2; echo three")
     for where in (NEAR, FAR):
         async with client(pool3.all[0]) as pool:
-            result = await outcome(
-                pool, home, executable=script, output="both", error="both", requirements=where
-            )
+            result = await outcome(pool, home, executable=script, output="both", error="both", requirements=where)
         assert result.ok, result
         assert (home / "both").read_text() == "one\ntwo\nthree\n"
         (home / "both").unlink()
@@ -206,9 +200,7 @@ touch /usr/mark /etc/mark && echo wrote
 id -u
 """
     async with client(pool3.all[0]) as pool:
-        result = await outcome(
-            pool, home, executable=program(home, text), output="out", error="err", requirements=FAR
-        )
+        result = await outcome(pool, home, executable=program(home, text), output="out", error="err", requirements=FAR)
     assert result.ok, result
     said = (home / "out").read_text().splitlines()
     uid = pwd.getpwnam("nobody").pw_uid if support.ROOT else os.geteuid()
@@ -254,9 +246,7 @@ async def test_a_job_does_not_see_what_other_jobs_have_on_its_machine(pool3: Nod
 async def test_a_job_that_wants_no_network_has_none(pool3: Nodes, home: Path) -> None:
     script = program(home, "cut -d: -f1 /proc/net/dev | tail -n +3")
     async with client(pool3.all[0]) as pool:
-        result = await outcome(
-            pool, home, executable=script, output="out", requirements=FAR, want_job_networking=False
-        )
+        result = await outcome(pool, home, executable=script, output="out", requirements=FAR, want_job_networking=False)
     assert result.ok, result
     assert (home / "out").read_text().split() == ["lo"]
 
@@ -273,9 +263,7 @@ sleep 0.1
 """
     directory = pool3.directory(f"{home.name[:20]}-{where[-4:-1]}")
     async with client(pool3.all[0]) as pool:
-        result = await outcome(
-            pool, directory, executable=program(directory, text), output="out", requirements=where
-        )
+        result = await outcome(pool, directory, executable=program(directory, text), output="out", requirements=where)
     assert result.ok, result
     assert not processes_with("9753."), "a process outlived its job"
     with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ RUNNING, SUSPENDED = 2, 7
 
 async def test_an_urgent_job_takes_the_slot_and_hands_it_back(nodes: Nodes) -> None:
     home = nodes.directory("home")
-    node = nodes.start("whole", ALL, SLOTS="1", POLICY="dedicated", START_URGENT='TARGET.RequestMemory < 2000').ready()
+    node = nodes.start("whole", ALL, SLOTS="1", POLICY="dedicated", START_URGENT="TARGET.RequestMemory < 2000").ready()
     beat, go = home / "beat", home / "go"
     slow = program(home, f"n=0; while [ $n -lt 200 ]; do n=$((n+1)); echo $n >> {beat}; sleep 0.02; done", "slow.sh")
     quick = program(home, f"echo here > {home}/here; while [ ! -e {go} ]; do sleep 0.02; done", "quick.sh")

@@ -21,7 +21,7 @@ def sendmail(directory: Path) -> Path:
     path = directory / "sendmail"
     path.write_text(
         "#!/bin/sh\n"
-        f'mkdir -p {directory}/mails && file=$(mktemp {directory}/mails/.XXXXXX)\n'
+        f"mkdir -p {directory}/mails && file=$(mktemp {directory}/mails/.XXXXXX)\n"
         '{ echo "$@"; cat; } > $file && mv $file ${file%/*}/mail.${file##*.}\n'
     )
     path.chmod(0o755)
@@ -68,9 +68,7 @@ async def test_the_users_log_tells_the_story_in_order(nodes: Nodes) -> None:
     whole = nodes.start("whole", ALL).ready()
     script = program(home, "test -e second && exit 0; touch second; sleep 0.3; exit 5")
     async with client(whole) as pool:
-        result = await outcome(
-            pool, home, executable=script, log="job.log", on_exit_hold="ExitCode == 5", output="out"
-        )
+        result = await outcome(pool, home, executable=script, log="job.log", on_exit_hold="ExitCode == 5", output="out")
         assert result.state == "held", result
         await pool.act("release", ids=[(result.cluster, 0)], reason="try again")
         (result,) = await pool.cluster(result.cluster, 1).wait(20, until_stuck=True)

@@ -233,9 +233,7 @@ async def test_the_machine_before_is_asked_first(restoring: Restoring, tmp_path:
 
 
 @pytest.mark.parametrize("how", ["garbage", "another", "half", "nothing", "no bytes"])
-async def test_home_has_what_the_machine_before_does_not_give(
-    restoring: Restoring, tmp_path: Path, how: str
-) -> None:
+async def test_home_has_what_the_machine_before_does_not_give(restoring: Restoring, tmp_path: Path, how: str) -> None:
     digests = list(restoring.image.digests())
     other = b"something else"
     said: dict[str, list[Any]] = {

@@ -132,9 +132,7 @@ def test_a_full_disk_keeps_nothing_of_a_chunk(tmp_path: Path, monkeypatch: pytes
     store.restore(store.manifest("1.0"), tmp_path / "back")
 
 
-def test_two_that_synchronise_at_a_time_both_wait_for_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_that_synchronise_at_a_time_both_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = filled(tmp_path, 2)
     begun, go_on, done = threading.Event(), threading.Event(), []
 

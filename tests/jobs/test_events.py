@@ -19,9 +19,7 @@ def test_an_event_not_stored_yet_has_no_number() -> None:
     assert JobEvent.from_wire(event.to_wire()) == event
 
 
-@pytest.mark.parametrize(
-    "wire", [{}, {"number": 1, "cluster": 1, "proc": 0, "kind": "NEWER", "time": 0, "data": {}}]
-)
+@pytest.mark.parametrize("wire", [{}, {"number": 1, "cluster": 1, "proc": 0, "kind": "NEWER", "time": 0, "data": {}}])
 def test_what_is_no_event_is_refused(wire: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="no job event"):
         JobEvent.from_wire(wire)

@@ -77,9 +77,7 @@ def test_the_papers_example() -> None:
 
 
 def test_one_process_takes_its_use_from_the_ad() -> None:
-    text = notice(
-        Ad(ClusterId=3, ProcId=1, JobStatus=4, Cmd="/home/x/sim", RemoteUserCpu=61, RemoteSysCpu=2.0)
-    )
+    text = notice(Ad(ClusterId=3, ProcId=1, JobStatus=4, Cmd="/home/x/sim", RemoteUserCpu=61, RemoteSysCpu=2.0))
     assert "  0   sim\n" in text
     assert "0 00:01:01" in text
     assert "0 00:01:03" in text

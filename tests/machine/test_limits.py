@@ -13,8 +13,6 @@ from pool.machine.limits import usable_cpus, usable_memory
 GB = 2**30
 
 
-
-
 def put(root: Path, path: str, text: str) -> None:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text + "\n")

@@ -213,9 +213,7 @@ def spinning(processes: int) -> Iterator[int]:
         "sys.stdin.read()\n"
         "for kid in kids: os.kill(kid, 9)\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as parent:
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         assert parent.stdin is not None
         parent.stdout.readline()

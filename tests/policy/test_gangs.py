@@ -51,7 +51,7 @@ def test_it_gives_up_after_its_patience_and_pauses_longer_each_time() -> None:
 
 
 def test_a_claim_that_is_lost_is_asked_for_again() -> None:
-    gang = Gathering(kinds=("a",  "a"))
+    gang = Gathering(kinds=("a", "a"))
     gang.take([0], "m1", 5.0)
     gang.lose(0)
     assert (gang.wanted(6.0), gang.gives_up_at(PATIENCE)) == ([[0, 1]], None)

@@ -73,14 +73,10 @@ async def through(pool: SimPool, set_trap: Callable[[], Trap], *, restart_after:
 
 
 @pytest.mark.parametrize(("method", "phase", "victim", "count"), CASES)
-def test_killed_at_this_step_and_back_soon(
-    method: str, phase: Phase, victim: str, count: int, tmp_path: Path
-) -> None:
+def test_killed_at_this_step_and_back_soon(method: str, phase: Phase, victim: str, count: int, tmp_path: Path) -> None:
     async def work() -> bool:
         async with SimPool(20, settings=QUICK, directory=tmp_path) as pool:
-            trap = await through(
-                pool, lambda: pool.trap(method, phase, victim, count=count), restart_after=5.0
-            )
+            trap = await through(pool, lambda: pool.trap(method, phase, victim, count=count), restart_after=5.0)
             return trap.sprung
 
     sprung = run_virtual(work())

@@ -18,9 +18,7 @@ async def submit_side(
     pool: SimPool, seconds: float = 30.0, code: int = 0, settings: dict[str, str] | None = None
 ) -> None:
     """A node that has no slot at all."""
-    await pool.add(
-        "head", "collector,negotiator,schedd", behave=lambda spec: lasting(seconds, code), settings=settings
-    )
+    await pool.add("head", "collector,negotiator,schedd", behave=lambda spec: lasting(seconds, code), settings=settings)
 
 
 def jobs(pool: SimPool) -> list[Any]:
@@ -92,7 +90,6 @@ def test_a_restart_of_the_node_finds_them_running(tmp_path: Path) -> None:
             await pool.until(lambda: pool.queued("head") == 0, within=120)
             assert [ad["NumJobStarts"] for ad in await pool.ended("head")] == [1, 1]
             pool.sound()
-
 
     run_virtual(work())
 

@@ -229,9 +229,7 @@ def test_a_small_job_is_suspended_and_a_big_one_leaves() -> None:
 
 
 @pytest.mark.parametrize("text", ["NoSuchAttribute", '1 + "a"'])
-def test_expressions_without_value_keep_work_and_are_told_once(
-    text: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_expressions_without_value_keep_work_and_are_told_once(text: str, caplog: pytest.LogCaptureFixture) -> None:
     async def story(it: Story) -> None:
         await it.begun()
         await asyncio.sleep(10 * MINUTE)

@@ -126,7 +126,6 @@ class Listener:
         return
 
 
-
 @pytest.mark.parametrize("kind", ["act", "query", "periodic"])
 async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
     ledger, outside = await queue_of(20)

@@ -215,7 +215,7 @@ def test_both_ads_are_matched_again() -> None:
         await asyncio.sleep(60.0)
         assert it.running() == {"1.0"}
 
-    play(story, settings={"START": "Closed =!= true || TARGET.Owner == \"alice\""})
+    play(story, settings={"START": 'Closed =!= true || TARGET.Owner == "alice"'})
 
 
 def test_an_idle_claim_makes_room_at_once_and_its_schedd_is_told() -> None:

@@ -460,7 +460,7 @@ def test_a_policy_with_a_mistake_in_it() -> None:
         assert "START: error" in the(explanation, Trouble).text
         assert the(explanation, Slot).state == "Owner"
 
-    tell(story, machines=1, settings={"START": "1 + true > \"x\" && error"})
+    tell(story, machines=1, settings={"START": '1 + true > "x" && error'})
 
 
 def test_a_machine_that_does_not_answer_is_told_of_from_its_ad() -> None:

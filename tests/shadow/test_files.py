@@ -88,16 +88,12 @@ async def test_an_abandoned_file_leaves_nothing(files: UserFiles, tmp_path: Path
     await writer.write(b"new")
     await writer.abandon()
     await writer.abandon()
-    assert (
-        await files.stat(str(tmp_path / "out"))
-    ).size == 3  # a further call: the server has seen the above
+    assert (await files.stat(str(tmp_path / "out"))).size == 3  # a further call: the server has seen the above
     assert (tmp_path / "out").read_text() == "old"
     assert [name for name in os.listdir(tmp_path) if name != "mountinfo"] == ["out"]
 
 
-async def test_an_existing_file_keeps_its_mode_and_a_new_one_gets_the_given(
-    files: UserFiles, tmp_path: Path
-) -> None:
+async def test_an_existing_file_keeps_its_mode_and_a_new_one_gets_the_given(files: UserFiles, tmp_path: Path) -> None:
     (tmp_path / "old").write_text("x")
     (tmp_path / "old").chmod(0o640)
     for name in ("old", "new"):

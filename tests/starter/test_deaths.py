@@ -35,9 +35,7 @@ async def test_a_keeper_that_is_killed_takes_its_job_along(keepers: NativeKeeper
 
 
 async def test_a_daemon_does_not_escape(keepers: NativeKeepers, scratch: Path) -> None:
-    script = (
-        "(setsid sh -c 'sleep 60; :' >/dev/null 2>&1 &); (setsid nohup sleep 60 &); echo ready; sleep 0.2"
-    )
+    script = "(setsid sh -c 'sleep 60; :' >/dev/null 2>&1 &); (setsid nohup sleep 60 &); echo ready; sleep 0.2"
     keeper = await keepers.start(shell(scratch, script))
     await until(lambda: len(alive(family(keeper.pid))) >= 5)
     processes = family(keeper.pid)
@@ -70,13 +68,9 @@ async def test_a_nursery_that_dies_is_replaced(keepers: NativeKeepers, scratch: 
     assert end.cause == "killed"
 
 
-async def test_a_start_lost_with_the_nursery_is_made_again_once(
-    keepers: NativeKeepers, scratch: Path
-) -> None:
+async def test_a_start_lost_with_the_nursery_is_made_again_once(keepers: NativeKeepers, scratch: Path) -> None:
     os.kill(keepers.nursery, signal.SIGSTOP)
-    starts = [
-        asyncio.ensure_future(keepers.start(shell(scratch, "echo ran >> ran", id=f"{n}.0"))) for n in range(5)
-    ]
+    starts = [asyncio.ensure_future(keepers.start(shell(scratch, "echo ran >> ran", id=f"{n}.0"))) for n in range(5)]
     await asyncio.sleep(0.02)
     hard_kill(keepers.nursery)
     for started in await soon(asyncio.gather(*starts)):
@@ -84,9 +78,7 @@ async def test_a_start_lost_with_the_nursery_is_made_again_once(
     assert (scratch / "ran").read_text() == "ran\n" * 5
 
 
-async def test_a_nursery_killed_under_load_loses_and_doubles_nothing(
-    best: NativeKeepers, scratch: Path
-) -> None:
+async def test_a_nursery_killed_under_load_loses_and_doubles_nothing(best: NativeKeepers, scratch: Path) -> None:
     async def one(n: int) -> None:
         keeper = await best.start(shell(scratch, f"echo {n} >> ran{n}", id=f"{n}.0"))
         assert (await keeper.ended).cause == "exit"
@@ -104,12 +96,8 @@ async def test_a_nursery_killed_under_load_loses_and_doubles_nothing(
 
 async def test_jobs_go_on_without_their_node_and_are_found(place: Path, program: Path, scratch: Path) -> None:
     async with opened(place, program) as first:
-        running = await first.start(
-            shell(scratch, "sleep 60", id="1.0.0", claim={"slot": "slot1", "n": [1, None]})
-        )
-        ending = await first.start(
-            shell(scratch, "sleep 0.1; exit 6", id="2.0.0", stdout="", append_output=True)
-        )
+        running = await first.start(shell(scratch, "sleep 60", id="1.0.0", claim={"slot": "slot1", "n": [1, None]}))
+        ending = await first.start(shell(scratch, "sleep 0.1; exit 6", id="2.0.0", stdout="", append_output=True))
         done = await first.start(shell(scratch, "exit 5", id="3.0.0", stdout=""))
         await soon(done.ended)
         forgotten = await first.start(shell(scratch, "exit 5", id="4.0.0", stdout=""))
@@ -139,9 +127,7 @@ async def test_jobs_go_on_without_their_node_and_are_found(place: Path, program:
         await third.close(kill=True)
 
 
-async def test_a_keeper_that_died_without_its_node_is_told_as_lost(
-    place: Path, program: Path, scratch: Path
-) -> None:
+async def test_a_keeper_that_died_without_its_node_is_told_as_lost(place: Path, program: Path, scratch: Path) -> None:
     async with opened(place, program) as first:
         keeper = await first.start(spec(scratch, "/bin/sleep", "60"))
         await first.close(kill=False)

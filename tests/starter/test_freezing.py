@@ -182,9 +182,7 @@ LINK, FILE, FOLDER = stat.S_IFLNK | 0o777, stat.S_IFREG | 0o644, stat.S_IFDIR | 
         7,
     ],
 )
-def test_a_tree_that_leads_elsewhere_is_refused(
-    store: ImageStore, tmp_path: Path, scratch: Path, rows: Any
-) -> None:
+def test_a_tree_that_leads_elsewhere_is_refused(store: ImageStore, tmp_path: Path, scratch: Path, rows: Any) -> None:
     (tmp_path / freezing.TREE).write_bytes(msgpack.packb({"entries": rows, "before": {}}))
     with store.begin("1.0") as draft, (tmp_path / freezing.TREE).open("rb") as handle:
         image = draft.commit((draft.add(freezing.TREE, handle),), 1.0)

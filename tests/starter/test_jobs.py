@@ -41,9 +41,7 @@ async def test_a_signal_that_ends_it_is_told(keepers: NativeKeepers, scratch: Pa
     assert (end.code, end.signal, end.core, end.cause) == (None, signal.SIGSEGV, False, "signal")
 
 
-async def test_it_gets_its_own_environment_arguments_and_directory(
-    keepers: NativeKeepers, scratch: Path
-) -> None:
+async def test_it_gets_its_own_environment_arguments_and_directory(keepers: NativeKeepers, scratch: Path) -> None:
     wanted = spec(
         scratch,
         "printer",
@@ -68,9 +66,7 @@ async def test_a_large_environment_travels_too(keepers: NativeKeepers, scratch: 
     assert int((scratch / "out").read_text()) > 300_000
 
 
-async def test_input_comes_from_a_file_and_output_can_be_appended(
-    keepers: NativeKeepers, scratch: Path
-) -> None:
+async def test_input_comes_from_a_file_and_output_can_be_appended(keepers: NativeKeepers, scratch: Path) -> None:
     (scratch / "in").write_text("from a file\n")
     for _ in range(2):
         wanted = shell(scratch, "cat; echo x >&2", stdin=str(scratch / "in"), append_output=True)
@@ -156,9 +152,7 @@ async def test_a_nul_byte_is_refused_in_words(keepers: NativeKeepers, scratch: P
 
 
 async def test_limits_hold(keepers: NativeKeepers, scratch: Path) -> None:
-    wanted = shell(
-        scratch, "ulimit -n; ulimit -t; ulimit -c; ulimit -f", nofile=64, cpu=100, core=0, fsize=512 * 1024
-    )
+    wanted = shell(scratch, "ulimit -n; ulimit -t; ulimit -c; ulimit -f", nofile=64, cpu=100, core=0, fsize=512 * 1024)
     await to_end(keepers, wanted)
     assert (scratch / "out").read_text().split() == ["64", "100", "0", "1024"]
     high = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -260,9 +254,7 @@ async def test_memory_over_its_limit_ends_it(keepers: NativeKeepers, scratch: Pa
 
 async def test_a_start_that_is_not_waited_for_is_undone(best: NativeKeepers, scratch: Path) -> None:
     os.mkfifo(scratch / "fifo")
-    starting = asyncio.ensure_future(
-        best.start(spec(scratch, "/bin/sleep", "60", stdin=str(scratch / "fifo")))
-    )
+    starting = asyncio.ensure_future(best.start(spec(scratch, "/bin/sleep", "60", stdin=str(scratch / "fifo"))))
     await asyncio.sleep(0.1)
     assert not starting.done()  # the open of a fifo without a writer hangs, and holds up nobody else:
     assert (await to_end(best, spec(scratch, "/bin/true"))).code == 0
@@ -291,9 +283,7 @@ async def test_a_keeper_that_hangs_in_the_start_is_ended(
 ) -> None:
     monkeypatch.setattr(native, "INSIST_AFTER", 0.3)
     os.mkfifo(scratch / "fifo")
-    starting = asyncio.ensure_future(
-        best.start(spec(scratch, "/bin/sleep", "60", stdin=str(scratch / "fifo")))
-    )
+    starting = asyncio.ensure_future(best.start(spec(scratch, "/bin/sleep", "60", stdin=str(scratch / "fifo"))))
     await until(lambda: any(cell_of(best, keeper) for keeper in best._live.values()))
     (keeper,) = best._live.values()
     hung = family(cell_of(best, keeper))

@@ -38,9 +38,7 @@ class Items:
 
 
 async def test_files_and_directories_arrive(tmp_path: Path) -> None:
-    stream = Items(
-        ["dir", "d", 0o755], ["file", "d/x", 0o600, 5], b"he", b"llo", ["file", "empty", 0o755, 0], ["done"]
-    )
+    stream = Items(["dir", "d", 0o755], ["file", "d/x", 0o600, 5], b"he", b"llo", ["file", "empty", 0o755, 0], ["done"])
     assert await receive(stream, tmp_path, None) == 5
     assert (tmp_path / "d/x").read_bytes() == b"hello"
     assert (tmp_path / "d/x").stat().st_mode & 0o777 == 0o600

@@ -109,9 +109,10 @@ async def test_a_full_disk_refuses_and_heals(tmp_path: Path, how: str) -> None:
     assert "the disk is full" in outcomes[1].message
     assert outcomes[1].hint
     store._session.connection.execute("PRAGMA max_page_count = 1000000")
-    assert await store.write(
-        NewCluster(2, "ann", b"x" * 100_000, 1, None, 0.0), AddEvent(2, 0, "B", 1.0, b"")
-    ) == [None, 2]
+    assert await store.write(NewCluster(2, "ann", b"x" * 100_000, 1, None, 0.0), AddEvent(2, 0, "B", 1.0, b"")) == [
+        None,
+        2,
+    ]
     await store.close()
     again = Store.open(str(tmp_path / "q"))
     assert [row.cluster for row in again.load().clusters] == [1, 2]

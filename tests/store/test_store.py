@@ -92,9 +92,7 @@ async def test_process_states(store: Store) -> None:
 
 async def test_an_ended_process_is_in_the_history_once(store: Store) -> None:
     await store.write(cluster(1), SetProc(1, 1, RUNNING, b"r"))
-    await store.write(
-        EndProc(1, 1, COMPLETED, b"final", 200.0, 1.5, 30.0), EndProc(1, 2, REMOVED, b"gone", 201.0, 0.5)
-    )
+    await store.write(EndProc(1, 1, COMPLETED, b"final", 200.0, 1.5, 30.0), EndProc(1, 2, REMOVED, b"gone", 201.0, 0.5))
     for again in (EndProc(1, 1, COMPLETED, b"", 0.0), SetProc(1, 1, IDLE, b""), SetProc(1, 1, RUNNING, b"x")):
         with pytest.raises(StoreRefused, match=r"job 1\.1: it has ended already"):
             await store.write(again)
@@ -108,9 +106,7 @@ async def test_an_ended_process_is_in_the_history_once(store: Store) -> None:
     assert [row[:4] for row in await store.usage()] == [("ann", 1, 2.0, 30.0)]
 
 
-@pytest.mark.parametrize(
-    "change", [SetProc(1, 3, RUNNING, b"x"), SetProc(1, -1, HELD, b"x"), SetProc(2, 0, IDLE, b"")]
-)
+@pytest.mark.parametrize("change", [SetProc(1, 3, RUNNING, b"x"), SetProc(1, -1, HELD, b"x"), SetProc(2, 0, IDLE, b"")])
 async def test_a_job_that_is_not_queued_is_refused(store: Store, change: SetProc) -> None:
     await store.write(cluster(1))
     with pytest.raises(StoreRefused, match="not in the queue"):
@@ -124,9 +120,7 @@ async def test_a_job_that_is_not_queued_is_refused(store: Store, change: SetProc
 async def test_a_removed_cluster_leaves_history_and_events_and_its_id_is_never_used_again(
     store: Store,
 ) -> None:
-    await store.write(
-        cluster(1, 1, [b"d"]), AddEvent(1, 0, "SUBMIT", 1.0, b""), EndProc(1, 0, COMPLETED, b"f", 2.0)
-    )
+    await store.write(cluster(1, 1, [b"d"]), AddEvent(1, 0, "SUBMIT", 1.0, b""), EndProc(1, 0, COMPLETED, b"f", 2.0))
     await store.write(RemoveCluster(1))
     assert store.load().clusters == []
     assert store.load().next_cluster == 2

@@ -116,9 +116,7 @@ async def test_a_server_that_is_something_else(tmp_path: Path) -> None:
     server.close()
 
 
-async def test_a_crowd_that_says_nothing_is_turned_away(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_crowd_that_says_nothing_is_turned_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_module, "MOST_UNKNOWN", 3)
     crowd = [await raw(server) for _ in range(3)]
     await soon(lambda: len(server.connections) == 3)
@@ -131,9 +129,7 @@ async def test_a_crowd_that_says_nothing_is_turned_away(
     await link.close()
 
 
-async def test_a_sequence_of_known_connections_is_no_crowd(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_sequence_of_known_connections_is_no_crowd(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_module, "MOST_UNKNOWN", 3)
     links = [await RealNetwork().connect(server.address) for _ in range(10)]
     for link in links:
@@ -142,9 +138,7 @@ async def test_a_sequence_of_known_connections_is_no_crowd(
     assert not server._unknown.total()
 
 
-async def test_the_crowd_of_one_user_turns_no_other_away(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_crowd_of_one_user_turns_no_other_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_module, "MOST_UNKNOWN", 3)
     monkeypatch.setattr(network_module, "_peer_uid", lambda transport: 65534)
     crowd = [await raw(server) for _ in range(5)]

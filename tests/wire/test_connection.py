@@ -27,9 +27,7 @@ from tests.wire.services import Echo, serving, soon
 
 
 @asynccontextmanager
-async def opened(
-    kind: str, tmp_path: Path, own: Dispatcher | None = None
-) -> AsyncIterator[tuple[Echo, Connection]]:
+async def opened(kind: str, tmp_path: Path, own: Dispatcher | None = None) -> AsyncIterator[tuple[Echo, Connection]]:
     echo, dispatcher = serving()
     network = RealNetwork(dispatcher, own_identity("here"))
     if kind == "local":
@@ -97,9 +95,7 @@ async def test_errors_travel_and_defects_do_not_show(
     [("nobody.say", "NoSuchRole"), ("echo.nothing", "NoSuchMethod"), ("echo.__init__", "NoSuchMethod"),
      ("echo.count", "Refused"), ("say", "NoSuchRole")],
 )  # fmt: skip
-async def test_what_is_not_declared_is_refused(
-    kind: str, name: str, kind_of_error: str, tmp_path: Path
-) -> None:
+async def test_what_is_not_declared_is_refused(kind: str, name: str, kind_of_error: str, tmp_path: Path) -> None:
     async with opened(kind, tmp_path) as (_, link):
         with pytest.raises(RemoteError) as refused:
             await link.call(name)
@@ -169,10 +165,7 @@ async def test_cancelling_a_call_travels(kind: str, tmp_path: Path) -> None:
         for call in calls:
             call.cancel()
         await soon(lambda: echo.ended == ["patient cancelled"])
-        assert all(
-            isinstance(e, asyncio.CancelledError)
-            for e in await asyncio.gather(*calls, return_exceptions=True)
-        )
+        assert all(isinstance(e, asyncio.CancelledError) for e in await asyncio.gather(*calls, return_exceptions=True))
         assert echo.running == 1
         echo.gate.set()
         await soon(lambda: echo.ended == ["patient cancelled", "slow"])
@@ -323,9 +316,7 @@ async def test_leaving_a_stream_early_cancels_the_method(kind: str, tmp_path: Pa
             async for number, _ in stream:
                 if number == 10:
                     break
-        await soon(
-            lambda: sorted(echo.ended) == ["count cancelled", "hang"] or echo.ended == ["count cancelled"]
-        )
+        await soon(lambda: sorted(echo.ended) == ["count cancelled", "hang"] or echo.ended == ["count cancelled"])
         assert await link.call("echo.ping") == "pong"
 
 

@@ -14,15 +14,8 @@ from pool.wire.errors import LocalFault, RemoteFault
 from pool.wire.frames import HEADER, Decoder, Encoder, decode
 
 values: Any = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False)
-    | st.text()
-    | st.binary(),
-    lambda inner: (
-        st.lists(inner, max_size=5) | st.dictionaries(st.text() | st.integers(0, 9), inner, max_size=5)
-    ),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text() | st.integers(0, 9), inner, max_size=5),
     max_leaves=20,
 )
 

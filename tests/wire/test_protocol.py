@@ -299,9 +299,7 @@ def test_the_tables_cover_every_state() -> None:
 
 # -- from nowhere --------------------------------------------------------------------------------------------
 
-small: Any = (
-    st.none() | st.booleans() | st.integers(-2, 6) | st.text(max_size=3) | st.floats() | st.binary(max_size=3)
-)
+small: Any = st.none() | st.booleans() | st.integers(-2, 6) | st.text(max_size=3) | st.floats() | st.binary(max_size=3)
 nested: Any = st.recursive(
     small | st.sampled_from(["$hello", "$bye", "$cancel", "a.b"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2),

@@ -58,9 +58,7 @@ class Head:
         self.dispatcher = Dispatcher()
         self.dispatcher.add("echo", self.echo)
         self.dispatcher.add("node", Gate(self.authority, self.tokens))
-        self.network = RealNetwork(
-            self.dispatcher, own_identity("head"), self.credentials, users=self.tokens.user
-        )
+        self.network = RealNetwork(self.dispatcher, own_identity("head"), self.credentials, users=self.tokens.user)
         self.server: Server
 
     async def listen(self) -> None:
@@ -112,8 +110,7 @@ async def test_a_machine_joins_and_is_known_by_its_certificate(head: Head, tmp_p
 
 async def test_two_machines_that_joined_trust_each_other(head: Head, tmp_path: Path) -> None:
     one, two = [
-        RealNetwork(None, own_identity(n), await join(head.token("startd"), n, tmp_path / n))
-        for n in ("one", "two")
+        RealNetwork(None, own_identity(n), await join(head.token("startd"), n, tmp_path / n)) for n in ("one", "two")
     ]
     echo, dispatcher = Echo(), Dispatcher()
     dispatcher.add("echo", echo)
@@ -158,9 +155,7 @@ async def test_use_is_remembered_over_a_restart(head: Head, tmp_path: Path) -> N
     head.server = restarted.server
     with pytest.raises(CannotJoin, match="was used already"):
         await join(token, "m2", tmp_path / "m2")
-    link = await RealNetwork(None, own_identity("m1"), Credentials.load(tmp_path / "m1")).connect(
-        head.address
-    )
+    link = await RealNetwork(None, own_identity("m1"), Credentials.load(tmp_path / "m1")).connect(head.address)
     await link.close()
 
 
@@ -208,9 +203,7 @@ async def test_names_that_cannot_be(head: Head, name: str, tmp_path: Path) -> No
     link = await RealNetwork(credentials=Credentials(head.authority.certificate)).connect(head.address)
     request = await asyncio.to_thread(new_request, new_key(), "x")
     with pytest.raises(RemoteError) as refused:
-        await link.call(
-            "node.join", {"id": token.id, "secret": token.secret, "name": name, "request": request}
-        )
+        await link.call("node.join", {"id": token.id, "secret": token.secret, "name": name, "request": request})
     assert refused.value.kind == "BadRequest"
     await link.close()
 
@@ -223,9 +216,7 @@ async def test_requests_that_are_none_use_no_token_up(head: Head, request_: Any,
     token = Token.read(text)
     link = await RealNetwork(credentials=Credentials(head.authority.certificate)).connect(head.address)
     with pytest.raises(RemoteError) as refused:
-        await link.call(
-            "node.join", {"id": token.id, "secret": token.secret, "name": "m1", "request": request_}
-        )
+        await link.call("node.join", {"id": token.id, "secret": token.secret, "name": "m1", "request": request_})
     assert refused.value.kind == "BadRequest"
     with pytest.raises(RemoteError, match="not known here"):
         await link.call("node.join", {"id": 3, "secret": None, "name": "m1", "request": request_})
@@ -243,9 +234,7 @@ async def test_somebody_else_at_the_address(head: Head, tmp_path: Path) -> None:
     await stranger.server.close()
 
 
-async def test_who_hands_out_our_certificate_without_its_key_learns_nothing(
-    head: Head, tmp_path: Path
-) -> None:
+async def test_who_hands_out_our_certificate_without_its_key_learns_nothing(head: Head, tmp_path: Path) -> None:
     """A man in the middle has our authority's certificate, as everybody has, and shows it."""
     stranger = Head(tmp_path / "stranger", Clock(), "theirs")
     stranger.authority.certificate = head.authority.certificate
@@ -350,9 +339,7 @@ async def test_users_whose_token_is_wrong_or_old(head: Head) -> None:
         await RealNetwork(credentials=wrong).connect(address)
     joiner = Token.read(head.token("startd"))
     with pytest.raises(CannotConnect, match="is for a join, not for a user"):
-        await RealNetwork(credentials=Credentials.for_user(credentials.authority, joiner.proof)).connect(
-            address
-        )
+        await RealNetwork(credentials=Credentials.for_user(credentials.authority, joiner.proof)).connect(address)
     head.clock.now += 61
     with pytest.raises(CannotConnect, match="has expired"):
         await RealNetwork(credentials=credentials).connect(address)

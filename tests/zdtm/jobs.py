@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -101,11 +102,16 @@ class _Suite:
     async def move(self, cluster: Cluster, name: str) -> None:
         """Vacates it once its program is ready; not where it ends or is held before."""
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and not list(self.nodes.state("a").glob(f"**/{name}.ready")):
+        while time.monotonic() < deadline and not self.is_ready(name):
             if any(ad.value("JobStatus") not in (1, 2) for ad in await cluster.ads()):
                 return
             await asyncio.sleep(0.2)
         await cluster.vacate()
+
+    def is_ready(self, name: str) -> bool:
+        """Whether its program has started, on the first machine."""
+        execute = self.nodes.state("a") / "execute"
+        return any((execute / slot / f"{name}.ready").exists() for slot in os.listdir(execute))
 
     async def end(self, cluster: Cluster) -> str:
         try:

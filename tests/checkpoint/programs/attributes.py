@@ -42,6 +42,9 @@ for number in (memory, hidden, sparse):
 locked, leased = os.open("locked", os.O_RDWR | os.O_CREAT), os.open("leased", os.O_RDONLY | os.O_CREAT)
 fcntl.flock(locked, fcntl.LOCK_EX)
 fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+linked = os.open("first", os.O_RDWR | os.O_CREAT)
+os.link("first", "second")
+os.unlink("first")
 before = [look(number) for number in (memory, hidden, sparse)], locks(locked), locks(leased)
 assert before[1]
 assert before[2]
@@ -49,4 +52,5 @@ print("ready", flush=True)
 while not os.path.exists("go"):
     time.sleep(0.01)
 after = [look(number) for number in (memory, hidden, sparse)], locks(locked), locks(leased)
+assert os.fstat(linked).st_ino == os.stat("second").st_ino
 print("the same" if after == before else f"{before}\n{after}")

@@ -46,9 +46,7 @@ def jobs(group: str, text: str) -> list[dict[str, str]] | None:
 
 
 def expected(changes: dict[str, Any]) -> dict[str, str]:
-    kept = {
-        name: value for name, value in SETTING["base"].items() if name not in changes.get("__absent__", ())
-    }
+    kept = {name: value for name, value in SETTING["base"].items() if name not in changes.get("__absent__", ())}
     return kept | {name: value for name, value in changes.items() if name != "__absent__"}
 
 

@@ -18,9 +18,7 @@ TEXT = "executable = /bin/true\narguments = $(Process)\nqueue 2\n"
 
 def write_case(folder: Path, **changes: str) -> Path:
     draft = read(TEXT, cluster=1).clusters[0]
-    first = {
-        name: text.replace("/submit/here", "$IWD") for name, text in long_form(draft, 0).items()
-    } | changes
+    first = {name: text.replace("/submit/here", "$IWD") for name, text in long_form(draft, 0).items()} | changes
     expected = {
         "ok": True,
         "exit_code": 0,

@@ -23,9 +23,7 @@ def macros(**texts: str) -> Macros:
 
 
 def test_what_is_the_same_for_all_is_a_constant() -> None:
-    assert macros(a="1$(b)", b="2").compile("<$(a)$ENV(HOME)$(DOLLAR)>") == Template(
-        constant="<12/home/alice$>"
-    )
+    assert macros(a="1$(b)", b="2").compile("<$(a)$ENV(HOME)$(DOLLAR)>") == Template(constant="<12/home/alice$>")
 
 
 def test_live_macros_become_holes() -> None:

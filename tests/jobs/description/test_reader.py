@@ -16,8 +16,7 @@ def messages(text: str, **options: object) -> list[str]:
 
 def test_all_errors_of_a_file_are_reported_with_their_lines() -> None:
     error = refusal(
-        "executable = /bin/true\npriority = high\nnotification = alway\nshould_transfer_files = maybe\n"
-        "queue x in (a\n"
+        "executable = /bin/true\npriority = high\nnotification = alway\nshould_transfer_files = maybe\nqueue x in (a\n"
     )
     assert [d.where.line for d in error.diagnostics] == [5]
     error = refusal("priority = high\nnotification = alway\nshould_transfer_files = maybe\nfoo bar\nqueue\n")
@@ -51,10 +50,7 @@ def test_a_macro_that_is_used_is_no_unknown_command() -> None:
 
 def test_an_undefined_macro_and_an_idle_queue_variable_are_told() -> None:
     found = messages(f"{EXECUTABLE}number = 3\narguments = $(numbr)\nqueue x in (a b)\n")
-    assert (
-        "job.sub:3: warning: $(numbr) is not defined and stands for nothing (did you mean $(number)?)"
-        in found
-    )
+    assert "job.sub:3: warning: $(numbr) is not defined and stands for nothing (did you mean $(number)?)" in found
     assert "job.sub:4: warning: the queue variable 'x' is used nowhere" in found
 
 
@@ -126,9 +122,7 @@ def test_extra_lines_come_before_the_first_queue() -> None:
 
 
 def test_the_papers_spelling_is_understood() -> None:
-    text = (
-        "Executable = foo\nInitialdir = /home\nInput = data\nArgument = 1 2 3\nPreferences = Memory\nQueue\n"
-    )
+    text = "Executable = foo\nInitialdir = /home\nInput = data\nArgument = 1 2 3\nPreferences = Memory\nQueue\n"
     found = attributes(text)
     assert (found["Args"], found["In"], found["Iwd"], found["Rank"]) == ("1 2 3", "data", "/home", ["Memory"])
 

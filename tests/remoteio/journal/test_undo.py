@@ -133,9 +133,7 @@ def test_what_was_committed_stays_and_nothing_hidden_is_left(first: list[Any], s
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_a_directory_that_was_made_and_removed_is_gone(
-    desk: Desk, cut: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_that_was_made_and_removed_is_gone(desk: Desk, cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor what happened in it; also where undoing was cut short between the two."""
     desk.journal.mark(1)
     before = picture(desk.tree)
