@@ -78,7 +78,7 @@ class FakeKeeper:
 
     def __init__(self, machine: FakeMachine, spec: KeeperSpec, behaviour: Behaviour, image: Path | None = None) -> None:
         loop = asyncio.get_running_loop()
-        self.id = spec.id
+        self.id = self.key = spec.id
         self.spec = spec
         self.pid = 1000 + len(machine.keepers)
         self.ended: asyncio.Future[EndReport] = loop.create_future()
@@ -201,7 +201,7 @@ class FakeKeeper:
         """A program that does not exist reads no files."""
 
     async def forget(self) -> None:
-        self._machine.keepers.pop(self.id, None)
+        self._machine.keepers.pop(self.key, None)
 
     def _used(self) -> float:
         loop = asyncio.get_running_loop()
@@ -299,7 +299,9 @@ class FakeKeepers:
         if image is not None and behaviour.broken:
             raise StartFailed(f"cannot start {spec.id}: restore checkpoint: broken", call="restore", path="checkpoint")
         keeper = FakeKeeper(self.machine, spec, behaviour, image)
-        self.machine.keepers[spec.id] = keeper
+        if spec.id in self.machine.keepers:  # of another schedd, which counts its jobs from 1, too
+            keeper.key = f"{spec.id} of {spec.claim.get('claim')}"
+        self.machine.keepers[keeper.key] = keeper
         self.machine.witness.started(
             self.machine.job_of(spec), self.machine.name, asyncio.get_running_loop().time()
         )
