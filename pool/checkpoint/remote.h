@@ -45,6 +45,7 @@ struct tree { /* one mount */
     int fd;
     const char *path;
     struct node *root;
+    uint64_t full; /* until then writers wait for home's answers: its disk had no room */
 };
 
 struct parked { /* a request of the kernel's that waits */
@@ -301,6 +302,7 @@ void ask_interrupt(struct ask *q);
 /* remote_refresh.c: what the kernel holds of a file is written back and dropped; then the file is what this answer says */
 void refresh_drop(struct node *node, void (*done)(struct node *, void *, int error), void *context);
 void refresh_to(struct node *node, const struct attr *attr, uint64_t unique, void (*done)(struct node *, void *, int error), void *context);
+void refresh_attributes(struct node *node); /* the kernel asks for them before the next write */
 int refresh_fd(void);
 void refresh_done(void);
 bool refresh_asks(struct ask *q); /* true: it was the one that does this who asked, and is answered */

@@ -89,9 +89,15 @@ static void got_attr(struct request *r, int error, struct reader *answer)
 void ask_getattr(struct ask *q)
 {
     struct node *n = q->node;
+    const struct fuse_getattr_in *in = q->body;
+    const struct handle *by = in->getattr_flags & FUSE_GETATTR_FH ? (struct handle *)(uintptr_t)in->fh : NULL;
+    if (n->error && by && by->writable) { /* before a write: what was written before is not kept */
+        reply(q->tree, q->head->unique, n->error, NULL, 0);
+        return;
+    }
     bool nameless = n != q->tree->root && !n->names;
     if (nameless || n->stale || n->writing || node_believed(n)) {
-        if (nameless || n->stale || n->writing) {
+        if ((nameless || n->stale || n->writing) && !n->error) {
             n->believed = now_ns() + BELIEVED_NS;
             n->leased = 0;
         }

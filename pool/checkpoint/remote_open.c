@@ -115,10 +115,15 @@ static void take_data(struct handle *h, const struct attr *a, struct reader *ans
     }
 }
 
+static bool without_cache(const struct handle *h)
+{
+    return h->direct || h->append || (h->writable && !serving.notified && now_ns() < h->node->tree->full);
+}
+
 static void reply_open(struct request *r, const struct handle *h)
 {
     struct fuse_open_out out = {.fh = (uint64_t)(uintptr_t)h,
-                                .open_flags = h->direct || h->append ? FOPEN_DIRECT_IO : FOPEN_KEEP_CACHE | FOPEN_NOFLUSH};
+                                .open_flags = without_cache(h) ? FOPEN_DIRECT_IO : FOPEN_KEEP_CACHE | FOPEN_NOFLUSH};
     h->node->opened = true;
     reply(r->tree, r->asked, 0, &out, sizeof out);
 }
@@ -405,7 +410,7 @@ static void created(struct request *r, int error, struct reader *answer)
     memset(&out, 0, sizeof out);
     fill_entry(&out.entry, n);
     out.open.fh = (uint64_t)(uintptr_t)h;
-    out.open.open_flags = h->direct || h->append ? FOPEN_DIRECT_IO : FOPEN_KEEP_CACHE;
+    out.open.open_flags = without_cache(h) ? FOPEN_DIRECT_IO : FOPEN_KEEP_CACHE;
     reply(r->tree, r->asked, 0, &out, sizeof out);
 }
 

@@ -18,7 +18,7 @@
 struct order {
     struct node *node;
     int device, error;
-    bool resize;
+    bool resize, attributes;
     uint64_t id, size;
     void (*done)(struct node *, void *, int error);
     void *context;
@@ -39,7 +39,7 @@ static bool pass(int fd, bool out, struct order **o)
 
 static int drop_pages(const struct order *o)
 {
-    struct fuse_notify_inval_inode_out what = {.ino = o->id};
+    struct fuse_notify_inval_inode_out what = {.ino = o->id, .off = o->attributes ? -1 : 0};
     struct fuse_out_header head = {.len = sizeof head + sizeof what, .error = FUSE_NOTIFY_INVAL_INODE};
     struct iovec parts[2] = {{&head, sizeof head}, {&what, sizeof what}};
     return writev(o->device, parts, 2) < 0 && errno != ENOENT ? errno : 0; /* ENOENT: the kernel does not know it */
@@ -79,6 +79,10 @@ static void give(struct node *node, struct order wanted, void (*done)(struct nod
         node_drop(node);
     }
 }
+
+static void nothing_more(struct node *node, void *context, int error) { (void)node, (void)context, (void)error; }
+
+void refresh_attributes(struct node *node) { give(node, (struct order){.attributes = true}, nothing_more, NULL); }
 
 struct aim {
     struct attr attr;

@@ -14,12 +14,25 @@
 
 #define WRITE_HEAD (FRAME_HEAD + 20)
 #define APPEND UINT64_MAX
+#define FULL_NS 30000000000u
 
 static int errors_of(struct node *node)
 {
     int error = node->error;
     node->error = 0;
     return error;
+}
+
+/* The kernel is told of it by its next question about the file, which its next write asks (ask_getattr); others that write
+ * there do it without its cache for a while, so that each write has home's own answer. */
+static void not_kept(struct node *n, int error)
+{
+    n->error = error;
+    n->believed = 0;
+    if (error == ENOSPC || error == EDQUOT)
+        n->tree->full = now_ns() + FULL_NS;
+    if (!serving.notified)
+        refresh_attributes(n);
 }
 
 static void written(struct request *r, int error, struct reader *answer)
@@ -30,7 +43,7 @@ static void written(struct request *r, int error, struct reader *answer)
     if (!error && (answer->bad || size != r->a))
         error = answer->bad ? EIO : ENOSPC;
     if (error)
-        r->node->error = error;
+        not_kept(r->node, error);
     else
         node_wrote(r->node, &a, r->unique);
     reply(r->tree, r->asked, error, &out, sizeof out);
@@ -72,7 +85,7 @@ void ask_write(struct ask *q)
     frame_number(r->frame + FRAME_HEAD, h->id, 8);
     frame_number(r->frame + FRAME_HEAD + 8, at, 8);
     frame_number(r->frame + FRAME_HEAD + 16, size, 4);
-    bool at_once = link_gathered() < GATHER_MOST;
+    bool at_once = link_gathered() < GATHER_MOST && now_ns() >= n->tree->full;
     r->asked = at_once ? 0 : unique;
     request_send(r);
     n->size = end > n->size ? end : n->size;

@@ -71,6 +71,7 @@ class Job:
     ) -> None:
         self.name = str(message["job"])
         self.run = int(message["run"])
+        self._tell = tell
         top = [entry.name for entry in os.scandir("/") if entry.is_dir()]
         trees = granted(trees_of(str(message["allowed"])), top, _wishes(message))
         self._incarnation = incarnation
@@ -78,7 +79,7 @@ class Job:
         self._directory = journal
         # What one job has open leaves room for other jobs, and for what each request opens for a moment.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
-        self.work = Work(Places(trees, message["hidden"]), most, changes)
+        self.work = Work(Places(trees, message["hidden"]), most, changes, self._not_kept)
         self.journal = self.work.journal = Journal(
             journal,
             self.name,
@@ -90,6 +91,9 @@ class Job:
         self.journal.write_ahead()
         self.session = Session(self.work, self._hello)
         self.work.leases = Leases(watches, self.work.places, self.session.tell)
+
+    def _not_kept(self, why: str) -> None:
+        self._tell({"event": "not kept", "job": self.name, "why": why})
 
     def begin(self, back_to: int | None) -> list[str]:
         """A new run puts everything back as it is to be, a run that is known is left alone."""

@@ -29,6 +29,8 @@ from pool.remoteio.places import PROBE, UNDO, Held, Place, Places
 LISTED = 1000
 #: Bytes of one READ at most.
 MOST = 1024 * 1024
+#: Files of which it is told that what was written to them could not be kept.
+TOLD = 20
 #: Listings that are kept to be gone on with.
 LISTINGS = 64
 
@@ -48,14 +50,23 @@ class Work:
     Args:
         most: files that the job may have open at a time; EMFILE beyond.
         changes: those of all jobs that may have the same files.
+        not_kept: hears of the first write to each file that the disk has no room for.
 
     Attributes:
         journal: made when the places are known, before the first request.
         leases: None where none are given.
     """
 
-    def __init__(self, places: Places, most: int = sys.maxsize, changes: Changes | None = None) -> None:
+    def __init__(
+        self,
+        places: Places,
+        most: int = sys.maxsize,
+        changes: Changes | None = None,
+        not_kept: Callable[[str], None] = lambda why: None,
+    ) -> None:
         self.places = places
+        self._not_kept = not_kept
+        self._told_of: set[bytes] = set()
         self._changes = changes or Changes()
         self._most = most
         self.journal: Journal | None = None
@@ -237,6 +248,21 @@ class Work:
 
     def write(self, unique: int, handle: int, offset: int, data: bytes | memoryview) -> tuple[Any, ...]:
         file = self._file(handle)
+        try:
+            return self._write(unique, file, offset, data)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                self._tell(file, error)
+            raise
+
+    def _tell(self, file: Open, error: OSError) -> None:
+        path = os.readlink(kernel.path_of(file.fd))
+        if path not in self._told_of and len(self._told_of) < TOLD:
+            self._told_of.add(path)
+            why = os.strerror(error.errno or errno.EIO).lower()
+            self._not_kept(f"what it wrote to {os.fsdecode(path)} could not be kept: {why}")
+
+    def _write(self, unique: int, file: Open, offset: int, data: bytes | memoryview) -> tuple[Any, ...]:
         if offset == APPEND:
             if not self._kept().contents.appending(unique, file.fd, data):
                 _all(lambda rest: os.pwritev(file.fd, [rest], 0, os.RWF_APPEND), data)

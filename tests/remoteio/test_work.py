@@ -230,3 +230,19 @@ def test_locks_of_two_jobs_exclude_each_other(desk: Desk, tmp_path: Path) -> Non
     desk.do("lock", 1, 7, 2, 2, 0, 0)  # flock does not meet it
     assert refusal(other, "lock", 1, 7, 1, 2, 0, 0) == errno.EAGAIN
     other.close()
+
+
+def test_what_cannot_be_kept_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each file, by its name; the job gets the error each time."""
+    told: list[str] = []
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(desk.work, "_not_kept", told.append)
+    desk.do("open", 1, "a", os.O_CREAT | os.O_RDWR, 0o644, 0)
+    monkeypatch.setattr(os, "pwrite", full)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            desk.do("write", 1, 0, b"x")
+    assert told == [f"what it wrote to {desk.tree}/a could not be kept: no space left on device"]

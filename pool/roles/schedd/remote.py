@@ -252,10 +252,12 @@ class Remote:
         await self._ledger.commit(Step(job, None, facts, EventKind.NOTICE, {"text": text}))
 
     def _told(self, event: dict[str, Any]) -> None:
-        """A home says that a job's changes can be undone no longer."""
+        """A home says that a job's changes can be undone no longer, or that what it wrote is not kept."""
         for claim in self._claims.values():
             if claim.job is not None and claim.start is not None and claim.start.name == event.get("job"):
                 text = f"if it has to be put back before its next checkpoint, its files cannot be: {event.get('why')}"
+                if event.get("event") == "not kept":
+                    text = str(event.get("why"))
                 self._spawn(self._ledger.commit(Step(claim.job, None, {}, EventKind.NOTICE, {"text": text})), "undo")
 
     # -- afterwards --------------------------------------------------------------------------------------

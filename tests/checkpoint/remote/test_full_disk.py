@@ -1,0 +1,70 @@
+"""A disk that is full at home: who writes is told, at the latest when the file is closed (B1)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.checkpoint.remote.conftest import Site
+from tests.starter.support import PYTHON
+
+#: Writes more than there is room for, or a little where there is none; prints what it was told, by which call.
+WRITES = """
+import errno, os, sys
+how = sys.argv[1]
+if how != "much":
+    try:
+        with open("filler", "wb", buffering=0) as filler:
+            for _ in range(100000):
+                filler.write(b"x" * 4096)
+    except OSError:
+        pass
+told = []
+
+def call(function, *arguments):
+    try:
+        return function(*arguments)
+    except OSError as error:
+        told.append((function.__name__, errno.errorcode[error.errno]))
+
+fd = os.open("file", os.O_WRONLY | os.O_CREAT | (os.O_APPEND if how == "append" else 0), 0o666)
+call(os.write, fd, b"y" * (8 << 20 if how == "much" else 5000))
+if how == "fsync":
+    call(os.fsync, fd)
+if how == "twice":
+    other = os.dup(fd)
+    call(os.close, other)
+call(os.close, fd)
+print(" ".join(sorted({number for _, number in told})), told[-1:] and "told" or "silent")
+"""
+
+
+@pytest.fixture
+def small(site: Site) -> Iterator[None]:
+    if os.getuid() != 0:
+        pytest.skip("needs root: it mounts a small file system")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=755", "none", site.tree], check=True)
+    yield
+    subprocess.run(["umount", "-l", site.tree], check=True)
+
+
+@pytest.mark.parametrize("how", ["little", "much", "append", "fsync", "twice"])
+async def test_who_writes_is_told(site: Site, small: None, how: str) -> None:
+    if not site.able:
+        return
+    assert await site.run(PYTHON, "-c", WRITES, how) == "ENOSPC told\n"
+
+
+async def test_a_shell_is_told(site: Site, small: None, way: str) -> None:
+    """It looks at nothing but what its write says, which by notification is what this machine's disk says."""
+    if not site.able or way == "notification":
+        return
+    script = "dd if=/dev/zero of=filler bs=4k count=100000 2>/dev/null; echo some text > file; echo $?"
+    keeper = await site.start("/bin/sh", "-c", script)
+    end = await keeper.ended
+    await keeper.forget()
+    assert end.code == 0
+    assert site.output().split() != ["0"], site.error()
