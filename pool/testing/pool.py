@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pool import __version__
 from pool.config import Settings
+from pool.errors import PoolError
 from pool.node import make_role
 from pool.outside import Outside
 from pool.policy.packed import unpack
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
 # What roles log is for whoever listens: a program that tests with this and says nothing of logging gets none of it.
 logging.getLogger("pool").addHandler(logging.NullHandler())
 
+#: Attributes of jobs that are expressions: a text in their place would match nothing, without a word.
+EXPRESSIONS = (
+    *("Requirements", "Rank", "LeaveJobInQueue", "OnExitHold", "OnExitRemove"),
+    *("PeriodicHold", "PeriodicRelease", "PeriodicRemove"),
+)
 #: Wall time at which every simulation begins: 2026-01-01 00:00 UTC.
 BEGINNING = 1767225600.0
 
@@ -282,7 +288,17 @@ class SimPool:
     # -- what tests ask ----------------------------------------------------------------------------------
 
     async def submit(self, name: str, *, count: int = 1, owner: str = "alice", ad: dict[str, Any] | None = None) -> int:
-        """Queue jobs at a node's schedd; returns the cluster's number."""
+        """Queue jobs at a node's schedd; returns the cluster's number.
+
+        Args:
+            ad: attributes in wire form: an expression is a list with its text, `{"Requirements": ["Memory > 5"]}`.
+
+        Raises:
+            PoolError: a text stands where only an expression makes sense.
+        """
+        for attribute in EXPRESSIONS:
+            if isinstance((ad or {}).get(attribute), str):
+                raise PoolError(f"{attribute} is a text, which is never true", hint='write ["the expression"]')
         wire: dict[str, Any] = {
             "MyType": "Job",
             "Cmd": "/bin/true",

@@ -7,6 +7,9 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from pool.errors import PoolError
 from pool.testing import pool as simulated
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
@@ -243,5 +246,33 @@ def test_a_client_cannot_say_who_it_is_or_what_became_of_its_jobs() -> None:
                 assert wire["ProcId"] in (0, 1)
                 assert not job.note("_run")
             pool.sound()
+
+    run_virtual(work())
+
+
+def test_what_a_simulation_cannot_mean_is_refused() -> None:
+    async def work() -> None:
+        async with SimPool(1) as pool:
+            with pytest.raises(PoolError, match=r"there is no such setting \(is SLOTS meant"):
+                await pool.add("other", "schedd", settings={"SLOST": "4"})
+            await pool.add("head", "collector,negotiator,schedd")
+            with pytest.raises(PoolError, match="Requirements is a text"):
+                await pool.submit("head", ad={"Requirements": "TARGET.Memory > 5"})
+
+    run_virtual(work())
+
+
+def test_a_client_of_a_simulated_pool_asks_what_a_nodes_answers() -> None:
+    async def work() -> None:
+        async with SimPool(1) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            async with await pool.connect("alice") as user:
+                info = await user.info()
+                assert (info["node"], info["identity"]) == ("head", "alice")
+                assert info["roles"] == ["collector", "negotiator", "schedd"]
+                names = {setting["name"] for setting in await user.call("node.settings")}
+                assert "CLAIM_LEASE" in names
+                (result,) = await (await user.submit({"executable": "/bin/true", "hold": True})).results()
+                assert result.state == "held"
 
     run_virtual(work())
