@@ -263,6 +263,11 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
         return false;
     }
     size_t n = strlen(name);
+    unsigned ended;
+    if (sscanf(name, "/proc/%u", &ended) == 1 && access(name, F_OK) < 0 && errno == ENOENT) {
+        refuse(d, "descriptor %d of process %d is of process %u, which has ended: %.200s", number, pid, ended, name);
+        return false;
+    }
     if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0 && !st->st_nlink) {
         if (S_ISREG(st->st_mode) || S_ISFIFO(st->st_mode)) {
             f->kind = S_ISREG(st->st_mode) ? FILE_MEMORY : FILE_PIPE; /* a named pipe without its name is a pipe */

@@ -32,6 +32,13 @@ elif what == "lease":
     open("leased", "w")
     held = open("leased", "r+")
     fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+elif what == "ended":
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+    held = open(f"/proc/{child}/mountinfo")
+    os.kill(child, 9)
+    os.waitpid(child, 0)
 elif what == "traced":
     import ctypes
     child = os.fork()
@@ -65,6 +72,7 @@ time.sleep(60)
         ("lease", "descriptor 3 of process 2 holds a lease on its file"),
         ("directory", "the directory that process 2 is in was removed"),
         ("first thread", "the first thread of process 2 has ended before the others"),
+        ("ended", "descriptor 3 of process 2 is of process 3, which has ended"),
         ("traced", "process 3 is traced by process 2"),
     ],
 )
