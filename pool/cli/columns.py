@@ -141,8 +141,12 @@ def _find(ad: WireAd, name: str) -> Any:
 
 def job_totals(ads: Iterable[WireAd]) -> str:
     """`12 jobs: 4 idle, 8 running` - only the states that occur."""
-    counts = Counter(ad.get("JobStatus", 0) for ad in ads)
-    words = [f"{counts[status]:,} {word}" for status, word in formats.STATUS_WORDS.items() if counts[status]]
+    return state_totals(Counter(ad.get("JobStatus", 0) for ad in ads))
+
+
+def state_totals(counts: Mapping[int, int]) -> str:
+    """The same from how many jobs are in which state."""
+    words = [f"{counts[status]:,} {word}" for status, word in formats.STATUS_WORDS.items() if counts.get(status)]
     jobs = formats.amount(sum(counts.values()), "job")
     return f"{jobs}: {', '.join(words)}" if words else jobs
 

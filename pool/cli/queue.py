@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pool.client.pool import Pool
 
 Ad = dict[str, Any]
+#: Jobs that are laid out, in the order of their ids, at a time: a queue of any length is listed in bounded memory.
+AT_ONCE = 50_000
 
 
 def q(
@@ -74,17 +77,32 @@ def q(
     layout = columns.HELD if held else columns.IDLE if idle else columns.JOBS
     wanted = names(attributes)
     shown = _shown(layout, wanted)
-    ads = ask(
-        address,
-        lambda pool: _query(pool, "schedd.query", chosen, constraint, _needs(shown, wanted, whole), limit),
-    )
-    ads.sort(key=_id)
-    if whole:
-        say_ads(ads, as_json=as_json)
-        return 0
-    say(tables.render(shown, ads, tables.terminal_width()))
-    if wanted is None:
-        say(["", columns.job_totals(ads)])
+    states: Counter[int] = Counter()
+
+    def show(ads: list[Ad], *, first: bool) -> None:
+        ads.sort(key=_id)
+        states.update(ad.get("JobStatus", 0) for ad in ads)
+        if whole:
+            say_ads(ads, as_json=as_json)
+        else:
+            lines = tables.render(shown, ads, tables.terminal_width())
+            say(lines if first else lines[1:])
+
+    async def question(pool: Pool) -> None:
+        params = _parameters(chosen, constraint, _needs(shown, wanted, whole), limit)
+        ads: list[Ad] = []
+        first = True
+        async for batch in pool.batches("schedd.query", params):
+            ads += batch
+            if len(ads) >= AT_ONCE:
+                show(ads, first=first)
+                ads, first = [], False
+        if ads or first:
+            show(ads, first=first)
+
+    ask(address, question)
+    if not whole and wanted is None:
+        say(["", columns.state_totals(states)])
     return 0
 
 
@@ -218,12 +236,18 @@ async def _query(
     limit: int | None,
     at: str | None = None,
 ) -> list[Ad]:
+    return await pool.gather(method, _parameters(chosen, constraint, attributes, limit), at=at)
+
+
+def _parameters(
+    chosen: Selection, constraint: str | None, attributes: list[str] | None, limit: int | None
+) -> dict[str, Any]:
     params = chosen.parameters(constraint)
     if attributes is not None:
         params["attributes"] = attributes
     if limit is not None:
         params["limit"] = limit
-    return await pool.gather(method, params, at=at)
+    return params
 
 
 async def _every_queue(
