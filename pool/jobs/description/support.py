@@ -119,7 +119,7 @@ TABLE: tuple[Row, ...] = (
     _done("transfer_output_remaps", "where outputs go at home", "jobs/activation.py", "TransferOutputRemaps"),
     _partly(
         "when_to_transfer_output",
-        "ON_EXIT and ON_EXIT_OR_EVICT; ON_SUCCESS is as ON_EXIT",
+        "ON_EXIT and ON_EXIT_OR_EVICT; ON_SUCCESS is as ON_EXIT, with a warning",
         "jobs/activation.py",
         "WhenToTransferOutput",
     ),
@@ -175,12 +175,14 @@ TABLE: tuple[Row, ...] = (
         "Request",
     ),
     _done("request_NAME require_NAME", "the same of any other resource of machines", _RESOURCES, "request_"),
-    _done("require_gpus", "what its GPUs must be", _READER + "sections/requirements.py", "Require"),
-    _done(
-        "gpus_minimum_capability gpus_maximum_capability gpus_minimum_memory gpus_minimum_runtime cuda_version",
-        "the same, for the usual demands",
-        _RESOURCES,
-        "GPUsMinCapability",
+    _partly(
+        "require_gpus gpus_minimum_capability gpus_maximum_capability gpus_minimum_memory gpus_minimum_runtime"
+        " cuda_version",
+        "is matched where the administrator has machines say what their GPUs are; they do not say it by themselves",
+        _READER + "sections/requirements.py",
+        "Require",
+        warns=True,
+        hint="GPUs_DeviceName is there by itself: requirements = GPUs_DeviceName == ...",
     ),
     _done(
         "image_size disk_usage",
@@ -462,6 +464,8 @@ def check(job: Job) -> None:
     """Say of each command that is written what is not done about it."""
     if job.facts.as_reference:
         return
+    if job.text_of("WhenToTransferOutput") == "ON_SUCCESS":
+        job.warn("when_to_transfer_output", "outputs come home after a failure, too, as with ON_EXIT")
     for name, row in _spoken(sorted(job.written)):
         text = job.param(name)
         if text is None or row.asks_nothing(text):

@@ -44,7 +44,8 @@ def test_a_command_is_obeyed_or_spoken_of(name: str, row: Row) -> None:
     if row.support in (Support.DONE, Support.PARTLY) and not row.warns:
         return
     value = OTHERS.get(name, "true" if name in BOOLEANS else "5")
-    (line,) = [line for line in said(f"executable = /bin/true\n{name} = {value}\nqueue 2\n") if f"'{name}'" in line][:1]
+    text = f"executable = /bin/true\n{name} = {value}\nqueue 2\n"
+    (line,) = [line for line in said(text) if f"'{name}'" in line][:1]
     assert line.startswith("job.sub:2: " + ("error" if row.support is Support.REFUSED else "warning"))
     assert row.says in line
 
@@ -87,3 +88,8 @@ def test_a_kind_of_job_that_is_not_started_is_refused_by_name(text: str, what: s
 def test_a_misspelt_request_is_asked_about(name: str) -> None:
     (line,) = said(f"executable = /bin/true\n{name} = 4\nqueue\n")
     assert "did you mean request_" in line
+
+
+def test_outputs_after_a_failure_are_spoken_of() -> None:
+    (line,) = said("executable = /bin/true\nwhen_to_transfer_output = ON_SUCCESS\nqueue\n")
+    assert "after a failure, too" in line
