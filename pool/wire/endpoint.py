@@ -48,7 +48,6 @@ class WireConnection(asyncio.Protocol, Connection):
         dispatcher: serves the other side's calls; None refuses them.
         identify: finds out who is there, from the hello and the transport; raises PoolError to refuse.
         hello: what this side says about itself.
-        made: told when there is a transport; False turns the other side away.
     """
 
     def __init__(
@@ -59,9 +58,7 @@ class WireConnection(asyncio.Protocol, Connection):
         identify: Identify,
         hello: Mapping[str, Any],
         address: str,
-        made: Callable[[WireConnection, asyncio.BaseTransport], bool] | None = None,
     ) -> None:
-        self._made = made
         self._loop = asyncio.get_running_loop()
         self.identity = ANONYMOUS
         self.address = address
@@ -192,7 +189,7 @@ class WireConnection(asyncio.Protocol, Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
-        if self._made is not None and not self._made(self, transport):
+        if self.closed.done():  # it was put out before it had one
             self._transport.abort()
             return
         self._clock = self._loop.call_later(GREETING_SECONDS, self._too_slow)

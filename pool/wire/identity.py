@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from pool.wire.errors import CannotConnect
+
 
 class Right(StrEnum):
     """What a method can ask of its caller."""
@@ -98,8 +100,16 @@ def peer_identity(uid: int, own_uid: int, node: str = "") -> Identity:
 
 
 def user_name(uid: int) -> str:
-    """The name of a user id; the number itself where there is none."""
+    """The name of a user id.
+
+    Raises:
+        CannotConnect: it cannot be found out: there is none, or this process is short of descriptors.
+    """
     try:
         return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    except (KeyError, OSError) as error:
+        raise CannotConnect(
+            f"cannot find out who the user with the number {uid} is",
+            hint="`getent passwd` tells whether this machine knows him; else try again",
+            retry=True,
+        ) from error

@@ -11,30 +11,36 @@ kernel: keepalive and a limit on unacknowledged data end a TCP connection after 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import logging
 import os
+import resource
 import socket
 import ssl
 import stat
 import struct
 import weakref
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from pool import __version__
 from pool.errors import PoolError
 from pool.wire.addresses import parse_address, tcp_address
+from pool.wire.admission import Admission
 from pool.wire.connection import Connection
 from pool.wire.dispatch import Dispatcher
-from pool.wire.endpoint import GREETING_SECONDS, WireConnection
+from pool.wire.endpoint import GREETING_SECONDS, Identify, WireConnection
 from pool.wire.errors import CannotConnect
 from pool.wire.identity import ANONYMOUS, Identity, own_identity, peer_identity
 from pool.wire.local import LocalConnection
 
+log = logging.getLogger("pool.wire")
+
 CONNECT_SECONDS = 10.0
 SILENT_SECONDS = 60
-MOST_UNKNOWN = 256  # connections at a time that have not said who they are: over TCP, and of each local user
-OVER_TCP = -1
+SHORT = 0.1  # seconds between two tries to take a connection while descriptors are short
+CROWD = 64  # connections whose buffers are worth giving back when they have gone
 
 Users: TypeAlias = Callable[[str], Identity]
 
@@ -82,51 +88,95 @@ class TlsCredentials(Protocol):
 
 
 class Server:
-    """Accepts connections until it is closed; then its connections are closed too."""
+    """Accepts connections until it is closed; then its connections are closed too.
+
+    A connection counts from when the kernel has it, not from when it speaks TLS.
+    """
 
     def __init__(self, address: str, dispatcher: Dispatcher) -> None:
         self.address = address
         self.dispatcher = dispatcher
         self.connections: set[WireConnection] = set()
-        self._unknown: Counter[int] = Counter()  # by local user; OVER_TCP for all others together
-        self._listener: asyncio.AbstractServer | None = None
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.admission: Admission[WireConnection] = Admission(min(descriptors, 2**20), self._put_out)
+        self._sockets: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._shaking: dict[WireConnection, asyncio.Task[None]] = {}
+        self._crowded = False
 
-    def listening(self, listener: asyncio.AbstractServer, address: str) -> None:
-        self._listener = listener
-        self.address = address
+    def listening(
+        self, sockets: list[socket.socket], accept: Callable[[], WireConnection], context: ssl.SSLContext | None
+    ) -> None:
+        """Take what comes at these sockets."""
+        self._sockets = sockets
+        loop = asyncio.get_running_loop()
+        self._accepting = [loop.create_task(self._accept(one, accept, context)) for one in sockets]
 
-    def made(self, connection: WireConnection, transport: asyncio.BaseTransport) -> bool:
-        """A connection has come; False turns it away."""
-        user = _peer_uid(transport) if self.address.startswith("unix:") else OVER_TCP
-        if self._unknown[user] >= MOST_UNKNOWN:
-            return False
-        self._unknown[user] += 1
-        self.connections.add(connection)
-        known = False
+    async def _accept(
+        self, listener: socket.socket, accept: Callable[[], WireConnection], context: ssl.SSLContext | None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listener)
+            except OSError as error:  # no descriptor is left, or the other side has gone again
+                log.warning("a connection could not be taken", extra={"address": self.address, "error": str(error)})
+                self.admission.relieve()
+                await asyncio.sleep(SHORT)
+                continue
+            connection = accept()
+            peer = str(address[0]) if listener.family != socket.AF_UNIX else f"uid {_uid_of(accepted)}"
+            self.connections.add(connection)
+            self.admission.arrive(connection, peer)
+            connection.closed.add_done_callback(partial(self._closed, connection))
+            shaking = loop.create_task(self._shake(connection, accepted, context))
+            self._shaking[connection] = shaking
+            shaking.add_done_callback(partial(self._shaken, connection, accepted))
 
-        def opened(future: asyncio.Future[None]) -> None:
-            nonlocal known
-            if (
-                not future.cancelled()
-                and future.exception() is None
-                and connection.identity.kind != "anonymous"
-            ):
-                known = True
-                self._unknown[user] -= 1
+    async def _shake(
+        self, connection: WireConnection, accepted: socket.socket, context: ssl.SSLContext | None
+    ) -> None:
+        """Have a connection speak TLS, where it is to."""
+        more = {"ssl_handshake_timeout": GREETING_SECONDS, "ssl_shutdown_timeout": 1.0} if context else {}
+        try:
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(lambda: connection, accepted, ssl=context, **more)
+        except (OSError, TimeoutError, asyncio.CancelledError):
+            connection.drop()
+            connection.connection_lost(None)  # which nobody says of a transport that did not come about
+            accepted.close()
 
-        def closed(_: object) -> None:
-            self.connections.discard(connection)
-            if not known:
-                self._unknown[user] -= 1
+    def _shaken(self, connection: WireConnection, accepted: socket.socket, shaking: asyncio.Task[None]) -> None:
+        self._shaking.pop(connection, None)
+        if shaking.cancelled():  # before it had begun
+            connection.drop()
+            accepted.close()
 
-        connection.opened.add_done_callback(opened)
-        connection.closed.add_done_callback(closed)
-        return True
+    def _closed(self, connection: WireConnection, _: object) -> None:
+        self.connections.discard(connection)
+        self.admission.leave(connection)
+        self._crowded |= len(self.connections) >= CROWD
+        if self._crowded and len(self.connections) < CROWD // 4:
+            self._crowded = False
+            _give_memory_back()
+
+    def _put_out(self, connection: WireConnection) -> None:
+        shaking = self._shaking.get(connection)
+        if shaking is not None and not shaking.done():
+            shaking.cancel()
+        else:
+            connection.drop()
 
     async def close(self) -> None:
         """Stop listening and close what was accepted."""
-        if self._listener is not None:
-            self._listener.close()
+        for task in self._accepting:
+            task.cancel()
+        for listener in self._sockets:
+            listener.close()
+        shaking = list(self._shaking.values())
+        for task in shaking:
+            task.cancel()
+        await asyncio.gather(*self._accepting, *shaking, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in list(self.connections)))
 
 
@@ -215,49 +265,58 @@ class RealNetwork:
         server = Server(address, dispatcher)
         if scheme == "unix":
             await _clear_socket(place)
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                listener = await loop.create_unix_server(
-                    lambda: self._accept(server, self._identify_unix, "a local user"), place, backlog=1024
-                )
-                os.chmod(
-                    place, 0o666
-                )  # who it is is known; who may is decided by the directory and by rights
+                listener.bind(place)
+                os.chmod(place, 0o666)  # who it is is known; who may is decided by the directory and by rights
+                _listen(listener)
             except OSError as error:
+                listener.close()
                 raise CannotListen(f"cannot listen on {address}: {error.strerror or error}") from error
-            server.listening(listener, address)
+            server.listening([listener], lambda: self._accept(server, self._identify_unix, "a local user"), None)
             self._servers.add(server)
             return server
         context = self._tls(address).server_context()
+        sockets: list[socket.socket] = []
         try:
-            listener = await loop.create_server(
-                lambda: self._accept(server, self._identify_client, "a node"),
-                place,
-                port,
-                backlog=1024,
-                ssl=context,
-                ssl_handshake_timeout=GREETING_SECONDS,
-                ssl_shutdown_timeout=1.0,
-            )
+            for family, kind, number, _, at in await loop.getaddrinfo(
+                place, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            ):
+                listener = socket.socket(family, kind, number)
+                sockets.append(listener)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listener.bind(at)
+                _listen(listener)
         except OSError as error:
+            for listener in sockets:
+                listener.close()
             raise CannotListen(
                 f"cannot listen on {address}: {error.strerror or error}",
                 hint="choose another port or stop who has it",
             ) from error
-        server.listening(listener, tcp_address(place, listener.sockets[0].getsockname()[1]))
+        server.address = tcp_address(place, sockets[0].getsockname()[1])
+        server.listening(sockets, lambda: self._accept(server, self._identify_client, "a node"), context)
         self._servers.add(server)
         return server
 
     # -- who is there ----------------------------------------------------------------------------------------
 
-    def _accept(self, server: Server, identify: Any, name: str) -> WireConnection:
-        return WireConnection(
+    def _accept(self, server: Server, identify: Identify, name: str) -> WireConnection:
+        def identified(hello: Mapping[str, Any], transport: asyncio.BaseTransport) -> Identity:
+            who = identify(hello, transport)
+            server.admission.identify(connection, who)
+            return who
+
+        connection = WireConnection(
             opener=False,
             dispatcher=server.dispatcher,
-            identify=identify,
+            identify=identified,
             hello=self._hello,
             address=f"{name} at {server.address}",
-            made=server.made,
         )
+        return connection
 
     def _identify_unix(self, hello: Mapping[str, Any], transport: asyncio.BaseTransport) -> Identity:
         node = hello.get("node")
@@ -289,8 +348,21 @@ class RealNetwork:
         return self._credentials
 
 
+def _listen(listener: socket.socket) -> None:
+    listener.setblocking(False)
+    listener.listen(1024)
+
+
+def _give_memory_back() -> None:
+    """Many connections have ended: their buffers go back to the system."""
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 def _peer_uid(transport: asyncio.BaseTransport) -> int:
-    peer = transport.get_extra_info("socket")
+    return _uid_of(transport.get_extra_info("socket"))
+
+
+def _uid_of(peer: Any) -> int:
     credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", credentials)
     return int(uid)

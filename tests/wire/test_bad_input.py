@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 from pool.wire import CannotConnect, CannotListen, Dispatcher, RealNetwork, Server, own_identity
 from pool.wire import endpoint as endpoint_module
 from pool.wire import network as network_module
+from pool.wire.admission import Admission
 from pool.wire.bounds import MEMBER
 from pool.wire.frames import HEADER
+from pool.wire.identity import USER_RIGHTS, Identity, node_identity, peer_identity, user_identity
 from tests.wire.services import serving, soon
 
 HELLO = {"version": [1, 0], "features": [], **MEMBER.to_wire()}
@@ -116,40 +119,92 @@ async def test_a_server_that_is_something_else(tmp_path: Path) -> None:
     server.close()
 
 
-async def test_a_crowd_that_says_nothing_is_turned_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "MOST_UNKNOWN", 3)
-    crowd = [await raw(server) for _ in range(3)]
+async def test_a_crowd_that_says_nothing_keeps_nobody_out(server: Server) -> None:
+    """The oldest of them goes; who says at once who he is gets in."""
+    server.admission.of_peer = 3
+    crowd = [await raw(server) for _ in range(8)]
     await soon(lambda: len(server.connections) == 3)
-    with pytest.raises(CannotConnect):
-        await RealNetwork().connect(server.address)
+    link = await RealNetwork().connect(server.address)
+    assert await link.call("echo.ping") == "pong"
+    await link.close()
+    assert await asyncio.wait_for(crowd[0][0].read(), 5) == b""
     for _, writer in crowd:
         writer.close()
     await soon(lambda: not server.connections)
-    link = await RealNetwork().connect(server.address)
-    await link.close()
 
 
-async def test_a_sequence_of_known_connections_is_no_crowd(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "MOST_UNKNOWN", 3)
+async def test_a_sequence_of_known_connections_is_no_crowd(server: Server) -> None:
+    server.admission.of_peer = 3
     links = [await RealNetwork().connect(server.address) for _ in range(10)]
     for link in links:
+        assert await link.call("echo.ping") == "pong"
         await link.close()
     await soon(lambda: not server.connections)
-    assert not server._unknown.total()
 
 
-async def test_the_crowd_of_one_user_turns_no_other_away(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_module, "MOST_UNKNOWN", 3)
-    monkeypatch.setattr(network_module, "_peer_uid", lambda transport: 65534)
-    crowd = [await raw(server) for _ in range(5)]
-    await soon(lambda: len(server.connections) == 3)
-    with pytest.raises(CannotConnect):
+class Stranger:
+    """A connection as `Admission` sees it."""
+
+
+def ordinary(name: str) -> Identity:
+    return Identity("user", name, uid=1000, rights=USER_RIGHTS)
+
+
+def test_there_is_room_for_each_peer_and_each_user_and_a_reserve() -> None:
+    out: list[Stranger] = []
+    admission: Admission[Stranger] = Admission(128, out.append)
+    assert (admission.strangers, admission.of_peer, admission.of_name, admission.of_users) == (16, 8, 8, 64)
+
+    def come(peer: str) -> Stranger:
+        one = Stranger()
+        admission.arrive(one, peer)
+        return one
+
+    attackers = [come(f"10.0.0.{number % 4}") for number in range(500)]
+    assert len(out) == 500 - 16
+    member = come("10.0.1.1")
+    assert member not in out
+    assert attackers[-1] not in out, "the one that has waited longest goes, of the peer that has most"
+    admission.identify(member, node_identity("desk", ["startd"]))
+    for number in range(8):
+        for user in range(8):
+            admission.identify(come(f"uid {user}"), ordinary(f"u{user}"))
+            assert number < 8
+    for name, said in (("u1", "has 8 connections"), ("u9", "as many users' connections as it takes")):
+        with pytest.raises(CannotConnect, match=said):
+            admission.identify(come("uid 1"), ordinary(name))
+    for who in (peer_identity(0, 0), user_identity("chief", administer=True), node_identity("other", ["schedd"])):
+        admission.identify(come("10.0.0.1"), who)
+    left = come("uid 2")
+    admission.leave(left)
+    admission.leave(left)
+    for one in [*attackers, member]:
+        admission.leave(one)
+
+
+async def test_a_user_with_too_many_connections_is_told_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_module, "peer_identity", lambda uid, own, node: ordinary("ann"))
+    server.admission.of_name = 3
+    links = [await RealNetwork().connect(server.address) for _ in range(3)]
+    with pytest.raises(CannotConnect, match="user ann has 3 connections to this node already"):
         await RealNetwork().connect(server.address)
-    monkeypatch.setattr(network_module, "_peer_uid", lambda transport: os.geteuid())
-    link = await RealNetwork().connect(server.address)
-    await link.close()
-    for _, writer in crowd:
-        writer.close()
+    await links[0].close()
+    await soon(lambda: len(server.connections) == 2)
+    again = await RealNetwork().connect(server.address)
+    assert await again.call("echo.ping") == "pong"
+    for link in [*links, again]:
+        await link.close()
+
+
+async def test_a_user_who_cannot_be_looked_up_is_nobody_else(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a free descriptor getpwuid knows nobody: a submit under the number would be another user's."""
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(CannotConnect, match="cannot find out who the user with the number"):
+        await RealNetwork().connect(server.address)
 
 
 async def test_sockets_that_are_there_already(server: Server, tmp_path: Path) -> None:

@@ -296,6 +296,23 @@ async def test_what_is_not_tls_is_turned_away_without_a_word_in_the_log(
     assert caplog.records == []
 
 
+async def test_a_crowd_that_never_speaks_tls_is_bounded_and_keeps_nobody_out(head: Head) -> None:
+    host, _, port = head.address.removeprefix("tcp://").rpartition(":")
+    crowd = [await asyncio.open_connection(host, int(port)) for _ in range(150)]
+    most = head.server.admission.of_peer
+    await soon(lambda: len(head.server.connections) == most)
+    network = RealNetwork(credentials=Credentials(head.authority.certificate))
+    strangers = [await network.connect(head.address) for _ in range(5)]
+    link = await RealNetwork(credentials=head.credentials).connect(head.address)
+    assert await link.call("echo.ping") == "pong"
+    assert len(head.server.connections) <= most + 1
+    for one in [link, *strangers]:
+        await one.close()
+    for _, writer in crowd:
+        writer.close()
+    await soon(lambda: not head.server.connections)
+
+
 async def join_and_call(head: Head) -> None:
     """Whether the door still works."""
     link = await RealNetwork(credentials=Credentials(head.authority.certificate)).connect(head.address)

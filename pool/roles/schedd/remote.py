@@ -37,8 +37,9 @@ from pool.roles.schedd.images import Images
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.shadow.shadow import NotThisRun
 from pool.starter.starter import MARK_SECONDS
-from pool.wire import ConnectionLost, DeadlineExceeded, Stream
+from pool.wire import CannotConnect, ConnectionLost, DeadlineExceeded, Stream
 from pool.wire.errors import NotPermitted
+from pool.wire.identity import user_name
 
 #: The attribute of a job that names the trees it works on.
 TREES = "RemoteIOTrees"
@@ -317,7 +318,11 @@ class Remote:
         """Take away the journals of jobs that are in the queue no more."""
         for name in [name for name in self._known if name not in queued]:
             assert self._journals is not None
-            owner = _name_of((self._journals / name).stat().st_uid)
+            try:
+                owner = user_name((self._journals / name).stat().st_uid)
+            except CannotConnect as error:
+                self._log.warning("a job's undo journal stays for now", extra={"job": name, "why": str(error)})
+                continue
             await self._leave(name, owner, True, 0)
 
     async def _leave(self, name: str, owner: str, over: bool, run: int) -> None:
