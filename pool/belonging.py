@@ -24,11 +24,18 @@ LOOK = 86400.0
 class Belonging(Service):
     """The part of a node that knows who belongs to the pool; its methods stand beside the node's others."""
 
-    def __init__(self, membership: Membership, network: RealNetwork, told: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        network: RealNetwork,
+        told: Callable[[str, str], None],
+        put_out: Callable[[set[str]], None] = lambda names: None,
+    ) -> None:
         super().__init__()
         self._membership = membership
         self._network = network
         self._told = told
+        self._put_out = put_out
         self._changed = asyncio.Event()
 
     @method(Right.ADMINISTER, takes={"node": str})
@@ -40,6 +47,20 @@ class Belonging(Service):
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         return {"node": name}
+
+    @method(Right.ADMINISTER)
+    async def tokens(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """The tokens that were made here, used or not, without what opens anything."""
+        return self._membership.tokens().listed()
+
+    @method(Right.ADMINISTER, takes={"id": str})
+    async def revoke_token(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Make a token worthless: {id} -> {id}. A user's connections with it end; who has joined with it stays."""
+        number = params["id"]
+        if not self._membership.tokens().revoke(number):
+            raise Refused(f"there is no token {number[:40]}", hint="`poolnode token --list` shows them")
+        self._network.part_with_token(number)
+        return {"id": number}
 
     @streaming(Right.READ)
     async def trust(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
@@ -107,4 +128,5 @@ class Belonging(Service):
         """Nobody who was put out stays connected."""
         if names:
             self._network.part_with(names)
+            self._put_out(names)
             self._told("put out of the pool", ", ".join(sorted(names)))

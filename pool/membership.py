@@ -87,7 +87,7 @@ class Membership:
         elif "collector" not in roles and not settings.text("COLLECTOR"):
             raise NotInAPool(
                 f"a node with the roles {','.join(roles)} needs a pool to be part of",
-                hint="join one with --join TOKEN (`poolnode token` makes it there), or add the role collector",
+                hint="join one with --join FILE (`poolnode token` there makes it), or add the role collector",
             )
         if found.credentials is not None:
             found.collector = found.credentials.address
@@ -154,6 +154,8 @@ class Membership:
             hint = f"there are {', '.join(sorted(set(known) - {self._name})[:20]) or 'no others'}"
             raise NotInAPool(f"the pool has no node {name}", hint=hint)
         credentials.revocations.replace({name: self._outside.wall()})
+        # Who has been put out still has the token, with its uses left: it is worth nothing from now on.
+        self.tokens().revoke_used_by(str(known[name]["key"]))
         authority.forget(name)
 
     def revoked(self) -> dict[str, float]:

@@ -158,11 +158,15 @@ class Node:
 
     def _belong(self) -> None:
         """Learn who is put out of the pool, and keep this node's certificate good."""
-        belonging = Belonging(self.membership, self._network, self._told_of_trust)
+        belonging = Belonging(self.membership, self._network, self._told_of_trust, self._put_out)
         self.dispatcher.add("node", belonging)
         self._tasks.append(asyncio.create_task(belonging.stay(self.links), name="certificate"))
         if self.membership.collector:
             self._tasks.append(asyncio.create_task(belonging.follow(self.links), name="revocations"))
+
+    def _put_out(self, names: set[str]) -> None:
+        for role in self.running.values():
+            role.put_out(names)
 
     def _told_of_trust(self, what: str, which: str) -> None:
         self.log.info(what, extra={"which": which})

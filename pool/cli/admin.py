@@ -33,6 +33,10 @@ def token(
         str, typer.Option("--lifetime", "-t", metavar="TIME", help="How long it is good for: 15m, 2h, 7d.")
     ] = "1h",
     uses: Annotated[int, typer.Option("--uses", min=1, metavar="N", help="How many may join with it.")] = 1,
+    show: Annotated[bool, typer.Option("--list", help="Show the tokens that were made, used or not.")] = False,
+    revoke: Annotated[
+        str | None, typer.Option("--revoke", metavar="ID", help="Make a token worthless; --list shows the ids.")
+    ] = None,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -47,9 +51,15 @@ def token(
       poolnode token --user alice --lifetime 30d
     \b
     On the other machine:
-      poolnode --roles startd --join TOKEN
+      poolnode --roles startd --join FILE        or: --join - < FILE, POOLNODE_JOIN=TOKEN
       POOLNODE_TOKEN=TOKEN poolnode submit --address HOST:PORT sweep.sub
     """
+    if revoke is not None:
+        ask(address, lambda pool: pool.call("node.revoke_token", {"id": revoke}))
+        say([f"the token {revoke} is worth nothing any more"])
+        return 0
+    if show:
+        return _list_tokens(ask(address, lambda pool: pool.call("node.tokens")), as_json)
     if user is not None:
         if roles not in ("startd", "user"):
             raise UsageProblem("token: roles or a user, not both", hint="a user's token has no roles")
@@ -77,7 +87,7 @@ def token(
     elif sys.stdout.isatty():
         machines = [role for role in wanted if role != "user"]
         tell(f"good for {formats.amount(uses, 'use')} within {lifetime}; on the other machine:")
-        tell(f"  poolnode --roles {','.join(machines) or 'schedd'} --join TOKEN")
+        tell(f"  poolnode --roles {','.join(machines) or 'schedd'} --join FILE      (a file with the token)")
     return 0
 
 
@@ -157,6 +167,20 @@ def reload(as_json: Json = False, address: Address = None) -> int:
     waiting = [row["name"] for row in changed if not row["live"]]
     if waiting:
         tell(f"poolnode: start the node again for {', '.join(waiting)}: `poolnode stop`, and as it was started before")
+    return 0
+
+
+def _list_tokens(found: list[dict[str, Any]], as_json: bool) -> int:
+    if as_json:
+        say_json(found)
+        return 0
+    columns = [
+        tables.Column("ID", lambda row: row["id"]),
+        tables.Column("FOR", lambda row: row.get("name") or ",".join(row.get("roles", ()))),
+        tables.Column("USED", lambda row: f"{row['used']} of {row['uses']}" if "uses" in row else "any number"),
+        tables.Column("EXPIRES", lambda row: formats.moment(row["expires"])),
+    ]
+    say(tables.render(columns, found))
     return 0
 
 

@@ -170,7 +170,7 @@ def program(
         Path | None, typer.Option("--state", metavar="DIR", help="Where the node keeps what must survive.")
     ] = None,
     join: Annotated[
-        str | None, typer.Option("--join", metavar="TOKEN", help="Join the pool that made this token.")
+        str | None, typer.Option("--join", metavar="FILE", help="Join the pool with the token in FILE; - reads it.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -190,7 +190,7 @@ def program(
     \b
     Run a node in the foreground: a whole pool on one machine, or one more machine
       poolnode --roles collector,negotiator,schedd,startd
-      poolnode --roles startd --join TOKEN      (TOKEN: `poolnode token` on the first)
+      poolnode --roles startd --join FILE       (with what `poolnode token` on the first printed)
     \b
     Then, as the user's tool:
       poolnode submit sweep.sub && poolnode q
@@ -250,7 +250,10 @@ def start_node(
         pairs[name.strip()] = value.strip()
 
     from pool.cli.common import run_loop
+    from pool.cli.join_token import read_join
     from pool.node import NodeOptions, run_node
+
+    join = read_join(join, os.environ)
 
     options = NodeOptions(
         roles=wanted, config=config, state_dir=state, join=join, sets=pairs, log_json=log_json

@@ -11,7 +11,7 @@ schedds of one name apart and a stranger from advertising somebody else's machin
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,6 +126,13 @@ class Registry:
     def forget(self, holder: str) -> list[Key]:
         """Drop all ads of a node that is gone, and say what."""
         gone = [key for key, entry in self.entries.items() if entry.holder == holder]
+        for key in gone:
+            del self.entries[key]
+        return gone
+
+    def drop_of(self, nodes: Collection[str]) -> list[Key]:
+        """Drop what these nodes advertise, and say what."""
+        gone = [key for key, entry in self.entries.items() if entry.holder.partition("#")[0] in nodes]
         for key in gone:
             del self.entries[key]
         return gone

@@ -120,6 +120,9 @@ class Role(Service):
         """Take in settings that were read again; running jobs are not touched."""
         self.settings = settings
 
+    def put_out(self, nodes: set[str]) -> None:
+        """Nodes that do not belong to the pool any more: forget what they told."""
+
     def spawn(self, work: Coroutine[Any, Any, Any], name: str, *, alone: bool = False) -> asyncio.Task[Any]:
         """Run something in the background of the role; if it raises, the role fails (and is restarted).
 

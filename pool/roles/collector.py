@@ -214,6 +214,10 @@ class Collector(Role):
             self.log.info("an ad went with its node", extra={"ad": f"{key[0]} {key[1]}"})
             self._tell(key, None)
 
+    def put_out(self, nodes: set[str]) -> None:
+        for key in self._registry.drop_of(nodes):
+            self._tell(key, None)
+
     def _tell(self, key: tuple[str, str], entry: Entry | None) -> None:
         for watcher in list(self._watchers):
             watcher.tell(key, entry)

@@ -36,6 +36,7 @@ TOO_HIGH = 64 * 1024 * 1024  # bytes: the other side does not read
 GREETING_SECONDS = 10.0
 STRANGER_SECONDS = 60.0
 CLOSING_SECONDS = 3.0
+LONGEST_TIMER = 30 * 86400.0  # seconds; a token that is good for longer is looked at when it comes again
 
 Identify: TypeAlias = Callable[[Mapping[str, Any], asyncio.BaseTransport], Identity]
 
@@ -329,6 +330,8 @@ class WireConnection(asyncio.Protocol, Connection):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+        if self.identity.seconds is not None:
+            self._clock = self._loop.call_later(min(self.identity.seconds, LONGEST_TIMER), self._expired)
         if stranger and not self._core.opener:
             self._clock = self._loop.call_later(STRANGER_SECONDS, self._too_slow)
         if not self.opened.done():
@@ -388,6 +391,10 @@ class WireConnection(asyncio.Protocol, Connection):
     def _too_slow(self) -> None:
         self._clock = None
         self._shut(CannotConnect(f"{self.address} did not introduce itself in time", retry=True))
+
+    def _expired(self) -> None:
+        self._clock = None
+        self._shut(CannotConnect("the token of this connection has expired", hint="have a new one made"))
 
     # -- room ------------------------------------------------------------------------------------------------
 

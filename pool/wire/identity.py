@@ -49,6 +49,7 @@ class Identity:
         kind: "node", "user", or "anonymous" (a stranger, who may only ask to join).
         name: the node's name or the user's.
         node: the node's name; empty for users and strangers, so that nobody passes for a node.
+        token, seconds: of a user who came with a token: which one, and how long it is good for.
         uid: the user id the kernel vouches for, on this machine only.
     """
 
@@ -58,6 +59,8 @@ class Identity:
     uid: int | None = None
     rights: frozenset[Right] = NO_RIGHTS
     roles: frozenset[str] = frozenset()
+    token: str = ""
+    seconds: float | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}" if self.name else self.kind

@@ -217,6 +217,12 @@ class RealNetwork:
             if connection.identity.node in nodes and connection.identity.uid is None:
                 connection.drop()
 
+    def part_with_token(self, number: str) -> None:
+        """End the connections of users who came with this token."""
+        for connection in [one for server in self._servers for one in server.connections]:
+            if connection.identity.token == number:
+                connection.drop()
+
     async def connect(self, address: str, dispatcher: Dispatcher | None = None) -> Connection:
         scheme, place, port = parse_address(address)
         if scheme == "local":

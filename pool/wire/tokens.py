@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -225,7 +225,8 @@ class TokenStore:
         """
         number, _, secret = proof.partition(".")
         record = self._find(number, secret, "user")
-        return user_identity(record["name"], administer=bool(record["administer"]))
+        who = user_identity(record["name"], administer=bool(record["administer"]))
+        return replace(who, token=number, seconds=record["expires"] - self._outside.wall())
 
     def revoke(self, number: str) -> bool:
         """Make a token worthless; returns whether there was one."""
@@ -234,10 +235,23 @@ class TokenStore:
             self._save()
         return found is not None
 
+    def revoke_used_by(self, key: str) -> list[str]:
+        """Make the join tokens worthless that a key has used; their ids."""
+        used = [number for number, record in self._tokens.items() if key in record.get("keys", ())]
+        for number in used:
+            del self._tokens[number]
+        if used:
+            self._save()
+        return used
+
     def listed(self) -> list[dict[str, Any]]:
         """The tokens there are, without what opens anything."""
         return [
-            {"id": number, **{name: value for name, value in record.items() if name not in ("hash", "keys")}}
+            {
+                "id": number,
+                **{name: value for name, value in record.items() if name not in ("hash", "keys")},
+                "used": len(record.get("keys", ())),
+            }
             for number, record in sorted(self._tokens.items(), key=lambda item: item[1]["made"])
         ]
 

@@ -243,7 +243,7 @@ async def test_tokens_that_are_no_good_are_refused_in_words(nodes: Nodes) -> Non
     complaint(nodes.start("third", "startd,schedd", join=more), "not for schedd")
     nowhere = Token(read.kind, "tcp://127.0.0.1:1", read.fingerprint, read.id, read.secret, read.roles)
     complaint(nodes.start("fourth", "startd", join=nowhere.text), "127.0.0.1:1")
-    complaint(nodes.start("fifth", "startd"), "--join TOKEN")
+    complaint(nodes.start("fifth", "startd"), "--join FILE")
     # A node that has joined needs the token no more, and does not mind one that is used up.
     nodes.start("first", "startd", join=good).ready()
 

@@ -63,3 +63,11 @@ def test_difference_tells_true_from_one() -> None:
     changed, gone = difference({"a": 1, "b": 2, "c": 3}, {"a": True, "b": 2, "d": 4})
     assert changed == {"a": True, "d": 4}
     assert gone == ("c",)
+
+
+def test_ads_of_nodes_that_are_put_out_go_at_once() -> None:
+    registry = Registry()
+    registry.update(whole(), "m#1a", 0.0)
+    assert registry.drop_of({"mm", "1a"}) == []
+    assert registry.drop_of({"m"}) == [("Machine", "slot1@m")]
+    assert list(registry.of_kind("Any")) == []

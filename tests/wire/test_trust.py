@@ -484,3 +484,30 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_patience_is_bounded() -> None:
     assert joining.PATIENCE < 60
+
+
+async def test_a_users_connection_ends_when_his_token_expires_or_is_revoked(head: Head) -> None:
+    for how in ("expires", "is revoked"):
+        address, credentials = await user_credentials(head.user("jane", lifetime=2 if how == "expires" else 600))
+        link = await RealNetwork(credentials=credentials).connect(address)
+        await link.call("echo.say", {})
+        if how == "is revoked":
+            (token,) = [one for one in head.tokens.listed() if one["expires"] > head.clock.now + 100]
+            assert head.tokens.revoke(token["id"])
+            head.network.part_with_token(token["id"])
+        await asyncio.wait_for(asyncio.wait([link.closed]), 10)
+        assert link.closed.done()
+
+
+async def test_a_token_that_a_node_has_used_is_worth_nothing_once_the_node_is_put_out(
+    head: Head, tmp_path: Path
+) -> None:
+    token = head.token("startd", uses=5)
+    await join(token, "m1", tmp_path / "m1")
+    assert [one["used"] for one in head.tokens.listed()] == [1]
+    assert head.tokens.revoke_used_by(head.authority.nodes()["m1"]["key"])
+    head.authority.forget("m1")
+    for directory in ("m1", "again"):
+        with pytest.raises(CannotJoin, match="not known here"):
+            await join(token, "m1", tmp_path / directory)
+    assert head.tokens.listed() == []

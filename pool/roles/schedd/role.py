@@ -39,7 +39,7 @@ from pool.shadow.shadow import PLACING, Shadow
 from pool.store import SetMeta, Shrink, Trim
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.errors import Refused
-from pool.wire.shapes import JOB_ID, JOB_IDS, TEXTS, Takes, optional
+from pool.wire.shapes import JOB_ID, JOB_IDS, MAPPINGS, TEXTS, Takes, optional
 
 T = TypeVar("T")
 #: Characters of a reason that a negotiator gives.
@@ -378,7 +378,7 @@ class Schedd(Role):
 
     # -- negotiator --------------------------------------------------------------------------------------
 
-    @method(Right.NEGOTIATE)
+    @method(Right.NEGOTIATE, takes={"submitter": str, "limit": int, "references": optional(TEXTS)})
     async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What a submitter's idle jobs ask for: {submitter, limit, references} -> {requests, running}"""
         self.queue.learn(frozenset(str(name) for name in params.get("references", ())))
@@ -388,7 +388,7 @@ class Schedd(Role):
             "running": self.placement.matches.holds(owner),
         }
 
-    @method(Right.NEGOTIATE)
+    @method(Right.NEGOTIATE, takes={"matches": MAPPINGS})
     async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Matches made for this schedd's submitters."""
         for match in params["matches"]:
@@ -408,12 +408,12 @@ class Schedd(Role):
 
     # -- startds -----------------------------------------------------------------------------------------
 
-    @method(Right.EXECUTE)
+    @method(Right.EXECUTE, takes={"claims": TEXTS})
     async def renew(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A startd asks for its leases to be renewed: {claims} -> {gone}"""
         return {"gone": self.placement.renew([str(claim) for claim in params["claims"]], call.identity.node)}
 
-    @method(Right.EXECUTE)
+    @method(Right.EXECUTE, takes={"claim": str, "run": int, "kind": str, "data": dict})
     async def told(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Something happened to a running job."""
         claim = str(params["claim"])
@@ -434,7 +434,7 @@ class Schedd(Role):
         self.placement.revoked(params["claim"], Reason.from_wire(params["reason"]))
         return {}
 
-    @method(Right.EXECUTE)
+    @method(Right.EXECUTE, takes={"claim": str, "job": JOB_ID, "run": int, "report": dict})
     async def ended(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A running job has ended: {claim, job, run, report} -> {next, keep}"""
         job = (int(params["job"][0]), int(params["job"][1]))
@@ -442,13 +442,13 @@ class Schedd(Role):
         ended = self.placement.ended(str(params["claim"]), job, int(params["run"]), params["report"])
         return await self._costing(params, ended)
 
-    @streaming(Right.EXECUTE)
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "executable": bool | None})
     async def fetch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's input files, for its scratch directory."""
         self.placement.check_node(str(params.get("claim")), call.identity.node)
         await self._costing(params, self.shadow.fetch(params, stream))
 
-    @streaming(Right.EXECUTE)
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
     async def bring(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A job's output files, to be put in place at home."""
         self.placement.check_node(str(params.get("claim")), call.identity.node)
@@ -460,7 +460,7 @@ class Schedd(Role):
         self.placement.check_node(params["claim"], call.identity.node)
         await self._costing(params, self.remote.serve(params, stream))
 
-    @streaming(Right.EXECUTE)
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int})
     async def keep_image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """A running job's checkpoint, to be kept."""
         self.placement.check_node(str(params.get("claim")), call.identity.node)
