@@ -127,6 +127,21 @@ def test_no_second_copy_while_the_first_one_dies(tmp_path: Path) -> None:
     play(tmp_path, story, dying=8.0)
 
 
+def test_a_keeper_that_hangs_when_the_lease_ends_does_not_outlive_it(tmp_path: Path) -> None:
+    """The startd ends it by force before the schedd may start the job elsewhere."""
+
+    async def story(pool: SimPool) -> None:
+        await pool.add("m2", "startd", behave=lambda spec: Behaviour(100.0))
+        (keeper,) = pool.nodes["m1"].machine.keepers.values()
+        keeper.hang()
+        pool.network.silence("submit", "m1")
+        await pool.until(lambda: len(pool.witness.starts) == 2, within=60)
+        pool.network.heal()
+        await pool.until(lambda: pool.queued("submit") == 0, within=400)
+
+    play(tmp_path, story)
+
+
 def test_a_renewal_that_is_missed_is_asked_after(tmp_path: Path) -> None:
     """A startd's role that was started again knows no connection to the schedd; the connection never broke."""
 

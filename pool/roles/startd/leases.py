@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RENEWALS = 3
 #: An idle claim is kept for so many seconds after the connection to its schedd has ended.
 GRACE = 10.0
+#: A keeper that has not ended its job so many seconds after the lease is killed itself; the schedd waits two.
+KILLED_IN = 0.5
 LEASE_OVER = Reason(Evict.LEASE_ENDED, "the claim's lease has ended")
 
 
@@ -74,11 +76,12 @@ class Leases:
                 startd.spawn(self.renew(link, slots), "renew", alone=True)
 
     async def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Sleep until the shortest lease wants to be renewed, one that is made meanwhile included."""
+        """Sleep until the shortest lease wants to be renewed, one that is made meanwhile included, or one ends."""
         began = loop.time()
         while True:
             shortest = min((slot.claim.lease for slot in self._startd.claims.values() if slot.claim), default=60.0)
-            self._due = began + max(shortest / RENEWALS, 0.2)
+            ends = [slot.claim.until for slot in self._startd.claims.values() if slot.claim and not slot.claim.over]
+            self._due = min([began + max(shortest / RENEWALS, 0.2), *(max(end, began + 0.05) for end in ends)])
             self._sooner.clear()
             try:
                 async with asyncio.timeout_at(self._due):
@@ -120,7 +123,14 @@ class Leases:
         said = {"slot": slot.name, "of": claim.node}
         self._startd.log.warning("a lease has ended: the schedd was not heard of", extra=said)
         self._startd.spawn(self._startd.tell_revoked(claim, LEASE_OVER), "revoke", alone=True)
+        running: Running | None = claim.running
+        keeper = running.starter.keeper if running is not None and running.starter is not None else None
         await self.give_up(slot)
+        if keeper is not None:
+            # It has ended the job by itself, or stands still: the schedd's own lease ends in a moment.
+            await asyncio.wait([keeper.ended], timeout=KILLED_IN)
+            if not keeper.ended.done():
+                keeper.end_by_force()
 
     async def give_up(self, slot: Slot) -> None:
         """Nobody holds the claim on a slot any more: its job is killed, and the slot is free when that is dead."""
