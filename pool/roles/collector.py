@@ -16,7 +16,7 @@ from pool.errors import PoolError
 from pool.policy.registry import Entry, NameTaken, Registry, Update
 from pool.roles.base import Role
 from pool.wire import Call, Identity, Right, Stream, method, streaming
-from pool.wire.shapes import MAPPINGS, TEXTS, optional
+from pool.wire.shapes import TEXTS, Check, optional
 
 BATCH = 500
 #: A watcher that has this many changes waiting is too slow; it is cut off and starts over from a fresh picture.
@@ -47,6 +47,26 @@ ADVERTISERS = {
     "Scheduler": ("schedd", False),
     "Negotiator": ("negotiator", False),
 }
+
+
+def _is_update(item: Any) -> bool:
+    """Whether an update has all that `Update` is made of."""
+    kinds = {"kind": str, "name": str, "sequence": int, "whole": bool, "ad": dict, "lifetime": int | float}
+    optional = {"gone": list | tuple | None, "private": dict | None}
+    return (
+        isinstance(item, dict)
+        and all(isinstance(item.get(name), kind) for name, kind in (*kinds.items(), *optional.items()))
+        and all(isinstance(name, str) for name in (*item["ad"], *(item.get("gone") or ())))
+        and abs(item["lifetime"]) < 1e12
+    )
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, list) and len(item) == 2 and all(isinstance(part, str) for part in item)
+
+
+UPDATES = Check("a list of updates", lambda value: isinstance(value, list) and all(map(_is_update, value)))
+PAIRS = Check("a list of [type, name]", lambda value: isinstance(value, list) and all(map(_is_pair, value)))
 
 
 def not_its_to_tell(kind: str, name: str, identity: Identity) -> str | None:
@@ -94,7 +114,7 @@ class Collector(Role):
         self._watchers: set[_Watcher] = set()
         self.spawn(self._expire(), "expire")
 
-    @method(Right.ADVERTISE, takes={"incarnation": str, "updates": MAPPINGS, "gone": list | None})
+    @method(Right.ADVERTISE, takes={"incarnation": str, "updates": UPDATES, "gone": optional(PAIRS)})
     async def update(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Take in ads. {incarnation, updates: [...], gone: [[kind, name]]} -> {resend: [...], refused: [...]}"""
         now = asyncio.get_running_loop().time()
@@ -129,7 +149,7 @@ class Collector(Role):
                 resend.append([kind, name])
                 continue
             self._tell((kind, name), entry)
-        for kind, name in params.get("gone", ()):
+        for kind, name in params.get("gone") or ():
             if self._registry.invalidate(kind, name, holder):
                 self._tell((kind, name), None)
         return {"resend": resend, "refused": refused}
