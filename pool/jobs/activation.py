@@ -33,6 +33,8 @@ NOTHING = "/dev/null"
 STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
 
 
+#: In the ad of a claimed slot: its jobs run as nobody there, and can open none of their owner's files.
+AS_NOBODY = "JobRunsAsNobody"
 #: The number of the java universe.
 JAVA = 10
 #: What lists a job's inputs: its own, and those that many jobs may share.
@@ -235,10 +237,11 @@ def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
     RemoteIO is true where the job has to be at home, "auto" where it may also get copies.
 
     Raises:
-        CannotStart: the job forbids copying and the machine does not share the file system.
+        CannotStart: the job forbids copying, and on that machine it cannot open its owner's files.
     """
     wish = str(job.value("ShouldTransferFiles", "IF_NEEDED")).upper()
-    same = job.value("FileSystemDomain", "") == slot.value("FileSystemDomain", None)
+    shared = job.value("FileSystemDomain", "") == slot.value("FileSystemDomain", None)
+    same = shared and slot.value(AS_NOBODY, False) is not True
     remote = job.value("RemoteIO", False)
     able = slot.value("HasRemoteIO", False) is True
     if remote is True or (remote == "auto" and able):
@@ -253,6 +256,12 @@ def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
     fetches = any(is_fetched(name) for name in _list(_text(job, "TransferInput")))
     if wish == "YES" or (wish != "NO" and (fetches or not same)):
         return Mode.TRANSFER
+    if shared and not same:
+        raise CannotStart(
+            f"should_transfer_files = NO, but on {slot.value('Machine', 'its machine')} it would run as nobody, "
+            "who cannot open its owner's files",
+            hint="set should_transfer_files = IF_NEEDED, or submit as a user who has an account there",
+        )
     if not same:
         raise CannotStart(
             "should_transfer_files = NO, but the machine does not share the submit machine's file system",

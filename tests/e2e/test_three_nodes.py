@@ -285,6 +285,14 @@ async def test_roots_jobs_have_their_files_carried_where_they_run_as_nobody(node
     home.chmod(0o700)
     async with client(head) as pool:
         await slots(pool, 1)
-        result = await outcome(pool, home, executable=program(home, "id -un; pwd"), output="out")
-    assert result.ok, result
-    assert (home / "out").read_text() == "nobody\n/job\n"
+        (machine,) = await pool.machines()
+        here = machine.value("FileSystemDomain")
+        for wish in ("Memory > 0", f'FileSystemDomain == "{here}"'):
+            (home / "out").unlink(missing_ok=True)
+            job = {"executable": program(home, "id -un; pwd"), "output": "out", "requirements": wish}
+            result = await outcome(pool, home, **job)
+            assert result.ok, (wish, result)
+            assert (home / "out").read_text() == "nobody\n/job\n"
+        refused = await outcome(pool, home, executable=program(home, "true"), should_transfer_files="NO")
+        assert refused.state == "held", refused
+        assert "on near it would run as nobody" in refused.reason

@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from pool.classad import ClassAd
-from pool.jobs.activation import FIELDS, NOTHING, Activation, Mode, activation
+from pool.jobs.activation import AS_NOBODY, FIELDS, NOTHING, Activation, CannotStart, Mode, activation, mode_for
 from pool.jobs.processes import Joint, Process, attributes_of
 
 FIRST = Activation(
@@ -74,3 +74,22 @@ def test_a_job_of_several_processes_travels_whole() -> None:
         assert travelled(start, one)[0] == start
         assert travelled(start, None)[0] == start
     assert travelled(following, one)[1] == {"job", "run"}
+
+
+@pytest.mark.parametrize(
+    ("job", "mode"),
+    [({}, Mode.TRANSFER), ({"ShouldTransferFiles": "YES"}, Mode.TRANSFER), ({"RemoteIO": True}, Mode.REMOTE)],
+)
+def test_files_are_not_shared_with_nobody(job: dict[str, object], mode: Mode) -> None:
+    """Whatever file system the machine shares; its ad goes on to name it, for the job's requirements (F5)."""
+    shared = {"FileSystemDomain": "here", "HasRemoteIO": True, "Machine": "near"}
+    mine = ClassAd.from_wire({"FileSystemDomain": "here", **job})
+    if job.get("ShouldTransferFiles") is None:
+        assert mode_for(mine, ClassAd.from_wire(shared)) is Mode.SHARED
+    assert mode_for(mine, ClassAd.from_wire({**shared, AS_NOBODY: True})) is mode
+
+
+def test_a_job_that_forbids_copying_is_told_that_it_would_run_as_nobody() -> None:
+    job = ClassAd.from_wire({"FileSystemDomain": "here", "ShouldTransferFiles": "NO"})
+    with pytest.raises(CannotStart, match="on near it would run as nobody"):
+        mode_for(job, ClassAd.from_wire({"FileSystemDomain": "here", "Machine": "near", AS_NOBODY: True}))

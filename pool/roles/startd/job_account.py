@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pool.jobs.activation import AS_NOBODY
 from pool.starter.accounts import NOBODY, NoAccount, account_for
 from pool.starter.place import Account
 
@@ -28,8 +29,8 @@ def account_of(startd: Startd, claim: Claim) -> Account:
 def claimed_ad(startd: Startd, slot: Slot) -> dict[str, Any]:
     """The ad of a claimed slot as its schedd is told it.
 
-    A job that runs as nobody can open none of its owner's files, whatever file system the machine shares (F5). So the
-    ad names no file system then, and the schedd has the files carried.
+    A job that runs as nobody can open none of its owner's files, whatever file system the machine shares (F5). The ad
+    says so, and the schedd has the files carried. All else stays: the job's requirements were matched with it.
     """
     ad = startd.ads.wire_of(slot)
     if slot.claim is None:
@@ -38,4 +39,4 @@ def claimed_ad(startd: Startd, slot: Slot) -> dict[str, Any]:
         powerless = account_of(startd, slot.claim).name == NOBODY != slot.claim.owner
     except NoAccount:
         return ad  # the start says so
-    return {name: value for name, value in ad.items() if name != "FileSystemDomain"} if powerless else ad
+    return {**ad, AS_NOBODY: True} if powerless else ad
