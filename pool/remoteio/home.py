@@ -16,7 +16,8 @@ can be undone no longer:
              (the administrator's trees) and in `trees` (the job's; null: the directories of the files that it reads
              and writes). Answers what the job is shown, and `probes` (see `direct`) where there is a nonce
     probed   probes: they have been looked for
-    secure   job + its journal: answered when the disk has what was done until now, and the way back to each mark
+    secure   job, mark, run + its journal: answered when the disk has what was done until now, and the way back to each
+             mark, that of this checkpoint of this start among them
     commit   job, mark: what is older is not needed any more
     settle   job, mark: what is done until now is there to stay
     leave    job, run: this start is over, and may be put back; a later one is not meant
@@ -210,15 +211,16 @@ class Home:
 
     def _do_secure(self, message: dict[str, Any], fds: list[int]) -> None:
         name = str(message["job"])
+        of = {"mark": int(message["mark"]), "run": int(message["run"])}
         job = self._jobs.get(name)
-        if job is not None and job.journal.secure(self._flushes):
+        if job is not None and job.journal.secure(self._flushes, **of):
             return
         with self._busy[name]:
             if name in self._jobs:  # just begun: what it has not changed is as it was
-                self._jobs[name].journal.secure(self._flushes)
+                self._jobs[name].journal.secure(self._flushes, **of)
                 return
             with _closed(name, fds[0]) as journal:
-                journal.secure(self._flushes)
+                journal.secure(self._flushes, **of)
 
     def _do_settle(self, message: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         job = self._jobs.get(str(message["job"]))

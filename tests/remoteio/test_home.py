@@ -161,6 +161,31 @@ def test_a_new_start_puts_back_and_hangs_up_on_the_one_before(home: HomeProcess,
         end.close()
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_checkpoint_of_a_job_that_opens_all_its_files_directly_is_gone_on_from(
+    tree: Path, journal: Path, killed: bool
+) -> None:
+    """Nobody on its machine speaks to home. A late one of an earlier start does not count as a moment of this one."""
+    home = HomeProcess()
+    ends = [home.open(tree, journal)]
+    directory = os.open(journal, os.O_RDONLY)
+    try:
+        if killed:
+            home.kill()
+            home = HomeProcess()
+        home.ask("secure", (directory,), job="1.0", mark=10, run=1)
+        ends.append(home.open(tree, journal, run=2, back_to=10))
+        assert home.answer.get("problems") == [], home.answer
+        home.ask("secure", (directory,), job="1.0", mark=11, run=1)
+        ends.append(home.open(tree, journal, run=3, back_to=11))
+        assert "later checkpoint" in home.answer["unreachable"]
+    finally:
+        os.close(directory)
+        for end in ends:
+            end.close()
+        home.close()
+
+
 def test_the_bound_is_named_and_ends_the_way_back(home: HomeProcess, tree: Path, journal: Path) -> None:
     (tree / "big").write_bytes(b"x" * 100_000)
     job = home.open(tree, journal, limit=50_000)

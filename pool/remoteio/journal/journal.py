@@ -80,14 +80,24 @@ class Journal:
         """Have on the disk what undoes all that was changed until now. Raises OSError."""
         self.book.sync()
 
-    def secure(self, flushes: Flushes) -> bool:
+    def secure(self, flushes: Flushes, *, mark: int = 0, run: int = 0) -> bool:
         """Have on the disk what was done until now, and the way back to it; false where the journal is closed.
 
         Blocks, while the job may go on. What the job asks for meanwhile may reach the disk with it or not.
 
+        Args:
+            mark: that of the checkpoint which this is for. It is there already but for a job that opens all its files
+                directly: nobody on its machine speaks to home then, and nothing was changed through home since.
+            run: the start of the job which made it; a later one has marks of its own.
+
         Raises:
             OSError: it could not be written.
         """
+        with self.book.lock:
+            if not self.book.segments:
+                return False
+            if mark and run == self.run:
+                self.mark(mark)
         self.sync()
         with self.book.lock:
             if not self.book.segments:

@@ -266,10 +266,12 @@ class Remote:
     async def secure(self, job: Job, manifest: Manifest) -> None:
         """A checkpoint of the job is coming: have its files of that moment on the disk before it counts."""
         name = _name(job)
-        if mark_of(manifest) and name in self._known and self._journals is not None:
+        mark = mark_of(manifest)
+        if mark and name in self._known and self._journals is not None:
             journal = os.open(self._journals / name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                await self.homes.ask(str(job.get("Owner")), "secure", (journal,), job=name)
+                run = mark >> MARK_SECONDS
+                await self.homes.ask(str(job.get("Owner")), "secure", (journal,), job=name, mark=mark, run=run)
             finally:
                 os.close(journal)
 

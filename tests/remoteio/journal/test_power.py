@@ -369,7 +369,7 @@ if _loops():
             home.kill()
             home = HomeProcess()
         directory = os.open(journal, os.O_RDONLY)
-        assert "error" not in home.ask("secure", (directory,), job="1.0")
+        assert "error" not in home.ask("secure", (directory,), job="1.0", mark=1, run=1)
         os.close(directory)
         with disk.cut():
             job.close()
