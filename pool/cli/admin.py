@@ -51,7 +51,7 @@ def token(
       poolnode token --user alice --lifetime 30d
     \b
     On the other machine:
-      poolnode --roles startd --join FILE        or: --join - < FILE, POOLNODE_JOIN=TOKEN
+      poolnode --roles startd --join FILE   or --join - < FILE, POOLNODE_JOIN=...
       POOLNODE_TOKEN=TOKEN poolnode submit --address HOST:PORT sweep.sub
     """
     if revoke is not None:

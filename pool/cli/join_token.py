@@ -16,7 +16,8 @@ from pool.cli.selection import UsageProblem
 
 #: The variable that holds a token, or the name of a file with one.
 VARIABLE = "POOLNODE_JOIN"
-PREFIX = "pooljoin-"
+#: How tokens begin; a user's lets no machine in, which the node that made it says.
+PREFIXES = ("pooljoin-", "pooluser-")
 LONGEST = 64 * 1024
 
 
@@ -33,7 +34,7 @@ def read_join(given: str | None, environ: MutableMapping[str, str]) -> str | Non
     text = given if given is not None else environ.pop(VARIABLE, None)
     if not text:
         return None
-    if text.startswith(PREFIX):
+    if text.startswith(PREFIXES):
         if given is not None:
             hide_argument(text)
         return text

@@ -7,6 +7,7 @@ one right it needs. Whose jobs a user may touch is the schedd's business, not de
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 from collections.abc import Iterable
@@ -103,11 +104,13 @@ def peer_identity(uid: int, own_uid: int, node: str = "") -> Identity:
 
 
 def user_name(uid: int) -> str:
-    """The name of a user id.
+    """The name of a user id. This process's own user may have none, as in containers; then it is the number.
 
     Raises:
         CannotConnect: it cannot be found out: there is none, or this process is short of descriptors.
     """
+    if uid == os.getuid():
+        return _own_name()
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OSError) as error:
@@ -116,3 +119,11 @@ def user_name(uid: int) -> str:
             hint="`getent passwd` tells whether this machine knows him; else try again",
             retry=True,
         ) from error
+
+
+@functools.cache
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

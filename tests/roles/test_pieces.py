@@ -12,6 +12,7 @@ from typing import Any, Never
 import pytest
 
 from pool.classad import parse_expr
+from pool.config.settings import Settings
 from pool.errors import PoolError
 from pool.outside import Outside
 from pool.policy.queue import IDLE, Cluster, Job, Queue
@@ -20,6 +21,7 @@ from pool.roles.pieces import SLICE, Turns, in_pieces
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
+from pool.roles.schedd.rules import Rules
 from pool.store import Store
 from pool.wire import Call, Right, Service, method
 from pool.wire.dispatch import Dispatcher, outcome
@@ -130,7 +132,8 @@ class Listener:
 async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
     ledger, outside = await queue_of(20)
     turns, placement = Turns(), type("", (), {"offer": lambda self, owner: None})()
-    acts = Acts(ledger, placement, outside, turns)
+    rules = Rules.of(Settings.load(None, sets={}, environ={}))
+    acts = Acts(ledger, placement, outside, turns, lambda: rules)
     async with beside() as rounds:
         if kind == "act":
             done = await acts.act({"action": "remove", "constraint": DEAR}, "ann", "ann")

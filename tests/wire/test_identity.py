@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pwd
 
 import pytest
 
 from pool.wire import ALL_RIGHTS, BadAddress, Right, node_identity, own_identity, parse_address, peer_identity
 from pool.wire.addresses import tcp_address
+from pool.wire.errors import CannotConnect
 from pool.wire.identity import user_name
 
 
@@ -19,13 +21,16 @@ def test_rights_follow_from_roles() -> None:
 
 
 def test_peers_by_the_kernels_word() -> None:
-    other = peer_identity(4242, 1000, "pretended-node")
-    assert (other.kind, other.name, other.node, other.uid) == ("user", "4242", "", 4242)
+    nobody = pwd.getpwnam("nobody").pw_uid
+    other = peer_identity(nobody, 4242, "pretended-node")
+    assert (other.kind, other.name, other.node, other.uid) == ("user", "nobody", "", nobody)
     assert other.rights == {Right.READ, Right.SUBMIT}
-    assert peer_identity(1000, 1000).rights == ALL_RIGHTS
-    assert peer_identity(0, 1000).rights == ALL_RIGHTS
-    assert peer_identity(1000, 1000, "n").node == "n"
+    assert peer_identity(os.getuid(), os.getuid()).rights == ALL_RIGHTS
+    assert peer_identity(0, 4242).rights == ALL_RIGHTS
+    assert peer_identity(4242, 4242, "n").node == "n"
     assert user_name(os.getuid()) != ""
+    with pytest.raises(CannotConnect, match="4242"):
+        peer_identity(4242, 1)  # nobody is let in under a number
     assert own_identity("n").rights == ALL_RIGHTS
 
 

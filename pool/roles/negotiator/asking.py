@@ -1,7 +1,8 @@
 """What submitters want: asked of their schedds, and asked again only when it may have changed.
 
 A schedd that does not answer at once holds nobody up: a cycle waits a moment for it and goes on without it; its answer,
-when it comes, starts another cycle. One that does not answer at all is left out for a while.
+when it comes, starts another cycle. One that does not answer at all is left out for a while. All are asked again after
+a while, which tells them that there is a negotiator.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ PATIENCE = 10.0
 MOMENT = 1.0
 #: Seconds for which a schedd that did not answer is not asked again.
 LEFT_OUT = 30.0
+#: Seconds after which an answer is asked for again; less than a schedd waits for a negotiator.
+REFRESH = 270.0
 #: Jobs asked for in one cycle from one submitter.
 MOST_REQUESTS = 1_000_000
 
@@ -43,6 +46,7 @@ class _Asked:
     task: asyncio.Task[None] | None = None
     failed: float = field(default=-LEFT_OUT)
     stale: bool = False
+    since: float = 0.0
 
 
 class Asking:
@@ -50,6 +54,9 @@ class Asking:
 
     Args:
         late: called when an answer comes that a cycle did not wait for.
+
+    Attributes:
+        refresh: seconds after which an answer is asked for again, though nothing may have changed.
     """
 
     def __init__(self, links: Links, log: logging.Logger, spawn: Callable[..., Any], late: Callable[[], None]) -> None:
@@ -59,6 +66,7 @@ class Asking:
         self._late = late
         self._asked: dict[str, _Asked] = {}
         self._plain: dict[str, str] = {}
+        self.refresh = REFRESH
 
     async def wishes(
         self, submitters: Mapping[str, ClassAd], references: frozenset[str], quotas: tuple[Quota, ...]
@@ -74,8 +82,10 @@ class Asking:
                 continue
             known = self._asked.get(name)
             fresh = known is not None and known.ad is ad and not known.stale and references <= known.references
+            fresh = fresh and known is not None and now - known.since < self.refresh
             if known is None or (not fresh and known.task is None):
-                known = self._asked[name] = _Asked(ad, references, failed=known.failed if known else -LEFT_OUT)
+                failed = known.failed if known else -LEFT_OUT
+                known = self._asked[name] = _Asked(ad, references, failed=failed, since=now)
                 if now - known.failed >= LEFT_OUT:
                     known.task = self._spawn(self._ask(name, known), "ask")
             if known.task is not None:

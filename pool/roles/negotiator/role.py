@@ -50,6 +50,7 @@ class Negotiator(Role):
         self.market = Market(self.accounting, self._wake_in, self._seen)
         self.market.by_priority = self._by_priority()
         self._asking = Asking(given.links, self.log, self.spawn, self._wake.set)
+        self._asking.refresh = self._refresh()
         self._telling = Telling(given.links, self.market, self.log)
         self._advertiser = Advertiser(
             given.links,
@@ -93,7 +94,12 @@ class Negotiator(Role):
         self.accounting.configure(settings)
         self._asking.forget_all()
         self.market.by_priority = self._by_priority()
+        self._asking.refresh = self._refresh()
         self._wake.set()
+
+    def _refresh(self) -> float:
+        """Each regular cycle asks everybody: a schedd that is not asked for two takes the negotiator for gone."""
+        return 0.9 * self.settings.number("NEGOTIATION_INTERVAL")
 
     # -- users -------------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ def find(startd: Startd, keeper: Keeper) -> None:
         born=now,
         since=startd.outside.wall(),
         link=None,
-        ad_wire={},
+        ad_wire={"User": user} if (user := str(note.get("user") or "")) else {},
     )
     slot.claim = claim
     slot.key = startd.outside.secret(16)

@@ -33,8 +33,8 @@ def claimed_ad(startd: Startd, slot: Slot) -> dict[str, Any]:
     says so, and the schedd has the files carried. All else stays: the job's requirements were matched with it.
     """
     ad = startd.ads.wire_of(slot)
-    if slot.claim is None:
-        return ad
+    if slot.claim is None or "User" not in slot.claim.ad_wire:
+        return ad  # a job that was found and of which nobody has said more yet
     try:
         powerless = account_of(startd, slot.claim).name == NOBODY != slot.claim.owner
     except NoAccount:

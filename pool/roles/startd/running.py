@@ -598,6 +598,7 @@ class Running:
             "claim": claim.id,
             "owner": claim.owner,
             "submitter": claim.submitter,
+            "user": str(claim.ad_wire.get("User", "")),
             "node": claim.node,
             "lease": claim.lease,
             "slot": slot.name,
