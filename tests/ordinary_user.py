@@ -29,6 +29,8 @@ class OrdinaryUser:
     """
 
     def __init__(self, place: Path) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("needs root")
         self.home = place / "home-of-ann"
         self.home.mkdir()
         os.chown(self.home, UID, GID)
