@@ -109,9 +109,9 @@ def user_name(uid: int) -> str:
     Raises:
         CannotConnect: it cannot be found out: there is none, or this process is short of descriptors.
     """
-    if uid == os.getuid():
-        return _own_name()
     try:
+        if uid == os.getuid():
+            return _own_name()
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OSError) as error:
         raise CannotConnect(
@@ -126,4 +126,5 @@ def _own_name() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return str(os.getuid())
+        with open("/etc/passwd"):  # a process that is short of descriptors finds nobody; it is told so here
+            return str(os.getuid())

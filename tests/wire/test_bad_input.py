@@ -6,13 +6,14 @@ import asyncio
 import os
 import pwd
 import random
+import types
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgpack
 import pytest
 
-from pool.wire import CannotConnect, CannotListen, Dispatcher, RealNetwork, Server, own_identity
+from pool.wire import CannotConnect, CannotListen, Dispatcher, RealNetwork, Server, identity, own_identity
 from pool.wire import endpoint as endpoint_module
 from pool.wire import network as network_module
 from pool.wire.admission import Admission
@@ -203,6 +204,7 @@ async def test_a_user_who_cannot_be_looked_up_is_nobody_else(server: Server, mon
         raise KeyError(uid)
 
     monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(identity, "os", types.SimpleNamespace(getuid=lambda: 4242))  # the caller is not the node's user
     with pytest.raises(CannotConnect, match="cannot find out who the user with the number"):
         await RealNetwork().connect(server.address)
 
