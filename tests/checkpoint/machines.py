@@ -33,6 +33,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 MOVES = 20
 #: Of them, how many before the program has said anything.
 EARLY = 3
+#: Seconds in which the end of a job is told whose checkpoint failed for that.
+TOLD_IN = 5.0
 #: Where images are written: how fast this machine's disk is, is not what is tried here.
 MEMORY = Path("/dev/shm")
 
@@ -192,6 +194,7 @@ async def _move(keeper: NativeKeeper, here: Machine, there: Machine, work: Work,
                 await keeper.suspend()  # not to be at its end before the image is written
             report = await soon(making)
         except CheckpointFailed:
+            await asyncio.wait([keeper.ended], timeout=TOLD_IN)  # that may be told a moment later
             if keeper.ended.done():
                 raise Ended from None
             raise

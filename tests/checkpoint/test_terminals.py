@@ -48,7 +48,7 @@ puts [lindex [wait] 3]
 """
 #: A server with a window in which a program waits for what is typed.
 TMUX = """
-export TMUX_TMPDIR=. SHELL=/bin/sh
+export TMUX_TMPDIR=$(mktemp -d /tmp/mux.XXXXXX) SHELL=/bin/sh  # a short name: its socket's has to fit
 tmux -f /dev/null new-session -d -x 90 -y 30 "stty size > before; echo hello; until [ -e go ]; do sleep 0.02; done
 stty size > after; read line; echo line=\\$line > typed; sleep 1000"
 until [ -s before ]; do sleep 0.02; done
@@ -60,6 +60,7 @@ tmux capture-pane -p | head -2
 cat before after typed
 tmux list-windows -F '#{window_width}x#{window_height} #{pane_tty}'
 tmux kill-server
+rm -rf "$TMUX_TMPDIR"
 """
 PROGRAMS = {"script": (SCRIPT, "bsdutils"), "expect": (EXPECT, "expect"), "tmux": (TMUX, "tmux")}
 
