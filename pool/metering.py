@@ -31,7 +31,7 @@ class Meter:
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
-        """What threads and helpers do for this context is counted here. Steps of coroutines are not."""
+        """Count the work of threads and helpers for this context. Steps of coroutines are not counted."""
         token = _METER.set(self)
         try:
             yield

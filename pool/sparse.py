@@ -1,6 +1,6 @@
 """Holes in files: where they are, so that they stay holes wherever a file is carried.
 
-A file of gigabytes may have little in it. What was never written is neither read nor sent nor written.
+A file of gigabytes may have little in it. Its holes are neither read nor sent nor written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* What processes and threads have set of themselves that no memory shows: limits, nice values, processors, a directory of a thread's own, the
+/* Settings of processes and threads that no memory shows: limits, nice values, processors, a directory of a thread's own, the
  * class of their reads and writes, what of them is dumped and who goes first when memory is short, membarrier's registrations.
  *
  * A restored process has no more rights than one that is started: what would take more is left as the machine has it. The processor

@@ -1,4 +1,4 @@
-/* What open files have been set to beyond their flags: who is told by which signal when one can be read (F_SETOWN, F_SETSIG), and what may no
+/* Settings of open files beyond their flags: which process gets which signal when one can be read (F_SETOWN, F_SETSIG), and what may no
  * more be done to a memory file (its seals). */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -160,7 +160,7 @@ static bool stop_output(int master, int slave, unsigned char stop)
     return true;
 }
 
-/* Without lines it is counted. What the terminal has no room for waits before it, and goes in as it is read. */
+/* Without lines it is counted. Bytes that do not fit into the terminal wait before it, and go in as it is read. */
 static bool await_bytes(int slave, size_t total)
 {
     int waiting = 0;

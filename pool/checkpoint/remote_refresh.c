@@ -98,7 +98,7 @@ static void resized(struct node *node, void *context, int error)
     free(a);
 }
 
-/* What was written back meanwhile is home's last word. */
+/* Home has the data that was written back meanwhile: its answer counts. */
 static void dropped(struct node *node, void *context, int error)
 {
     struct aim *a = context;
@@ -139,7 +139,7 @@ void refresh_done(void)
     free(o);
 }
 
-/* What the thread asks on its way to a file, and for its size. */
+/* Requests of the thread: the way to a file, and its size. */
 bool refresh_asks(struct ask *q)
 {
     if (!thread || q->head->pid != (uint32_t)thread)

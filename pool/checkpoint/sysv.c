@@ -1,7 +1,7 @@
 /* System V queues, semaphores and shared memory of a job that has an IPC namespace of its own, under their ids and keys.
  *
  * A namespace gives ids in one order, whatever was removed meanwhile: in a fresh one they are counted up to the one that is wanted.
- * What the kernel tells nobody is lost: who a semaphore is given back for (SEM_UNDO), and who used an object last. */
+ * Two things are lost, since the kernel tells them to nobody: SEM_UNDO adjustments, and the last user of an object. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* Timers behind descriptors (timerfd), saved and restored.
  *
  * A periodic one that has gone off is not set again before somebody reads it: until then fdinfo tells a value of 0, which would
- * disarm it. Who asks for its value sets it again, as a reader does, and the expirations it counts are kept. */
+ * disarm it. Asking for its value arms it again, as reading does, and keeps the count of expirations. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/ioctl.h>

@@ -10,7 +10,7 @@ from pool.wire import Connection, Stream, WireError
 
 
 class ThroughNode(Connection):
-    """What the user's own node asks of another for him. What it does not ask, it refuses in words.
+    """Sends each question to the user's own node, which asks the other node, or refuses in words.
 
     Args:
         own: the connection to the user's own node; closing this one leaves it open.

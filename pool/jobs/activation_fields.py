@@ -1,4 +1,4 @@
-"""What each field of a start may be, looked at where it comes in from another node: one table, no field without a row.
+"""One table of the values that each field of a start may have, checked where a start comes in from another node.
 
 A submit side that was broken into, or is somebody's who means harm, sends what it likes. The execute machine joins
 names out of a start to paths of its own, so that a name must be one name, and a path must say where it begins.

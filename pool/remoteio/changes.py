@@ -2,7 +2,7 @@
 
 Times tell too little: a file system's clock ticks every few milliseconds, and a counter under a lock is written more
 often.
-What programs of the submit machine change is told by times and sizes only.
+Changes by programs of the submit machine are seen by times and sizes only.
 """
 
 from __future__ import annotations

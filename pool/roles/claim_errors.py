@@ -1,4 +1,4 @@
-"""What a startd answers to a call that names a claim which it has not, and how a schedd knows that answer."""
+"""The answer of a startd to a call that names a claim it does not have, and how a schedd recognises it."""
 
 from __future__ import annotations
 

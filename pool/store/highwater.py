@@ -107,7 +107,7 @@ class HighWater:
         self._known = reserved
 
     def note(self, cluster: int, event: int) -> None:
-        """After a commit: these are the next numbers. What the disk says to it changes nothing of the commit."""
+        """After a commit: these are the next numbers. A failed write here does not undo the commit."""
         known = self._known
         if self._descriptor < 0 or known is None or (cluster, event) == (known.cluster, known.event):
             return

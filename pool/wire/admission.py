@@ -1,7 +1,7 @@
 """How many connections a node takes, and from whom, so that nobody can keep the others out.
 
-Who has not said who he is can be put out at any time: when there are too many of those, the one that has waited longest
-goes, of the peer that has most. A member needs only a moment to say who it is. Who has said it has room by his name,
+A connection that is not identified yet can be closed at any time: when there are too many, the oldest one of the peer
+with the most is closed. A member needs only a moment to identify itself. From then on its name has room of its own,
 and ordinary users together leave a reserve of descriptors for nodes, for administrators, and for the node's own work.
 """
 

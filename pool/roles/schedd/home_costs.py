@@ -38,7 +38,7 @@ class HomeCosts:
         return await self._of(found.job).measured(work)
 
     def take(self, job: Job, now: float) -> float:
-        """What the job has cost since this was asked last, seconds.
+        """Seconds that the job has cost since the last call.
 
         Args:
             now: processor seconds of this thread since the turn began in which this is asked; counted now, and not

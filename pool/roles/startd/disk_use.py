@@ -1,4 +1,4 @@
-"""What a running job's files take on this machine's disk: looked at now and again, and held to its slot's share.
+"""Disk space of a running job's files on this machine: measured now and again, and held to its slot's share.
 
 The larger a job's tree is the more seldom it is looked at, so that looking never costs more than a small share of a
 processor, whatever the job does.

@@ -228,3 +228,8 @@ def test_lengths_of_time_and_places() -> None:
         "21st",
         "1,000th",
     ]
+
+
+def test_a_limit_that_can_never_be_met_is_said_so() -> None:
+    (line,) = [line for line in lines([QUEUED, Limit("matlab", 0, 2, 4, True)], NOW) if "limit matlab" in line]
+    assert line == "  limit matlab: 0 of 2 in use, it takes 4: more than there ever is, so it can never start"
