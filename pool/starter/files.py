@@ -2,7 +2,8 @@
 
 The keeper's file system and the home speak (`pool.remoteio.frames`); here bytes are carried, and where a connection is
 lost another one is made, for as long as the job lives. The job waits meanwhile, and its lease bounds that. Before it
-starts it is found out which trees this machine sees for itself (`pool.remoteio.direct`).
+starts it is found out which trees this machine sees for itself (`pool.remoteio.direct`); where that is all of them the
+job needs no connection, and home is told so before the job starts.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Files:
         self._task: asyncio.Task[None] | None = None
         self._keeper: asyncio.Future[Keeper] = asyncio.get_running_loop().create_future()
 
-    async def begin(self, uid: int, gid: int, hidden: Iterable[str]) -> tuple[Seen, socket.socket]:
-        """Reach home for the first time: what the job sees, and its keeper's end of the connection.
+    async def begin(self, uid: int, gid: int, hidden: Iterable[str]) -> tuple[Seen, socket.socket | None]:
+        """Reach home for the first time: what the job sees, and its keeper's end of the connection, if it needs one.
 
         Args:
             uid, gid: whom the job runs as here.
@@ -81,6 +82,9 @@ class Files:
                 found = await asyncio.to_thread(direct.find, facts["probes"], uid, gid)
             seen = seen_of(facts, found, hidden)
             await stream.send(["found", [list(bind) for bind in seen.binds], self._how])
+            if not seen.trees:
+                await _drain(stream)
+                return seen, None
         except BaseException:
             stream.abort()
             raise
@@ -154,6 +158,13 @@ def seen_of(facts: dict[str, Any], found: Iterable[direct.Direct], hidden: Itera
     trees = [str(path) for path, _ in facts["trees"]]
     left = tuple(tree for tree in trees if not any(below(tree, home) for _, home in binds))
     return Seen(left, tuple(binds), str(facts.get("home") or "/"))
+
+
+async def _drain(stream: Any) -> None:
+    """Send no more, and wait until home has taken in all that it was sent."""
+    await stream.finish()
+    async for _ in stream:
+        pass
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:

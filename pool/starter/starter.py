@@ -248,9 +248,9 @@ class Starter:
         account = self.account
         try:
             self._seen, end = await self._files.begin(account.uid, account.gid, self.place.hidden)
-            with end:
-                spec = self._spec(lease, claim)
-                starting = self._keepers.start(spec, image=self._image, remote=end.fileno())
+            with end or contextlib.nullcontext():
+                spec, remote = self._spec(lease, claim), end.fileno() if end is not None else None
+                starting = self._keepers.start(spec, image=self._image, remote=remote)
                 self.keeper = await self._spawn(starting)
             self._files.runs(self.keeper)
         except BaseException:

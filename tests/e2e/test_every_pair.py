@@ -376,10 +376,9 @@ async def ends_well(machines: Machines, row: Row, able: Abilities) -> None:
         assert number, said
         run = Run(row, machines, pool, home, int(number[1]))
         await until(run.is_there, "the job to be in its midst")
-        if row.files == "remote_io" and support.ROOT:
-            # Nothing is asked of "directly": that line may be missing, for the keeper of a job that opens all its files
-            # in place hangs up at once, and the schedd may hear of that before it has written the line.
-            await run.says(f"{home} by fuse")
+        if row.files.startswith("remote_io"):
+            way = "by fuse" if row.files == "remote_io" and support.ROOT else "directly"
+            await run.says(f"{home} {way}")
         await run.happens()
         result = await run.ends()
         (ad,) = await run.cluster.ads()

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 
-from pool.remoteio import frames
+from pool.remoteio import direct, frames
 from pool.remoteio.frames import APPEND, Op
 from pool.remoteio.relay import carry
 from pool.starter.files import Files
@@ -71,6 +71,9 @@ class Home(Service):
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
+        self.facts = {"trees": [["/home", False]], "uid": 1, "gid": 1, "home": "/", "probes": []}
+        #: The directories that the node opens directly, once that is kept in the job's log.
+        self.direct: list[Any] | None = None
         self.streams = 0
         self.again = 0
         self._answers: dict[int, bytes] = {}
@@ -79,8 +82,10 @@ class Home(Service):
     @streaming(Right.READ)
     async def serve(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         self.streams += 1
-        await stream.send(["open", {"trees": [["/home", False]], "uid": 1, "gid": 1, "home": "/", "probes": []}])
-        await stream.receive()
+        await stream.send(["open", self.facts])
+        _, found, _ = await stream.receive()
+        await asyncio.sleep(MOMENT)  # the disk
+        self.direct = found
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
@@ -182,11 +187,15 @@ class Pair:
     async def remote_io(self, run: int, again: bool) -> Any:
         return await (await self._far.connect("mem://home")).stream("home.serve", {})
 
-    async def begin(self) -> Job:
+    async def listen(self) -> None:
         dispatcher = Dispatcher()
         dispatcher.add("home", self.home)
         self.server = await self.network.host("home", roles=["schedd"]).listen("mem://home", dispatcher)
+
+    async def begin(self) -> Job:
+        await self.listen()
         _, theirs = await self.files.begin(1, 1, ())
+        assert theirs is not None
         job = Job(self.desk)
         with theirs:
             job.remote(theirs.fileno())
@@ -272,3 +281,27 @@ def test_beyond_its_lease_a_job_is_killed_and_nobody_asks_any_more(desk: Desk, h
     run(trial())
     assert expected(STEPS)[0].startswith((desk.tree / "log").read_bytes())
     assert (desk.tree / "place").read_bytes().replace(b"\0", b"").count(b"\n") <= 2 * 12
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_job_that_opens_all_its_files_directly_asks_home_once(desk: Desk, there: bool) -> None:
+    """Home has kept that before the job begins, and no connection is left, nor made again."""
+
+    async def trial() -> None:
+        pair = Pair(desk, keepalive=30.0)
+        pair.home.facts |= {"trees": [[str(desk.tree), False]] if there else [], "uid": os.getuid()}
+        if there:
+            pair.home.facts["probes"] = direct.lay(desk.work.places, [str(desk.tree)], "0123456789abcdef" * 2)
+        await pair.listen()
+        seen, end = await pair.files.begin(os.getuid(), os.getgid(), ())
+        found = [str(desk.tree)] if there else []
+        assert (seen.trees, end, [home for _, home in pair.home.direct or ()]) == ((), None, found)
+        assert pair.home.direct is not None
+        job = Job(desk)
+        pair.files.runs(cast(Keeper, job))
+        await asyncio.sleep(LEASE)
+        assert pair.home.streams == 1
+        job.kill()
+        await pair.end(job)
+
+    run(trial())
