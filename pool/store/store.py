@@ -20,7 +20,7 @@ from pool.store.changes import Change, EventRow, HistoryRow, Loaded, UsageRow
 from pool.store.errors import StoreError, from_sqlite
 from pool.store.lock import StoreLock
 from pool.store.session import Session
-from pool.store.writer import GroupWriter, InlineWriter
+from pool.store.writer import GroupWriter, InlineWriter, Settled
 
 T = TypeVar("T")
 
@@ -80,11 +80,13 @@ class Store:
         except sqlite3.Error as error:
             raise from_sqlite(error, "read store", self.path) from error
 
-    async def write(self, *changes: Change, within: float = 0.0) -> list[Result]:
+    async def write(self, *changes: Change, within: float = 0.0, settled: Settled | None = None) -> list[Result]:
         """Make the changes durable, all or none.
 
         Args:
             within: seconds for which they may wait for other changes to be written with.
+            settled: called with the results when the changes are on disk, in the order of their events' numbers,
+                whether or not the caller still waits.
 
         Returns:
             One result for each change: the event's number for AddEvent, rows forgotten for Trim,
@@ -98,7 +100,7 @@ class Store:
             raise StoreError(f"cannot write store {self.path}: it is closed")
         if not changes:
             return []
-        return await self._writer.submit(changes, within)
+        return await self._writer.submit(changes, within, settled)
 
     async def history(
         self,

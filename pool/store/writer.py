@@ -13,7 +13,7 @@ A write that nobody hurries for waits a while for one to go along with, so that 
 `InlineWriter` commits in the caller, before `submit` returns: for a loop with virtual time, where a thread's
 progress would not be counted, and for stores in memory.
 
-Cancelling a caller does not undo its write.
+Cancelling a caller does not undo its write. Calls are settled in the order in which they were written.
 """
 
 from __future__ import annotations
@@ -41,9 +41,14 @@ _QUICK = 0.001  # seconds in which a commit is waited for on the loop
 _RECENT = 8  # commits over which their time is averaged: one that takes long is followed by a dozen in the thread
 
 
+#: Called with what came of the changes once they are on disk.
+Settled = Callable[[list[Result]], None]
+
+
 class _Call(NamedTuple):
     changes: tuple[Change, ...]
     future: asyncio.Future[list[Result]]
+    settled: Settled | None
 
 
 class _Job(NamedTuple):
@@ -61,12 +66,15 @@ def _is_long(change: Change) -> bool:
 
 def _settle(calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:
     for call, outcome in zip(calls, outcomes, strict=True):
-        if call.future.done():
-            continue
+        given_up = call.future.done()
         if isinstance(outcome, StoreError):
-            call.future.set_exception(outcome)
-        else:
+            if not given_up:
+                call.future.set_exception(outcome)
+            continue
+        if not given_up:
             call.future.set_result(outcome)
+        if call.settled is not None:
+            call.settled(outcome)
 
 
 class InlineWriter:
@@ -75,9 +83,11 @@ class InlineWriter:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    def submit(self, changes: tuple[Change, ...], within: float = 0.0) -> asyncio.Future[list[Result]]:
+    def submit(
+        self, changes: tuple[Change, ...], within: float = 0.0, settled: Settled | None = None
+    ) -> asyncio.Future[list[Result]]:
         """Write at once; the future is done when this returns."""
-        call = _Call(changes, asyncio.get_running_loop().create_future())
+        call = _Call(changes, asyncio.get_running_loop().create_future(), settled)
         _settle([call], self._session.write_batch([changes]))
         return call.future
 
@@ -112,14 +122,17 @@ class GroupWriter:
         self._thread = threading.Thread(target=self._serve, name="store-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, changes: tuple[Change, ...], within: float = 0.0) -> asyncio.Future[list[Result]]:
+    def submit(
+        self, changes: tuple[Change, ...], within: float = 0.0, settled: Settled | None = None
+    ) -> asyncio.Future[list[Result]]:
         """Queue the changes; the future is done when they are on disk.
 
         Args:
             within: seconds for which another write to go along with is waited for.
+            settled: as `Store.write`.
         """
         loop = asyncio.get_running_loop()
-        call = _Call(changes, loop.create_future())
+        call = _Call(changes, loop.create_future(), settled)
         self._waiting.append(call)
         self._idle.clear()
         if not within:
@@ -211,9 +224,7 @@ class GroupWriter:
             error = StoreError(f"cannot write store {self._session.path}: {type(defect).__name__}: {defect}")
             return [error] * len(job.calls)
 
-    def _finished(
-        self, loop: asyncio.AbstractEventLoop, calls: Sequence[_Call], outcomes: Sequence[Outcome]
-    ) -> None:
+    def _finished(self, loop: asyncio.AbstractEventLoop, calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:
         self._under_way = False
         _settle(calls, outcomes)
         if self._pressing:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pool.classad import parse_expr
 from pool.client import Pool, watching
 from pool.client.waiting import as_completed
 from pool.errors import PoolError
+from pool.jobs.events import EventKind, JobEvent
+from pool.outside import Outside
+from pool.policy.queue import Queue
 from pool.roles.schedd import following
+from pool.roles.schedd.intake import Intake
+from pool.roles.schedd.ledger import Ledger
+from pool.store import Store
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -158,3 +167,73 @@ def test_jobs_are_told_in_the_order_in_which_they_end() -> None:
             assert told == [3, 2, 1, 0]
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize("by", ["schedd.follow", "schedd.watch"])
+def test_a_large_submit_is_told_though_others_act_while_it_comes_in(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its jobs enter the queue in slices; the events of others that happen meanwhile have later numbers."""
+
+    async def work() -> None:
+        async with SimPool(4, settings={**QUICK, "SLOTS": "1"}) as sim:
+            await sim.add("head", "collector,negotiator,schedd")
+            ledger = sim.role("head", "schedd").ledger
+            bobs = await sim.submit("head", owner="bob")
+            heard: list[int] = []
+
+            async def listen() -> None:
+                async with asking(sim, "bob") as pool, pool.streaming(by, {"after": None}) as stream:
+                    if by == "schedd.follow":
+                        await stream.send({"watch": 1, "ids": None, "after": 0})
+                    async for item in stream:
+                        pieces = [piece for _, _, piece in item] if by == "schedd.follow" else [item]
+                        heard.extend(event["number"] for piece in pieces for event in piece)
+
+            listening = asyncio.ensure_future(listen())
+            await sim.until(lambda: bool(heard))
+            real = asyncio.sleep
+
+            async def slow_turn(seconds: float) -> None:  # a turn of the loop lasts for a second
+                await real(seconds or 1.0)
+
+            monkeypatch.setattr(asyncio, "sleep", slow_turn)
+            submitting = asyncio.ensure_future(sim.submit("head", count=4001))
+            for action in ("hold", "release") * 8:
+                await sim.act("head", "bob", action=action, ids=[[bobs, 0]])
+                await real(1.0)
+            cluster = await submitting
+            monkeypatch.undo()
+            await real(5.0)
+            listening.cancel()
+            stored = [row async for rows in ledger.store.events() for row in rows]
+            submitted = next(row.number for row in stored if row.cluster == cluster)
+            assert submitted < stored[-1].number - 4  # others did things while it came in
+            assert heard == [row.number for row in stored]
+            sim.sound()
+
+    run_virtual(work())
+
+
+def test_what_is_durable_is_told_though_nobody_waits_for_it_any_more(tmp_path: Path) -> None:
+    """Cancelling the caller does not undo the write."""
+
+    async def work() -> None:
+        store = Store.open(str(tmp_path / "queue.db"))
+        ledger = Ledger(store, Queue(parse_expr("0")), Outside(), logging.getLogger())
+        heard: list[int | None] = []
+        told = asyncio.Event()
+
+        def hear(events: Sequence[JobEvent]) -> None:
+            heard.extend(event.number for event in events)
+            told.set()
+
+        ledger.listen(hear)
+        await ledger.submit(1, "alice", Intake({"Cmd": "/bin/true"}, 1, differs=False))
+        told.clear()
+        telling = asyncio.ensure_future(ledger.tell(1, 0, EventKind.NOTICE, {"text": "x"}))
+        await asyncio.sleep(0)
+        telling.cancel()
+        await asyncio.wait_for(told.wait(), DEADLINE)
+        await store.close()
+        assert heard == [1, 2]
+
+    asyncio.run(work())

@@ -69,6 +69,8 @@ class Ledger:
         self.meta: dict[str, bytes] = {}
         #: Jobs that left the queue with the events that listeners are being told.
         self.gone: dict[JobId, Job] = {}
+        #: All jobs of the cluster whose SUBMIT listeners are being told; they enter the queue after that.
+        self.came: list[Job] = []
         #: Jobs that are no longer in the queue, and not for certain in the history yet: listings show them.
         self.leaving: dict[JobId, Job] = {}
         self._outside = outside
@@ -131,21 +133,31 @@ class Ledger:
         changes: list[Change] = [NewCluster(number, owner, pack(wire), count, intake.packed, now)]
         changes += [SetProc(number, proc, HELD, pack(state)) for proc, state in held.items()]
         changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
-        results = await self.store.write(*changes)
         cluster = Cluster(number, owner, wire)
         cluster.coming = True
-        self.queue.add_cluster(cluster)
+        jobs: list[Job] = []
         for proc in range(count):
             if proc and not proc % TURN:
                 await asyncio.sleep(0)
             state = held.get(proc) if held else None
             status = IDLE if state is None else HELD
-            self.queue.add(Job(cluster, proc, status, deltas[proc] if deltas else None, state))
+            jobs.append(Job(cluster, proc, status, deltas[proc] if deltas else None, state))
+
+        def settled(results: list[Any]) -> None:
+            self.queue.add_cluster(cluster)
+            self.came = jobs
+            self._publish([JobEvent(results[-1], number, WHOLE_CLUSTER, EventKind.SUBMIT, now, {"count": count})])
+            self.came = []
+
+        await self.store.write(*changes, settled=settled)
+        for place, job in enumerate(jobs):
+            if place and not place % TURN:
+                await asyncio.sleep(0)
+            self.queue.add(job)
         cluster.coming = False
         if not cluster.jobs:  # the first had ended before the last was there
             self.queue.remove_cluster(cluster)
             await self._write(lambda: [RemoveCluster(number)])
-        self._publish([JobEvent(results[-1], number, WHOLE_CLUSTER, EventKind.SUBMIT, now, {"count": count})])
         return cluster
 
     # -- change ------------------------------------------------------------------------------------------
@@ -213,33 +225,43 @@ class Ledger:
 
         for job, _, _ in ended:
             self.leaving[job.id] = job
+
+        def settled(results: list[Any]) -> None:
+            if events:
+                numbers = results[len(results) - len(events) :]
+                self.gone = {job.id: job for job, _, _ in ended}
+                self._publish(
+                    [
+                        JobEvent(number, *step.job.id, _kind(step), when, step.data)
+                        for number, (step, when) in zip(numbers, events, strict=True)
+                    ]
+                )
+                self.gone = {}
+
         try:
-            results = await self._write(changes)
+            await self._write(changes, settled)
         finally:
             for job, _, _ in ended:
                 del self.leaving[job.id]
-        if events:
-            numbers = results[len(results) - len(events) :]
-            self.gone = {job.id: job for job, _, _ in ended}
-            self._publish(
-                [
-                    JobEvent(number, *step.job.id, _kind(step), when, step.data)
-                    for number, (step, when) in zip(numbers, events, strict=True)
-                ]
-            )
 
     async def tell(self, cluster: int, proc: int, kind: EventKind, data: dict[str, Any]) -> None:
         """Add an event that changes no job; durable when this returns."""
         now = self._outside.wall()
         packed = pack(data)
-        (number,) = await self._write(lambda: [AddEvent(cluster, proc, str(kind), now, packed)])
-        self._publish([JobEvent(number, cluster, proc, kind, now, data)])
+        await self._write(
+            lambda: [AddEvent(cluster, proc, str(kind), now, packed)],
+            lambda results: self._publish([JobEvent(results[0], cluster, proc, kind, now, data)]),
+        )
 
-    async def _write(self, changes: Callable[[], list[Change]]) -> list[Any]:
+    async def _write(
+        self, changes: Callable[[], list[Change]], settled: Callable[[list[Any]], None] | None = None
+    ) -> None:
+        """Make changes durable, however often that must be tried; `settled` as in `Store.write`."""
         told = False
         while True:
             try:
-                return list(await self.store.write(*changes()))
+                await self.store.write(*changes(), settled=settled)
+                return
             except StoreError as error:
                 if not error.retry:
                     raise
@@ -251,7 +273,7 @@ class Ledger:
     # -- events ------------------------------------------------------------------------------------------
 
     def listen(self, listener: Callable[[Sequence[JobEvent]], None]) -> Callable[[], None]:
-        """Be told of events once they are durable; returns what ends it."""
+        """Be told of events once they are durable, in the order of their numbers; returns what ends it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from pool.classad import ClassAd
@@ -106,9 +106,9 @@ class Reporting:
     async def flush(self) -> None:
         """Write and send everything that is waiting."""
         clusters, self._clusters = self._clusters, []
+        waiting, self._waiting = self._waiting, {}
         for event, jobs in clusters:
             await self._submitted(event, jobs)
-        waiting, self._waiting = self._waiting, {}
         for target, lines in waiting.items():
             await self._append(target, lines)
         notices, self._notices = self._notices, []
@@ -145,7 +145,7 @@ class Reporting:
         """Hold all jobs that name a log which can never be written."""
         found: list[list[int]] = []
         for cluster in list(self._ledger.queue.clusters.values()):
-            if cluster.owner != target[0] or not self._any_log(cluster):
+            if cluster.owner != target[0] or not self._any_log(cluster, cluster.jobs.values()):
                 continue
             for number, job in enumerate(list(cluster.jobs.values()), 1):
                 if job.status != HELD and target == target_of(
@@ -162,31 +162,27 @@ class Reporting:
         for event in events:
             self._heard = max(self._heard, event.number or 0)
             if event.proc == WHOLE_CLUSTER:
-                cluster = self._ledger.queue.clusters.get(event.cluster)
-                if cluster is not None and len(cluster.jobs) > TURN:
-                    self._clusters.append((event, list(cluster.jobs.values())))
+                jobs = self._ledger.came
+                if len(jobs) > TURN:
+                    self._clusters.append((event, jobs))
                     self._wake.set()
-                elif cluster is not None and self._any_log(cluster):
-                    for proc in list(cluster.jobs):
-                        self._line(event.for_proc(proc), cluster, proc)
+                elif jobs and self._any_log(jobs[0].cluster, jobs):
+                    for job in jobs:
+                        self._line(event.for_proc(job.proc), job)
                 continue
-            cluster = self._ledger.queue.clusters.get(event.cluster)
-            self._line(event, cluster, event.proc)
+            self._line(event, self._ledger.queue.find(event.cluster, event.proc))
             if event.kind.ends:
                 self._paths.pop((event.cluster, event.proc), None)
         if self._waiting:
             self._wake.set()
 
     @staticmethod
-    def _any_log(cluster: Cluster) -> bool:
-        if cluster.wire.get("UserLog"):
-            return True
-        return any(job.delta and "UserLog" in job.delta for job in cluster.jobs.values())
+    def _any_log(cluster: Cluster, jobs: Iterable[Job]) -> bool:
+        return bool(cluster.wire.get("UserLog")) or any(job.delta and "UserLog" in job.delta for job in jobs)
 
-    def _line(self, event: JobEvent, cluster: Cluster | None, proc: int) -> None:
-        key = (event.cluster, proc)
+    def _line(self, event: JobEvent, job: Job | None) -> None:
+        key = (event.cluster, event.proc)
         if key not in self._paths:
-            job = cluster.jobs.get(proc) if cluster is not None else None
             job = job or self._ledger.gone.get(key)
             if job is None:
                 return
