@@ -318,7 +318,14 @@ async def slots(pool: Pool, number: int) -> None:
 async def outcome(pool: Pool, iwd: Path, **commands: Any) -> Result:
     """Submit one job and wait until it has ended or is held."""
     cluster = await pool.submit(commands, iwd=str(iwd))
-    return (await cluster.wait(PATIENCE, until_stuck=True))[0]
+    try:
+        return (await cluster.wait(PATIENCE, until_stuck=True))[0]
+    except TimeoutError:
+        jobs = [str(ad) for ad in await cluster.ads()]
+        names = ("Name", "State", "Activity", "RemoteOwner", "EnteredCurrentState", "Start")
+        machines = [str(ad) for ad in await pool.machines(attributes=names)]
+        said = "\n".join([*jobs, *machines, str(await pool.why((cluster.ids[0][0], 0)))])
+        raise Took(f"a job has neither ended nor been held:\n{said}") from None
 
 
 def program(directory: Path, text: str, name: str = "job.sh") -> str:
