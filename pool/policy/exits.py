@@ -59,6 +59,8 @@ _DURATIONS = (
         Hold.EXECUTION_TIME_EXCEEDED,
     ),
 )
+#: The attributes that say how long a run may take.
+DURATIONS = tuple(row[0] for row in _DURATIONS)
 _ON_A_MACHINE = frozenset(status.value for status in JobStatus if status.has_machine)
 
 
@@ -108,6 +110,16 @@ def _of_a_run(ad: ClassAd, now: float) -> Decision:
     if truth(ad, "PeriodicVacate", now, False):
         return Decision(Verdict.VACATE, "the job's periodic_vacate became true")
     return STAY
+
+
+def run_ends_at(ad: ClassAd, now: float) -> float | None:
+    """The wall time at which a job's run has taken as long as it may; None where it may take any time."""
+    ends = []
+    for allowed, since, _, _ in _DURATIONS:
+        most, began = ad.value(allowed, None, now=now), ad.value(since)
+        if isinstance(most, (int, float)) and isinstance(began, (int, float)):
+            ends.append(float(began + most))
+    return min(ends, default=None)
 
 
 def stays(ad: ClassAd, now: float) -> bool:

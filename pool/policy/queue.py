@@ -20,8 +20,9 @@ from pool.classad import ClassAd, Expr, evaluate
 from pool.classad.names import fold
 from pool.jobs.crontab import CRONTAB
 from pool.jobs.states import JobStatus
-from pool.policy import autoclusters
+from pool.policy import autoclusters, materialization
 from pool.policy.charges import Charge, charge
+from pool.policy.materialization import Materialization
 from pool.policy.packed import ad_of, pack, parted, wire_of
 
 IDLE, RUNNING, HELD, SUSPENDED = JobStatus.IDLE, JobStatus.RUNNING, JobStatus.HELD, JobStatus.SUSPENDED
@@ -40,7 +41,7 @@ class Cluster:
 
     __slots__ = (
         *("_parts", "at_home", "coming", "cron", "deferred", "group"),
-        *("id", "jobs", "owner", "prio", "significant"),
+        *("id", "jobs", "owner", "prio", "significant", "turns"),
     )
 
     def __init__(self, cluster: int, owner: str, wire: Wire) -> None:
@@ -52,6 +53,12 @@ class Cluster:
         #: Its jobs may have a moment before which they do not start; `cron`: again and again.
         self.deferred = "DeferralTime" in wire
         self.cron = self.deferred and any(name in wire for name in CRONTAB)
+        #: Whose turn it is, where not all jobs are asked for at once.
+        self.turns: Materialization | None = None
+        if any(name in wire for name in materialization.NAMES):
+            ad = self.ad
+            bounds = materialization.Bounds.of({name: ad.value(name) for name in materialization.NAMES})
+            self.turns = Materialization(bounds) if bounds is not None else None
         self.jobs: dict[int, Job] = {}
         self.coming = False  # more of its jobs are being put in: it stays though those that are there leave
         self.significant: frozenset[str] | None = None
@@ -122,6 +129,9 @@ class Job:
 
     def told(self) -> Wire:
         """What the negotiation said of an idle job, by HTCondor's names; shown, and never matched by."""
+        turns = self.cluster.turns
+        if turns is not None and self.status == IDLE and turns.keeps_back(self.proc):
+            return {"WaitsForTurn": True}
         rejected = self.group.rejected if self.group is not None else None
         if rejected is None:
             return {}
@@ -186,8 +196,12 @@ class Queue:
     def __init__(self, prio: Expr, machine_references: frozenset[str] = frozenset()) -> None:
         self.clusters: dict[int, Cluster] = {}
         self.counts: dict[str, dict[int, int]] = {}
-        #: Which idle jobs are kept back: they are idle, and neither asked for nor started.
+        #: Which idle jobs the schedd keeps back: they are idle, and neither asked for nor started.
         self.keeps_back: Callable[[Job], bool] = lambda job: False
+        #: Called where a job of a cluster has started that wants a pause before the next one starts.
+        self.pauses: Callable[[Cluster], None] = lambda cluster: None
+        #: Called where the turn of other jobs of a cluster has come by a change of one.
+        self.gave_turns: Callable[[Cluster], None] = lambda cluster: None
         self._prio = prio
         self._asked = asked_by(prio)
         self._groups: dict[tuple[str, bytes], Group] = {}
@@ -224,8 +238,42 @@ class Queue:
         job.cluster.jobs[job.proc] = job
         counts = self.counts.setdefault(job.cluster.owner, {})
         counts[job.status] = counts.get(job.status, 0) + 1
-        if job.status == IDLE:
+        self._moved(job, None, job.status)
+        if job.status == IDLE and job.group is None:
             self._enqueue(job)
+
+    def _moved(self, job: Job, before: JobStatus | None, after: JobStatus | None) -> None:
+        """Give the turns of a cluster on, where not all of its jobs are asked for at once."""
+        turns = job.cluster.turns
+        if turns is None:
+            return
+        started = turns.moved(job.proc, before, after, begun=after is not None and bool(job.get("NumJobStarts", 0)))
+        if started and turns.paused:
+            self.pause(job.cluster)
+            self.pauses(job.cluster)
+        self._give_turns(job.cluster)
+
+    def _give_turns(self, cluster: Cluster) -> None:
+        """Let those jobs of a cluster be asked for whose turn it is."""
+        if cluster.turns is not None and (procs := cluster.turns.admit()):
+            for proc in procs:
+                if (job := cluster.jobs.get(proc)) is not None:
+                    self.admit(job)
+            if not cluster.coming:
+                self.gave_turns(cluster)
+
+    def pause(self, cluster: Cluster) -> None:
+        """Start no other job of a cluster until `resume`."""
+        if cluster.turns is not None:
+            cluster.turns.paused = True
+            for proc in cluster.turns.withdrawn():
+                self.edited(cluster.jobs[proc])
+
+    def resume(self, cluster: Cluster) -> None:
+        """The pause between two starts of a cluster is over."""
+        if cluster.turns is not None:
+            cluster.turns.paused = False
+            self._give_turns(cluster)
 
     def set_status(self, job: Job, status: JobStatus) -> None:
         """Move a job to another status; it enters or leaves the idle order with it."""
@@ -234,13 +282,14 @@ class Queue:
         counts = self.counts[job.cluster.owner]
         counts[job.status] -= 1
         counts[status] = counts.get(status, 0) + 1
-        was_idle = job.status == IDLE
+        before, was_idle = job.status, job.status == IDLE
         job.status = status
         if was_idle and job.group is not None:
             job.group.idle -= 1
             self._forget_if_empty(job.group)
             job.group = None
-        if status == IDLE:
+        self._moved(job, before, status)
+        if status == IDLE and job.group is None:
             self._enqueue(job)
 
     def remove(self, job: Job) -> bool:
@@ -252,6 +301,7 @@ class Queue:
             self._forget_if_empty(job.group)
             job.group = None
         del job.cluster.jobs[job.proc]
+        self._moved(job, job.status, None)
         if not any(counts.values()):
             del self.counts[job.cluster.owner]
         if not job.cluster.jobs and not job.cluster.coming:
@@ -295,7 +345,7 @@ class Queue:
     def keep_back(self) -> None:
         """Some jobs may have come to be kept back: those give up their places."""
         for job in list(self.jobs()):
-            if job.status == IDLE and job.group is not None and self.keeps_back(job):
+            if job.status == IDLE and job.group is not None and self.is_kept_back(job):
                 self.edited(job)
 
     def let_go(self) -> set[str]:
@@ -351,8 +401,13 @@ class Queue:
             heapq.heappop(heap)
         return None
 
+    def is_kept_back(self, job: Job) -> bool:
+        """Whether an idle job is neither asked for nor started now."""
+        turns = job.cluster.turns
+        return (turns is not None and turns.keeps_back(job.proc)) or self.keeps_back(job)
+
     def _enqueue(self, job: Job) -> None:
-        if self.keeps_back(job):
+        if self.is_kept_back(job):
             return
         cluster = job.cluster
         plain = not job.state and (not job.delta or not self._delta_matters(job.delta, cluster))

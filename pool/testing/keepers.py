@@ -56,6 +56,7 @@ class Behaviour:
     killed ones take `dying` seconds until nothing of them is left.
 
     Attributes:
+        rss: KiB that it has in memory; where that is more than the job may have, it ends of it.
         saving: seconds that a checkpoint of it takes; None where it cannot be had.
         refused: what of it cannot be saved, a line each.
         failing: how many checkpoints come to nothing, for what passes by itself.
@@ -89,6 +90,9 @@ class FakeKeeper:
         self._left = self._began_with
         self._since: float | None = loop.time()
         self._timer = loop.call_later(self._left, self._end, "exit", behaviour.code, None)
+        if spec.memory is not None and behaviour.rss << 10 > spec.memory:
+            self._timer.cancel()
+            self._timer = loop.call_later(min(1.0, self._left), self._end, "memory", None, int(signal.SIGKILL))
         self._lease_end = loop.time() + spec.lease_seconds
         self._lease = loop.call_at(self._lease_end, self._kill, "lease")
         self.suspended = False

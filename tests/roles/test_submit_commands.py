@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from pool.wire import RemoteError
-from tests.roles.support import QUICK, lasting
+from tests.jobs.description.support import attributes
+from tests.roles.support import QUICK, asking, lasting
 
 
 async def one_machine(pool: SimPool, seconds: float = 1000.0) -> None:
@@ -113,5 +116,128 @@ def test_a_job_remembers_attributes_of_its_machines() -> None:
             job = only_job(pool)
             assert (job.get("MachineAttrMachine0"), job.get("MachineAttrMachine1")) == ("m1", "m1")
             assert job.get("MachineAttrNothing0") == ["undefined"]
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize("attribute", ["AllowedJobDuration", "AllowedExecuteDuration"])
+def test_a_job_that_runs_too_long_is_held_when_that_is_due(attribute: str) -> None:
+    async def work() -> None:
+        async with SimPool(7, settings=QUICK) as pool:
+            await one_machine(pool)
+            await pool.submit("head", ad={attribute: 3})
+            await pool.until(lambda: only_job(pool).status == 2, within=60)
+            began = pool.wall()
+            await pool.until(lambda: only_job(pool).status == 5, within=60, step=0.01)
+            assert 2.0 < pool.wall() - began < 4.5
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_duration_counts_on_over_a_restart_of_the_schedd(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(8, settings=QUICK, directory=tmp_path) as pool:
+            await one_machine(pool)
+            await pool.submit("head", ad={"AllowedExecuteDuration": 40})
+            await pool.until(lambda: only_job(pool).get("JobCurrentStartExecutingDate") is not None, within=60)
+            began = pool.wall()
+            await pool.kill("head")
+            await pool.restart("head")
+            await pool.until(lambda: only_job(pool).status == 5, within=60, step=0.01)
+            assert 38.0 < pool.wall() - began < 47.0
+            pool.sound()
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize(("needs", "asked", "held"), [(1500, [1000, 2000], False), (9000, [1000, 2000, 4000], True)])
+def test_a_job_over_its_memory_runs_again_with_more(needs: int, asked: list[int], held: bool) -> None:
+    async def work() -> None:
+        settings = {**QUICK, "ENFORCE_MEMORY": "true", "SLOTS": "partitionable"}
+        async with SimPool(9, settings=settings) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(30.0, rss=needs << 10))
+            text = f"executable = /bin/true\nrequest_memory = {asked[0]}\nretry_request_memory = 2000, 4000\nqueue\n"
+            await pool.submit("head", ad=attributes(text))
+            requests = []
+
+            def over() -> bool:
+                jobs = list(pool.role("head", "schedd").queue.jobs())
+                for job in jobs:
+                    if job.get("RequestMemory") not in requests:
+                        requests.append(job.get("RequestMemory"))
+                return not jobs or jobs[0].status == 5
+
+            await pool.until(over, within=600)
+            assert requests == asked
+            if held:
+                job = only_job(pool)
+                assert (job.get("HoldReasonCode"), job.get("HoldReasonSubCode")) == (34, 102)
+            else:
+                (ended,) = await pool.ended("head")
+                assert ended["NumJobStarts"] == len(asked)
+                assert "it runs again with RequestMemory = 2000" in ended["VacateReason"]
+            pool.sound()
+
+    run_virtual(work())
+
+
+def starts(pool: SimPool) -> list[float]:
+    return [at for _, _, at in pool.witness.starts]
+
+
+def test_starts_of_a_cluster_lie_as_far_apart_as_it_says(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(10, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            for number in range(4):
+                await pool.add(f"m{number}", "startd", behave=lambda spec: lasting(300.0))
+            await pool.submit("head", count=4, ad={"NextJobStartDelay": 20})
+            await pool.until(lambda: len(starts(pool)) == 2, within=100)
+            async with asking(pool) as user:
+                explained = "\n".join((await user.why("1.3")).lines())
+            assert "next_job_start_delay = 20, and one has just started" in explained
+            await pool.kill("head")
+            await pool.restart("head")
+            await pool.until(lambda: len(starts(pool)) == 4, within=200)
+            at = starts(pool)
+            assert all(19.0 < later - earlier < 30.0 for earlier, later in pairwise(at))
+            await pool.until(lambda: pool.queued("head") == 0, within=2000)
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_only_so_many_of_a_cluster_are_asked_for_at_once() -> None:
+    async def work() -> None:
+        async with SimPool(11, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            for number in range(6):
+                await pool.add(f"m{number}", "startd", behave=lambda spec: lasting(100.0))
+            queue = pool.role("head", "schedd").queue
+            await pool.submit("head", count=10, ad={"JobMaterializeLimit": 3})
+            await pool.submit("head", count=3, ad={"JobMaterializeMaxIdle": 1})
+            most = 0
+
+            def over() -> bool:
+                nonlocal most
+                running = [job for job in queue.jobs() if job.cluster.id == 1 and job.status == 2]
+                most = max(most, len(running))
+                assert sum(group.idle for group in queue.groups("alice")) <= 4
+                return not len(queue)
+
+            await pool.until(lambda: queue.count("alice", 2) == 6, within=100)
+            waiting = [job for job in queue.jobs() if job.status == 1]
+            assert len(waiting) == 7
+            assert all(job.told() == {"WaitsForTurn": True} for job in waiting)
+            async with asking(pool) as user:
+                assert "max_materialize = 3" in "\n".join((await user.why("1.9")).lines())
+            await pool.act("head", "alice", action="hold", ids=[[1, 0]])
+            await pool.until(lambda: queue.find(1, 0).status == 5)
+            await pool.act("head", "alice", action="release", ids=[[1, 0]])
+            await pool.until(over, within=2000)
+            assert most == 3
+            pool.sound()
 
     run_virtual(work())

@@ -255,6 +255,30 @@ TABLE: tuple[Row, ...] = (
         "jobs/crontab.py",
         "CronMinute",
     ),
+    _done(
+        "retry_request_memory retry_request_memory_increase retry_request_memory_max retry_request_disk",
+        "it runs again with more where it was over its memory or disk, instead of being held",
+        "policy/more_resources.py",
+        "TransformOnEvict",
+    ),
+    _done(
+        "max_idle materialize_max_idle",
+        "machines are looked for so many of its cluster's idle jobs at once; all are in the queue, and wait their turn",
+        "policy/materialization.py",
+        "JobMaterializeMaxIdle",
+    ),
+    _done(
+        "max_materialize",
+        "so many of its cluster's jobs have their turn at once, those that run or are held counted in",
+        "policy/materialization.py",
+        "JobMaterializeLimit",
+    ),
+    _done(
+        "next_job_start_delay",
+        "so many seconds lie between two starts of its cluster's jobs",
+        "policy/materialization.py",
+        "NextJobStartDelay",
+    ),
     _done("kill_sig", "the signal that asks it to end", "jobs/activation.py", "KillSig"),
     _done("kill_sig_timeout job_max_vacate_time", "how long it has then", "jobs/activation.py", "KillSigTimeout"),
     _done(
@@ -305,20 +329,14 @@ TABLE: tuple[Row, ...] = (
     ),
     # -- ignored ------------------------------------------------------------------------------------------------------
     _ignored("run_as_owner", "has no effect: whom a job runs as is its machine's setting RUN_AS", "", "true|t|yes|1"),
-    _ignored("next_job_start_delay", "has no effect: jobs start as machines are found", "use concurrency_limits"),
-    _ignored(
-        "max_materialize", "has no effect: all jobs are queued at once", "use concurrency_limits to bound what runs"
-    ),
-    _ignored("max_idle materialize_max_idle", "has no effect: all jobs are queued at once, which costs little"),
     _ignored("preserve_relative_paths", "has no effect: files lie side by side in the job's directory"),
     _ignored(
         "dont_encrypt_input_files dont_encrypt_output_files", "has no effect: all that goes between nodes is encrypted"
     ),
     _ignored(
-        "retry_request_memory retry_request_memory_increase retry_request_memory_max retry_request_disk"
-        " on_evict_checks",
-        "has no effect: what a job asks for stays as it is",
-        "a job over its memory is held; poolnode release after a submit with more",
+        "on_evict_checks",
+        "has no effect: an evicted job is changed by retry_request_memory and retry_request_disk only",
+        "retry_request_memory, periodic_hold and periodic_release do what most such changes are for",
     ),
     _ignored(
         "stack_size", "has no effect: the machine's own limit holds", "call ulimit -s in a script before the program"

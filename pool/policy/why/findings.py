@@ -221,6 +221,21 @@ class Deferred:
 
 
 @dataclass(frozen=True, slots=True)
+class NotItsTurn:
+    """Its cluster says how many of its jobs are asked for at once, and the turn of this one has not come.
+
+    Attributes:
+        idle, whole: max_idle and max_materialize; None where the cluster does not say.
+        delay: next_job_start_delay, seconds. `paused`: the pause after a start is not over.
+    """
+
+    idle: int | None = None
+    whole: int | None = None
+    delay: float = 0.0
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BesideSchedd:
     """It runs on the submit machine, where as many such jobs run as may.
 
@@ -491,6 +506,7 @@ Finding = (
     | FailedStarts
     | OutOfReach
     | Deferred
+    | NotItsTurn
     | BesideSchedd
     | Rejected
     | Machines

@@ -27,6 +27,7 @@ from pool.policy.why.findings import (
     Limit,
     Machines,
     Nearest,
+    NotItsTurn,
     Outlook,
     OutOfReach,
     Queued,
@@ -115,11 +116,23 @@ def headline(findings: Sequence[Finding], now: float) -> str:
     if (deferred := _first(findings, Deferred)) is not None:
         asks = f", and a machine is looked for in {ago(deferred.asks - now)}" if deferred.asks > now else ""
         return f"{name} waits{since}: it is to start in {ago(max(0.0, deferred.moment - now))}{asks}"
+    if (turn := _first(findings, NotItsTurn)) is not None:
+        return f"{name} waits{since}: {_not_its_turn(turn)}"
     if (beside := _first(findings, BesideSchedd)) is not None:
         return f"{name} waits{since}: {plural(beside.most, 'job')} of its kind may run on the submit machine at once"
     claiming = _first(findings, Claiming)
     because = _MAKING_ROOM if claiming is not None and claiming.freed else _BECAUSE[kind]
     return f"{name} waits{since}: {because}"
+
+
+def _not_its_turn(turn: NotItsTurn) -> str:
+    bounds = [
+        *([f"max_idle = {turn.idle}"] if turn.idle is not None else []),
+        *([f"max_materialize = {turn.whole}"] if turn.whole is not None else []),
+        *([f"next_job_start_delay = {turn.delay:g}"] if turn.delay else []),
+    ]
+    now = ", and one has just started" if turn.paused else ""
+    return f"other jobs of its cluster come first, as the cluster says {' and '.join(bounds)}{now}"
 
 
 _BECAUSE = {

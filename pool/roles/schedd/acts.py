@@ -284,6 +284,14 @@ class Acts:
         else:
             await turn.pause()
 
+    async def judge(self, job: Job) -> None:
+        """Look at the expressions and durations of one job now."""
+        steps: list[Step] = []
+        stops: list[tuple[Job, dict[str, Any]]] = []
+        if self._is_queued(job):
+            self._look_at_one(job, self._outside.wall(), steps, stops)
+        await self._carry_out(job.cluster, steps, stops)
+
     async def _look_at(self, cluster: Cluster) -> None:
         now = self._outside.wall()
         steps: list[Step] = []
@@ -295,6 +303,11 @@ class Acts:
                     self._placement.offer(cluster.owner)
                 if self._is_queued(job):
                     self._look_at_one(job, now, steps, stops)
+        await self._carry_out(cluster, steps, stops)
+
+    async def _carry_out(
+        self, cluster: Cluster, steps: list[Step], stops: list[tuple[Job, dict[str, Any]]]
+    ) -> None:
         if steps:
             await self._ledger.commit(*steps)
             self._placement.offer(cluster.owner)

@@ -17,6 +17,7 @@ from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.checkpoints import KEPT_AWAY, Attempt, shunned
 from pool.policy.exits import Decision, Verdict, after_exit
+from pool.policy.more_resources import more_for
 from pool.policy.queue import RUNNING, Job
 from pool.roles.schedd.ledger import Step
 from pool.shadow.shadow import INPUT_LIMIT, OUTPUT_LIMIT
@@ -82,7 +83,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
     elif cause == "exceeded":
         subcode = int(report.get("subcode") or 0)
         why = str(report.get("said") or "it used more than it may")[:1000]
-        steps.append(hold_step(job, why, Hold.OUT_OF_RESOURCES, changes, subcode))
+        steps.append(over_resources(job, slot, why, subcode, changes, report, now))
     elif cause == "start":
         steps.append(failed_start(job, slot, changes, report, after, now))
     else:
@@ -93,6 +94,20 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
             data["reason"] = str(report["reason"])
         steps.append(Step(job, Happening.EVICT, changes, EventKind.EVICTED, data))
     return steps
+
+
+def over_resources(
+    job: Job, slot: str, why: str, subcode: int, changes: dict[str, Any], report: dict[str, Any], now: float
+) -> Step:
+    """It used more than it had asked for: held, or to run again with more, as it says itself."""
+    more = more_for(job.ad(), subcode, now)
+    if not more:
+        return hold_step(job, why, Hold.OUT_OF_RESOURCES, changes, subcode)
+    asks = ", ".join(f"{name} = {value}" for name, value in more.items() if name.startswith("Request"))
+    why = f"{why}; it runs again with {asks}"
+    changes |= {**more, "VacateReason": why, "LastVacateTime": int(now)}
+    data = {"why": why, "slot": slot, "reason": str(Evict.REQUEUED), **usage_data(report)}
+    return Step(job, Happening.EVICT, changes, EventKind.EVICTED, data)
 
 
 def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: float) -> list[Step]:

@@ -185,7 +185,7 @@ class Placement:
         """The next job for a claim, marked as running there; holds what can never start. Adds to `steps`."""
         if claim.lost or self._is_spent(claim):
             return None
-        if first is not None and (first.status != IDLE or first is claim.left_by or self.queue.keeps_back(first)):
+        if first is not None and (first.status != IDLE or first is claim.left_by or self.queue.is_kept_back(first)):
             first = None
         if first is not None and (start := self._mark(claim, first, steps)) is not None:
             return start

@@ -28,6 +28,7 @@ from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.local import LocalJobs
+from pool.roles.schedd.pacing import Pacing
 from pool.roles.schedd.placement import Placement
 from pool.roles.schedd.remote import Remote
 from pool.roles.schedd.reporting import Reporting
@@ -136,6 +137,7 @@ class Schedd(Role):
         self.acts = Acts(self.ledger, self.placement, self.outside, given.turns, lambda: self.rules)
         self.deferrals = self.placement.deferrals = Deferrals(self, self._is_due)
         self.local = self.placement.local = LocalJobs(self)
+        self.pacing = Pacing(self, self.acts.judge)
         kept_back = self.queue.keeps_back
         self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
         self.explaining = Why(self.ledger, self.placement, self.outside, given.node, given.turns)
@@ -144,6 +146,7 @@ class Schedd(Role):
         for name, digest in self.ledger.meta.items():
             if name.startswith(EXECUTABLE):
                 self.executables.recall(int(name.removeprefix(EXECUTABLE)), digest.decode())
+        self.pacing.take_up()
         self.tidy()
         cut_short = {name: note for name, note in self.ledger.meta.items() if name.startswith(PLACING)}
         if cut_short:
@@ -177,6 +180,7 @@ class Schedd(Role):
         await self.reporting.flush()
         await self.remote.close()
         self.deferrals.close()
+        self.pacing.close()
         await self.local.close(kill=not handover)
         await super().stop(handover=handover)
         await self.store.close()
@@ -184,6 +188,7 @@ class Schedd(Role):
     async def die(self) -> None:
         await self.remote.close()
         self.deferrals.close()
+        self.pacing.close()
         await self.local.close(kill=False)
         await super().die()
         await self.store.close()

@@ -25,6 +25,7 @@ from pool.policy.why.findings import (
     FailedStarts,
     Finding,
     Held,
+    NotItsTurn,
     OutOfReach,
     Queued,
     Rejected,
@@ -67,7 +68,7 @@ class Why:
             return {"findings": to_wire(found), "request": None, "time": self._outside.wall()}
         findings = await self._of(job)
         request = None
-        if job.status == IDLE and not self._queue.keeps_back(job):
+        if job.status == IDLE and not self._queue.is_kept_back(job):
             request = {
                 "ad": public(job.wire()),
                 "submitter": f"{job.cluster.owner}@{self._name}",
@@ -107,6 +108,8 @@ class Why:
                 found.append(Unsavable(str(trouble)))
         elif job.status == IDLE and self._placement.images.keeps_back(job):
             found.append(OutOfReach(*self._placement.images.why_kept_back()))
+        elif job.status == IDLE and (turns := job.cluster.turns) is not None and turns.keeps_back(job.proc):
+            found.append(NotItsTurn(turns.bounds.idle, turns.bounds.whole, turns.bounds.delay, turns.paused))
         elif job.status == IDLE and self._queue.keeps_back(job):
             deferral = deferral_of(job)
             if deferral is not None:

@@ -161,6 +161,11 @@ BEFORE_ADDITIONS: tuple[Section, ...] = (
         _attributes("TransformOnEvict TransformBody_*"),
         _commands("on_evict_checks TransformOnEvict"),
     ),
+    Section(
+        policy.materialization,
+        _attributes("JobMaterializeLimit"),
+        _commands("max_materialize JobMaterializeLimit"),
+    ),
     Section(policy.signals, _attributes("KillSig RemoveKillSig HoldKillSig KillSigTimeout CheckpointSig")),
     Section(universe.container_services, _attributes("ContainerServiceNames")),
     Section(

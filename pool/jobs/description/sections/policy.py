@@ -211,6 +211,14 @@ def on_evict(job: Job) -> None:
     job.set("TransformOnEvict", " ".join(found))
 
 
+def materialization(job: Job) -> None:
+    """`max_materialize`: how many jobs of the cluster machines are looked for at once, those that run counted in."""
+    if job.facts.as_reference:
+        return  # the reference keeps it beside the ad
+    if text := job.param("max_materialize", "JobMaterializeLimit"):
+        job.set_expression("JobMaterializeLimit", text, "max_materialize", "JobMaterializeLimit")
+
+
 def signals(job: Job) -> None:
     """`kill_sig` and its kin: by which signals the job is asked to end, and how long it has then."""
     for command, attribute, default in (

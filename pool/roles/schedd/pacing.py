@@ -1,0 +1,117 @@
+"""What is due at a moment for jobs: the end of a pause between two starts of a cluster, and of a run's allowed time.
+
+`periodic_*` expressions are looked at every PERIODIC_INTERVAL. The moment at which a run has taken as long as it may
+is known beforehand, and the job is looked at then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pool.jobs.events import EventKind, JobEvent
+from pool.policy.exits import DURATIONS, run_ends_at
+from pool.policy.queue import ACTIVE, Cluster, Job
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.role import Schedd
+
+#: A run is looked at this long after it has taken as long as it may, seconds.
+AFTER = 0.01
+#: A moment that lies further ahead is waited for in steps: the clock may be set meanwhile.
+LONGEST = 60.0
+
+
+class Pacing:
+    """The moments of one schedd's jobs.
+
+    Args:
+        judge: looks at a job's periodic expressions and durations.
+    """
+
+    def __init__(self, schedd: Schedd, judge: Callable[[Job], Coroutine[Any, Any, None]]) -> None:
+        self._schedd = schedd
+        self._judge = judge
+        self._timers: dict[object, asyncio.TimerHandle] = {}
+        schedd.queue.pauses = self._pause
+        schedd.queue.gave_turns = self._gave_turns
+        schedd.ledger.listen(self._happened)
+
+    def take_up(self) -> None:
+        """The queue has been loaded: count on from where an earlier run of the node had come to."""
+        for cluster in list(self._schedd.queue.clusters.values()):
+            turns = cluster.turns
+            if turns is not None and turns.bounds.delay:
+                last = max((_start_of(job) for job in cluster.jobs.values() if job.status in ACTIVE), default=0.0)
+                left = last + turns.bounds.delay - self._schedd.outside.wall()
+                if left > 0:
+                    self._schedd.queue.pause(cluster)
+                    self._at(cluster, min(left, turns.bounds.delay), self._resume, cluster)
+        for job in self._schedd.queue.jobs():
+            if job.status in ACTIVE:
+                self._watch(job)
+
+    def close(self) -> None:
+        """Nothing is waited for any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _at(self, key: object, seconds: float, function: Callable[..., None], subject: object) -> None:
+        if (before := self._timers.pop(key, None)) is not None:
+            before.cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(max(0.0, seconds), function, subject)
+
+    # -- starts of one cluster ---------------------------------------------------------------------------
+
+    def _pause(self, cluster: Cluster) -> None:
+        assert cluster.turns is not None
+        self._at(cluster, cluster.turns.bounds.delay, self._resume, cluster)
+
+    def _resume(self, cluster: Cluster) -> None:
+        self._timers.pop(cluster, None)
+        if self._schedd.queue.clusters.get(cluster.id) is cluster:
+            self._schedd.queue.resume(cluster)
+
+    def _gave_turns(self, cluster: Cluster) -> None:
+        """Other jobs may be asked for: in the midst of a change of the queue, so that it is told a moment later."""
+        asyncio.get_running_loop().call_soon(self._offer, cluster.owner)
+
+    def _offer(self, owner: str) -> None:
+        self._schedd.placement.offer(owner)
+        self._schedd.submitters.changed(owner, True)
+
+    # -- allowed durations -------------------------------------------------------------------------------
+
+    def _happened(self, events: Sequence[JobEvent]) -> None:
+        for event in events:
+            if event.kind is EventKind.EXECUTE:
+                job = self._schedd.queue.find(event.cluster, event.proc)
+                if job is not None:
+                    self._watch(job)
+
+    def _watch(self, job: Job) -> None:
+        """Look at a running job when it has taken as long as it may."""
+        wire, delta = job.cluster.wire, job.delta or {}
+        if not any(name in wire or name in delta for name in DURATIONS):
+            return
+        ends = run_ends_at(job.ad(), self._schedd.outside.wall())
+        if ends is not None:
+            left = ends + AFTER - self._schedd.outside.wall()
+            self._at(job, min(left, LONGEST), self._look, job)
+
+    def _look(self, job: Job) -> None:
+        self._timers.pop(job, None)
+        if job.status not in ACTIVE or job.cluster.jobs.get(job.proc) is not job:
+            return
+        ends = run_ends_at(job.ad(), self._schedd.outside.wall())
+        if ends is not None and ends < self._schedd.outside.wall():
+            self._schedd.spawn(self._judge(job), "durations", alone=True)
+        else:
+            self._watch(job)
+
+
+def _start_of(job: Job) -> float:
+    began = job.get("JobCurrentStartDate")
+    return float(began) if isinstance(began, (int, float)) else 0.0
