@@ -57,6 +57,7 @@ class Market:
         self._keys: dict[str, str] = {}
         self._shut: set[str] = set()
         self._given: dict[str, float] = {}
+        self._lapse: asyncio.TimerHandle | None = None
         self._kept_back: list[Change] | None = None
         self._weights: dict[str, float] = {}
         self.by_priority = False
@@ -165,6 +166,7 @@ class Market:
     def gave(self, match: Match, request: Request | None) -> None:
         """A slot was given away: it counts as held by whoever it was given to."""
         self._given[match.slot] = asyncio.get_running_loop().time()
+        self._watch_given()
         ad = self.picture.ad(match.slot)
         if ad is None:
             return
@@ -178,10 +180,29 @@ class Market:
 
     def withheld(self, now: float) -> set[str]:
         """The slots that may not be given away: shut ones, and those that were given a moment ago."""
-        for name in [name for name, since in self._given.items() if now - since > GIVEN]:
+        self._let_lapse(now)
+        return self._shut | self._given.keys()
+
+    def _let_lapse(self, now: float) -> bool:
+        """Forget what was given and never taken; whether there was any."""
+        lapsed = [name for name, since in self._given.items() if now - since >= GIVEN]
+        for name in lapsed:
             del self._given[name]
             self._accounting.holdings.lapsed(name)
-        return self._shut | self._given.keys()
+        return bool(lapsed)
+
+    def _watch_given(self) -> None:
+        """Wake the negotiator when a slot that nobody took may be given again: its ad need not change for that."""
+        if self._lapse is None and self._given:
+            self._lapse = asyncio.get_running_loop().call_at(min(self._given.values()) + GIVEN, self._lapse_now)
+
+    def _lapse_now(self) -> None:
+        self._lapse = None
+        if self._kept_back is not None:
+            self._lapse = asyncio.get_running_loop().call_later(SOON, self._lapse_now)
+        elif self._let_lapse(asyncio.get_running_loop().time()):
+            self._wake(0.0)
+        self._watch_given()
 
 
 def idle(ad: ClassAd) -> int:
