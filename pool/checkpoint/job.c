@@ -27,18 +27,21 @@ static int limit(int which, uint64_t value, const char *name, struct failure *f)
     /* The hard limit of cpu time lies a little above: SIGXCPU first, SIGKILL for those who ignore it. */
     if (which == RLIMIT_CPU)
         wanted.rlim_max = value + 5;
-    if (getrlimit((__rlimit_resource_t)which, &now) == 0 && wanted.rlim_max > now.rlim_max) {
+    bool known = getrlimit((__rlimit_resource_t)which, &now) == 0;
+    if (known && which == RLIMIT_STACK) /* its program may set another, up to the machine's */
+        wanted.rlim_max = now.rlim_max;
+    if (known && wanted.rlim_max > now.rlim_max)
         wanted.rlim_max = now.rlim_max; /* the node's own is lower: that one holds */
-        if (wanted.rlim_cur > wanted.rlim_max)
-            wanted.rlim_cur = wanted.rlim_max;
-    }
+    if (wanted.rlim_cur > wanted.rlim_max)
+        wanted.rlim_cur = wanted.rlim_max;
     return setrlimit((__rlimit_resource_t)which, &wanted) < 0 ? fail(f, "setrlimit", name) : 0;
 }
 
 static int limits(const struct start *s, struct failure *f)
 {
     if (limit(RLIMIT_CPU, s->cpu, "cpu", f) || limit(RLIMIT_CORE, s->core, "core", f) ||
-        limit(RLIMIT_FSIZE, s->fsize, "fsize", f) || limit(RLIMIT_NOFILE, s->nofile, "nofile", f))
+        limit(RLIMIT_FSIZE, s->fsize, "fsize", f) || limit(RLIMIT_NOFILE, s->nofile, "nofile", f) ||
+        limit(RLIMIT_STACK, s->stack, "stack", f))
         return -1;
     /* The kernel counts a user's processes, not a job's: where the user is the node's own, the cgroup alone limits. */
     if (s->uid != geteuid() && limit(RLIMIT_NPROC, s->processes, "processes", f))

@@ -31,14 +31,17 @@ void suspend(bool stop)
         tree_signal(stop ? SIGSTOP : SIGCONT);
 }
 
-static void vacate(uint64_t grace_us)
+/* The signal stands above the grace; 0: the one that the start names. */
+static void vacate(uint64_t value)
 {
+    uint64_t grace_us = value & (((uint64_t)1 << SIGNAL_SHIFT) - 1);
+    int soft = (int)(value >> SIGNAL_SHIFT);
     if (run.over || run.killing)
         return;
     if (!run.cause)
         run.cause = CAUSE_VACATED;
     run.grace_end = boot_us() + grace_us;
-    to_members((int)me.job.start->soft_signal);
+    to_members(soft ? soft : (int)me.job.start->soft_signal);
     suspend(false); /* a stopped job could not act on it */
 }
 

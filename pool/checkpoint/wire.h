@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 8
+#define VERSION 9
 
 enum verb {
     /* node to nursery */
@@ -102,6 +102,8 @@ enum member_state { MEMBER_OVER = 1, MEMBER_WITH_JOB = 2 /* was killed with the 
 
 #define MARK_SHIFT 8 /* in CHECKPOINT's value, above its flags: the number by which home notes the moment; 0: it does not */
 
+#define SIGNAL_SHIFT 56 /* in VACATE's value, above the grace in microseconds: the signal; 0: the start's */
+
 #define UNLIMITED UINT64_MAX
 #define TOO_BIG 65536
 
@@ -132,7 +134,7 @@ struct start {
     uint32_t members, pipes, on_failure;         /* on_failure: see enum */
     uint16_t remotes, binds;
     uint64_t lease_us, lease_end_us, grace_us;   /* lease 0: none; its end by the boot clock, however late a start is read */
-    uint64_t memory, cpu, core, fsize, nofile;   /* UNLIMITED: as the node has it */
+    uint64_t memory, cpu, core, fsize, nofile, stack; /* UNLIMITED: as the node has it */
     uint64_t processes, cpus;                    /* at most so many at a time; its share of the processors, UNLIMITED: none */
 };
 
@@ -187,7 +189,7 @@ struct cell {
 };
 
 _Static_assert(sizeof(struct head) == 24, "head");
-_Static_assert(sizeof(struct start) == 160, "start");
+_Static_assert(sizeof(struct start) == 168, "start");
 _Static_assert(sizeof(struct control) == 40, "control");
 _Static_assert(sizeof(struct report) == 144 + TEXT, "report");
 _Static_assert(sizeof(struct cell) == 48, "cell");

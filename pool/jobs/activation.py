@@ -71,6 +71,8 @@ class Activation:
         inputs: paths, or URLs to fetch from, to copy into the scratch directory before the start (transfer mode).
         outputs: names in the scratch directory to bring home; None brings home what is new or changed and not hidden.
         most_input, most_output: bytes that may be carried each way (max_transfer_*_mb); None for any.
+        keeps_paths: inputs and outputs that are named relatively keep the directories in their names.
+        manifest: the name of a directory for lists of the job's directory before and after its run; empty for none.
         remaps: output name to the path it gets at home.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
@@ -107,12 +109,15 @@ class Activation:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] | None = None
     remaps: dict[str, str] = field(default_factory=dict)
+    keeps_paths: bool = False
+    manifest: str = ""
     most_input: int | None = None
     most_output: int | None = None
     soft_signal: int = signal.SIGTERM
     grace: float = 600.0
     core_limit: int | None = None
     memory_limit: int | None = None
+    stack_limit: int | None = None
     nice: int = 0
     on_failure_too: bool = False
     network: bool = True
@@ -185,6 +190,8 @@ class Activation:
         that are not hidden: a machine of somebody else's must not leave a `.profile` in its user's directory.
         """
         first = name.partition("/")[0]
+        if self.manifest and first == self.manifest:
+            return True
         if self.processes and self.layout.home_of(name) is not None:
             return self.outputs is None or os.path.basename(name) in self.outputs
         if self.outputs is None:
@@ -194,7 +201,7 @@ class Activation:
                 if not hidden(first):
                     return True
                 continue
-            at_home = asked if asked in self.remaps else os.path.basename(asked)
+            at_home = asked if asked in self.remaps or self.keeps_paths else os.path.basename(asked)
             if name == at_home or name.startswith(f"{at_home}/"):
                 return True
         return False
@@ -319,15 +326,18 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         inputs=_inputs(job) if transfer else (),
         outputs=_list(outputs) if transfer and has_outputs else None,
         remaps=_remaps(_text(job, "TransferOutputRemaps")) if transfer else {},
+        keeps_paths=transfer and job.value("PreserveRelativePaths", False) is True,
+        manifest=_manifest(job) if transfer else "",
         most_input=_bytes(job, "MaxTransferInputMB"),
         most_output=_bytes(job, "MaxTransferOutputMB"),
-        soft_signal=_signal(job.value("KillSig", "SIGTERM")),
+        soft_signal=signal_number(job.value("KillSig", "SIGTERM")),
         grace=float(_number(job, "JobMaxVacateTime", _number(job, "KillSigTimeout", 600))),
         core_limit=int(job.value("CoreSize", -1)) if job.get("CoreSize") is not None else None,
+        stack_limit=_positive(job, "StackSize"),
         nice=10 if is_nice(job.value("AcctGroup", ""), job.value("NiceUser", False)) else 0,
         append_output=mode.at_home and type(code) is int and _number(job, "NumCkpts", 0) > 0,
         checkpoint_code=code if type(code) is int else None,
-        checkpoint_signal=_signal(job.value("CheckpointSig")) if job.get("CheckpointSig") is not None else None,
+        checkpoint_signal=signal_number(job.value("CheckpointSig")) if job.get("CheckpointSig") is not None else None,
         checkpoint_files=_list(kept) if (kept := _text(job, "TransferCheckpoint")) else None,
         checkpoint=checkpoint,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
@@ -342,6 +352,13 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     except activation_fields.WrongStart as error:
         raise CannotStart(error.message, hint="correct the description, and submit it again") from error
     return start
+
+
+def _manifest(job: ClassAd) -> str:
+    name = _text(job, "ManifestDir")
+    if name or job.value("ManifestDesired", False) is not True:
+        return name
+    return f"{job.value('ClusterId', 0)}_{job.value('ProcId', 0)}_manifest"
 
 
 def _inputs(job: ClassAd) -> tuple[str, ...]:
@@ -377,6 +394,11 @@ def _number(ad: ClassAd, name: str, otherwise: float) -> float:
     return value if isinstance(value, (int, float)) else otherwise
 
 
+def _positive(ad: ClassAd, name: str) -> int | None:
+    number = _number(ad, name, 0)
+    return int(number) if number >= 1 else None
+
+
 def _bytes(ad: ClassAd, name: str) -> int | None:
     number = _number(ad, name, -1)
     return int(number * 2**20) if number >= 0 else None
@@ -395,9 +417,10 @@ def _remaps(text: str) -> dict[str, str]:
     return {name.strip(): path.strip() for name, path in pairs}
 
 
-def _signal(value: Any) -> int:
+def signal_number(value: Any) -> int:
+    """The number of a signal that an ad names, SIGTERM where there is no such signal."""
     if isinstance(value, int):
-        return value
+        return value if 1 <= value <= 64 else int(signal.SIGTERM)
     try:
         return int(signal.Signals[str(value).upper()])
     except KeyError:

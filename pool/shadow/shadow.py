@@ -144,6 +144,16 @@ class _Bounded:
         return getattr(self._stream, name)
 
 
+async def _nothing(start: Activation) -> None:
+    """Nobody else writes the outputs of a job."""
+
+
+def keeps_its_place(directory: str) -> bool:
+    """Whether a directory of home, as a description names it, can have the same name in the job's directory."""
+    parts = directory.split("/")
+    return directory != "" and not directory.startswith("/") and ".." not in parts and parts != ["."]
+
+
 class Shadow:
     """Serves the starters of all running jobs of one schedd."""
 
@@ -155,6 +165,8 @@ class Shadow:
         self._finished.set()
         self._executables = executables
         self._files = files
+        #: Awaited before the outputs of a start take their places.
+        self.before_placing: Callable[[Activation], Awaitable[None]] = _nothing
 
     async def fetch(self, params: dict[str, Any], stream: Stream) -> None:
         """Send a job's inputs: {claim, run, executable: whether it is wanted}; see `pool.starter.staging`."""
@@ -165,7 +177,9 @@ class Shadow:
         if params.get("executable"):
             await self._send_executable(start, files, stream)
         for path in self._inputs(start):
-            await self._send(path, files, stream)
+            under = posixpath.dirname(path) if start.keeps_paths and path in start.inputs else ""
+            under = under if keeps_its_place(under) else ""
+            await self._send(self._full(start, path), files, stream, under=under)
         if start.processes:
             await self._send_processes(start, files, stream, wanted)
         await stream.send(["done"])
@@ -202,10 +216,13 @@ class Shadow:
                     await files.makedirs(self._at_home(start, str(item[1])), mode=int(item[2]) | 0o700)
                 else:
                     path, mode, left = self._target(start, item)
+                    if start.keeps_paths and item[0] == "file" and "/" in str(item[1]):
+                        await files.makedirs(posixpath.dirname(path))
                     await arriving.begin(path, mode, item[0] == "file" and not self._is_named(start, path, claim))
             else:
                 raise PoolError("the transfer of the outputs ended in the middle", retry=True)
             await arriving.see_on_disk()
+            await self.before_placing(start)
             self._running(params)
             await arriving.place()
         except BaseException:
@@ -294,10 +311,10 @@ class Shadow:
             await self._send(one.home, files, stream, under=under, called=called)
 
     def _inputs(self, start: Activation) -> list[str]:
-        paths = [self._full(start, path) for path in start.inputs if not is_fetched(path)]
+        paths = [path for path in start.inputs if not is_fetched(path)]
         if start.stdin != NOTHING:
-            paths.append(self._full(start, start.stdin))
-        return list(dict.fromkeys(paths))
+            paths.append(start.stdin)
+        return list({self._full(start, path): path for path in paths}.values())
 
     @staticmethod
     def _full(start: Activation, path: str) -> str:

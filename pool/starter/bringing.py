@@ -33,7 +33,7 @@ def outputs_of(
     asked = activation.outputs
     if asked is not None:  # these come home in any case; a file of the same name beside them would take their place
         asked = tuple(name for name in asked if name not in standard.values() or scratch.exists(name))
-    found = staging.outputs(scratch, before, asked, activation.remaps)
+    found = staging.outputs(scratch, before, asked, activation.remaps, keeps_paths=activation.keeps_paths)
     return [output for output in found if activation.outputs is not None or output.name not in own]
 
 

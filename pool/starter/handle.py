@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pool.starter.checkpointing import CheckpointReport, Image, LetGo, checkpoint, examine
-from pool.starter.messages import Verb, boot_us
+from pool.starter.messages import SIGNAL_SHIFT, Verb, boot_us
 from pool.starter.outbox import Letter
 from pool.starter.spec import EndReport, KeeperError, KeeperSpec, Usage
 
@@ -82,9 +82,9 @@ class NativeKeeper:
         """Send a signal to the job's first process."""
         self._keepers.tell(self, Verb.SIGNAL, number)
 
-    async def vacate(self) -> None:
-        """Resume, send the soft signal, and after the grace kill all."""
-        self._keepers.tell(self, Verb.VACATE, int(self.spec.grace * 1e6))
+    async def vacate(self, signal: int = 0) -> None:
+        """Resume, send the soft signal or another, and after the grace kill all."""
+        self._keepers.tell(self, Verb.VACATE, int(self.spec.grace * 1e6) | signal << SIGNAL_SHIFT)
 
     async def kill(self) -> None:
         """Kill all its processes at once."""

@@ -62,8 +62,8 @@ class Keeper(Protocol):
     async def signal(self, number: int, /) -> None:
         """Send a signal to the job's first process."""
 
-    async def vacate(self) -> None:
-        """Resume, send the soft signal, and after the grace kill all."""
+    async def vacate(self, signal: int = 0, /) -> None:
+        """Resume, send the soft signal or another, and after the grace kill all."""
 
     async def kill(self) -> None:
         """Kill all its processes at once."""

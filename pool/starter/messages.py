@@ -30,13 +30,15 @@ from pool.starter.members import (
 )
 from pool.starter.spec import Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 8
+MAGIC, VERSION = 0x4B504F4F, 9
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
+#: In the value of VACATE: the signal stands above the grace.
+SIGNAL_SHIFT = 56
 UNLIMITED = 0xFFFFFFFFFFFFFFFF
 
 _HEAD = struct.Struct("=IHHQII")
-_START = struct.Struct("=IHHQII5IiIIII3I2H10Q")
+_START = struct.Struct("=IHHQII5IiIIII3I2H11Q")
 _CONTROL = struct.Struct("=IHHQIIQQ")
 _REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
 _CELL = struct.Struct("=IIIiQQQII")
@@ -208,6 +210,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         _limit(spec.core),
         _limit(spec.fsize),
         _limit(spec.nofile),
+        _limit(spec.stack),
         _limit(spec.processes),
         _limit(spec.cpus),
     )
@@ -269,7 +272,8 @@ def unpack_start(data: bytes) -> KeeperSpec:
     places = strings[_STRING_COUNT + nhidden + ndevices : _STRING_COUNT + seen]
     rest = strings[_STRING_COUNT + seen :]
     lease, _, grace, *limits = numbers
-    memory, cpu, core, fsize, nofile, processes, cpus = (None if value == UNLIMITED else value for value in limits)
+    bounds = (None if value == UNLIMITED else value for value in limits)
+    memory, cpu, core, fsize, nofile, stack, processes, cpus = bounds
     return KeeperSpec(
         id=id,
         argv=tuple(rest[:argc]),
@@ -299,6 +303,7 @@ def unpack_start(data: bytes) -> KeeperSpec:
         core=core,
         fsize=fsize,
         nofile=nofile,
+        stack=stack,
         lease_seconds=lease / 1e6,
         nice=nice,
         soft_signal=soft,
@@ -473,4 +478,4 @@ def unpack_cell(data: bytes) -> Cell | None:
     return Cell(state, pid, number, born, report, spec)
 
 
-assert (_REPORT.size, _START.size, _CELL.size) == (144, 160, 48)
+assert (_REPORT.size, _START.size, _CELL.size) == (144, 168, 48)

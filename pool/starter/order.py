@@ -82,6 +82,7 @@ def order_of(
         isolation="full" if closed else "shared",
         memory=place.memory,
         core=activation.core_limit,
+        stack=activation.stack_limit,
         lease_seconds=lease,
         nice=activation.nice,
         soft_signal=activation.soft_signal,

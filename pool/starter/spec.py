@@ -146,7 +146,7 @@ class KeeperSpec:
             those that make namespaces.
         network: 'host', or 'none' for a loopback of its own only.
         memory: bytes the whole job may use. cpu: seconds for each process. core, fsize: bytes.
-            nofile: descriptors. None leaves what the node has.
+            nofile: descriptors. stack: bytes of a thread's. None leaves what the node has.
         processes: at most so many processes and threads at a time. cpus: its share when processors are short.
         lease_seconds: it is killed when not renewed for so long, the node alive or not; 0 for no lease.
         nice: added to the node's niceness.
@@ -185,6 +185,7 @@ class KeeperSpec:
     core: int | None = None
     fsize: int | None = None
     nofile: int | None = None
+    stack: int | None = None
     processes: int | None = None
     cpus: int | None = None
     lease_seconds: float = 0.0

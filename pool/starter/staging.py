@@ -155,12 +155,13 @@ def outputs(
     asked: tuple[str, ...] | None,
     renamed: Collection[str] = (),
     kind: str = "output",
+    keeps_paths: bool = False,
 ) -> list[Output]:
     """What goes home: what was asked for, or every top-level file that is new or changed, and not hidden.
 
     Args:
         renamed: names that home has another place for. Any other is put into the initial directory without the
-            directories before it, as this command has always meant.
+            directories before it, as this command has always meant, unless `keeps_paths`.
         kind: what they are, in what is said of them: output, checkpoint.
 
     Raises:
@@ -181,7 +182,7 @@ def outputs(
                 )
             contents_only = name.endswith("/")
             name = name.rstrip("/")
-            at_home = name if name in renamed else os.path.basename(name)
+            at_home = name if name in renamed or keeps_paths else os.path.basename(name)
             if not path or stat.S_ISDIR(scratch.status(path).st_mode):
                 found += _tree(scratch, path, "" if contents_only else at_home)
             else:

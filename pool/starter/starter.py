@@ -25,7 +25,7 @@ from pool.jobs.activation import STDERR, STDOUT, Activation, Mode
 from pool.jobs.urls import is_fetched
 from pool.policy.starter import Action, Event, Machine, State
 from pool.safe_directory import SafeDirectory
-from pool.starter import bringing, freezing, increments, programs, resuming, saving, scratch, staging, urls
+from pool.starter import bringing, freezing, increments, manifest, programs, resuming, saving, scratch, staging, urls
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.crossings import Cards, Crossings
 from pool.starter.files import Files, Seen
@@ -106,6 +106,8 @@ class Starter:
         self._spawning: asyncio.Task[Keeper] | None = None
         #: Set when the job has to leave before it began.
         self._leaves = asyncio.Event()
+        #: What asks the job to end where its owner removes or holds it; None: what asks it otherwise.
+        self.asked_by: int | None = None
         #: The pipes to other machines, where the job runs on several.
         self.crossings = crossings
 
@@ -154,7 +156,7 @@ class Starter:
             elif action is Action.RESUME:
                 await keeper.resume()
             elif action is Action.ASK:
-                await keeper.vacate()  # which kills after the job's grace
+                await keeper.vacate(self.asked_by or 0)  # which kills after the job's grace
             else:
                 await keeper.kill()
         if event in LEAVING and self._spawning is not None:
@@ -480,8 +482,17 @@ class Starter:
         """
         with self._safe_scratch() as safe:
             found = await asyncio.to_thread(bringing.outputs_of, self.activation, safe, self._before)
+            if name := self.activation.manifest:
+                found += await asyncio.to_thread(self._manifest, safe, name)
             async with await self._home.store(self.activation) as stream:
                 self.sent = await bringing.send(stream, self.activation, safe, found)
+
+    @staticmethod
+    def _manifest(safe: SafeDirectory, name: str) -> list[staging.Output]:
+        try:
+            return manifest.write_after(name, safe)
+        except OSError as error:
+            raise staging.StagingError(f"cannot write the job's manifest {name}: {error.strerror}") from error
 
     async def done(self) -> None:
         """The end has been reported: forget the keeper and leave nothing behind (A14)."""
@@ -545,6 +556,8 @@ class Starter:
                     await asyncio.to_thread(programs.keep, safe, program, stored)
                 elif stored is not None and not wanted:
                     await asyncio.to_thread(programs.place, stored, safe, program)
+                if activation.manifest:
+                    await asyncio.to_thread(manifest.write_before, activation.manifest, safe, activation.env)
                 self._before = await asyncio.to_thread(self._marks, safe)
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error

@@ -119,13 +119,13 @@ class FakeKeeper:
     async def signal(self, number: int) -> None:
         self._end("signal", None, number)
 
-    async def vacate(self) -> None:
+    async def vacate(self, number: int = 0) -> None:
         if self.hangs:
             return
         if self._behaviour.stubborn:
             asyncio.get_running_loop().call_later(self.spec.grace, self._kill, "killed")
         else:
-            self._end("vacated", None, int(signal.SIGTERM))
+            self._end("vacated", None, number or int(signal.SIGTERM))
 
     async def kill(self) -> None:
         if self.hangs:

@@ -93,3 +93,14 @@ def test_a_job_that_forbids_copying_is_told_that_it_would_run_as_nobody() -> Non
     job = ClassAd.from_wire({"FileSystemDomain": "here", "ShouldTransferFiles": "NO"})
     with pytest.raises(CannotStart, match="on near it would run as nobody"):
         mode_for(job, ClassAd.from_wire({"FileSystemDomain": "here", "Machine": "near", AS_NOBODY: True}))
+
+
+def test_what_may_come_home_where_outputs_keep_their_paths() -> None:
+    wish = {"ShouldTransferFiles": "YES", "TransferOutput": "res/deep/out", "ManifestDir": "list"}
+    flat, kept = (
+        activation(ClassAd.from_wire({"Cmd": "/bin/true", **wish, "PreserveRelativePaths": keeps}), ClassAd(), 1, None)
+        for keeps in (False, True)
+    )
+    names = ("out", "res/deep/out", "res/deep/other", "list/in", "list")
+    assert [flat.may_bring(name) for name in names] == [True, False, False, True, True]
+    assert [kept.may_bring(name) for name in names] == [False, True, False, True, True]

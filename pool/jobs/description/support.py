@@ -136,10 +136,28 @@ TABLE: tuple[Row, ...] = (
         _PROGRAM,
         "transfer_",
     ),
+    _done(
+        "stream_output stream_error",
+        "where its files are copied, what it writes comes home every second; elsewhere it is written there anyhow",
+        "roles/schedd/output_streams.py",
+        "StreamOut",
+    ),
     _ignored(
-        "stream_output stream_error stream_input",
-        "is not needed where the job opens its files at home; where they are copied they come at its end",
-        "poolnode tail shows them meanwhile; remote_io = auto writes them home as they come",
+        "stream_input",
+        "has no effect: where files are copied, standard input is whole before the job begins",
+        "remote_io = on reads it at home as it grows",
+    ),
+    _done(
+        "preserve_relative_paths",
+        "inputs and outputs that are named relatively keep the directories in their names",
+        "shadow/shadow.py",
+        "keeps_paths",
+    ),
+    _done(
+        "manifest manifest_dir",
+        "where its files are copied, lists of its directory before and after the run, and its environment, come home",
+        "starter/manifest.py",
+        "environment",
     ),
     _done(
         "public_input_files transfer_common_input",
@@ -279,6 +297,18 @@ TABLE: tuple[Row, ...] = (
         "policy/materialization.py",
         "NextJobStartDelay",
     ),
+    _done(
+        "remove_kill_sig hold_kill_sig",
+        "the signal that asks it to end where it is removed, or held",
+        "roles/schedd/placement.py",
+        "RemoveKillSig",
+    ),
+    _done(
+        "stack_size",
+        "bytes that its stacks may have, within the machine's own limit",
+        "jobs/activation.py",
+        "StackSize",
+    ),
     _done("kill_sig", "the signal that asks it to end", "jobs/activation.py", "KillSig"),
     _done("kill_sig_timeout job_max_vacate_time", "how long it has then", "jobs/activation.py", "KillSigTimeout"),
     _done(
@@ -329,7 +359,6 @@ TABLE: tuple[Row, ...] = (
     ),
     # -- ignored ------------------------------------------------------------------------------------------------------
     _ignored("run_as_owner", "has no effect: whom a job runs as is its machine's setting RUN_AS", "", "true|t|yes|1"),
-    _ignored("preserve_relative_paths", "has no effect: files lie side by side in the job's directory"),
     _ignored(
         "dont_encrypt_input_files dont_encrypt_output_files", "has no effect: all that goes between nodes is encrypted"
     ),
@@ -337,15 +366,6 @@ TABLE: tuple[Row, ...] = (
         "on_evict_checks",
         "has no effect: an evicted job is changed by retry_request_memory and retry_request_disk only",
         "retry_request_memory, periodic_hold and periodic_release do what most such changes are for",
-    ),
-    _ignored(
-        "stack_size", "has no effect: the machine's own limit holds", "call ulimit -s in a script before the program"
-    ),
-    _ignored(
-        "remove_kill_sig hold_kill_sig", "has no effect: kill_sig asks the job to end in every case", "use kill_sig"
-    ),
-    _ignored(
-        "manifest manifest_dir", "has no effect: no list of the job's files is written", "poolnode history -l JOB"
     ),
     _ignored(
         "want_graceful_removal", "has no effect: rm asks first and kills after job_max_vacate_time", "", "true|t|yes|1"

@@ -130,12 +130,13 @@ class LocalJobs:
             self._looking = True
             self._schedd.spawn(self._start_waiting(), "local")
 
-    async def stop(self, job: Job, graceful: bool) -> bool:
+    async def stop(self, job: Job, graceful: bool, signal: int | None = None) -> bool:
         """Have a job end that runs here; its wish is kept with it. False for one that does not."""
         found = self._running.get(job.id)
         if found is None:
             return False
         found.vacated = True
+        found.starter.asked_by = signal
         await found.starter.happen(Event.VACATE if graceful else Event.DIE)
         return True
 

@@ -27,7 +27,7 @@ from pool.classad import symmetric_match
 from pool.errors import PoolError
 from pool.images import ImageStore
 from pool.jobs import costs
-from pool.jobs.activation import Activation, CannotStart, activation, mode_for
+from pool.jobs.activation import Activation, CannotStart, activation, mode_for, signal_number
 from pool.jobs.events import EventKind
 from pool.jobs.machine_attributes import of_machine
 from pool.jobs.reasons import Evict, Hold, Reason
@@ -237,7 +237,8 @@ class Placement:
             start = replace(start, checkpoint_from=self.images.nearer(job, checkpoint))
         if self.deferrals is not None and (delay := self.deferrals.delay(job)):
             start = replace(start, not_before=delay)
-        claim.template = None if job.delta or checkpoint is not None or start.not_before else start
+        own = job.delta or checkpoint is not None or start.not_before or start.manifest
+        claim.template = None if own else start
         return start
 
     def _fits(self, claim: Claim, group: Group) -> bool:
@@ -540,12 +541,13 @@ class Placement:
         if job.status not in ACTIVE:
             return
         await self.ledger.commit(Step(job, None, {"_wish": wish}))
-        if self.local is not None and await self.local.stop(job, graceful):
+        if self.local is not None and await self.local.stop(job, graceful, signal_of(job, wish)):
             return
         await asyncio.gather(*(self._deactivate(job, claim, wish, graceful) for claim in self.gangs.claims_of(job)))
 
     async def _deactivate(self, job: Job, claim: Claim, wish: dict[str, Any], graceful: bool) -> None:
         asked = {"claim": claim.id, "run": claim.run, "graceful": graceful, "save": _saves(wish)}
+        asked["signal"] = signal_of(job, wish)
         try:
             await self.ask(claim, "startd.deactivate", asked, STOP_SECONDS)
         except (*TROUBLE, RemoteError) as error:
@@ -651,6 +653,13 @@ class Placement:
         if claim.idle_timer is not None:
             claim.idle_timer.cancel()
             claim.idle_timer = None
+
+
+def signal_of(job: Job, wish: dict[str, Any]) -> int | None:
+    """What asks a job to end that its user removes or holds, where it says so."""
+    name = {"remove": "RemoveKillSig", "hold": "HoldKillSig"}.get(wish["what"])
+    value = job.get(name) if name is not None else None
+    return signal_number(value) if isinstance(value, (str, int)) and value else None
 
 
 def _saves(wish: dict[str, Any]) -> str:

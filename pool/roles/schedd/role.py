@@ -28,6 +28,7 @@ from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.local import LocalJobs
+from pool.roles.schedd.output_streams import OutputStreams
 from pool.roles.schedd.pacing import Pacing
 from pool.roles.schedd.placement import Placement
 from pool.roles.schedd.remote import Remote
@@ -138,6 +139,8 @@ class Schedd(Role):
         self.deferrals = self.placement.deferrals = Deferrals(self, self._is_due)
         self.local = self.placement.local = LocalJobs(self)
         self.pacing = Pacing(self, self.acts.judge)
+        self.output_streams = OutputStreams(self)
+        self.shadow.before_placing = self.output_streams.end
         kept_back = self.queue.keeps_back
         self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
         self.explaining = Why(self.ledger, self.placement, self.outside, given.node, given.turns)
@@ -147,6 +150,7 @@ class Schedd(Role):
             if name.startswith(EXECUTABLE):
                 self.executables.recall(int(name.removeprefix(EXECUTABLE)), digest.decode())
         self.pacing.take_up()
+        self.output_streams.take_up()
         self.tidy()
         cut_short = {name: note for name, note in self.ledger.meta.items() if name.startswith(PLACING)}
         if cut_short:

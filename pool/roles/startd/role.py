@@ -272,15 +272,17 @@ class Startd(Role):
         claim.verified = (self.machine, claim.shared, rest)
         return True
 
-    @method(Right.SUBMIT, takes={"claim": str, "run": int | None, "save": str | None})
+    @method(Right.SUBMIT, takes={"claim": str, "run": int | None, "save": str | None, "signal": int | None})
     async def deactivate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Stop the job of a claim, softly or at once: {claim, run, graceful, save}. Its end is reported as ever."""
+        """Stop the job of a claim, softly or at once: {claim, run, graceful, save, signal}. Its end is told as ever."""
         _, claim = self._claimed(call, params)
         running: Running | None = claim.running
         if running is not None and running.start.run == int(params.get("run", running.start.run)):
             save = params.get("save")
             saves = Saves(save) if save in set(Saves) else Saves.WORTH
-            await running.stop(bool(params.get("graceful", True)), ASKED, saves)
+            signal = params.get("signal")
+            asks = signal if signal is not None and 1 <= signal <= 64 else None
+            await running.stop(bool(params.get("graceful", True)), ASKED, saves, asks)
         return {}
 
     @method(Right.SUBMIT, takes={"claim": str, "run": int})

@@ -303,11 +303,15 @@ class Running:
             pass
         return True
 
-    async def stop(self, graceful: bool, why: Reason, saves: Saves = Saves.WORTH) -> None:
-        """Have the job end, softly or at once; its end is reported as an eviction."""
+    async def stop(
+        self, graceful: bool, why: Reason, saves: Saves = Saves.WORTH, signal: int | None = None
+    ) -> None:
+        """Have the job end, softly or at once, asked by a signal of its own; its end is reported as an eviction."""
         if self.ended:
             return  # by itself, and its end is on the way
         self.why = self.why or why
+        if self.starter is not None and signal is not None:
+            self.starter.asked_by = signal
         if self.starter is not None and self.starter.crossings is not None:
             self.starter.crossings.give_up()
         if self.closing:

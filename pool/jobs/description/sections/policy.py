@@ -219,6 +219,13 @@ def materialization(job: Job) -> None:
         job.set_expression("JobMaterializeLimit", text, "max_materialize", "JobMaterializeLimit")
 
 
+def manifest(job: Job) -> None:
+    """`manifest_dir`: one name, in the job's directory and in its initial directory."""
+    name = job.text_of("ManifestDir")
+    if name and ("/" in name or name in (".", "..") or len(name) > 255) and not job.facts.as_reference:
+        raise job.refuse("manifest_dir", f"expected one name for 'manifest_dir', not {name!r}", other="ManifestDir")
+
+
 def signals(job: Job) -> None:
     """`kill_sig` and its kin: by which signals the job is asked to end, and how long it has then."""
     for command, attribute, default in (
