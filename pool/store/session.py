@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pool.store.apply import Applier, Result
 from pool.store.changes import Change
@@ -30,18 +30,21 @@ _GIVE_UP_AFTER = 3  # failures of the disk in a row, after which the rest of a b
 class Session:
     """An open store, writable. `path` may be ':memory:'.
 
+    Args:
+        factory: makes the connection.
+
     Raises:
         StoreTooNew, StoreDamaged, StoreLost, StoreUnwritable: it cannot be opened.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, factory: Callable[..., sqlite3.Connection] = sqlite3.Connection) -> None:
         self.path = path
         self.in_memory = path == ":memory:"
         self._high_water = None if self.in_memory else HighWater(path)
         try:
             if not self.in_memory:
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self.connection = factory(path, isolation_level=None, check_same_thread=False)
         except OSError as error:
             code = sqlite3.OperationalError(error.strerror)
             code.sqlite_errorcode = 14 if error.errno != 28 else 13

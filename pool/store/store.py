@@ -38,12 +38,20 @@ class Store:
         self._closed = False
 
     @classmethod
-    def open(cls, path: str, *, inline: bool = False, ticks: Callable[[], float] = Outside().ticks) -> Store:
+    def open(
+        cls,
+        path: str,
+        *,
+        inline: bool = False,
+        ticks: Callable[[], float] = Outside().ticks,
+        factory: Callable[..., sqlite3.Connection] = sqlite3.Connection,
+    ) -> Store:
         """Open or make the store at `path`; ':memory:' makes one that is gone when it is closed.
 
         Args:
             inline: commit in the caller, always, for loops whose clock is virtual.
             ticks: seconds, to measure how quick the disk is.
+            factory: makes the connection.
 
         Raises:
             StoreBusy: another schedd works on it.
@@ -51,11 +59,11 @@ class Store:
         """
         path = str(path)
         if path == ":memory:":
-            session = Session(path)
+            session = Session(path, factory)
             return cls(session, None, InlineWriter(session))
         lock = StoreLock(path)
         try:
-            session = Session(path)
+            session = Session(path, factory)
             return cls(session, lock, InlineWriter(session) if inline else GroupWriter(session, ticks))
         except BaseException:
             lock.release()

@@ -33,6 +33,7 @@ from pool.shadow.files import LocalFiles
 from pool.starter.spec import KeeperSpec
 from pool.store import Store
 from pool.store.accounts import AccountStore
+from pool.testing.disks import Disk, nothing_fits
 from pool.testing.faults import Phase, Trap, TrappedDispatcher, Traps
 from pool.testing.keepers import Behaviour, FakeKeepers, FakeMachine, Witness
 from pool.testing.network import MemoryHost, MemoryNetwork
@@ -67,6 +68,7 @@ class SimNode:
     beside: FakeMachine
     sensors: FakeSensors
     store: Path | None
+    disk: Disk
     running: dict[str, Role] = field(default_factory=dict)
     dispatcher: Dispatcher | None = None
     links: Links | None = None
@@ -113,15 +115,19 @@ class SimPool:
             **(settings or {}),
         }
         self._directory = directory
+        self._disks: list[Disk] = []
         self._stateful = stateful
 
     async def __aenter__(self) -> Self:
         self._scratch = tempfile.TemporaryDirectory(prefix="poolnode-simulation-")
+        self._fullness = nothing_fits(self._disks)
+        self._fullness.__enter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for name in list(self.nodes):
             await self.kill(name)
+        self._fullness.__exit__(None, None, None)
         self._scratch.cleanup()
 
     def wall(self) -> float:
@@ -146,7 +152,9 @@ class SimPool:
             FakeMachine(name, self.witness, behave),
             FakeSensors(name),
             store,
+            Disk(Path(self._scratch.name) / name),
         )
+        self._disks.append(node.disk)
         self.nodes[name] = node
         await self._start(node)
         return node
@@ -207,6 +215,14 @@ class SimPool:
         self.traps.waiting.append(trap)
         return trap
 
+    def fill_disk(self, name: str) -> None:
+        """A node's disk takes nothing more: no change of its queue, no job's directory, no input; see `disks`."""
+        self.nodes[name].disk.full = True
+
+    def free_disk(self, name: str) -> None:
+        """There is space again."""
+        self.nodes[name].disk.full = False
+
     async def crash(self, name: str) -> None:
         """The machine fails: the node and every job on it are gone."""
         await self.kill(name)
@@ -247,7 +263,7 @@ class SimPool:
             state=Path(f"{self._scratch.name}/state/{node.name}") if self._stateful else None,
             user=None,
             files=lambda owner: LocalFiles(inline=True),
-            store=lambda: Store.open(str(node.store) if node.store else ":memory:", inline=True),
+            store=lambda: Store.open(str(node.store or ":memory:"), inline=True, factory=node.disk.connect),
             accounts=lambda: AccountStore.open(f"{node.store}.accounts" if node.store else ":memory:"),
             sensors=lambda: node.sensors,
             keepers=lambda: FakeKeepers(node.machine),

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     KEEPER_DIES = "kill -9 of a keeper"
     VACATE = "a user vacates jobs"
     HOLD = "a user holds jobs and releases them"
+    FULL_DISK = "a full disk: no queue, no scratch directory, no input"
     CALM = "nothing"
 
 
@@ -37,6 +38,8 @@ class Kind(StrEnum):
 BETWEEN = (Kind.CUT, Kind.SILENCE, Kind.ONE_WAY)
 OF_MACHINES = (Kind.REBOOT, Kind.KEEPER_HANGS, Kind.KEEPER_DIES)
 OF_SCHEDDS = (Kind.VACATE, Kind.HOLD)
+#: Faults of a node that keeps a queue or runs jobs.
+OF_WORKERS = (Kind.FULL_DISK,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,8 @@ def _fault(chance: random.Random, lease: float) -> Fault:
         node = chance.choice(STARTDS)
     elif kind in OF_SCHEDDS:
         node = chance.choice(SCHEDDS)
+    elif kind in OF_WORKERS:
+        node = chance.choice((*SCHEDDS, *STARTDS))
     # For less than a lease, for about one, for more than a silent connection lasts.
     seconds = chance.choice((chance.uniform(0.1, lease), chance.uniform(0.8, 1.6) * lease, chance.uniform(1.0, 150.0)))
     return Fault(kind, round(chance.uniform(0.0, 150.0), 3), round(seconds, 3), node, other, chance.randrange(1 << 16))

@@ -23,6 +23,8 @@ from tests.chaos.record import JobName, Outcome, Record, Run
 
 #: For so long after the last fault everything has time to end, seconds.
 PATIENCE = 8000.0
+#: The share of jobs that have their input carried to the machine.
+CARRIED = 0.3
 
 
 class Observer:
@@ -68,6 +70,13 @@ class Round:
         self.record = Record()
         self.chance = random.Random(f"round {given.seed}")
         self._directory = directory
+        (directory / "input").write_bytes(b"input")
+        self._carried = {
+            "Iwd": str(directory),
+            "ShouldTransferFiles": "YES",
+            "TransferExecutable": False,
+            "TransferInput": "input",
+        }
         self._seconds: dict[JobName, float] = {}
 
     async def play(self) -> Record:
@@ -113,7 +122,8 @@ class Round:
 
     async def _submit(self, name: str) -> None:
         for seconds in self.plan.jobs[name]:
-            cluster = await self.pool.submit(name, owner=f"user-of-{name}")
+            carried = self._carried if self.chance.random() < CARRIED else {}
+            cluster = await self.pool.submit(name, owner=f"user-of-{name}", ad=carried)
             job = (name, cluster, 0)
             self._seconds[job] = seconds
             self.record.accepted.append(job)
@@ -158,6 +168,10 @@ class Round:
                     await pool.restart_role(fault.node, role)
             case Kind.KEEPER_HANGS | Kind.KEEPER_DIES:
                 await self._trouble_a_keeper(fault)
+            case Kind.FULL_DISK:
+                pool.fill_disk(fault.node)
+                await asyncio.sleep(fault.seconds)
+                pool.free_disk(fault.node)
             case Kind.VACATE:
                 await self._ask(fault, "vacate")
             case Kind.HOLD:

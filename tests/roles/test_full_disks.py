@@ -1,0 +1,75 @@
+"""A disk that is full for a while: the queue waits and loses nothing, and jobs are held in words."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from pool.policy.queue import HELD
+from pool.testing import run_virtual
+from pool.testing.pool import SimPool
+from tests.roles.support import QUICK, lasting
+
+
+def carried(directory: Path) -> dict[str, Any]:
+    (directory / "input").write_bytes(b"input")
+    ways = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "TransferInput": "input"}
+    return {"Iwd": str(directory), **ways}
+
+
+async def held(pool: SimPool, why: str) -> None:
+    """Wait until the one job is held, for that reason."""
+    (job,) = pool.role("head", "schedd").queue.jobs()
+    await pool.until(lambda: job.status == HELD, within=300)
+    assert why in job.get("HoldReason")
+    assert "No space left" in job.get("HoldReason")
+
+
+def test_a_queue_on_a_full_disk_acknowledges_nothing_until_there_is_space(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(1, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("s1", "schedd")
+            await pool.add("m1", "startd", behave=lambda spec: lasting(30.0))
+            await pool.submit("s1")
+            await pool.until(lambda: bool(pool.witness.starts), within=60)
+            pool.fill_disk("s1")
+            second = asyncio.create_task(pool.submit("s1"))
+            await asyncio.sleep(60.0)
+            assert len(pool.witness.ends) == 1
+            assert not second.done() or second.exception() is not None
+            assert not await pool.ended("s1"), "the end of the first is not durable yet"
+            pool.free_disk("s1")
+            await asyncio.gather(second, return_exceptions=True)
+            await pool.until(lambda: not pool.queued("s1"), within=300)
+            await asyncio.sleep(5.0)
+            assert len(await pool.ended("s1")) == len(pool.witness.starts)
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_job_without_space_for_its_input_waits_for_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(2, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: lasting(5.0))
+            pool.fill_disk("m1")
+            await pool.submit("head", ad=carried(tmp_path))
+            await held(pool, "prepare the job's scratch directory")
+            assert not pool.witness.starts
+            pool.free_disk("m1")
+            await pool.act("head", "alice", action="release", all=True)
+            await pool.until(lambda: not pool.queued("head"), within=900)
+            pool.fill_disk("m1")
+            await pool.submit("head", ad=carried(tmp_path))
+            await held(pool, "write the job's input")
+            assert len(pool.witness.starts) == 1
+            pool.free_disk("m1")
+            await pool.act("head", "alice", action="release", all=True)
+            await pool.until(lambda: not pool.queued("head"), within=900)
+            assert len(pool.witness.starts) == 2
+            pool.sound()
+
+    run_virtual(work())
