@@ -25,6 +25,7 @@ from pool.images.errors import ImageDamaged, ImageError
 from pool.images.manifest import DIGEST, Manifest
 from pool.images.quietly import quietly
 from pool.images.store import ImageStore
+from pool.wire.shapes import DIGESTS, check_item
 
 PIECE = 256 * 1024
 #: Digests in one item; keeps items far below a frame.
@@ -77,7 +78,7 @@ async def _send_rest(
     sent = await _send_pieces(store, wanted, stream, pace)
     await stream.finish()
     async for item in answers:
-        if item[0] == "kept":
+        if isinstance(item, list) and item[:1] == ["kept"]:
             return sent
     raise ImageError(f"the other side did not keep checkpoint {manifest.generation} of job {manifest.job}", retry=True)
 
@@ -128,8 +129,10 @@ async def lay_pieces(stream: Items, assembly: Assembly, came: Callable[[], None]
     some: list[Piece] = []
     stream.widen(AHEAD)
     async with _Laying(assembly.lay) as laying:
-        async for name, index, digest, packed in stream:
-            some.append((str(name), int(index), bytes(digest), bytes(packed)))
+        async for piece in stream:
+            if not _is_piece(piece, (str, int, bytes, bytes)):
+                raise ImageDamaged("something else came than a piece of a checkpoint")
+            some.append(tuple(piece))
             if len(some) == TOGETHER:
                 await laying.have(some)
                 some = []
@@ -138,12 +141,16 @@ async def lay_pieces(stream: Items, assembly: Assembly, came: Callable[[], None]
             await laying.have(some)
 
 
+def _is_piece(item: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(item, list) and len(item) == len(kinds) and all(map(isinstance, item, kinds))
+
+
 async def _wanted(answers: AsyncIterator[Any]) -> list[bytes]:
     wanted: list[bytes] = []
     async for item in answers:
-        if item[0] == "all":
+        if item == ["all"]:
             return wanted
-        wanted += map(bytes, item[1])
+        wanted += check_item(item, {"want": (DIGESTS,)})[1]
     raise ImageError("the other side did not say what it lacks", retry=True)
 
 
@@ -250,19 +257,19 @@ async def _ahead(items: AsyncIterator[Any], draft: Draft, stream: Items) -> Asyn
     rest: list[Any] = []
     async with _Laying(functools.partial(_put, draft)) as laying:
         async for item in items:
-            piece = isinstance(item, list) and len(item) == 2 and isinstance(item[0], bytes)
+            piece = _is_piece(item, (bytes, bytes))
             if piece:
                 if item[0] not in asked:
                     raise ImageDamaged("a chunk came that was not asked for")
                 asked.discard(item[0])
-                some.append((item[0], bytes(item[1])))
+                some.append((item[0], item[1]))
             if some and (not piece or not asked or len(some) == TOGETHER):
                 await laying.have(some)
                 some = []
             if piece:
                 continue
-            if isinstance(item, list) and item[0] == "offer":
-                offered = [bytes(digest) for digest in item[1] if bytes(digest) not in asked]
+            if isinstance(item, list) and item[:1] == ["offer"]:
+                offered = [digest for digest in check_item(item, {"offer": (DIGESTS,)})[1] if digest not in asked]
                 lacking = await quietly(draft.lacks, offered)
                 asked.update(lacking)
                 await stream.send(["want", lacking])
@@ -459,10 +466,10 @@ async def _have(stream: Items, manifest: Manifest) -> None:
 
 async def _pieces(items: AsyncIterator[Any]) -> AsyncIterator[list[tuple[bytes, bytes]]]:
     some: list[tuple[bytes, bytes]] = []
-    async for digest, packed in items:
-        if not isinstance(digest, bytes) or len(digest) != DIGEST or not isinstance(packed, bytes):
+    async for item in items:
+        if not _is_piece(item, (bytes, bytes)) or len(item[0]) != DIGEST:
             raise ImageDamaged("a chunk came that was not asked for")
-        some.append((digest, packed))
+        some.append((item[0], item[1]))
         if len(some) == TOGETHER:
             yield some
             some = []

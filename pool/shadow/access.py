@@ -164,6 +164,7 @@ class Access:
         """
         if only_data:
             _refuse_all_but_data(path)
+        mode &= 0o777
         target = os.path.realpath(path) if os.path.islink(path) else path
         try:
             there = os.stat(target)
@@ -358,7 +359,7 @@ class Access:
 
     def makedirs(self, path: str, mode: int) -> None:
         """Make a directory and those above it, where missing."""
-        os.makedirs(path, mode, exist_ok=True)
+        os.makedirs(path, mode & 0o777, exist_ok=True)
 
     def remove(self, path: str) -> None:
         """Remove a file; that it is not there is no error."""
@@ -456,4 +457,3 @@ def _allowed(path: str, mode: int) -> None:
         if mode & os.W_OK and os.statvfs(path).f_flag & os.ST_RDONLY:
             number = errno.EROFS
         raise OSError(number, os.strerror(number))
-

@@ -27,6 +27,7 @@ from pool.shadow.executables import Executables
 from pool.shadow.files import FileProblem, FilesOf, FileWriter, ManyOutputs, UserFiles
 from pool.wire import Stream
 from pool.wire.errors import NotPermitted
+from pool.wire.shapes import MODE, PATH, SIZE, TEXTS, Forms, check_item
 
 CHUNK = 256 * 1024
 #: The names of notes on outputs that are being put in place; the job's follows.
@@ -34,7 +35,12 @@ PLACING = "placing "
 #: The commands that bound what is carried, as an error of theirs begins.
 INPUT_LIMIT, OUTPUT_LIMIT = "max_transfer_input_mb", "max_transfer_output_mb"
 #: What the programs of a job of several processes are offered under; see `pool.starter.programs`.
-OFFER = "programs"
+OFFER, WANT = "programs", "want"
+#: What an execute machine says while it brings outputs, beside their bytes; see `pool.starter.staging`.
+BROUGHT: Forms = {
+    **{"file": (PATH, MODE, SIZE), "dir": (PATH, MODE), "hole": (int,), "done": ()},
+    **{"stdout": (SIZE,), "stderr": (SIZE,), "stream": (PATH, SIZE)},
+}
 #: Outputs of one end that are open at a time; of more, the earlier ones wait under names of their own.
 OPEN_OUTPUTS = 128
 #: Keeps a note durably, or with None removes it when there is time.
@@ -203,17 +209,19 @@ class Shadow:
                     total += len(item)
                     if start.most_output is not None and total > start.most_output:
                         raise PoolError(f"{OUTPUT_LIMIT} = {start.most_output >> 20} is less than its outputs")
-                elif item[0] == "hole":
-                    if arriving.latest is None or not 0 < int(item[1]) <= left:
+                    continue
+                item = check_item(item, BROUGHT)
+                if item[0] == "hole":
+                    if arriving.latest is None or not 0 < item[1] <= left:
                         raise PoolError("a hole of an output came where there can be none")
-                    await arriving.latest.skip(int(item[1]))
-                    left -= int(item[1])
+                    await arriving.latest.skip(item[1])
+                    left -= item[1]
                 elif left:
                     raise PoolError("less of an output came than was announced")
                 elif item[0] == "done":
                     break
                 elif item[0] == "dir":
-                    await files.makedirs(self._at_home(start, str(item[1])), mode=int(item[2]) | 0o700)
+                    await files.makedirs(self._at_home(start, item[1]), mode=item[2] | 0o700)
                 else:
                     path, mode, left = self._target(start, item)
                     if start.keeps_paths and item[0] == "file" and "/" in str(item[1]):
@@ -282,7 +290,7 @@ class Shadow:
         carried = [process for process in start.processes if layout.program(process) is not None]
         digests = {process.name: await kept(start.owner, process.cmd) for process in carried}
         await stream.send([OFFER, {name: digest for name, digest in digests.items() if digest is not None}])
-        _, names = await stream.receive()
+        _, names = check_item(await stream.receive(), {WANT: (TEXTS,)})
         return {name: digest for name, digest in digests.items() if digest is None or name in names}
 
     async def _send_processes(
@@ -357,12 +365,12 @@ class Shadow:
 
     def _target(self, start: Activation, item: list[Any]) -> tuple[str, int, int]:
         if item[0] == "stream":
-            return self._stream_home(start, str(item[1])), 0o644, int(item[2])
+            return self._stream_home(start, item[1]), 0o644, item[2]
         if item[0] == "stdout":
-            return self._full(start, start.stdout), 0o644, int(item[1])
+            return self._full(start, start.stdout), 0o644, item[1]
         if item[0] == "stderr":
-            return self._full(start, start.stderr), 0o644, int(item[1])
-        return self._at_home(start, str(item[1])), int(item[2]), int(item[3])
+            return self._full(start, start.stderr), 0o644, item[1]
+        return self._at_home(start, item[1]), item[2], item[3]
 
     def _is_named(self, start: Activation, path: str, claim: ClaimedJob) -> bool:
         """Whether the job's description names what comes home to a path: as an output, or as an input it may change.

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from pool.jobs.layout import Layout
 from pool.safe_directory import SafeDirectory, copy_data
 from pool.starter.staging import StagingError, open_output
+from pool.wire.shapes import check_item
 
 #: The name of a stored executable: the SHA-256 of its content.
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -39,18 +40,16 @@ async def ask(stream: Stream, executables: Path) -> dict[str, str]:
         StagingError: it is no offer.
     """
     try:
-        kind, offered = await stream.receive()
-    except (EOFError, TypeError, ValueError) as error:
+        _, offered = check_item(await stream.receive(), {OFFER: (dict,)})
+    except EOFError as error:
         raise StagingError("the submit side ended the transfer before it began", retry=True) from error
-    if kind != OFFER or not all(DIGEST.fullmatch(str(digest)) for digest in offered.values()):
+    if not all(DIGEST.fullmatch(str(digest)) for digest in offered.values()):
         raise StagingError("the submit side's executables have names that are no digests")
     await stream.send([WANT, [name for name, digest in offered.items() if not (executables / digest).exists()]])
     return {str(name): str(digest) for name, digest in offered.items()}
 
 
-async def settle(
-    offered: dict[str, str], layout: Layout, scratch: SafeDirectory, executables: Path
-) -> None:
+async def settle(offered: dict[str, str], layout: Layout, scratch: SafeDirectory, executables: Path) -> None:
     """When the files have come: keep each executable that came, and put those in place that were kept."""
     loop = asyncio.get_running_loop()
     for process in layout.processes:

@@ -28,8 +28,11 @@ from pool.jobs.activation import STDERR, STDOUT, hidden
 from pool.jobs.layout import Layout
 from pool.safe_directory import NotRegular, NotTheOwners, SafeDirectory
 from pool.sparse import leave_hole, next_piece
+from pool.wire.shapes import PATH, SIZE, Forms, check_item
 
 CHUNK = 256 * 1024
+#: What a submit side says, beside files' bytes; of a mode only the rights are taken.
+SENT: Forms = {"file": (PATH, SIZE, SIZE), "dir": (PATH, SIZE), "hole": (int,), "done": ()}
 
 
 class StagingError(PoolError):
@@ -77,18 +80,18 @@ async def receive(stream: ItemStream, scratch: Path, owner: tuple[int, int] | No
                         await _in_thread(write_all, file, item)
                         left -= len(item)
                         total += len(item)
-                    elif item[0] == "hole":
-                        if file is None or not 0 < int(item[1]) <= left:
+                    elif check_item(item, SENT)[0] == "hole":
+                        if file is None or not 0 < item[1] <= left:
                             raise StagingError("the submit side sent a hole where there can be none")
-                        await _in_thread(leave_hole, file, int(item[1]))
-                        left -= int(item[1])
+                        await _in_thread(leave_hole, file, item[1])
+                        left -= item[1]
                     elif item[0] == "dir":
-                        await _in_thread(safe.make_directory, checked(item[1]), int(item[2]))
+                        await _in_thread(safe.make_directory, checked(item[1]), item[2])
                     elif item[0] == "file":
                         if left:
                             raise StagingError("the submit side sent less of a file than it had announced")
-                        left = int(item[3])
-                        file = await _in_thread(safe.create_file, checked(item[1]), int(item[2]))
+                        left = item[3]
+                        file = await _in_thread(safe.create_file, checked(item[1]), item[2])
                     elif item[0] == "done":
                         return total
                     if file is not None and not left:

@@ -40,6 +40,7 @@ from pool.testing.network import MemoryHost, MemoryNetwork
 from pool.testing.sensors import FakeSensors
 from pool.wire import Call, Dispatcher, Right, Service, method
 from pool.wire.identity import user_identity
+from pool.wire.shapes import TEXTS, optional
 
 if TYPE_CHECKING:
     from pool.client import Pool
@@ -207,9 +208,7 @@ class SimPool:
 
         return self.when(method, phase, spring, count=count)
 
-    def when(
-        self, method: str, phase: Phase, what: Callable[[], Coroutine[Any, Any, None]], *, count: int = 1
-    ) -> Trap:
+    def when(self, method: str, phase: Phase, what: Callable[[], Coroutine[Any, Any, None]], *, count: int = 1) -> Trap:
         """Have something happen right before or after a certain call is served."""
         trap = Trap(method, phase, what, count)
         self.traps.waiting.append(trap)
@@ -410,7 +409,7 @@ class SimNodeService(Service):
             "uid_domain": settings.text("UID_DOMAIN"),
         }
 
-    @method(Right.READ)
+    @method(Right.READ, takes={"names": optional(TEXTS)})
     async def settings(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         """Every setting with its value and where that was set: {names?} -> [{name, value, source, unit, doc}]"""
         return self._given.settings.describe(params.get("names"))

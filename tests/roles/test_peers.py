@@ -78,7 +78,7 @@ async def test_one_image_for_one_ticket_once(tmp_path: Path) -> None:
     peers, store, image, ticket = await offered(tmp_path, machine)
     other = kept(store, tmp_path / "other", "2.0", 2)
     wanted = list(image.digests())
-    for job, shown in (("1.0", "x"), ("1.0", ""), ("2.0", ticket), ("3.0", ticket)):
+    for job, shown in (("1.0", "x"), ("1.0", ""), ("1.0", "\u00e9"), ("2.0", ticket), ("3.0", ticket)):
         with pytest.raises(Refused, match="no such checkpoint"):
             await give(peers, job, shown, wanted)
     with pytest.raises(Exception, match="not of this checkpoint"):
@@ -155,7 +155,7 @@ async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
     peers = Peers(cast(Startd, machine))
     machine.images, machine.share = lambda: store, Share()  # type: ignore[attr-defined]
     ticket = peers.leaves("1.0")
-    for job, shown in (("1.0", "x"), ("1.0", ""), ("2.0", ticket)):
+    for job, shown in (("1.0", "x"), ("1.0", ""), ("1.0", "\u00e9"), ("2.0", ticket)):
         with pytest.raises(Refused, match="no such checkpoint"):
             await peers.give_ahead({"job": job, "ticket": shown}, cast(Stream, Sent()))
     stream = Sent()

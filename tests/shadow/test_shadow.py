@@ -13,6 +13,7 @@ import pytest
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
+from pool.shadow.access import Access
 from pool.shadow.executables import Executables
 from pool.shadow.files import LocalFiles
 from pool.shadow.shadow import Note, Shadow
@@ -137,6 +138,17 @@ async def test_what_nobody_named_replaces_data_only(tmp_path: Path) -> None:
     named = replace(start, outputs=("script.sh", "link"))
     await bring(home, named, ["file", "script.sh", 0o644, 3], b"new", ["file", "link", 0o644, 3], b"new")
     assert ((home / "script.sh").read_text(), elsewhere.read_text()) == ("new", "new")
+
+
+@pytest.mark.parametrize("item", [["file", "out", 0o4755, 3], ["dir", "out", 0o2777], ["file", "out", -1, 3], ["file"]])
+async def test_nothing_comes_home_that_runs_as_its_owner(tmp_path: Path, item: list[Any]) -> None:
+    """A machine that somebody has broken into made a program of the owner's with the set-user-ID bit."""
+    with pytest.raises(PoolError, match="a stream said"):
+        await bring(tmp_path, start_of(tmp_path, None, {}), item, b"new")
+    assert os.listdir(tmp_path) == []
+    number = (access := Access()).create(str(tmp_path / "out"), 0o4755)
+    access.commit(number, sync=False)
+    assert (tmp_path / "out").stat().st_mode & 0o7000 == 0
 
 
 async def test_holes_stay_holes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pool.wire.errors import Malformed
-from pool.wire.shapes import JOB_ID, JOB_IDS, TEXTS, Takes, check, optional
+from pool.wire.shapes import JOB_ID, JOB_IDS, SIZE, TEXTS, Forms, Takes, check, check_item, optional
 
 TAKES: Takes = {
     "count": int,
@@ -41,6 +41,8 @@ def test_what_fits(more: dict[str, Any]) -> None:
         (GOOD | {"name": ["x"]}, "'name' is a list"),
         (GOOD | {"ids": [["x"]]}, "'ids' is a list"),
         (GOOD | {"ids": [[1, 2, 3]]}, "'ids'"),
+        (GOOD | {"ids": [[2**64 - 1, 0]]}, "'ids'"),
+        (GOOD | {"rate": float("nan")}, "'rate' is nan"),
         (GOOD | {"names": ["a", 1]}, "'names'"),
         (GOOD | {"sure": 1}, "'sure' is 1"),
     ],
@@ -57,3 +59,14 @@ def test_kinds_have_names_that_people_read() -> None:
         with pytest.raises(Malformed) as found:
             check("a.b", {"x": kind}, {"x": b""})
         assert found.value.hint == f"it takes {name}"
+
+
+@pytest.mark.parametrize(
+    "item", [None, 7, b"x", {}, [], [1], [["a"]], ["c"], ["a"], ["a", -1], ["a", 2**60], ["a", "1"]]
+)
+def test_items_of_streams_are_looked_at(item: Any) -> None:
+    forms: Forms = {"a": (SIZE,), "b": ()}
+    assert check_item(["a", 1, "more"], forms) == ["a", 1, "more"]
+    assert check_item(["b"], forms) == ["b"]
+    with pytest.raises(Malformed, match="a stream said"):
+        check_item(item, forms)

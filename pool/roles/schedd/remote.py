@@ -40,6 +40,7 @@ from pool.starter.starter import MARK_SECONDS
 from pool.wire import CannotConnect, ConnectionLost, DeadlineExceeded, Stream
 from pool.wire.errors import NotPermitted
 from pool.wire.identity import user_name
+from pool.wire.shapes import PLACES, check_item
 
 #: The attribute of a job that names the trees it works on.
 TREES = "RemoteIOTrees"
@@ -198,7 +199,7 @@ class Remote:
                     hint="release the job to have it start with the files as they are now",
                 )
             await stream.send(["open", {key: facts[key] for key in ("trees", "uid", "gid", "home", "probes")}])
-            _, found, how = await stream.receive()
+            _, found, how = check_item(await stream.receive(), {"found": (PLACES, str)})
             if facts["probes"]:
                 await self.homes.ask(claim.owner, "probed", job=start.name, probes=facts["probes"])
             self._present(params)

@@ -475,7 +475,7 @@ class Schedd(Role):
         self.placement.check_node(str(params.get("claim")), call.identity.node)
         await self._costing(params, self.placement.images.take(params, stream))
 
-    @streaming(Right.EXECUTE, takes={"generation": int})
+    @streaming(Right.EXECUTE, takes={"claim": str, "run": int, "generation": int})
     async def image(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """The checkpoint that a start goes on from."""
         self.placement.check_node(str(params.get("claim")), call.identity.node)

@@ -9,13 +9,13 @@ and is sent all of it while it is put together. Nothing here is durable or has t
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.images import Draft, ImageStore, Manifest, send_chunks, send_pieces
 from pool.images.carrying import TOGETHER
+from pool.roles.startd.claiming import same
 from pool.wire import Stream
 from pool.wire.errors import Refused
 
@@ -137,7 +137,7 @@ class Peers:
         """
         job = str(params["job"])
         coming = self._coming.get(job)
-        if coming is None or not hmac.compare_digest(self._tickets.get(job, ""), str(params["ticket"])):
+        if coming is None or not same(self._tickets.get(job, ""), params["ticket"]):
             raise Refused("no such checkpoint is made on this machine")
         await send_pieces(self._startd.images(), coming.batches(), stream, self._startd.share.take)
         self.forget(job)  # all of it lies there now
@@ -149,7 +149,7 @@ class Peers:
             Refused: there is none for that ticket.
         """
         offer = self._offers.get(str(params["job"]))
-        if offer is None or not hmac.compare_digest(offer.ticket, str(params["ticket"])):
+        if offer is None or not same(offer.ticket, params["ticket"]):
             raise Refused("there is no such checkpoint on this machine")
         await send_chunks(offer.images, offer.chunks, stream)
         self.forget(str(params["job"]))  # it lies there now; should it fail there, home has it

@@ -47,7 +47,7 @@ from pool.roles.startd.urgent import Urgent
 from pool.starter import scratch
 from pool.starter.keeper import Keepers
 from pool.wire import Call, Right, Stream, method, streaming
-from pool.wire.shapes import TEXTS
+from pool.wire.shapes import JOB_ID, MAPPINGS, TEXTS, Takes, optional
 
 #: Attributes that are never the same in two starts and that no machine chooses by.
 ALWAYS_DIFFERENT = frozenset(
@@ -67,6 +67,10 @@ ALWAYS_DIFFERENT = frozenset(
 TAKEN_BACK = Reason(Evict.VACATED, "its owner took the machine back")
 NODE_STOPPED = Reason(Evict.VACATED, "the node was stopped")
 ASKED = Reason(Evict.VACATED, "the schedd asked for it")
+
+
+#: The order to start a job, or to remember it; the fields of its start are looked at by `jobs.activation_fields`.
+ORDER: Takes = {"claim": str, "base": list | None, "start": dict, "shared": dict | None, "own": dict}
 
 
 class Startd(Role):
@@ -173,7 +177,7 @@ class Startd(Role):
 
     # -- negotiator --------------------------------------------------------------------------------------
 
-    @method(Right.NEGOTIATE)
+    @method(Right.NEGOTIATE, takes={"grants": MAPPINGS})
     async def matched(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Matches made for this machine's slots: {grants} -> {accepted: positions in grants}"""
         return {"accepted": self.claiming.matched(params["grants"])}
@@ -206,7 +210,7 @@ class Startd(Role):
         """Claim a slot that is taken, with a grant that says so; the same answer, once the slot is free for it."""
         return await self.preempting.claim(call, params)
 
-    @method(Right.SUBMIT)
+    @method(Right.SUBMIT, takes=ORDER)
     async def activate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Start a job on a claim: {claim, base, start, shared, own}. Asked again for the same, it does nothing more."""
         slot, claim = self._claimed(call, params)
@@ -277,7 +281,7 @@ class Startd(Role):
         """Stop the job of a claim, softly or at once: {claim, run, graceful, save, signal}. Its end is told as ever."""
         _, claim = self._claimed(call, params)
         running: Running | None = claim.running
-        if running is not None and running.start.run == int(params.get("run", running.start.run)):
+        if running is not None and params.get("run") in (None, running.start.run):
             save = params.get("save")
             saves = Saves(save) if save in set(Saves) else Saves.WORTH
             signal = params.get("signal")
@@ -324,7 +328,7 @@ class Startd(Role):
             await self.leases.give_up(slot)
         return {}
 
-    @method(Right.SUBMIT)
+    @method(Right.SUBMIT, takes={"claim": str, "job": optional(JOB_ID), "run": int | None})
     async def resume(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A schedd is back: {claim, job, run} -> {state: unknown | idle | running | ending, ad, forgot}"""
         slot = self.claims.get(str(params.get("claim")))
@@ -350,7 +354,7 @@ class Startd(Role):
         running.tell_condition()
         return {"state": state, "ad": ad, "forgot": running.forgot}
 
-    @method(Right.SUBMIT)
+    @method(Right.SUBMIT, takes=ORDER)
     async def remind(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What a startd that was restarted no longer knows of the job it runs: an order, as for `activate`."""
         slot, claim = self._claimed(call, params)
