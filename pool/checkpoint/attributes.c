@@ -21,11 +21,18 @@
 #define MEMBARRIER_REGISTER_GLOBAL (1 << 2)
 #define MEMBARRIER_REGISTER_PRIVATE (1 << 4)
 #define IOPRIO_OF_THREAD 1
+#define NOT_LOGGED_IN UINT32_MAX
 
 static uint64_t proc_number(pid_t pid, const char *name, int base)
 {
     char text[64];
     return proc_text(pid, name, text, sizeof text) ? strtoull(text, NULL, base) : 0;
+}
+
+static uint32_t login_of(pid_t pid)
+{
+    char text[64];
+    return proc_text(pid, "loginuid", text, sizeof text) ? (uint32_t)strtoul(text, NULL, 10) : NOT_LOGGED_IN;
 }
 
 /* Of a held process. It is asked itself: its limits may be another user's. */
@@ -43,6 +50,7 @@ void attributes_of_process(struct subject *s, struct process *p)
     p->membarrier = registered < 0 ? MEMBARRIER_REGISTER_GLOBAL | MEMBARRIER_REGISTER_PRIVATE : (uint32_t)registered; /* it cannot be asked */
     p->out_of_memory = (int32_t)(int64_t)proc_number(s->pid, "oom_score_adj", 10);
     p->dump_filter = (uint32_t)proc_number(s->pid, "coredump_filter", 16);
+    p->login = login_of(s->pid);
 }
 
 static void own_directory(struct dump *d, struct subject *s, struct held *h, struct thread *t)
@@ -128,8 +136,25 @@ static void put_number(pid_t pid, const char *name, const char *format, long val
         close(fd);
 }
 
-void attributes_put_process(const struct process *p, struct held *h)
+/* By itself, once: where a node's own processes have none. */
+static void put_login(const struct process *p, struct held *h, uint64_t room)
 {
+    static const char name[] = "/proc/self/loginuid";
+    char text[32];
+    size_t size = (size_t)snprintf(text, sizeof text, "%u", p->login);
+    if (p->login == NOT_LOGGED_IN || login_of(h->tid) != NOT_LOGGED_IN || held_write(h->tid, room, name, sizeof name) < 0 ||
+        held_write(h->tid, room + 64, text, size) < 0)
+        return;
+    long fd = CALL(h, SYS_openat, AT_FDCWD, room, O_WRONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    CALL(h, SYS_write, fd, room + 64, size);
+    CALL(h, SYS_close, fd);
+}
+
+void attributes_put_process(const struct process *p, struct held *h, uint64_t room)
+{
+    put_login(p, h, room);
     for (uint32_t bit = 1; bit < MEMBARRIER_GET_REGISTRATIONS; bit <<= 1)
         if (p->membarrier & bit)
             CALL(h, SYS_membarrier, bit, 0, 0);

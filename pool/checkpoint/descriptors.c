@@ -70,12 +70,13 @@ static const struct {
     {"anon_inode:[eventfd]", FILE_EVENT}, {"anon_inode:[timerfd]", FILE_TIMER},
     {"anon_inode:[eventpoll]", FILE_EPOLL}, {"anon_inode:[signalfd]", FILE_SIGNAL},
     {"anon_inode:inotify", FILE_INOTIFY}, {"anon_inode:[inotify]", FILE_INOTIFY},
+    {"anon_inode:[pidfd]", FILE_PIDFD},
 };
 static const struct {
     const char *name, *what;
 } never[] = {
     {"anon_inode:[io_uring]", "an io_uring"}, {"anon_inode:[fanotify]", "a fanotify watch"}, {"anon_inode:[userfaultfd]", "a userfaultfd"},
-    {"anon_inode:[pidfd]", "a handle on a process (pidfd)"}, {"anon_inode:[perf_event]", "a performance counter"},
+    {"anon_inode:[perf_event]", "a performance counter"},
     {"anon_inode:bpf", "a BPF object"}, {"mnt:", "a namespace"}, {"net:", "a namespace"}, {"pid:", "a namespace"},
     {"user:", "a namespace"},
 };
@@ -139,15 +140,16 @@ static void refuse_socket(struct dump *d, pid_t pid, int number, unsigned long i
     refuse(d, "descriptor %d of process %d is %s", number, pid, text);
 }
 
-/* The kernel has an order of open files, and tells it of two: where this one stands, or would stand, among the rows met so far. */
-static bool was_met(struct dump *d, pid_t pid, int number, uint32_t *place)
+/* The kernel has an order of open files, and tells it of two: where one stands, or would stand, among the rows met so far. `compare` is
+ * kcmp's of what is known and what is looked for: KCMP_FILE and a number, or KCMP_EPOLL_TFD and where an epoll has it. */
+bool file_place(const struct dump *d, pid_t pid, int compare, uintptr_t what, uint32_t *place)
 {
     const uint32_t *order = d->order.rows;
     uint32_t low = 0, high = d->order.count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         const struct sample *sample = (struct sample *)d->samples.rows + order[middle];
-        long is = syscall(SYS_kcmp, sample->pid, pid, KCMP_FILE, sample->fd, number);
+        long is = syscall(SYS_kcmp, sample->pid, pid, compare, sample->fd, what);
         if (is == 0) {
             *place = middle;
             return true;
@@ -176,7 +178,7 @@ static uint64_t info(const char *text, const char *field, int base)
     return at ? strtoull(at + strlen(field), NULL, base) : 0;
 }
 
-static void particulars(struct file *f, pid_t pid, int number, const char *text)
+static void particulars(const struct dump *d, struct file *f, pid_t pid, int number, const char *text)
 {
     switch (f->kind) {
     case FILE_EVENT:
@@ -188,24 +190,13 @@ static void particulars(struct file *f, pid_t pid, int number, const char *text)
         break;
     case FILE_TIMER:
         timerfd_save(f, pid, number, text);
+        f->times[1] += f->times[1] ? since_clocks(d) : 0;
+        break;
+    case FILE_PIDFD:
+        f->number = pidfd_process(text);
         break;
     default:
         break;
-    }
-}
-
-static void epoll_entries(struct dump *d, uint32_t row, const char *text)
-{
-    const char *at = text;
-    while ((at = strstr(at, "tfd:"))) {
-        int number;
-        unsigned events;
-        unsigned long data;
-        if (sscanf(at, "tfd: %d events: %x data: %lx", &number, &events, &data) == 3) {
-            struct watch *w = table_add(&d->image.watches);
-            *w = (struct watch){.file = row, .target = NOBODY, .number = number, .events = events, .data = data};
-        }
-        at += 4;
     }
 }
 
@@ -273,6 +264,8 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
             f->kind = S_ISREG(st->st_mode) ? FILE_MEMORY : FILE_PIPE; /* a named pipe without its name is a pipe */
             return true;
         }
+        if (removed_save(d, f, pid, number, name))
+            return true;
         refuse(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
         return false;
     }
@@ -328,7 +321,7 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
         return fail(&d->failure, "read", link);
     met->flags = (uint32_t)info(text, "flags:", 8);
     uint32_t place;
-    if (was_met(d, pid, number, &place)) {
+    if (file_place(d, pid, KCMP_FILE, (uintptr_t)number, &place)) {
         met->row = ((uint32_t *)d->order.rows)[place];
         return 0;
     }
@@ -345,13 +338,13 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
         f.times[0] = (uint64_t)st.st_atim.tv_sec * 1000000000 + (uint64_t)st.st_atim.tv_nsec;
         f.times[1] = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
     }
-    particulars(&f, pid, number, text);
+    particulars(d, &f, pid, number, text);
     met->row = d->image.files.count;
     *(struct file *)table_add(&d->image.files) = f;
     *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = number};
     put_at(d, place, met->row);
     if (f.kind == FILE_EPOLL)
-        epoll_entries(d, met->row, text);
+        epoll_save(d, met->row, text);
     return 0;
 }
 
@@ -371,19 +364,6 @@ static int save_one(struct dump *d, struct subject *s, int number)
     return 0;
 }
 
-static void find_targets(struct dump *d, struct subject *s)
-{
-    for EACH(&d->image, watches, watch, w) {
-        if (w->target != NOBODY)
-            continue;
-        for EACH(&d->image, descriptors, descriptor, e)
-            if (e->owner == s->row && e->number == w->number)
-                w->target = e->file;
-        if (w->target == NOBODY)
-            refuse(d, "process %d waits by epoll for descriptor %d, which it has closed", s->pid, w->number);
-    }
-}
-
 int descriptors_save(struct dump *d, struct subject *s)
 {
     char path[64];
@@ -396,8 +376,6 @@ int descriptors_save(struct dump *d, struct subject *s)
         if (e->d_name[0] >= '0' && e->d_name[0] <= '9')
             done = save_one(d, s, atoi(e->d_name));
     closedir(dir);
-    if (!done)
-        find_targets(d, s);
     return done;
 }
 
@@ -492,7 +470,8 @@ void files_peers(struct dump *d)
     struct sample *samples = d->samples.rows;
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         struct file *f = &files[i];
-        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY && !is_fifo(f))
+        bool dead = f->kind == FILE_PIDFD && !f->number;
+        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY && f->kind != FILE_REMOVED && !dead && !is_fifo(f))
             continue;
         uint32_t first = i;
         for (uint32_t j = 0; j < d->image.files.count; j++) {

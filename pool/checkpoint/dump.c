@@ -28,12 +28,14 @@ static int64_t now_ns(clockid_t clock)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+uint64_t since_clocks(const struct dump *d) { return d->clocked_ns ? (uint64_t)(now_ns(CLOCK_MONOTONIC) - d->clocked_ns) : 0; }
+
 /* What the job's clocks show: the keeper's, and the offsets of the job's time namespace. */
 static void clocks(struct dump *d)
 {
     struct machine *m = &d->image.machine;
     char text[512];
-    m->monotonic_ns = now_ns(CLOCK_MONOTONIC);
+    m->monotonic_ns = d->clocked_ns = now_ns(CLOCK_MONOTONIC);
     m->boot_ns = now_ns(CLOCK_BOOTTIME);
     m->wall_ns = now_ns(CLOCK_REALTIME);
     if (!d->count || !proc_text(d->subjects[0].pid, "timens_offsets", text, sizeof text))
@@ -143,7 +145,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         return -1;
     earlier_open(d, directory);
     if (inotify_stop(d, o))
-        return -1;
+        return d->reason_count ? 1 : -1;
     track_held(d, stop);
     clocks(d);
     machine(d);
@@ -151,6 +153,8 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         return -1;
     check_births(d);
     members_crossings(d, o);
+    epoll_join(d);
+    pidfd_join(d);
     sockets_join(d);
     pty_join(d);
     inotify_join(d);
@@ -235,6 +239,8 @@ static void examine_all(struct dump *d, struct outcome *o)
         o->failure = d->failure;
         return;
     }
+    epoll_join(d);
+    pidfd_join(d);
     sockets_join(d);
     pty_join(d);
     inotify_join(d);

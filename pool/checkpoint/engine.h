@@ -84,6 +84,7 @@ struct dump {
     uint64_t carried;     /* bytes */
     uint64_t spent_us[2]; /* by copies: in user mode, and in the kernel */
     uint64_t held_since;  /* 0: the job runs */
+    int64_t clocked_ns;   /* the monotonic clock when the job's were read */
     const struct job *job;
     struct failure failure;
     uint64_t mark; /* by which home notes the moment; 0: it does not */
@@ -116,6 +117,9 @@ void family_go(struct dump *d);
 uint64_t find_call(pid_t pid);         /* a system call instruction in it; 0: none */
 int family_copy(struct subject *s);   /* makes the frozen copy */
 void family_drop(struct dump *d);     /* ends the copies */
+
+/* dump.c: since the job's clocks were read, in ns */
+uint64_t since_clocks(const struct dump *d);
 
 /* attributes.c */
 void attributes_of_process(struct subject *s, struct process *p);
@@ -185,6 +189,8 @@ uint64_t file_sum(int fd);
 int descriptor_borrow(const struct sample *sample); /* the open file itself, not another one of its name; -1: it cannot be had */
 int files_open(struct image *image, const struct job *job, int base, int *opened, struct failure *f);
 
+bool file_place(const struct dump *d, pid_t pid, int compare, uintptr_t what, uint32_t *place); /* in `order` */
+
 struct met { /* an open file, at a descriptor of somebody's */
     uint32_t row, flags; /* row NOBODY: it was refused */
     bool fresh;          /* it was not met before */
@@ -214,6 +220,19 @@ int socket_contents(struct dump *d, uint32_t row);
 int inotify_stop(struct dump *d, struct outcome *o); /* waits_note and family_stop, at a moment when the job has read what it was told */
 void inotify_join(struct dump *d);
 
+/* epoll.c */
+void epoll_save(struct dump *d, uint32_t row, const char *text); /* text: its fdinfo */
+void epoll_join(struct dump *d);
+
+/* pidfd.c */
+uint64_t pidfd_process(const char *text);
+void pidfd_join(struct dump *d);
+
+/* removed.c */
+bool removed_is(const char *link, char *name);
+bool removed_save(struct dump *d, struct file *f, pid_t pid, int number, const char *name);
+uint32_t removed_directory(struct dump *d, const char *link, const char *path);
+
 /* pty.c */
 bool pty_save(struct dump *d, struct file *f, pid_t pid, int number, const char *name, dev_t device, bool *known); /* known: it has a row */
 void pty_join(struct dump *d);
@@ -237,7 +256,6 @@ int scratch_save(struct dump *d, int directory); /* while everything stands stil
 /* signals.c */
 int signals_save(struct dump *d, struct subject *s);
 int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
-int signals_put(const struct image *image, uint32_t row, struct held *threads, size_t count, uint64_t room, struct failure *f);
 
 /* members.c */
 int members_save(struct dump *d);

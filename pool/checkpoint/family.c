@@ -178,8 +178,8 @@ static void describe(struct dump *d, struct subject *s, struct process *p)
     snprintf(path, sizeof path, "/proc/%d/cwd", s->pid);
     ssize_t n = readlink(path, text, sizeof text - 1);
     text[n < 0 ? 0 : n] = 0;
-    if (n > 10 && strcmp(text + n - 10, " (deleted)") == 0)
-        refuse(d, "the directory that process %d is in was removed: %.200s", s->pid, text);
+    if (removed_is(path, text))
+        p->directory = removed_directory(d, path, text) + 1;
     p->cwd = image_text(&d->image, text);
     snprintf(path, sizeof path, "/proc/%d/exe", s->pid);
     n = readlink(path, text, sizeof text - 1);

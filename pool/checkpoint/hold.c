@@ -4,9 +4,11 @@
  * ended who only could not be held: an image without it would be of another job. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/kcmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "engine.h"
@@ -14,6 +16,7 @@
 #define STOP_US 50000    /* for a thread to stop once it is asked to */
 #define PASS_US 100000   /* for a vfork to pass */
 #define STUCK_US 5000000 /* of trying */
+#define LOOKS 50         /* a millisecond apart, at who holds it up */
 
 static struct subject *subject_of(struct dump *d, pid_t pid)
 {
@@ -219,6 +222,31 @@ static int stop_all(struct dump *d, uint64_t end)
     return 1;
 }
 
+/* It shares the memory of its parent, who waits for it, and sleeps: it could have a program of its own long since. */
+static bool holds_up(pid_t pid, struct stat_line *line)
+{
+    return !is_other(pid) && stat_read(pid, line) && line->state == 'S' && line->parent > 1 && state_of(line->parent, line->parent) == 'D' &&
+           syscall(SYS_kcmp, pid, line->parent, KCMP_VM, 0, 0) == 0;
+}
+
+/* It may wake now and then. */
+static bool refuse_vfork(struct dump *d)
+{
+    for (int look = 0; look < LOOKS && !d->reason_count; look++) {
+        pid_t *pids;
+        size_t count = numbers_in("/proc", &pids);
+        for (size_t i = 0; i < count; i++) {
+            struct stat_line line;
+            if (holds_up(pids[i], &line))
+                refuse(d, "process %d waits for process %d to run a program of its own (vfork), which it has not done for %u s", line.parent,
+                       pids[i], STUCK_US / 1000000);
+        }
+        free(pids);
+        usleep(1000);
+    }
+    return d->reason_count;
+}
+
 int family_stop(struct dump *d)
 {
     int done;
@@ -226,6 +254,8 @@ int family_stop(struct dump *d)
         if (done < 0)
             return -1;
         let_pass(d);
+        if (boot_us() > end && refuse_vfork(d))
+            return -1;
         if (boot_us() > end) {
             errno = EAGAIN;
             return fail(&d->failure, "hold", "a process of the job that does not stop");

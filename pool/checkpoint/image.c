@@ -222,7 +222,7 @@ static const char *check_rest(const struct image *image)
         if (!row_of(&image->processes, l->owner) || !row_of(&image->files, l->file))
             return "a lock";
     for EACH(image, watches, watch, w)
-        if (!row_of(&image->files, w->file) || !row_of(&image->files, w->target))
+        if (!row_of(&image->files, w->file) || !row_of(&image->files, w->target) || w->number < 0 || w->number > 1 << 20)
             return "an epoll entry";
     for EACH(image, inotify, inotify_watch, w)
         if (!row_of(&image->files, w->file) || ((struct file *)image->files.rows)[w->file].kind != FILE_INOTIFY ||
@@ -263,6 +263,11 @@ static const char *check_mapped(const struct image *image)
     return NULL;
 }
 
+static bool is_removed(const struct image *image, uint32_t row)
+{
+    return row_of(&image->files, row) && ((struct file *)image->files.rows)[row].kind == FILE_REMOVED;
+}
+
 static bool is_terminal(const struct file *f) { return f->kind == FILE_TERMINAL && f->contents.size; }
 
 static const char *check(const struct image *image, const uint64_t pages[SOURCES])
@@ -273,6 +278,7 @@ static const char *check(const struct image *image, const uint64_t pages[SOURCES
         return "the processes";
     for EACH(image, processes, process, p)
         if (p->pid < 2 || !text_fits(image, p->cwd) || !text_fits(image, p->exe) || !span_fits(image, p->auxv) || p->auxv.size > PAGE ||
+            (p->directory && !is_removed(image, p->directory - 1)) ||
             (p->terminal && (!row_of(&image->files, p->terminal - 1) || !is_terminal((struct file *)image->files.rows + p->terminal - 1))))
             return "a process";
     for EACH(image, threads, thread, t)

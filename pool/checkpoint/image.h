@@ -16,7 +16,7 @@
 #include "wire.h"
 
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 9
+#define IMAGE_VERSION 10
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
@@ -61,6 +61,8 @@ struct process {
     int32_t out_of_memory; /* oom_score_adj */
     uint32_t dump_filter, membarrier;
     uint32_t terminal; /* 1 and the row in `files` of its controlling terminal's master; 0: none */
+    uint32_t directory; /* 1 and the row in `files` of its current directory, which was removed; 0: it has a name */
+    uint32_t login, unused; /* login: who logged in (/proc/PID/loginuid) */
 };
 
 struct thread {
@@ -119,6 +121,8 @@ enum kind {
     FILE_INOTIFY, /* its watches are in `inotify` */
     FILE_TREE,    /* in the job's own /tmp: nobody has it open by this row; contents in extents, or of a link */
     FILE_TERMINAL, /* end of a pseudo-terminal; pty.c knows what is in it */
+    FILE_REMOVED, /* directory or symbolic link that has no name any more; contents of a link */
+    FILE_PIDFD,   /* number: of which process; 0: of one that has ended */
     FILE_SYSV,    /* a System V object: flags: which kind; number: its id; device: its key; sysv.c knows the rest */
     FILE_KINDS
 };

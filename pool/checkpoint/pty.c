@@ -74,11 +74,22 @@ static uint32_t master_of(const struct image *image, uint64_t number)
     return NOBODY;
 }
 
+/* Of those that are hung up with it; NOBODY: it is the first. */
+static uint32_t first_of(const struct file *files, uint32_t row)
+{
+    for (uint32_t i = 0; i < row; i++)
+        if (files[i].kind == FILE_TERMINAL && files[i].size == END_HUNG_UP && files[i].number == files[row].number)
+            return i;
+    return NOBODY;
+}
+
 /* All descriptors have been met by now. */
 void pty_join(struct dump *d)
 {
     struct file *files = d->image.files.rows;
     for (uint32_t i = 0; i < d->image.files.count; i++) {
+        if (files[i].kind == FILE_TERMINAL && files[i].size == END_HUNG_UP)
+            files[i].peer = first_of(files, i);
         if (files[i].kind != FILE_TERMINAL || files[i].size != END_SLAVE)
             continue;
         const struct sample *sample = (struct sample *)d->samples.rows + i;
@@ -400,7 +411,7 @@ static int master_end(struct restoring *r, uint32_t at, const struct file *row, 
 int pty_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY) {
-        int fd = open_slave(r->opened[row->peer], (int)(row->flags & O_ACCMODE));
+        int master = row->size == END_HUNG_UP ? r->spare[row->peer] : r->opened[row->peer], fd = open_slave(master, (int)(row->flags & O_ACCMODE));
         return fd < 0 ? fail(f, "reopen", image_string(r->image, row->path)) : fd;
     }
     char name[64];
@@ -411,7 +422,7 @@ int pty_restore(struct restoring *r, uint32_t at, const struct file *row, struct
     if (row->size == END_MASTER)
         return master_end(r, at, row, fd, f) ? (close(fd), -1) : fd;
     int slave = open_slave(fd, (int)(row->flags & O_ACCMODE));
-    close(fd); /* and so it is hung up */
+    r->spare[at] = fd; /* when that is closed it is hung up */
     return slave < 0 ? fail(f, "reopen", name) : slave;
 }
 
@@ -432,23 +443,33 @@ void pty_shut(struct restoring *r)
     }
 }
 
-/* A descriptor of the controlling terminal; one that may be read, since the kernel asks for that. */
-static int terminal_of(const struct restoring *r, const struct process *p)
+/* A descriptor of the controlling terminal; one that may be read, since the kernel asks for that. Where nobody has one it is a new
+ * one, to be closed again (`own`). */
+static int terminal_of(const struct restoring *r, const struct process *p, int *own)
 {
     int found = -1;
+    *own = -1;
     for (uint32_t i = 0; p->terminal && i < r->image->files.count; i++) {
         const struct file *row = (struct file *)r->image->files.rows + i;
         if (row->kind == FILE_TERMINAL && row->peer == p->terminal - 1 && (found < 0 || (row->flags & O_ACCMODE) != O_WRONLY))
             found = r->opened[i];
     }
+    if (p->terminal && found < 0)
+        found = *own = open_slave(r->opened[p->terminal - 1], O_RDWR);
     return found;
 }
 
 /* By the leader of a session, before it forks who belongs to that. */
 int pty_control(const struct restoring *r, const struct process *p)
 {
-    int fd = terminal_of(r, p);
-    return fd >= 0 && p->session == p->pid ? ioctl(fd, TIOCSCTTY, 0) : 0;
+    int own, fd = p->session == p->pid ? terminal_of(r, p, &own) : -1;
+    if (fd < 0)
+        return 0;
+    int done = ioctl(fd, TIOCSCTTY, 0), err = errno;
+    if (own >= 0)
+        close(own);
+    errno = err;
+    return done;
 }
 
 static bool has_group(const struct image *image, pid_t group)
@@ -459,22 +480,10 @@ static bool has_group(const struct image *image, pid_t group)
     return false;
 }
 
-/* In its group. The foreground group may not have its processes yet. */
-int pty_foreground(const struct restoring *r, const struct process *p)
+static int set_foreground(const struct restoring *r, const struct process *p, int fd)
 {
-    const struct process *leader = NULL;
-    struct terminal t;
-    for EACH(r->image, processes, process, other)
-        if (other->pid == p->session)
-            leader = other;
-    if (leader && leader->terminal && !p->terminal && leader != p) {
-        ioctl(terminal_of(r, leader), TIOCNOTTY); /* it has given it up, or was there before */
-        return 0;
-    }
-    int fd = terminal_of(r, p);
-    if (fd < 0 || leader != p)
-        return 0;
     const struct file *master = (struct file *)r->image->files.rows + p->terminal - 1;
+    struct terminal t;
     errno = EBADMSG;
     if (master->contents.size < sizeof t)
         return -1;
@@ -487,4 +496,26 @@ int pty_foreground(const struct restoring *r, const struct process *p)
         usleep(200);
     }
     return 0;
+}
+
+/* In its group. The foreground group may not have its processes yet. */
+int pty_foreground(const struct restoring *r, const struct process *p)
+{
+    const struct process *leader = NULL;
+    for EACH(r->image, processes, process, other)
+        if (other->pid == p->session)
+            leader = other;
+    if (!leader)
+        return 0;
+    bool given_up = leader->terminal && !p->terminal && leader != p; /* or it was there before */
+    int own = -1, done = 0, fd = given_up || leader == p ? terminal_of(r, leader, &own) : -1;
+    if (fd >= 0 && given_up)
+        ioctl(fd, TIOCNOTTY);
+    else if (fd >= 0)
+        done = set_foreground(r, p, fd);
+    int err = errno;
+    if (own >= 0)
+        close(own);
+    errno = err;
+    return done;
 }

@@ -20,6 +20,8 @@
 
 #include "restoring.h"
 
+#define LARGE_FILE 0100000 /* O_LARGEFILE, which libraries say is 0 */
+
 int open_again(int fd, int flags)
 {
     char path[64];
@@ -102,10 +104,21 @@ static int crossing_end(struct restoring *r, const struct file *row, struct fail
     return fd < 0 ? fail(f, "reopen", "a pipe to another machine") : fd;
 }
 
+/* As pipe() made it, or as it was opened by another name: which shows in its flags. */
+static int other_end(struct restoring *r, const struct file *row)
+{
+    int spare = r->spare[row->peer];
+    if (!(row->flags & LARGE_FILE) && spare >= 0 && (uint32_t)(fcntl(spare, F_GETFL) & O_ACCMODE) == (row->flags & O_ACCMODE)) {
+        r->spare[row->peer] = -1; /* the first that it fits has it */
+        return spare;
+    }
+    return open_again(r->opened[row->peer], (int)(row->flags & (O_ACCMODE | O_NONBLOCK)));
+}
+
 static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY) {
-        int fd = open_again(r->opened[row->peer], (int)(row->flags & (O_ACCMODE | O_NONBLOCK)));
+        int fd = other_end(r, row);
         return fd < 0 ? fail(f, "reopen", "a pipe") : fd;
     }
     if (row->times[0])
@@ -154,7 +167,8 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
         if (size && (!contents || pwrite(fd, contents, size, (off_t)e->at) != (ssize_t)size))
             return fail(f, "write", name);
     }
-    if ((row->flags & O_ACCMODE) != O_RDWR && row->mode) { /* as it was opened; a mapping alone has no mode */
+    /* As it was opened; a mapping alone has no mode. Of what memfd_create gives itself, nobody is told who watches it. */
+    if (row->mode && ((row->flags & O_ACCMODE) != O_RDWR || suffix)) {
         int other = open_again(fd, (int)(row->flags & O_ACCMODE));
         if (other >= 0) {
             close(fd);
@@ -215,8 +229,12 @@ static int one(struct restoring *r, uint32_t at, struct failure *f)
         return pty_restore(r, at, row, f);
     case FILE_EVENT:
         return event(row);
+    case FILE_REMOVED:
+        return removed_restore(r, at, row, f);
+    case FILE_PIDFD:
+        return pidfd_restore(r, row, f);
     case FILE_TIMER:
-        return timerfd_restore(r, row);
+        return timerfd_restore(row);
     case FILE_EPOLL:
         return epoll_create1(EPOLL_CLOEXEC);
     case FILE_INOTIFY:
@@ -247,7 +265,8 @@ static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
     const uint32_t settable = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_ASYNC;
     for (uint32_t i = 0; i < r->image->files.count; i++) {
         const struct file *row = (struct file *)r->image->files.rows + i;
-        if (row->kind == FILE_TREE || row->kind == FILE_SYSV || selves_has(r->image, row) || (row->peer != NOBODY) != peers)
+        if (row->kind == FILE_TREE || row->kind == FILE_SYSV || selves_has(r->image, row) || pidfd_lives(row) ||
+            (row->peer != NOBODY) != peers)
             continue;
         f->call[0] = 0;
         int fd = lift(one(r, i, f), r->base);

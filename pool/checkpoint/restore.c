@@ -79,12 +79,14 @@ static pid_t unused(const struct image *image, pid_t from)
 
 /* Monotonic clocks go on from where they stood. Refused where there are no time namespaces: they jump then, as they do
  * for a machine that slept. */
-static void set_clocks(const struct image *image)
+static void set_clocks(struct restoring *r)
 {
+    const struct image *image = r->image;
     struct timespec mono, boot;
     char text[160];
     clock_gettime(CLOCK_MONOTONIC, &mono);
     clock_gettime(CLOCK_BOOTTIME, &boot);
+    r->clocked_ns = (int64_t)mono.tv_sec * 1000000000 + mono.tv_nsec;
     int64_t m = image->machine.monotonic_ns - ((int64_t)mono.tv_sec * 1000000000 + mono.tv_nsec);
     int64_t b = image->machine.boot_ns - ((int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec);
     int64_t ms = m / 1000000000 - (m % 1000000000 < 0), bs = b / 1000000000 - (b % 1000000000 < 0);
@@ -98,6 +100,14 @@ static void set_clocks(const struct image *image)
     }
     if (fd >= 0)
         close(fd);
+}
+
+uint64_t left_now(const struct restoring *r, uint64_t left_ns)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t gone = (uint64_t)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - r->clocked_ns);
+    return left_ns > gone + 1000 ? left_ns - gone : 1000; /* no clock of a timer has less than a microsecond */
 }
 
 static int prepare(struct restoring *r, struct failure *f)
@@ -116,6 +126,9 @@ static int prepare(struct restoring *r, struct failure *f)
     for EACH(r->image, descriptors, descriptor, d)
         if (d->number >= r->base)
             r->base = d->number + 1;
+    for EACH(r->image, watches, watch, w)
+        if (w->number >= r->base)
+            r->base = w->number + 1;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
@@ -185,8 +198,8 @@ static int restore(struct restoring *r, struct failure *f)
         return -1;
     if (mapping_revive(r, f))
         return -1;
-    set_clocks(r->image);
-    return revive_all(r, f) || put_back(r, f) ? -1 : 0;
+    set_clocks(r);
+    return timerfds_start(r, f) || revive_all(r, f) || put_back(r, f) ? -1 : 0;
 }
 
 static void tell(int fd, const struct failure *f)

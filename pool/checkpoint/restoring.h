@@ -24,6 +24,7 @@ struct restoring {
     int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
     struct cradle *cradle;
     struct birth *births; /* of each process */
+    int64_t clocked_ns; /* the monotonic clock when the job's were set */
     pid_t helper; /* an id that nobody in the image has */
 };
 
@@ -44,6 +45,9 @@ const char *extent_read(struct restoring *r, const struct extent *e); /* until t
 int areas_filled(struct restoring *r, struct failure *f);
 int refill(struct restoring *r, uint32_t row, struct held *h, struct failure *f);
 
+/* restore.c: of a while that was left when the job's clocks were read, what is left now; never 0 */
+uint64_t left_now(const struct restoring *r, uint64_t left_ns);
+
 /* selves.c */
 bool selves_has(const struct image *image, const struct file *row);
 int selves_open(struct restoring *r, uint32_t owner, struct held *h, uint64_t room, struct failure *f);
@@ -57,7 +61,7 @@ void sockets_shut(struct restoring *r);
 /* attributes.c */
 int attributes_nice(const struct restoring *r, uint32_t row);
 int attributes_put_thread(const struct restoring *r, const struct thread *t, struct held *h, uint64_t room, struct failure *f);
-void attributes_put_process(const struct process *p, struct held *h);
+void attributes_put_process(const struct process *p, struct held *h, uint64_t room);
 
 /* file_settings.c */
 void file_settings_put_owners(const struct restoring *r, uint32_t row, struct held *h, uint64_t room);
@@ -72,11 +76,26 @@ int pty_foreground(const struct restoring *r, const struct process *p);
 /* fifo.c */
 int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 
+/* signals.c */
+int signals_put(const struct restoring *r, uint32_t row, struct held *threads, size_t count, uint64_t room, struct failure *f);
+
 /* timerfd.c */
-int timerfd_restore(const struct restoring *r, const struct file *row);
+int timerfd_restore(const struct file *row);
+int timerfds_start(const struct restoring *r, struct failure *f);
 
 /* inotify.c */
 int inotify_put(struct restoring *r, struct failure *f);
+
+/* epoll.c */
+int epoll_restore(const struct restoring *r, uint32_t row, bool placed);
+
+/* pidfd.c */
+bool pidfd_lives(const struct file *row);
+int pidfd_restore(struct restoring *r, const struct file *row, struct failure *f);
+int pidfd_place(const struct restoring *r, uint32_t row);
+
+/* removed.c */
+int removed_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 
 /* locks.c */
 int locks_of_files(struct restoring *r, struct failure *f);

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -150,21 +149,15 @@ static void end_as(uint32_t status)
 
 static void place_descriptors(struct restoring *r, uint32_t row)
 {
+    if (epoll_restore(r, row, false) < 0)
+        broken(r, row, "epoll_ctl", "");
     for EACH(r->image, descriptors, descriptor, d)
         if (d->owner == row && r->opened[d->file] >= 0 && dup3(r->opened[d->file], d->number, d->close_on_exec ? O_CLOEXEC : 0) < 0)
             broken(r, row, "dup", image_string(r->image, ((struct file *)r->image->files.rows)[d->file].path));
-    for EACH(r->image, watches, watch, w) {
-        /* An entry of epoll is of a number in a process: made by the first process that has both. */
-        uint32_t first = NOBODY;
-        for EACH(r->image, descriptors, descriptor, d)
-            if (d->file == w->target && d->number == w->number && first == NOBODY)
-                first = d->owner;
-        if (first != row)
-            continue;
-        struct epoll_event event = {.events = w->events, .data.u64 = w->data};
-        if (epoll_ctl(r->opened[w->file], EPOLL_CTL_ADD, w->number, &event) < 0 && errno != EEXIST)
-            broken(r, row, "epoll_ctl", "");
-    }
+    if (pidfd_place(r, row) < 0)
+        broken(r, row, "pidfd_open", "");
+    if (epoll_restore(r, row, true) < 0)
+        broken(r, row, "epoll_ctl", "");
 }
 
 /* What the keeper has open is not the job's. What lies above the base is closed last (transplant.c). */
@@ -269,7 +262,7 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
     place_descriptors(r, row);
     close_others(r, row);
     moved_path(r->image, r->job, image_string(r->image, p->cwd), cwd, sizeof cwd);
-    if (chdir(cwd) < 0)
+    if (p->directory ? fchdir(r->opened[p->directory - 1]) : chdir(cwd))
         broken(r, row, "chdir", cwd);
     umask((mode_t)p->umask);
     setpriority(PRIO_PROCESS, 0, attributes_nice(r, row));

@@ -10,7 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine.h"
+#include "restoring.h"
+
+#define SECOND 1000000000ull
+#define MICROSECONDS 1000000ull
 
 static void save_handlers(struct dump *d, struct subject *s)
 {
@@ -37,7 +40,24 @@ static void save_pending(struct dump *d, struct subject *s, struct held *h, bool
         *(struct pending *)table_add(&d->image.pendings) = p;
 }
 
-static void save_timers(struct subject *s, struct process *p)
+/* What is left counts from when the job's clocks were read, as they are when it goes on. `t`: seconds and their `parts`. */
+static void add_since(const struct dump *d, uint64_t t[2], uint64_t parts)
+{
+    uint64_t all = t[0] * parts + t[1] + since_clocks(d) * parts / SECOND;
+    if (t[0] || t[1])
+        t[0] = all / parts, t[1] = all % parts;
+}
+
+static void take_since(const struct restoring *r, uint64_t t[2], uint64_t parts)
+{
+    uint64_t left = left_now(r, t[0] * SECOND + t[1] * (SECOND / parts));
+    t[0] = left / SECOND, t[1] = left % SECOND / (SECOND / parts);
+}
+
+/* Others count what a processor has done for it. */
+static bool counts_time(int32_t clock) { return clock >= 0 && clock != CLOCK_PROCESS_CPUTIME_ID && clock != CLOCK_THREAD_CPUTIME_ID; }
+
+static void save_timers(const struct dump *d, struct subject *s, struct process *p)
 {
     for (unsigned i = 0; i < 3; i++)
         if (CALL(&s->threads[0], SYS_getitimer, i, s->room) == 0)
@@ -49,6 +69,7 @@ static void save_timers(struct subject *s, struct process *p)
             p->timers[i][2] = p->timers[i][0];
             p->timers[i][3] = p->timers[i][1];
         }
+    add_since(d, &p->timers[ITIMER_REAL][2], MICROSECONDS);
 }
 
 /* /proc/PID/timers: four lines for each. */
@@ -70,6 +91,8 @@ static void save_alarms(struct dump *d, struct subject *s)
                 a.times[2] = a.times[0];
                 a.times[3] = a.times[1];
             }
+            if (counts_time(a.clock))
+                add_since(d, &a.times[2], SECOND);
             *(struct alarm_timer *)table_add(&d->image.alarms) = a;
         }
     }
@@ -78,7 +101,7 @@ static void save_alarms(struct dump *d, struct subject *s)
 int signals_save(struct dump *d, struct subject *s)
 {
     save_handlers(d, s);
-    save_timers(s, (struct process *)d->image.processes.rows + s->row);
+    save_timers(d, s, (struct process *)d->image.processes.rows + s->row);
     save_alarms(d, s);
     save_pending(d, s, &s->threads[0], true);
     for (size_t i = 0; i < s->count; i++)
@@ -102,9 +125,9 @@ int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thr
     return 0;
 }
 
-static void put_alarms(const struct image *image, uint32_t row, struct held *h, uint64_t room)
+static void put_alarms(const struct restoring *r, uint32_t row, struct held *h, uint64_t room)
 {
-    for EACH(image, alarms, alarm_timer, a) {
+    for EACH(r->image, alarms, alarm_timer, a) {
         if (a->owner != row)
             continue;
         /* struct sigevent: value, signal, notify, thread */
@@ -132,7 +155,11 @@ static void put_alarms(const struct image *image, uint32_t row, struct held *h, 
         }
         if (exact)
             CALL(h, SYS_prctl, 77, 0);
-        held_write(h->tid, room, a->times, sizeof a->times);
+        uint64_t times[4];
+        memcpy(times, a->times, sizeof times);
+        if ((times[2] || times[3]) && counts_time(a->clock))
+            take_since(r, &times[2], SECOND);
+        held_write(h->tid, room, times, sizeof times);
         CALL(h, SYS_timer_settime, wanted, 0, room, 0);
     }
 }
@@ -157,14 +184,19 @@ static void put_pending(const struct image *image, uint32_t row, struct held *th
     }
 }
 
-int signals_put(const struct image *image, uint32_t row, struct held *threads, size_t count, uint64_t room, struct failure *f)
+int signals_put(const struct restoring *r, uint32_t row, struct held *threads, size_t count, uint64_t room, struct failure *f)
 {
+    const struct image *image = r->image;
     const struct process *p = (struct process *)image->processes.rows + row;
-    put_alarms(image, row, &threads[0], room);
+    put_alarms(r, row, &threads[0], room);
     for (unsigned i = 0; i < 3; i++) {
         if (!p->timers[i][2] && !p->timers[i][3])
             continue;
-        held_write(threads[0].tid, room, p->timers[i], sizeof p->timers[i]);
+        uint64_t times[4];
+        memcpy(times, p->timers[i], sizeof times);
+        if (i == ITIMER_REAL)
+            take_since(r, &times[2], MICROSECONDS);
+        held_write(threads[0].tid, room, times, sizeof times);
         if (CALL(&threads[0], SYS_setitimer, i, room, 0) < 0)
             return fail(f, "setitimer", "");
     }

@@ -64,22 +64,35 @@ void timerfd_save(struct file *f, pid_t pid, int number, const char *text)
         f->times[1] = f->times[0]; /* it cannot be asked */
 }
 
+int timerfd_restore(const struct file *row) { return timerfd_create((clockid_t)(uint32_t)row->number, TFD_CLOEXEC); }
+
 /* One that was set to a time of day goes off at that time, however long the job was away. */
-int timerfd_restore(const struct restoring *r, const struct file *row)
+static int start(const struct restoring *r, const struct file *row, int fd)
 {
     const uint64_t how = row->number >> SETTIME_SHIFT;
     const clockid_t clock = (clockid_t)(uint32_t)row->number;
     bool of_day = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_ALARM;
-    int fd = timerfd_create(clock, TFD_CLOEXEC), flags = 0;
-    struct itimerspec t = {timespec_of(row->times[0]), timespec_of(row->times[1])};
+    int flags = 0;
+    struct itimerspec t = {timespec_of(row->times[0]), timespec_of(row->times[1] ? left_now(r, row->times[1]) : 0)};
     if (of_day && how & TIMER_ABSOLUTE && row->times[1]) {
         flags = (int)(how & (TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET));
         t.it_value = timespec_of((uint64_t)r->image->machine.wall_ns + row->times[1]);
     }
-    if (fd >= 0 && timerfd_settime(fd, flags, &t, NULL) < 0)
+    if (timerfd_settime(fd, flags, &t, NULL) < 0)
         return -1;
     uint64_t ticks = row->size;
-    if (fd >= 0 && ticks)
+    if (ticks)
         ioctl(fd, _IOW('T', 0, uint64_t) /* TFD_IOC_SET_TICKS */, &ticks);
-    return fd;
+    return 0;
+}
+
+/* When the job's clocks have been set. */
+int timerfds_start(const struct restoring *r, struct failure *f)
+{
+    for (uint32_t i = 0; i < r->image->files.count; i++) {
+        const struct file *row = (struct file *)r->image->files.rows + i;
+        if (row->kind == FILE_TIMER && start(r, row, r->opened[i]) < 0)
+            return fail(f, "timerfd_settime", "");
+    }
+    return 0;
 }

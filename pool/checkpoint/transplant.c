@@ -462,10 +462,10 @@ static int dress(struct restoring *r, uint32_t row, struct body *b, struct failu
     if (p->flags & PROCESS_NO_THP)
         CALL(leader, SYS_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
     CALL(leader, SYS_prctl, PR_SET_DUMPABLE, !(p->flags & PROCESS_NO_DUMP));
-    if (signals_put(r->image, row, b->threads, b->count, b->room, f))
+    if (signals_put(r, row, b->threads, b->count, b->room, f))
         return -1;
     set_limits(r, p, leader, b->room);
-    attributes_put_process(p, leader);
+    attributes_put_process(p, leader, b->room);
     file_settings_put_owners(r, row, leader, b->room);
     for (size_t i = 0; i < b->count; i++)
         if (attributes_put_thread(r, thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f))

@@ -11,7 +11,7 @@ import pytest
 from pool.starter.keeper import KeeperSpec, NativeKeepers
 from tests.checkpoint.conftest import SOURCES
 from tests.checkpoint.test_checkpoints import lines, saved, undisturbed
-from tests.starter.support import soon, spec, until
+from tests.starter.support import PYTHON, soon, spec, until
 
 
 async def lives(keepers: NativeKeepers, place: Path, wanted: KeeperSpec, generations: int = 3) -> None:
@@ -229,3 +229,12 @@ async def test_what_a_watch_told_is_read_first(keepers: NativeKeepers, tmp_path:
     (scratch / "go").touch()
     await until(lambda: lines(scratch) == 2)
     await saved(keepers, keeper, tmp_path / "image", stop=True)
+
+
+@pytest.mark.parametrize("isolation", ["full", "shared"])
+async def test_handles_and_what_has_no_name(
+    keepers: NativeKeepers, tmp_path: Path, scratch: Path, isolation: str
+) -> None:
+    """Processes, directories, links, epolls, terminals and timers, each as the job knows it."""
+    program = (SOURCES / "handles.py").read_text()
+    await lives(keepers, tmp_path, spec(scratch, PYTHON, "-c", program, isolation=isolation))
