@@ -191,7 +191,7 @@ struct member_row { /* of the job's own processes, in the order of the descripti
 struct mapped_end {
     uint64_t inode, shown;
     uint32_t file, held; /* the end itself, NOBODY: closed; as which the supervisor keeps it for whoever opens it, or NOBODY */
-    uint32_t opened, unused;
+    uint32_t opened, told_empty;
 };
 
 struct mapped_log {

@@ -188,6 +188,7 @@ static void reap(void)
             run.max_rss_kib = (uint64_t)use.ru_maxrss;
         const struct member *m = members_reaped(&me.job, pid, status, &use, run.killing, run.guilty);
         if (m && members_over(&me.job)) {
+            hear_last_of_misuse();
             run.over = true;
             run.ended_us = boot_us();
         }

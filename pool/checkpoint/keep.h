@@ -55,6 +55,7 @@ bool hushed(struct timespec *left); /* a start that is not told yet, and how lon
 void kill_all(void);
 void end_because(uint32_t cause, const char *text);
 void hear_of_misuse(void);
+void hear_last_of_misuse(void);
 bool all_at_home(void); /* what the job wrote; waits as long as the job itself might have */
 void add_gone(struct report *r);
 void finish(void); /* the job is over and nobody is left; returns when there is another one to come */

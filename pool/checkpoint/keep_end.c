@@ -53,8 +53,22 @@ void hear_of_misuse(void)
         return end_because(CAUSE_KILLED, run.said);
     }
     run.guilty = member;
+    members_accuse(&me.job, member);
     copy_text(run.said, sizeof run.said, line);
     end_because(CAUSE_MISUSE, run.said);
+}
+
+/* All members have ended by themselves. */
+void hear_last_of_misuse(void)
+{
+    char line[TEXT];
+    uint32_t member;
+    if (run.killing || !mapping_over(line, &member))
+        return;
+    members_accuse(&me.job, member);
+    copy_text(run.said, sizeof run.said, line);
+    run.cause = CAUSE_MISUSE;
+    run.text = run.said;
 }
 
 /* What the job wrote and home has not answered. It waits as long as the job itself might have. */

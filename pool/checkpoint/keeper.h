@@ -115,6 +115,7 @@ void members_end(struct job *job, uint64_t pipe, int fd); /* one has come; takes
 int members_own_end(const struct job *job, uint64_t pipe); /* the one that came; -1: none */
 void members_close_ends(const struct job *job); /* whoever needs them has them */
 struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing, uint32_t guilty);
+void members_accuse(struct job *job, uint32_t guilty);
 bool members_over(const struct job *job);
 bool members_failed(const struct job *job); /* one has, so that the job is to end */
 const struct member *members_result(const struct job *job);
@@ -131,6 +132,7 @@ int mapping_way(void);          /* where it is spoken to first (mapping.h), or -
 int mapping_report(void); /* readable when the supervisor has something to say, or -1 */
 #define NO_MEMBER UINT32_MAX
 bool mapping_read(char text[TEXT], uint32_t *member); /* why the job has to end, and whose fault it is; false: nothing was said */
+bool mapping_over(char text[TEXT], uint32_t *member); /* the same, when all members have ended */
 bool mapping_reaped(pid_t pid);
 void mapping_end(struct rusage *use); /* what it used is added there, or is nobody's */
 int mapping_await(const struct job *job, pid_t pid, struct failure *f); /* in place of mapping_begin for a job that is put back */

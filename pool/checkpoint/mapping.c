@@ -2,6 +2,7 @@
  * puts on its filter just before its program, and the keeper hears of misuse. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #include "mapping.h"
+
+#define LAST_WORD_MS 5000
 
 static struct { /* of the job that runs */
     pid_t pid;
@@ -234,6 +237,15 @@ bool mapping_read(char text[TEXT], uint32_t *member)
         at.report = -1;
     }
     return true;
+}
+
+/* All members have ended: what the supervisor has to say of it, and it ends, too. */
+bool mapping_over(char text[TEXT], uint32_t *member)
+{
+    struct pollfd said = {.fd = at.report, .events = POLLIN};
+    struct hello hello = {.what = HELLO_OVER};
+    bool asked = at.pid > 0 && at.report >= 0 && hello_send(at.members, &hello, -1) == 0;
+    return asked && poll(&said, 1, LAST_WORD_MS) > 0 && mapping_read(text, member) && at.report >= 0;
 }
 
 bool mapping_reaped(pid_t pid)

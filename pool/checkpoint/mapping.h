@@ -39,6 +39,8 @@ struct end { /* a mapped file of a member, one way; or an end that a log feeds o
     bool mapped;  /* by name; else a descriptor that the member is born with */
     bool pipe;    /* a kernel pipe and no socket: the other end is one's stdin */
     bool opened;  /* once at least */
+    bool told_empty;  /* to its reader, by a length of 0 that was not known yet */
+    bool unread;  /* nobody is left who could read it, and nothing has come yet: `fd` is watched (mapping_unread.c) */
     char last[256];
     const char *name; /* as the description has it */
     dev_t device;     /* of its directory, once its process has said where that is */
@@ -105,7 +107,8 @@ struct accusation { /* to the keeper */
 
 /* mapping.c: who speaks to the supervisor first */
 struct hello {
-    enum { HELLO_MEMBER = 1, HELLO_END, HELLO_PROCESS, HELLO_DUMPER } what; /* a process that is put back; who makes a checkpoint */
+    enum { HELLO_MEMBER = 1, HELLO_END, HELLO_PROCESS, HELLO_DUMPER, HELLO_OVER } what; /* a process that is put back; who makes a checkpoint;
+                                                                                                     all members have ended */
     uint32_t member;
     pid_t pid;
     uint32_t conduit; /* HELLO_END: where the member finds the directory of its mapped file */
@@ -129,7 +132,7 @@ void links_member_gone(struct supervisor *s, uint32_t member);
 const char *partner(const struct end *e, char *text, size_t size); /* "pipe to geom" */
 
 /* mapping_serve.c */
-enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG, FROM_OUTLET, FROM_AHEAD, FROM_READER, FROM_HOLDER };
+enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG, FROM_OUTLET, FROM_AHEAD, FROM_READER, FROM_HOLDER, FROM_UNREAD };
 _Noreturn void mapping_serve(struct supervisor *s, int members, int gate); /* gate: closes when all are put back; or -1 */
 void watch(int fd, enum source source, uint32_t which, uint32_t events);
 void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -155,7 +158,7 @@ void closing(struct question *q, struct end *e, int number);
 /* mapping_numbers.c */
 struct end *end_at(pid_t pid, int number);
 bool handle_number(struct question *q, int number); /* false: not a mapped one */
-void describe(const struct question *q, const struct end *e, bool extended, void *into);
+void describe(const struct question *q, struct end *e, bool extended, void *into);
 bool position(const struct end *e, uint64_t *at); /* bytes read or written so far; false: unknown */
 enum { NOT_HELD = -1, UNSEEN = -2 }; /* unseen: a process of the job does not let itself be looked at */
 int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid); /* a descriptor of somebody's, or one of these */
@@ -170,6 +173,14 @@ void readers_stir(struct end *e);
 void readers_event(uint32_t which, bool ended);
 void readers_gone(struct end *e);
 int readers_look(void); /* milliseconds until the next look; -1: when something happens */
+
+/* mapping_unread.c */
+uint64_t unread_length(const struct question *q, struct end *e);
+bool unread_stays(struct end *e, int fd);
+void unread_forget(struct end *e);
+void unread_event(uint32_t which);
+void unread_begin(void);
+void unread_judge_all(void);
 
 /* mapping_shut.c */
 void shut(const struct end *writer, int fd); /* nobody reads any more what it writes */

@@ -25,7 +25,7 @@ static struct end *seen(const struct found *found)
 
 static bool there(const struct end *e) { return e->way == READS || e->opened; }
 
-static void tell(struct question *q, const struct end *e)
+static void tell(struct question *q, struct end *e)
 {
     struct stat st;
     struct statx stx;

@@ -267,7 +267,7 @@ void links_member_gone(struct supervisor *s, uint32_t member)
             continue;
         if (e->way == READS && e->peer) {
             readers_gone(e);
-        } else if (e->fd >= 0) {
+        } else if (e->fd >= 0 && !unread_stays(e, e->fd)) {
             close(e->fd);
             e->fd = -1;
         }

@@ -154,14 +154,12 @@ static bool whole_size(const struct end *e, uint64_t *size)
     return ended;
 }
 
-/* A regular file. One that is to be read has the length 0, like those in /proc, until it is known: programs that take a file's
- * length for granted then read nothing, and none reads a part of it for the whole. */
-void describe(const struct question *q, const struct end *e, bool extended, void *into)
+/* A regular file. */
+void describe(const struct question *q, struct end *e, bool extended, void *into)
 {
     uint64_t size = 0;
     if (e->way == READS ? !whole_size(e, &size) : !position(e, &size))
-        size = 0;
-    (void)q;
+        size = unread_length(q, e);
     if (extended) {
         struct statx *x = into;
         *x = (struct statx){.stx_mask = STATX_BASIC_STATS, .stx_blksize = 65536, .stx_nlink = 1, .stx_uid = over->job->start->uid,
@@ -249,7 +247,7 @@ static void truncated(struct question *q, struct end *e)
         misuse(q, e, "ftruncate to %llu: what is in a pipe cannot be shortened", (unsigned long long)q->notif->data.args[1]);
 }
 
-static void stat_number(struct question *q, const struct end *e)
+static void stat_number(struct question *q, struct end *e)
 {
     struct stat st;
     struct statx stx;

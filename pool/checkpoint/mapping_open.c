@@ -81,6 +81,7 @@ void open_named(struct question *q, const struct found *found, uint64_t flags)
         return;
     if (e->fd < 0)
         return open_again(q, e, flags);
+    unread_forget(e);
     opened(q, e, e->fd, flags);
     if (q->answered)
         readers_keep(e, e->holder, e->number);

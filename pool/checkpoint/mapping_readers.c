@@ -94,7 +94,7 @@ static void forget(struct end *e)
     kept--;
 }
 
-/* For good. */
+/* For good, but for one that was not read at all. */
 void readers_gone(struct end *e)
 {
     int last = e->guard >= 0 ? e->guard : e->fd;
@@ -103,6 +103,9 @@ void readers_gone(struct end *e)
         if (e->fd >= 0)
             close(e->fd);
     }
+    e->fd = last;
+    if (last >= 0 && unread_stays(e, last))
+        return;
     e->fd = -1;
     e->inode = 0;
     if (last >= 0)

@@ -58,6 +58,7 @@ static void put_ends(const struct restoring *r, struct supervisor *s, int above)
         struct end *e = &s->ends[i];
         e->fd = own(r, ends[i].held, above);
         e->opened = ends[i].opened;
+        e->told_empty = ends[i].told_empty;
         e->shown = ends[i].shown;
         e->inode = ends[i].file == NOBODY ? 0 : inode_of(r->opened[ends[i].file]);
         if (reads_directly(e) && e->fd < 0)

@@ -116,7 +116,12 @@ static void greet(int members)
 {
     struct hello hello;
     int fd = -1;
-    if (!hello_take(members, &hello, &fd) || (hello.what != HELLO_DUMPER && hello.member >= over->job->count)) {
+    bool taken_up = hello_take(members, &hello, &fd);
+    if (taken_up && hello.what == HELLO_OVER) {
+        unread_judge_all();
+        _exit(0);
+    }
+    if (!taken_up || (hello.what != HELLO_DUMPER && hello.member >= over->job->count)) {
         epoll_ctl(over->poll, EPOLL_CTL_DEL, members, NULL);
         return;
     }
@@ -227,6 +232,7 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
         await_all(gate, members);
     watch(members, FROM_MEMBERS, 0, EPOLLIN);
     readers_begin();
+    unread_begin();
     for (uint32_t i = 0; i < s->log_count; i++)
         watch_log(i);
     while (true) {
@@ -262,6 +268,9 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
             case FROM_READER:
             case FROM_HOLDER:
                 readers_event(which, (events[i].data.u64 >> 32) == FROM_HOLDER);
+                break;
+            case FROM_UNREAD:
+                unread_event(which);
                 break;
             case FROM_AHEAD: /* all are looked at in each round */
                 break;

@@ -67,7 +67,7 @@ static bool put_rows(int fd)
         head.outlets += over->logs[i].count;
     bool done = put(fd, &head, sizeof head);
     for (const struct end *e = over->ends; e < over->ends + over->end_count; e++) {
-        struct mapped_end row = {e->inode, e->shown, NOBODY, place_of(e->fd), e->opened, 0};
+        struct mapped_end row = {e->inode, e->shown, NOBODY, place_of(e->fd), e->opened, e->told_empty};
         done = done && put(fd, &row, sizeof row);
     }
     for (uint32_t i = 0; i < over->log_count; i++)

@@ -197,6 +197,16 @@ static bool failed(const struct job *job, uint32_t member)
     return m->head->fails[m->end->code / 8 & 31] >> (m->end->code & 7) & 1;
 }
 
+/* For what it did: one that ended well counts as killed like one that was still there. */
+static uint32_t convict(struct member_end *end)
+{
+    if (end->code == 0) {
+        end->code = -1;
+        end->signal = SIGKILL;
+    }
+    return MEMBER_FAILED;
+}
+
 /* The member that this process was, its end noted; NULL when it was none. `killing`: the keeper has sent SIGKILL to all; for what
  * `guilty` did, or nobody. */
 struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing, uint32_t guilty)
@@ -215,7 +225,7 @@ struct member *members_reaped(struct job *job, pid_t pid, int status, const stru
         m->end->wall_us += boot_us() - job->began_us;
         uint32_t state = MEMBER_OVER;
         if (i == guilty)
-            state |= MEMBER_FAILED;
+            state |= convict(m->end);
         else if (killing && m->end->signal == SIGKILL)
             state |= MEMBER_WITH_JOB;
         else if (job->start->members && failed(job, i))
@@ -224,6 +234,14 @@ struct member *members_reaped(struct job *job, pid_t pid, int status, const stru
         return m;
     }
     return NULL;
+}
+
+/* One that has ended already. */
+void members_accuse(struct job *job, uint32_t guilty)
+{
+    struct member_end *end = guilty < job->count ? job->members[guilty].end : NULL;
+    if (end && end->state & MEMBER_OVER)
+        __atomic_store_n(&end->state, end->state | convict(end), __ATOMIC_RELEASE);
 }
 
 bool members_over(const struct job *job)
