@@ -1,8 +1,9 @@
-"""Which graphics processors jobs could be given, from what the kernel's drivers show. No vendor's tool is run.
+"""Which graphics processors jobs could be given, from what the kernel's drivers show, and what each of them is.
 
-NVIDIA's and AMD's compute devices count. Whoever started this node may have been given only some (a container,
-another batch system): CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES bound the number. A desktop's own display
-adapter, which only shows a render node under /dev/dri, is no compute device.
+Where NVIDIA's own tool is there, it says what its devices are (`gpu_properties`). NVIDIA's and AMD's compute devices
+count. Whoever started this node may have been given only some (a container, another batch system):
+CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES bound the number. A desktop's own display adapter, which only shows a
+render node under /dev/dri, is no compute device.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from pool.classad import ClassAd
+from pool.machine.gpu_properties import SHORT, Device, ask_nvidia
+from pool.policy.carve import property_name
+
+#: Properties that tell devices apart.
+_OF_ONE = frozenset({"DeviceUuid", "DevicePciBusId"})
 _DEVICE = re.compile(r"nvidia\d+")
 
 
@@ -21,20 +29,52 @@ class Gpu:
 
     Attributes:
         model: what its driver calls it; empty where it does not say.
+        properties: what is known of it, by HTCondor's names: Capability, GlobalMemoryMb ...
         id: what CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES names it by, for a job that may use it alone.
     """
 
     vendor: str
     model: str
     id: str = field(default="", compare=False)
+    properties: dict[str, Any] = field(default_factory=dict, compare=False)
 
 
 def find_gpus(environ: Mapping[str, str], root: Path = Path("/")) -> list[Gpu]:
     """The devices that this process may use."""
+    told = ask_nvidia(environ)
+    nvidia = _nvidia(root) or [Gpu("NVIDIA", "") for _ in told]
     return [
-        *_visible(_nvidia(root), environ.get("CUDA_VISIBLE_DEVICES")),
+        *(_described(gpu, told) for gpu in _visible(nvidia, environ.get("CUDA_VISIBLE_DEVICES"))),
         *_visible(_amd(root), environ.get("ROCR_VISIBLE_DEVICES")),
     ]
+
+
+def _described(gpu: Gpu, told: list[Device]) -> Gpu:
+    """With what NVIDIA's tool says of it, and the short form of its identifier, which CUDA takes for a number."""
+    by_name = len(gpu.id) > len("GPU-")
+    device = next((one for one in told if gpu.id == one.index or (by_name and one.uuid.startswith(gpu.id))), None)
+    if device is None:
+        return gpu
+    short = device.uuid[:SHORT]
+    alone = device.uuid.startswith("GPU-") and [one.uuid[:SHORT] for one in told].count(short) == 1
+    name = device.properties.get("DeviceName", gpu.model)
+    return replace(gpu, model=name, id=short if alone else gpu.id, properties=device.properties)
+
+
+def facts_of(gpus: list[Gpu]) -> dict[str, Any]:
+    """What a machine's ad says of them: all together, what they have in common, and each by itself."""
+    if not gpus:
+        return {}
+    facts: dict[str, Any] = {"GPUs": len(gpus), "DetectedGPUs": ",".join(gpu.id for gpu in gpus)}
+    each = [{"DeviceName": gpu.model or gpu.vendor, **gpu.properties} for gpu in gpus]
+    for name, value in each[0].items():
+        if name == "DeviceName" or (name not in _OF_ONE and all(one.get(name) == value for one in each)):
+            facts[f"GPUs_{name}"] = value
+    if "MaxSupportedVersion" in each[0]:
+        facts["CUDAMaxSupportedVersion"] = each[0]["MaxSupportedVersion"]
+    for gpu, properties in zip(gpus, each, strict=True):
+        facts[property_name(gpu.id)] = [ClassAd({"Id": gpu.id, **properties}).to_new()]
+    return facts
 
 
 def _visible(found: list[Gpu], allowed: str | None) -> list[Gpu]:

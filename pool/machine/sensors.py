@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import psutil
 
 from pool.machine.activity import Activity
-from pool.machine.gpus import find_gpus
+from pool.machine.gpus import facts_of, find_gpus
 from pool.machine.limits import usable_cpus, usable_memory
 from pool.machine.load import Count, Loads, OwnerLoad, Trees, running_tasks
 from pool.machine.logind import SessionIdle
@@ -133,10 +133,7 @@ def still_facts(resources: Mapping[str, int | float]) -> Facts:
         "Subnet": own_subnet(),
         **resources,
     }
-    if gpus:
-        facts["GPUs"] = len(gpus)
-        facts["DetectedGPUs"] = ",".join(gpu.id for gpu in gpus)
-        facts["GPUs_DeviceName"] = gpus[0].model or gpus[0].vendor
+    facts |= facts_of(gpus)
     facts["MachineResources"] = " ".join(("Cpus", "Memory", "Disk", *(("GPUs",) if gpus else ()), *resources))
     return facts
 

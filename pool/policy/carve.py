@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pool.classad import ClassAd
+from pool.classad import ClassAd, evaluate, parse_expr
 from pool.errors import PoolError
 
 Resources = dict[str, int | float]
@@ -147,6 +147,39 @@ def devices(machine: Mapping[str, object], amounts: Iterable[float]) -> list[tup
         given.append(tuple(named[n] if n < len(named) else str(n) for n in range(first, after)))
         first = after
     return given
+
+
+def property_name(gpu: str) -> str:
+    """The attribute of a machine that says what one of its GPUs is."""
+    return f"GPUs_{gpu.replace('-', '_')}" if not gpu.isdigit() else f"GPUs_GPU_{gpu}"
+
+
+def available(machine: Mapping[str, object], gpus: Iterable[str]) -> list[str] | None:
+    """`AvailableGPUs` in wire form: the properties of these GPUs; None where nothing is known of any.
+
+    Each is written out, so that an expression over it looks at nothing else.
+    """
+    known = [text[0] for name in gpus if isinstance(text := machine.get(property_name(name)), list) and text]
+    return [f"{{ {', '.join(known)} }}"] if known else None
+
+
+def suitable(
+    machine: Mapping[str, object], gpus: Sequence[str], count: int, job: ClassAd, now: float
+) -> tuple[str, ...]:
+    """So many of these GPUs for a job, first of all those that its RequireGPUs is true for."""
+    demand = job.get("RequireGPUs")
+    if demand is None or count >= len(gpus):
+        return tuple(gpus[:count])
+
+    def fits(name: str) -> bool:
+        only = available(machine, [name])
+        if only is None:
+            return False
+        one = ClassAd.from_wire({"AvailableGPUs": only})
+        question = parse_expr("countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)", syntax="old")
+        return bool(evaluate(question, job, one, now) == 1)
+
+    return tuple(sorted(gpus, key=lambda name: not fits(name))[:count])
 
 
 # --- laying out

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pool.machine.gpus import Gpu, find_gpus
+from pool.classad import ClassAd, evaluate, parse_expr
+from pool.machine.gpus import Gpu, facts_of, find_gpus
+from pool.policy.carve import available, suitable
 
 
 @pytest.fixture
@@ -64,3 +66,58 @@ def test_a_display_is_no_compute_device(tmp_path: Path) -> None:
     (tmp_path / "dev/dri").mkdir(parents=True)
     (tmp_path / "dev/dri/renderD128").touch()
     assert find_gpus({}, tmp_path) == []
+
+
+#: A tool as NVIDIA's: an old one knows no compute_cap, and one that fails says nothing.
+TOOL = """#!/bin/sh
+case "$*" in
+*compute_cap*) [ "$KIND" = new ] || exit 6
+    echo "0, GPU-c4a646d7-aaaa-bbbb-cccc-000000000000, Tesla T4, 00000000:3B:00.0, 15360, 7.5"
+    echo "1, GPU-6a96bd13-aaaa-bbbb-cccc-000000000000, NVIDIA A100-SXM4-40GB, 00000000:AF:00.0, 40960, 8.0";;
+*query*) [ "$KIND" = old ] || exit 6
+    echo "0, GPU-c4a646d7-aaaa-bbbb-cccc-000000000000, Tesla T4, 00000000:3B:00.0, [N/A]";;
+*) echo "| NVIDIA-SMI 535.54.03    Driver Version: 535.54.03    CUDA Version: 12.2     |";;
+esac
+"""
+
+
+def told_by(tool: str, directory: Path) -> dict[str, str]:
+    """The environment of a node that finds such a tool."""
+    path = directory / "bin" / "nvidia-smi"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(TOOL)
+    path.chmod(0o755)
+    return {"PATH": f"{path.parent}:/usr/bin:/bin", "KIND": tool}
+
+
+def test_a_machine_says_what_its_gpus_are(tmp_path: Path) -> None:
+    facts = facts_of(find_gpus(told_by("new", tmp_path), tmp_path / "nothing"))
+    assert (facts["GPUs"], facts["DetectedGPUs"]) == (2, "GPU-c4a646d7,GPU-6a96bd13")
+    assert facts["GPUs_DriverVersion"] == 12.2
+    assert facts["CUDAMaxSupportedVersion"] == 12020
+    assert "GPUs_Capability" not in facts
+    ad = ClassAd.from_wire(facts)
+    wanted = {"Capability": 8.0, "GlobalMemoryMb": 40960, "DevicePciBusId": "00000000:AF:00.0", "Id": "GPU-6a96bd13"}
+    for name, value in wanted.items():
+        assert evaluate(parse_expr(f"GPUs_GPU_6a96bd13.{name}"), ad) == value
+    both = ("GPU-c4a646d7", "GPU-6a96bd13")
+    machine = ClassAd.from_wire({"AvailableGPUs": available(facts, both)})
+    job = ClassAd.from_wire({"RequireGPUs": ["Capability >= 7.8 && GlobalMemoryMb > 20000"]})
+    assert evaluate(parse_expr("countMatches(MY.RequireGPUs, TARGET.AvailableGPUs)"), job, machine) == 1
+    assert suitable(facts, both, 1, job, 0.0) == ("GPU-6a96bd13",)
+    assert suitable(facts, both, 1, ClassAd(), 0.0) == ("GPU-c4a646d7",)
+
+
+def test_only_those_that_the_node_was_given_are_described(tmp_path: Path) -> None:
+    environ = told_by("new", tmp_path) | {"CUDA_VISIBLE_DEVICES": "GPU-6a96bd13"}
+    (gpu,) = find_gpus(environ, tmp_path / "nothing")
+    assert (gpu.id, gpu.properties["Capability"]) == ("GPU-6a96bd13", 8.0)
+
+
+@pytest.mark.parametrize(("tool", "known"), [("old", {"DeviceName": "Tesla T4"}), ("broken", {})])
+def test_a_tool_that_knows_less_costs_nothing(nvidia: Path, tool: str, known: dict[str, str]) -> None:
+    found = find_gpus(told_by(tool, nvidia), nvidia)
+    assert len(found) == 2
+    assert "Capability" not in found[0].properties
+    assert {name: found[0].properties.get(name) for name in known} == known
+    assert facts_of(found)["GPUs"] == 2

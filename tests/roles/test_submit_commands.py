@@ -241,3 +241,41 @@ def test_only_so_many_of_a_cluster_are_asked_for_at_once() -> None:
             pool.sound()
 
     run_virtual(work())
+
+
+def gpu(name: str, capability: float, memory: int) -> list[str]:
+    return [f'[ Id = "{name}"; Capability = {capability}; GlobalMemoryMb = {memory} ]']
+
+
+def test_a_job_gets_the_gpu_that_it_requires() -> None:
+    async def work() -> None:
+        async with SimPool(12, settings={**QUICK, "SLOTS": "partitionable"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            node = await pool.add("m1", "startd", behave=lambda spec: lasting(100.0))
+            node.sensors.facts |= {
+                "Cpus": 4,
+                "GPUs": 2,
+                "DetectedGPUs": "GPU-aaaa,GPU-bbbb",
+                "MachineResources": "Cpus Memory Disk GPUs",
+                "GPUs_GPU_aaaa": gpu("GPU-aaaa", 7.5, 16000),
+                "GPUs_GPU_bbbb": gpu("GPU-bbbb", 8.0, 40000),
+            }
+            await pool.kill("m1")
+            await pool.restart("m1")
+            text = "executable = /bin/true\nrequest_memory = 1\nrequest_gpus = 1\n{}\nqueue\n"
+            for demand in ("gpus_minimum_capability = 7.9", "require_gpus = GlobalMemoryMb > 20000", ""):
+                ad = attributes(text.format(demand))
+                await pool.submit("head", ad=ad | {"FileSystemDomain": "simulation"})
+            queue = pool.role("head", "schedd").queue
+            await pool.until(lambda: queue.count("alice", 2) == 2, within=200)
+            slots = pool.role("m1", "startd").slots
+            assert {slot.gpus for slot in slots.values() if slot.claim} == {("GPU-aaaa",), ("GPU-bbbb",)}
+            assert sorted(job.status for job in queue.jobs()) == [1, 2, 2]
+            assert next(job.id for job in queue.jobs() if job.status == 1) in ((1, 0), (2, 0))
+            ad = attributes(text.format("gpus_minimum_memory = 80G"))
+            await pool.submit("head", ad=ad | {"FileSystemDomain": "simulation"})
+            await pool.until(lambda: len(queue) == 1, within=2000)
+            assert only_job(pool).id == (4, 0)
+            pool.sound()
+
+    run_virtual(work())

@@ -193,14 +193,12 @@ TABLE: tuple[Row, ...] = (
         "Request",
     ),
     _done("request_NAME require_NAME", "the same of any other resource of machines", _RESOURCES, "request_"),
-    _partly(
+    _done(
         "require_gpus gpus_minimum_capability gpus_maximum_capability gpus_minimum_memory gpus_minimum_runtime"
         " cuda_version",
-        "is matched where the administrator has machines say what their GPUs are; they do not say it by themselves",
-        _READER + "sections/requirements.py",
-        "Require",
-        warns=True,
-        hint="GPUs_DeviceName is there by itself: requirements = GPUs_DeviceName == ...",
+        "what its GPUs must be, by what nvidia-smi says on each machine, or the administrator's STARTD_ATTRS",
+        "policy/carve.py",
+        "RequireGPUs",
     ),
     _done(
         "image_size disk_usage",

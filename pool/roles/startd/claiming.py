@@ -158,7 +158,9 @@ class Claiming:
         if isinstance(carved, carve.Refusal):
             return carved.text
         number = next(n for n in range(1, 10**6) if f"{slot.name}_{n}" not in startd.slots)
-        dynamic = slot.split(f"{slot.name}_{number}", *carved, startd.outside.wall())
+        count, wall = int(carved[0].get("GPUs", 0)), startd.outside.wall()
+        gpus = carve.suitable(startd.machine, slot.gpus, count, job, wall)
+        dynamic = slot.split(f"{slot.name}_{number}", *carved, wall, gpus)
         startd.slots[dynamic.name] = dynamic
         return dynamic
 

@@ -152,11 +152,13 @@ class Slot:
             return self.condition == UNCLAIMED and bool(self.key)
         return self.preemptible and not self.grants and self.waiting is None
 
-    def split(self, name: str, resources: Resources, left: Resources, now: float) -> Slot:
-        """A dynamic slot carved out of this one."""
-        count = int(resources.get("GPUs", 0))
-        made = Slot(name, "dynamic", resources, "", now, UNCLAIMED, now, self, gpus=self.gpus[:count])
-        self.resources, self.gpus = left, self.gpus[count:]
+    def split(
+        self, name: str, resources: Resources, left: Resources, now: float, gpus: tuple[str, ...] | None = None
+    ) -> Slot:
+        """A dynamic slot carved out of this one, with these of its GPUs, or else the first of them."""
+        given = self.gpus[: int(resources.get("GPUs", 0))] if gpus is None else gpus
+        made = Slot(name, "dynamic", resources, "", now, UNCLAIMED, now, self, gpus=given)
+        self.resources, self.gpus = left, tuple(name for name in self.gpus if name not in given)
         self.children += 1
         return made
 
@@ -211,6 +213,8 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
     }
     if slot.gpus:
         wire["AssignedGPUs"] = ",".join(slot.gpus)
+        if (available := carve.available(machine, slot.gpus)) is not None:
+            wire["AvailableGPUs"] = available
     if slot.kind == "partitionable":
         wire["PartitionableSlot"] = True
         wire["NumDynamicSlots"] = slot.children
