@@ -6,11 +6,13 @@ import json
 import shutil
 import signal
 import time
+from typing import Any
 
 from pool.errors import PoolError
 from pool.wire.certificates import life_of
 from pool.wire.credentials import Credentials
 from pool.wire.network import RealNetwork
+from pool.wire.tokens import Token
 from tests.e2e.support import HEAD, Nodes, asked, client, one_line, outcome, poolnode, slots, token, until
 
 
@@ -62,6 +64,45 @@ async def test_a_revoked_node_is_refused_by_all_and_may_join_again(nodes: Nodes)
     nodes.start("bad", "startd", join=await token(head, "startd")).ready()
     async with client(head) as pool:
         await slots(pool, 2)
+
+
+async def test_tokens_are_listed_and_taken_back_and_a_revoked_node_leaves_the_status(nodes: Nodes) -> None:
+    head = nodes.start("head", HEAD).ready()
+    asking = {"POOLNODE_ADDRESS": head.address}
+
+    def typed(*words: str) -> str:
+        done = poolnode(*words, **asking)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def listed() -> dict[str, dict[str, Any]]:
+        return {one["id"]: one for one in map(json.loads, typed("token", "--list", "--json").splitlines())}
+
+    taken, used = await token(head, "startd"), await token(head, "startd", uses=2)
+    alices = typed("token", "--user", "alice")
+    run = nodes.start("donder", "startd", join=used).ready()
+    known, shown = listed(), typed("token", "--list")
+    ids = {text: Token.read(text).id for text in (taken, used)}
+    assert [known[ids[text]]["used"] for text in (taken, used)] == [0, 1]
+    lines = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
+    assert lines["ID"] == ["FOR", "USED", "EXPIRES"]
+    assert lines[ids[used]][:4] == ["startd", "1", "of", "2"]
+    assert "alice" in shown
+    for text in (taken, used, alices):  # what is shown opens nothing
+        assert Token.read(text.strip()).secret not in shown + json.dumps(known)
+    assert typed("token", "--revoke", ids[taken]) == f"the token {ids[taken]} is worth nothing any more\n"
+    assert ids[taken] in one_line(poolnode("token", "--revoke", ids[taken], **asking))
+    late = nodes.start("late", "startd", join=taken)
+    assert late.ended() != 0
+    assert "cannot join as late" in late.text
+    async with client(head) as pool:
+        await slots(pool, 1)
+    assert "donder" in typed("status")
+    typed("revoke", "donder")
+    # At once, while the node itself goes on and would advertise; and its token went with it.
+    assert "donder" not in typed("status")
+    assert run.process.poll() is None
+    assert set(listed()) == {Token.read(alices.strip()).id}
 
 
 async def test_certificates_are_renewed_before_they_end(nodes: Nodes) -> None:

@@ -42,6 +42,9 @@ class Target(Protocol):
     async def ready(self, caller: str) -> dict[str, Any]:
         """See to it that a caller holds what is his; what is to be said in place of what was recorded as such."""
 
+    async def tidy(self) -> None:
+        """Remove the jobs that attackers have queued meanwhile: a long queue would only take time."""
+
     def secrets(self) -> Collection[str]:
         """Texts that no caller is to be told."""
 
@@ -95,6 +98,7 @@ class Attack:
 
         await asyncio.gather(*(some() for _ in range(min(self.target.together, calls))))
         after = self.target.state()
+        await self.target.tidy()
         for what in before.keys() | after.keys():
             if before.get(what) != after.get(what):
                 change = f"{before.get(what)!r:.300} became {after.get(what)!r:.300}"

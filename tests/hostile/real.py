@@ -120,6 +120,13 @@ class RealPool:
                 return claim.id, claim.job.id
         return None
 
+    async def tidy(self) -> None:
+        for name, job in (("head", None), ("sub", self.held())):
+            mine = f"ClusterId == {job[1][0]}" if job is not None else f'Owner == "{ALICE[0]}"'
+            link = await ByUser(0).connect(f"unix://{self.nodes[name].state}/node.sock")
+            await link.call("schedd.act", {"action": "remove", "constraint": f"!({mine})"})
+            await link.close()
+
     def secrets(self) -> set[str]:
         startd: Any = self.nodes["head"].running["startd"]
         found = {SECRET}

@@ -111,6 +111,11 @@ class SimulatedPool:
                 return {self.first[0]: now[0], str(list(self.first[1])): list(now[1])}
         return {}
 
+    async def tidy(self) -> None:
+        for node, owner in (("head", "alice"), ("s2", "carol")):
+            async with await self.pool.connect("root", node, administer=True) as pool:
+                await pool.call("schedd.act", {"action": "remove", "constraint": f'Owner != "{owner}"'})
+
     def secrets(self) -> set[str]:
         found = {SECRET}
         m1 = self.pool.role("m1", "startd")
