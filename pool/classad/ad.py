@@ -263,15 +263,23 @@ class ClassAd:
             ParseError: a name is no string.
         """
         ad = cls(None, parent)
-        held = ad._held
+        ad.update_from_wire(wire)
+        return ad
+
+    def update_from_wire(self, wire: Mapping[str, Any]) -> None:
+        """Set attributes that were sent, as `from_wire` reads them.
+
+        Raises:
+            ParseError: a name is no string.
+        """
+        held = self._held
         for name, value in wire.items():
             kind = type(value)
             if kind is list and len(value) == 1 and type(value[0]) is str:
                 value = from_wire(value[0])
             elif kind is int or kind not in SCALARS:
                 value = _received(value)
-            held[ad._key(name)] = value
-        return ad
+            held[self._key(name)] = value
 
     # --- text
 

@@ -48,6 +48,10 @@ class Sensors(Protocol):
         """Say how to find the process numbers of the pool's own jobs' keepers."""
         ...
 
+    def tell(self, changed: Callable[[], None]) -> bool:
+        """Have each change told that time alone does not bring; False where only reading shows changes."""
+        ...
+
 
 class LinuxSensors:
     """A real Linux machine.
@@ -78,6 +82,9 @@ class LinuxSensors:
     def watch(self, roots: Callable[[], Iterable[int]]) -> None:
         """What descends from this process is the pool's own in any case; these are beside that."""
         self._roots = roots
+
+    def tell(self, changed: Callable[[], None]) -> bool:
+        return False
 
     def loads(self) -> Mapping[int, float]:
         return self._loads

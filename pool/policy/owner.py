@@ -96,6 +96,8 @@ SAFE = {
     "WANT_CHECKPOINT": True,
     "START_URGENT": False,
 }
+#: Expressions that can leave a slot as it is.
+_DECIDE = ("START", "SUSPEND", "PREEMPT")
 #: Attributes that every job has (lower case): an expression without a job may miss them.
 EVERY_JOB_HAS = frozenset(
     {
@@ -254,6 +256,24 @@ def judge(policy: Policy, slot: ClassAd, job: ClassAd | None, condition: Conditi
         now: wall time, seconds.
     """
     return _Judge(policy, slot, job, now).on(condition)
+
+
+def settled(policy: Policy, condition: Condition) -> bool:
+    """Whether plain constants decide that nothing is asked of a slot in this condition: whatever ads and clock say.
+
+    Such a slot need not be looked at again before its condition or the policy changes.
+    """
+    constant = {name: expression.value for name, expression in policy.expressions.items() if name in _DECIDE}
+    match condition:
+        case (SlotState.UNCLAIMED | SlotState.MATCHED, _) | (SlotState.CLAIMED, Activity.IDLE):
+            return constant["START"] is True
+        case (SlotState.OWNER, _):
+            return constant["START"] is False
+        case (SlotState.CLAIMED, Activity.BUSY):
+            return constant["PREEMPT"] is False and constant["SUSPEND"] is False
+        case (SlotState.CLAIMED, Activity.YIELDING):
+            return constant["PREEMPT"] is False
+    return False
 
 
 def judge_replaced(policy: Policy, slot: ClassAd, job: ClassAd, now: float) -> Verdict:

@@ -106,7 +106,7 @@ class SimPool:
         self.witness = Witness()
         self.nodes: dict[str, SimNode] = {}
         self.traps = Traps()
-        self.wall_shift = 0.0
+        self._wall_shift = 0.0
         self._collector = collector
         self._config = config
         self._settings = {
@@ -133,7 +133,18 @@ class SimPool:
 
     def wall(self) -> float:
         """The pool's wall clock; `wall_shift` makes it jump."""
-        return BEGINNING + asyncio.get_running_loop().time() + self.wall_shift
+        return BEGINNING + asyncio.get_running_loop().time() + self._wall_shift
+
+    @property
+    def wall_shift(self) -> float:
+        """Seconds by which the wall clock was set."""
+        return self._wall_shift
+
+    @wall_shift.setter
+    def wall_shift(self, seconds: float) -> None:
+        self._wall_shift = seconds
+        for node in self.nodes.values():
+            node.sensors.changed()
 
     async def add(
         self,

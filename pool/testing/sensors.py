@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
 
 #: How idle a machine is that nobody was ever seen at.
 UNTOUCHED = 10**6
+
+
+class _Told(dict[str, Any]):
+    """Facts that tell of each change."""
+
+    def __init__(self, facts: Mapping[str, Any], changed: Callable[[], None]) -> None:
+        super().__init__(facts)
+        self._changed = changed
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        self._changed()
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        self._changed()
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        super().update(*args, **kwargs)
+        self._changed()
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def pop(self, *args: Any) -> Any:
+        self._changed()
+        return super().pop(*args)
 
 
 class FakeSensors:
@@ -21,11 +49,12 @@ class FakeSensors:
     """
 
     def __init__(self, name: str, *, cpus: int = 1, memory: int = 4096) -> None:
+        self._listener: Callable[[], None] = lambda: None
+        self._roots: Callable[[], Iterable[int]] = tuple
         self.name = name
         self.touched: float | None = None
         self.owners_load = 0.0
         self.jobs_load = 0.0
-        self._roots: Callable[[], Iterable[int]] = tuple
         self.facts: dict[str, Any] = {
             "Arch": "X86_64",
             "OpSys": "LINUX",
@@ -40,6 +69,19 @@ class FakeSensors:
 
     async def stop(self) -> None:
         """There is nothing to stop."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, _Told(value, self.changed) if name == "facts" else value)
+        if not name.startswith("_"):
+            self.changed()
+
+    def tell(self, changed: Callable[[], None]) -> bool:
+        self._listener = changed
+        return True
+
+    def changed(self) -> None:
+        """Something is not as it was."""
+        self._listener()
 
     def watch(self, roots: Callable[[], Iterable[int]]) -> None:
         self._roots = roots

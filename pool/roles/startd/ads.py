@@ -12,6 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pool.classad import ClassAd
+from pool.policy.registry import difference
 from pool.roles.startd.slots import Claim, Slot, Wire, slot_wire
 
 if TYPE_CHECKING:
@@ -41,10 +42,25 @@ class SlotAds:
             wire |= self._held(slot, slot.claim, wire)
         return wire
 
+    def ad_of(self, slot: Slot) -> ClassAd:
+        """A slot's present ad to evaluate in; not to be changed or kept: the next call changes what is different."""
+        wire = self.wire_of(slot)
+        if slot.read is None:
+            ad = ClassAd.from_wire(wire)
+        else:
+            before, ad = slot.read
+            changed, gone = difference(before, wire)
+            for name in gone:
+                ad.discard(name)
+            ad.update_from_wire(changed)
+        slot.read = (wire, ad)
+        return ad
+
     def touch(self, slot: Slot, *, now: bool = False) -> None:
         """A slot has changed: tell the collector, at once or gathered with other changes."""
         if self._startd.slots.get(slot.name) is not slot:
             return
+        self._startd.owner.slot_changed()
         if now:
             self._due.pop(slot.name, None)
             self._tell(slot)
@@ -54,6 +70,7 @@ class SlotAds:
     def flip(self, slot: Slot) -> None:
         """A job on a claim that is kept has begun or ended."""
         if self._startd.slots.get(slot.name) is slot:
+            self._startd.owner.slot_changed()
             told = self._told.get(slot.name, -FLIPS)
             self._tell_at(slot, max(asyncio.get_running_loop().time() + GATHER, told + FLIPS))
 

@@ -6,6 +6,7 @@ This side asks for each renewal and counts from when it asked, so that its lease
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -76,15 +77,18 @@ class Leases:
                 startd.spawn(self.renew(link, slots), "renew", alone=True)
 
     async def _next(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Sleep until the shortest lease wants to be renewed, one that is made meanwhile included, or one ends."""
+        """Sleep until the shortest lease wants to be renewed, one that is made meanwhile included, or one ends.
+
+        Without a claim there is none to renew: the next that is made ends the sleep.
+        """
         began = loop.time()
         while True:
-            shortest = min((slot.claim.lease for slot in self._startd.claims.values() if slot.claim), default=60.0)
+            shortest = min((slot.claim.lease for slot in self._startd.claims.values() if slot.claim), default=math.inf)
             ends = [slot.claim.until for slot in self._startd.claims.values() if slot.claim and not slot.claim.over]
             self._due = min([began + max(shortest / RENEWALS, 0.2), *(max(end, began + 0.05) for end in ends)])
             self._sooner.clear()
             try:
-                async with asyncio.timeout_at(self._due):
+                async with asyncio.timeout_at(self._due if self._due < math.inf else None):
                     await self._sooner.wait()
             except TimeoutError:
                 return

@@ -7,6 +7,7 @@ The decisions are `pool.policy.owner`'s; this reads the sensors, keeps slots' st
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import shutil
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from pool.config import Settings
 from pool.config.kinds import span
 from pool.jobs.reasons import Evict, Reason
 from pool.machine.clock import clock_facts
-from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, wants_checkpoint, weight, wire
+from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, settled, wants_checkpoint, weight, wire
 from pool.policy.shipped import DEDICATED, TIMES, PolicyError
 from pool.policy.slots import TABLE, Action, SlotEvent
 from pool.policy.why.findings import Finding
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 #: Seconds by which wall clock and monotonic clock may part before that counts as a clock that was set.
 CLOCK_SLACK = 1.0
 OWNER_IS_BACK = Reason(Evict.OWNER_RETURNED, "the machine's owner is back")
+#: Seconds after which it is looked again whether there is a Java.
+JAVA_LOOKED_FOR = 300.0
 #: Different faults of the policy that are logged at most: a job's attributes may make many.
 MOST_TOLD = 1000
 #: Facts that change all the time: a change of these alone is advertised with the next regular update.
@@ -91,6 +94,12 @@ class OwnerWatch:
         self._facts: Wire = {}
         self._ahead = startd.outside.wall() - asyncio.get_running_loop().time()
         startd.sensors.watch(self._roots)
+        #: What a look would find may have changed since the last one, by more than time.
+        self._news = asyncio.Event()
+        self._sensors_tell = startd.sensors.tell(self._news.set)
+        self._looked = -math.inf
+        self._same: tuple[Any, Wire] | None = None
+        self._java: tuple[float, str | None] = (-math.inf, None)
         #: The transfer program of each scheme of URLs that is not the machine's own.
         self.plugins = urls.methods_of(startd.settings.text("TRANSFER_PLUGINS").replace(",", " ").split())
         self.reload()
@@ -116,6 +125,8 @@ class OwnerWatch:
             "SlotWeight": self._said("SLOT_WEIGHT"),
             "MaxJobRetirementTime": self._said("MAX_JOB_RETIREMENT"),
         }
+        self._same = None
+        self._news.set()
         for slot in self._startd.slots.values():
             slot.troubles.clear()
 
@@ -128,22 +139,44 @@ class OwnerWatch:
         """What the machine is and how busy it is now."""
         startd = self._startd
         wall = startd.outside.wall()
-        facts = self._own | startd.sensors.read(wall) | clock_facts(wall)
-        facts["FileSystemDomain"] = startd.settings.text("FILESYSTEM_DOMAIN")
-        facts["UidDomain"] = startd.settings.text("UID_DOMAIN")
-        facts["HasFileTransfer"] = True
-        facts["HasSelfCheckpointTransfers"] = True
-        facts["HasJobDeferral"] = True
-        facts["HasFileTransferPluginMethods"] = ",".join((*urls.OWN, *self.plugins))
-        if (java := shutil.which("java")) is not None:
+        self._looked = now = asyncio.get_running_loop().time()
+        facts = self._own | startd.sensors.read(wall) | clock_facts(wall) | self._abilities()
+        if now >= self._java[0] + JAVA_LOOKED_FOR:
+            self._java = (now, shutil.which("java"))
+        if (java := self._java[1]) is not None:
             facts |= {"HasJava": True, "JavaPath": java}
-        facts["HasPerFileEncryption"] = True  # all that goes between nodes is encrypted
-        facts["HasCheckpoint"] = startd.keepers.abilities.checkpoint
-        if startd.keepers.abilities.saving:
-            facts["CheckpointLacks"] = "; ".join(startd.keepers.abilities.saving)
-        facts |= self.remote_io()
-        facts["CondorVersion"] = LANGUAGE
         return facts
+
+    def _abilities(self) -> Wire:
+        """What settings and keepers can do, which stays the same for long."""
+        able, settings = self._startd.keepers.abilities, self._startd.settings
+        if self._same is not None and self._same[0] is able:
+            return self._same[1]
+        facts: Wire = {
+            "FileSystemDomain": settings.text("FILESYSTEM_DOMAIN"),
+            "UidDomain": settings.text("UID_DOMAIN"),
+            "HasFileTransfer": True,
+            "HasSelfCheckpointTransfers": True,
+            "HasJobDeferral": True,
+            "HasFileTransferPluginMethods": ",".join((*urls.OWN, *self.plugins)),
+            "HasPerFileEncryption": True,  # all that goes between nodes is encrypted
+            "HasCheckpoint": able.checkpoint,
+            "CondorVersion": LANGUAGE,
+        }
+        if able.saving:
+            facts["CheckpointLacks"] = "; ".join(able.saving)
+        facts |= self.remote_io()
+        self._same = (able, facts)
+        return facts
+
+    def freshen(self) -> None:
+        """Read the machine's facts, where the last look is longer ago than looks are apart."""
+        if asyncio.get_running_loop().time() >= self._looked + self._startd.settings.number("EVALUATE_INTERVAL"):
+            self._startd.machine = self.facts()
+
+    def slot_changed(self) -> None:
+        """A slot's condition, claim or job is another: the next look may find something."""
+        self._news.set()
 
     def remote_io(self) -> Wire:
         """Whether and how jobs here can be shown the submit machine's files."""
@@ -157,12 +190,24 @@ class OwnerWatch:
         due = loop.time() + self._startd.settings.number("EVALUATE_INTERVAL")
         while True:
             await asyncio.sleep(max(0.0, due - loop.time()))
-            due = loop.time() + self._startd.settings.number("EVALUATE_INTERVAL")
+            apart = self._startd.settings.number("EVALUATE_INTERVAL")
+            if self._nothing_changes():
+                await self._news.wait()
+                due += math.ceil(max(loop.time() - due, 0.0) / apart) * apart
+                await asyncio.sleep(max(0.0, due - loop.time()))
+            due = loop.time() + apart
             await self.look()
+
+    def _nothing_changes(self) -> bool:
+        """Whether looks find what the last one found, until somebody tells of a change."""
+        if not self._sensors_tell or self._news.is_set() or not self._weighs_cpus:
+            return False
+        return all(settled(self.policy, slot.condition) for slot in self._startd.slots.values())
 
     async def look(self) -> None:
         """One evaluation, with what follows from it for the jobs."""
         startd = self._startd
+        self._news.clear()
         self._mind_the_clock()
         startd.machine = self.facts()
         loads = startd.sensors.loads()
@@ -195,6 +240,7 @@ class OwnerWatch:
 
     def happen(self, slot: Slot, event: SlotEvent) -> Action:
         """Move a slot by the table."""
+        self._news.set()
         return slot.happen(event, self._startd.outside.wall())
 
     def job_ended(self, slot: Slot) -> None:
@@ -227,7 +273,9 @@ class OwnerWatch:
             return Verdict(None)  # nothing of the job is left but its report
         if claim is None and slot.guest is not None:
             return Verdict(None)  # an urgent job has it
-        ad = ClassAd.from_wire(startd.ads.wire_of(slot))
+        if self._weighs_cpus and settled(self.policy, slot.condition):
+            return Verdict(None)
+        ad = startd.ads.ad_of(slot)
         job = claim.ad if claim is not None else None
         verdict = judge(self.policy, ad, job, slot.condition, startd.outside.wall())
         self.note(slot, verdict)
@@ -248,7 +296,7 @@ class OwnerWatch:
         """Whether the job in a slot may have a last checkpoint made before it leaves."""
         if self.policy.expressions["WANT_CHECKPOINT"].value is True or slot.claim is None:
             return True
-        ad = ClassAd.from_wire(self._startd.ads.wire_of(slot))
+        ad = self._startd.ads.ad_of(slot)
         found, verdict = wants_checkpoint(self.policy, ad, slot.claim.ad, self._startd.outside.wall())
         self.note(slot, verdict)
         return found

@@ -101,7 +101,7 @@ class Startd(Role):
             given.instance,
         )
         self.ads = SlotAds(self)
-        self.advertiser.refresh = self.ads.tell_all
+        self.advertiser.refresh = self._refresh
         self.leases = Leases(self)
         self.claiming = Claiming(self)
         self.preempting = Preempting(self)
@@ -128,6 +128,11 @@ class Startd(Role):
         self.spawn(self.advertiser.run(), "advertise")
         self.spawn(self.owner.run(), "owner")
         self.spawn(self.leases.run(), "leases")
+
+    def _refresh(self) -> None:
+        """Say of all slots what is so now."""
+        self.owner.freshen()
+        self.ads.tell_all()
 
     async def stop(self, *, handover: bool) -> None:
         if not handover:
@@ -267,6 +272,7 @@ class Startd(Role):
 
     def _still_accepts(self, slot: Slot, claim: Claim, own: Wire) -> bool:
         """Whether the slot accepts the job; not asked again for jobs that no expression can tell apart."""
+        self.owner.freshen()
         rest = {name: value for name, value in own.items() if name not in ALWAYS_DIFFERENT}
         machine, shared, before = claim.verified
         if machine is self.machine and shared is claim.shared and before == rest:

@@ -112,6 +112,7 @@ class Slot:
         guest: the slot on top of it, while an urgent job is there (`pool.roles.startd.urgent`).
         waiting: the schedd that waits for it while it is taken (`preempting.Waiting`).
         troubles: expressions of the owner's policy that had no usable value when they were last needed, by name.
+        read: its ad as it was last evaluated in, and what that was made of.
         since, since_activity: wall seconds at which it came into its state, and into its activity.
     """
 
@@ -131,6 +132,7 @@ class Slot:
     waiting: Any = None
     guest: Slot | None = None
     gpus: tuple[str, ...] = ()
+    read: tuple[Wire, ClassAd] | None = None
 
     @property
     def occupied(self) -> bool:
