@@ -20,11 +20,13 @@ from typing import Any, Protocol, cast
 
 from pool.errors import PoolError
 from pool.jobs.activation import NOTHING, Activation, Mode
-from pool.jobs.urls import is_fetched
+from pool.jobs.urls import is_fetched, scheme_of
+from pool.outside import Outside
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import Job
 from pool.shadow.executables import Executables
 from pool.shadow.files import FileProblem, FilesOf, FileWriter, ManyOutputs, UserFiles
+from pool.shadow.object_urls import SCHEMES, Keys, signed
 from pool.wire import Stream
 from pool.wire.errors import NotPermitted
 from pool.wire.shapes import MODE, PATH, SIZE, TEXTS, Forms, check_item
@@ -48,6 +50,11 @@ Note = Callable[[str, bytes | None], Awaitable[None]]
 log = logging.getLogger("pool.shadow")
 
 
+#: The files that hold the keys of an object store, and bytes that one has at most.
+_KEYS = ("EC2AccessKeyId", "EC2SecretAccessKey", "EC2SessionToken")
+MOST_KEY = 16384
+
+
 class ClaimedJob(Protocol):
     """What the shadow needs to know of a claim."""
 
@@ -62,6 +69,9 @@ class Claims(Protocol):
 
     @property
     def claims(self) -> dict[str, Any]: ...
+
+    @property
+    def outside(self) -> Outside: ...
 
 
 class NotThisRun(PoolError):
@@ -188,8 +198,26 @@ class Shadow:
             await self._send(self._full(start, path), files, stream, under=under)
         if start.processes:
             await self._send_processes(start, files, stream, wanted)
+        if any(scheme_of(name) in SCHEMES for name in start.inputs):
+            job = self._claims.claims[str(params["claim"])].job
+            await stream.send(["signed", await self._signed(start, files, job)])
         await stream.send(["done"])
         await stream.finish()
+
+    async def _signed(self, start: Activation, files: UserFiles, job: Job | None) -> dict[str, str]:
+        """For each input in an object store the URL that reads it; none where the job names no keys."""
+        found = {}
+        for attribute in _KEYS:
+            if job is not None and isinstance(path := job.get(attribute), str) and path:
+                text = await files.read_all(self._full(start, path), most=MOST_KEY)
+                found[attribute] = text.decode("utf-8", "replace").strip()
+        if "EC2AccessKeyId" not in found or "EC2SecretAccessKey" not in found:
+            return {}
+        region = job.get("AWSRegion") if job is not None else None
+        key, secret, token = (found.get(name, "") for name in _KEYS)
+        keys = Keys(key, secret, token, region if isinstance(region, str) else "")
+        wall = self._claims.outside.wall()
+        return {url: signed(url, keys, wall) for url in start.inputs if scheme_of(url) in SCHEMES}
 
     async def bring(self, params: dict[str, Any], stream: Stream) -> None:
         """Take a job's outputs: {claim, run}; answers ["ok", bytes] once everything is in place."""

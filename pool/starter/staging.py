@@ -7,6 +7,7 @@ The items on a staging stream are, in both directions, lists with a kind first a
     ["dir", name, mode]          a directory to make
     ["stdout", size], ["stderr", size]   followed by bytes; outward only
     ["stream", name, size]       the same of a job of several processes; see pool.jobs.layout
+    ["signed", {url: url}]       by which URLs inputs in object stores are read; inward only
     ["done"]                     nothing more follows
 
 Names are relative to the scratch directory. What would leave it is refused here whatever the other side says, and
@@ -32,7 +33,7 @@ from pool.wire.shapes import PATH, SIZE, Forms, check_item
 
 CHUNK = 256 * 1024
 #: What a submit side says, beside files' bytes; of a mode only the rights are taken.
-SENT: Forms = {"file": (PATH, SIZE, SIZE), "dir": (PATH, SIZE), "hole": (int,), "done": ()}
+SENT: Forms = {"file": (PATH, SIZE, SIZE), "dir": (PATH, SIZE), "hole": (int,), "signed": (dict,), "done": ()}
 
 
 class StagingError(PoolError):
@@ -58,11 +59,14 @@ def checked(name: Any) -> str:
     return str(pure)
 
 
-async def receive(stream: ItemStream, scratch: Path, owner: tuple[int, int] | None) -> int:
+async def receive(
+    stream: ItemStream, scratch: Path, owner: tuple[int, int] | None, signed: dict[str, str] | None = None
+) -> int:
     """Write what a stream brings into the scratch directory; returns the bytes received.
 
     Args:
         owner: uid and gid the files get, None for the node's own.
+        signed: gets the URLs by which inputs in object stores are read.
 
     Raises:
         StagingError: a name outside the scratch directory, or the disk refuses.
@@ -92,6 +96,8 @@ async def receive(stream: ItemStream, scratch: Path, owner: tuple[int, int] | No
                             raise StagingError("the submit side sent less of a file than it had announced")
                         left = item[3]
                         file = await _in_thread(safe.create_file, checked(item[1]), item[2])
+                    elif item[0] == "signed" and signed is not None:
+                        signed |= {str(url): str(own) for url, own in item[1].items()}
                     elif item[0] == "done":
                         return total
                     if file is not None and not left:

@@ -543,11 +543,12 @@ class Starter:
         wanted = activation.carries_executable and (stored is None or not stored.exists())
         try:
             offered: dict[str, str] = {}
+            signed: dict[str, str] = {}
             async with await self._home.fetch(activation, wanted) as stream:
                 if activation.processes:
                     offered = await programs.ask(stream, self.place.executables)
-                self.received = await staging.receive(stream, self.scratch, self.account.owner)
-            await self._fetch_urls()
+                self.received = await staging.receive(stream, self.scratch, self.account.owner, signed)
+            await self._fetch_urls(signed)
             with self._safe_scratch() as safe:
                 if offered:
                     await programs.settle(offered, activation.layout, safe, self.place.executables)
@@ -562,9 +563,9 @@ class Starter:
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
 
-    async def _fetch_urls(self) -> None:
+    async def _fetch_urls(self, signed: dict[str, str]) -> None:
         """The inputs that are URLs, by a process that becomes the job's user."""
-        wanted = [name for name in self.activation.inputs if is_fetched(name)]
+        wanted = {name: signed.get(name, name) for name in self.activation.inputs if is_fetched(name)}
         if not wanted:
             return
         most = self.activation.most_input

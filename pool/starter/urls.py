@@ -1,8 +1,9 @@
 """Inputs that are URLs: fetched on the execute machine before the job begins, by a process that became the job's user.
 
-`http` and `https` are the machine's own; other schemes belong to transfer programs of HTCondor's protocol, which
-TRANSFER_PLUGINS names. The process gets its work as JSON on standard input, so that nobody reads a URL's
-password in the list of processes, and works in the job's directory, which it is handed open.
+`http` and `https` are the machine's own, and objects of stores come by a URL that home has signed; other schemes belong
+to transfer programs of HTCondor's protocol, which TRANSFER_PLUGINS names. The process gets its work as JSON on standard
+input, so that nobody reads a URL's password in the list of processes, and works in the job's directory, which it is
+handed open.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from pool.starter.place import Account
 
 #: The schemes that every machine can fetch.
 OWN = ("http", "https")
+#: Those of object stores, whose URLs home signs to be read by https.
+SIGNED = ("s3", "gs")
 #: Seconds without a byte after which a server counts as gone.
 SILENCE = 60.0
 CHUNK = 256 * 1024
@@ -47,7 +50,7 @@ class CannotFetch(PoolError):
 
 
 async def fetch(
-    urls: Sequence[str],
+    urls: Mapping[str, str],
     directory: int,
     account: Account,
     plugins: Mapping[str, str],
@@ -57,6 +60,7 @@ async def fetch(
     """Fetch inputs into the job's directory, a descriptor of which is given; the bytes that came.
 
     Args:
+        urls: what each is read by: itself, or a URL that home has signed.
         plugins: the transfer program of each scheme that is not the machine's own.
         most: bytes that may come.
         leaves: set when the job is not wanted here any more.
@@ -65,7 +69,7 @@ async def fetch(
         CannotFetch: with the URL, without what stands in it for a password.
     """
     work = {
-        "urls": [[url, name_of(url)] for url in urls],
+        "urls": [[own, name_of(url), url] for url, own in urls.items()],
         "plugins": dict(plugins),
         "identity": [account.uid, account.gid, list(account.groups or ())] if account.switch else None,
         "most": most,
@@ -142,7 +146,7 @@ def main() -> None:
         become(uid, gid, groups)
     os.umask(0o022)
     answer: dict[str, Any] = {"bytes": 0}
-    for url, name in work["urls"]:
+    for url, name, called in work["urls"]:
         left = None if work["most"] is None else work["most"] - answer["bytes"]
         try:
             program = work["plugins"].get(scheme_of(url))
@@ -150,11 +154,11 @@ def main() -> None:
             if left is not None and os.stat(name).st_size > left:
                 raise OSError(f"more than max_transfer_input_mb allows ({work['most'] >> 20})")
         except urllib.error.HTTPError as error:
-            answer = {"error": f"cannot fetch {shown(url)}: the server answered {error.code} {error.reason}"}
+            answer = {"error": f"cannot fetch {shown(called)}: the server answered {error.code} {error.reason}"}
             break
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-            answer = {"error": f"cannot fetch {shown(url)}: {why}"}
+            answer = {"error": f"cannot fetch {shown(called)}: {why}"}
             break
     json.dump(answer, sys.stdout)
 
@@ -167,6 +171,8 @@ def shown(url: str) -> str:
 
 def _by_http(url: str, name: str, left: int | None) -> int:
     if scheme_of(url) not in OWN:
+        if scheme_of(url) in SIGNED:
+            raise ValueError("the job names no keys of its store (aws_access_key_id_file, aws_secret_access_key_file)")
         raise ValueError(f"this machine fetches {', '.join(OWN)}, and what TRANSFER_PLUGINS names")
     total = 0
     with urllib.request.urlopen(_request(url), timeout=SILENCE) as answer:

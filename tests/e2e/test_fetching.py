@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import http.server
+import ipaddress
 import shutil
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from pool.errors import PoolError
+from pool.shadow.object_urls import Keys, signed
 from tests.e2e.support import ALL, Nodes, client, outcome, program
 
 
@@ -150,3 +159,82 @@ async def test_a_java_job_runs_its_classes(nodes: Nodes, transfer: str) -> None:
         result = await outcome(pool, home, **commands)
     assert result.ok, (result, (home / "err").read_text())
     assert (home / "out").read_text() == "argument said from the jar\n"
+
+
+class Store(Quiet):
+    """An object store that gives an object to whoever's URL is signed by its one key."""
+
+    def do_GET(self) -> None:
+        """One object, or 403."""
+        path, _, query = self.path.partition("?")
+        asked, _, signature = query.rpartition("&X-Amz-Signature=")
+        given = dict(parse_qsl(asked))
+        when = datetime.strptime(given.get("X-Amz-Date", "20000101T000000Z"), "%Y%m%dT%H%M%S%z").timestamp()
+        own = signed(f"s3://{self.headers['Host']}{path}", Keys("AKID", "very secret"), when)
+        if own.rpartition("=")[2] != signature:
+            self.send_error(403, "Forbidden")
+            return
+        super().do_GET()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[tuple[Path, str, Path]]:
+    """Its directory, its host, and the certificate that it shows."""
+    directory = tmp_path / "store"
+    (directory / "bucket").mkdir(parents=True)
+    certificate = own_certificate(tmp_path)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Store, directory=str(directory)))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield directory / "bucket", f"127.0.0.1:{server.server_address[1]}", certificate
+    server.shutdown()
+    server.server_close()
+
+
+def own_certificate(directory: Path) -> Path:
+    """A certificate for this machine's own address, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = directory / "certificate.pem"
+    path.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+async def test_objects_of_a_store_are_signed_at_home(nodes: Nodes, store: tuple[Path, str, Path]) -> None:
+    directory, host, certificate = store
+    home = nodes.directory("home")
+    (directory / "a b").write_text("an object\n")
+    (home / "id").write_text("AKID\n")
+    (home / "secret").write_text("very secret\n")
+    (home / "wrong").write_text("another\n")
+    whole = nodes.start("whole", ALL, environ={"SSL_CERT_FILE": str(certificate)}).ready()
+    commands = {
+        "executable": program(home, "cat 'a b'; env | grep -c secret"),
+        "transfer_input_files": f"s3://{host}/bucket/a%20b",
+        "aws_access_key_id_file": "id",
+        "output": "out",
+    }
+    async with client(whole) as pool:
+        await outcome(pool, home, **commands, aws_secret_access_key_file="secret")
+        assert (home / "out").read_text() == "an object\n0\n"
+        result = await outcome(pool, home, **commands, aws_secret_access_key_file="wrong")
+        assert result.state == "held"
+        assert "cannot fetch s3://" in result.reason
+        assert "403" in result.reason
+        assert "Amz" not in result.reason
+        with pytest.raises(PoolError, match="keys"):
+            await pool.submit(commands, iwd=str(home))

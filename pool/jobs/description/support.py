@@ -82,7 +82,6 @@ _VM = "belongs to virtual machines, which this pool does not start"
 _PARALLEL = "belongs to jobs of several machines that start together, which this pool starts for pipes only"
 _SPREAD = "see docs/pipes.md: pipe and spread"
 _OLD = "was of the standard universe of old, and means nothing any more"
-_KEYS = "names keys of an object store, which this pool does not read yet"
 _TOKENS = "asks for a credential that this pool has no service for"
 
 TABLE: tuple[Row, ...] = (
@@ -158,6 +157,13 @@ TABLE: tuple[Row, ...] = (
         "where its files are copied, lists of its directory before and after the run, and its environment, come home",
         "starter/manifest.py",
         "environment",
+    ),
+    _done(
+        "aws_region aws_access_key_id_file aws_secret_access_key_file s3_access_key_id_file s3_secret_access_key_file"
+        " gs_access_key_id_file gs_secret_access_key_file",
+        "the files of the keys by which s3:// and gs:// inputs are signed; they stay on the submit machine",
+        "shadow/shadow.py",
+        "EC2AccessKeyId",
     ),
     _done(
         "public_input_files transfer_common_input",
@@ -408,7 +414,11 @@ TABLE: tuple[Row, ...] = (
     ),
     _refused("noop_job noop_job_exit_code noop_job_exit_signal", "is refused: a job that does nothing is not queued"),
     _refused("output_destination output_directory", "is refused: outputs come home", "use transfer_output_remaps"),
-    _refused("transfer_plugins", "is refused: this pool starts no transfer programs yet", "fetch the file in the job"),
+    _refused(
+        "transfer_plugins",
+        "is refused: programs that fetch files are the administrator's (TRANSFER_PLUGINS)",
+        "fetch the file in the job",
+    ),
     _refused(
         "grid_resource remote_grid_resource remote_universe arc_application arc_data_staging arc_resources arc_rte"
         " batch_extra_submit_args batch_project batch_queue batch_runtime",
@@ -434,12 +444,6 @@ TABLE: tuple[Row, ...] = (
         " tool_daemon_input tool_daemon_output",
         "is refused: no tool is started beside a job",
         "start it from the job's own script",
-    ),
-    _refused(
-        "aws_region aws_access_key_id_file aws_secret_access_key_file s3_access_key_id_file s3_secret_access_key_file"
-        " gs_access_key_id_file gs_secret_access_key_file",
-        _KEYS,
-        "fetch the file in the job",
     ),
     _refused(
         "use_oauth_services use_scitoken use_scitokens scitokens_file use_x509userproxy x509userproxy"

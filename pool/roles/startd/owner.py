@@ -158,7 +158,7 @@ class OwnerWatch:
             "HasFileTransfer": True,
             "HasSelfCheckpointTransfers": True,
             "HasJobDeferral": True,
-            "HasFileTransferPluginMethods": ",".join((*urls.OWN, *self.plugins)),
+            "HasFileTransferPluginMethods": ",".join(dict.fromkeys((*urls.OWN, *urls.SIGNED, *self.plugins))),
             "HasPerFileEncryption": True,  # all that goes between nodes is encrypted
             "HasCheckpoint": able.checkpoint,
             "CondorVersion": LANGUAGE,

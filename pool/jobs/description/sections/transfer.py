@@ -121,9 +121,8 @@ def transfer(job: Job) -> None:
             job.set("TransferOutputRemaps", bare)
 
 
-#: Schemes of URLs that every machine fetches, and those of object stores, whose keys are not read here.
-_EVERYWHERE = frozenset({"http", "https"})
-_OBJECT_STORES = frozenset({"s3", "gs"})
+#: Schemes of URLs that every machine fetches; those of object stores are signed at home.
+_EVERYWHERE = frozenset({"http", "https", "s3", "gs"})
 _CONTRADICTION = "write should_transfer_files = YES, or leave the other command out"
 
 
@@ -294,8 +293,6 @@ def _fetched(job: Job, urls: list[str], remaps: str) -> list[str]:
         raise job.refuse("transfer_output_remaps", "outputs come home, and are not sent to a URL", "send it in the job")
     found = [url for url in urls if is_fetched(url)]
     for scheme in sorted({scheme_of(url) for url in found} - _EVERYWHERE):
-        if scheme in _OBJECT_STORES:
-            raise job.refuse("transfer_input_files", f"{scheme}:// inputs are not fetched here", "fetch it in the job")
         job.warn(
             "transfer_input_files",
             f"{scheme}:// inputs need machines with a program that fetches them",
