@@ -15,6 +15,7 @@ import os
 import shutil
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,10 +44,17 @@ class ImageStore:
         quota: bytes on disk; None for no bound but the disk's.
         keep: generations of a job that are kept while there is room.
         durable: a checkpoint outlives the machine once it is committed, and not only the node.
+        beside: the bytes of other stores that count for the same quota.
     """
 
     def __init__(
-        self, place: Path | Place, *, quota: int | None = None, keep: int = KEEP, durable: bool = True
+        self,
+        place: Path | Place,
+        *,
+        quota: int | None = None,
+        keep: int = KEEP,
+        durable: bool = True,
+        beside: Callable[[], int] = lambda: 0,
     ) -> None:
         self._place = Packs(place, lasting=durable) if isinstance(place, Path) else place
         self._incoming = place / INCOMING if isinstance(place, Path) else None
@@ -61,6 +69,7 @@ class ImageStore:
         self._recent_size = 0
         self._rooms = 0
         self.quota = quota or None
+        self._beside = beside
         self.damaged: list[str] = []
         try:
             if self._incoming is not None:
@@ -84,6 +93,11 @@ class ImageStore:
     def used(self) -> int:
         """Bytes on disk."""
         return self._chunks.used
+
+    @property
+    def taken(self) -> int:
+        """Bytes of the quota that are used."""
+        return self.used + self._beside()
 
     def jobs(self) -> list[str]:
         """The jobs that have a checkpoint here."""
@@ -287,14 +301,14 @@ class ImageStore:
                 self._forget(job, number)
 
     def _make_room(self, wanted: int) -> None:
-        if self.quota is None or self.used + wanted <= self.quota:
+        if self.quota is None or self.taken + wanted <= self.quota:
             return
         for job in sorted(self._jobs, key=lambda job: min(m.created for m in self._jobs[job].values())):
             self._drop_superseded(job, 1)
-            if self.used + wanted <= self.quota:
+            if self.taken + wanted <= self.quota:
                 return
         raise NoRoom(
-            f"no room for a checkpoint: {self.used} of {self.quota} bytes are used by the last checkpoints of jobs",
+            f"no room for a checkpoint: {self.taken} of {self.quota} bytes are used by the last checkpoints of jobs",
             hint="raise CHECKPOINT_QUOTA, or let jobs end",
             retry=True,
         )

@@ -151,7 +151,7 @@ print("end", much == again, flush=True)
 async def test_the_next_checkpoint_takes_over_what_has_not_changed(pool3: Nodes, home: Path, able: bool) -> None:
     """The image before stays on the machine until the next is there, and goes with the job."""
     (home / "count.py").write_text(MUCH)
-    kept = [pool3.state(name) / "images" / "incoming" for name in ("one", "two")]
+    kept = [pool3.state(name) / "images" / "head.schedd" / "incoming" for name in ("one", "two")]
 
     def pages() -> list[Path]:
         return [path for place in kept if place.exists() for path in place.rglob("pages*")]

@@ -212,7 +212,7 @@ async def test_a_node_that_dies_with_a_tentative_checkpoint_finishes_it(pool3: N
         try:
             async with client(machine) as there:
                 await there.call("startd.vacate", {})
-                images = machine.state / "images" / "jobs"
+                images = machine.state / "images" / "head.schedd" / "jobs"
                 await until(lambda: list(images.glob("*/[0-9]*.manifest")), "the checkpoint to be taken in")
             machine.crash()
         finally:
@@ -231,4 +231,4 @@ async def test_a_node_that_dies_with_a_tentative_checkpoint_finishes_it(pool3: N
 def _packs(nodes: Nodes) -> list[Path]:
     """What chunks lie in on all disks."""
     stores = [nodes.state("head") / "spool" / "checkpoints", *(nodes.state(name) / "images" for name in ("one", "two"))]
-    return [path for store in stores for path in store.glob("packs/*") if path.name.isdecimal()]
+    return [path for store in stores for path in store.rglob("packs/*") if path.name.isdecimal()]

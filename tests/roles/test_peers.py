@@ -17,6 +17,9 @@ from pool.testing.loop import VirtualLoop
 from pool.wire import Stream
 from pool.wire.errors import Refused
 
+#: The job whose images are offered.
+JOB = ("head", "1.0")
+
 
 class Asked:
     """A stream on which chunks are asked for."""
@@ -66,9 +69,9 @@ async def give(peers: Peers, job: str, ticket: str, digests: list[bytes]) -> lis
 async def offered(tmp_path: Path, machine: Machine) -> tuple[Peers, ImageStore, Manifest, str]:
     store = ImageStore(tmp_path / "store")
     peers = Peers(cast(Startd, machine))
-    ticket = peers.ticket("1.0")
+    ticket = peers.ticket(JOB)
     image = kept(store, tmp_path / "image", "1.0", 1)
-    peers.hold("1.0", store, image)
+    peers.hold(JOB, store, image)
     store.drop("1.0")
     return peers, store, image, ticket
 
@@ -94,9 +97,9 @@ async def test_one_image_for_one_ticket_once(tmp_path: Path) -> None:
 async def test_a_later_image_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     machine = Machine()
     peers, store, image, ticket = await offered(tmp_path, machine)
-    again = peers.ticket("1.0")
+    again = peers.ticket(JOB)
     later = kept(store, tmp_path / "later", "1.0", 3)
-    peers.hold("1.0", store, later)
+    peers.hold(JOB, store, later)
     await machine.settle()
     store.drop("1.0")
     with pytest.raises(Refused):
@@ -153,8 +156,8 @@ async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
     machine = Machine()
     store = ImageStore(tmp_path / "store")
     peers = Peers(cast(Startd, machine))
-    machine.images, machine.share = lambda: store, Share()  # type: ignore[attr-defined]
-    ticket = peers.leaves("1.0")
+    machine.images, machine.share = lambda schedd: store, Share()  # type: ignore[attr-defined]
+    ticket = peers.leaves(JOB)
     for job, shown in (("1.0", "x"), ("1.0", ""), ("1.0", "\u00e9"), ("2.0", ticket)):
         with pytest.raises(Refused, match="no such checkpoint"):
             await peers.give_ahead({"job": job, "ticket": shown}, cast(Stream, Sent()))
@@ -162,15 +165,15 @@ async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
     giving = asyncio.ensure_future(peers.give_ahead({"job": "1.0", "ticket": ticket}, cast(Stream, stream)))
     image = kept(store, tmp_path / "image", "1.0", 1)
     (digest,) = image.digests()
-    coming = peers.coming("1.0")
+    coming = peers.coming(JOB)
     assert coming is not None
     coming.have(("pages", 0, digest))
     async with asyncio.timeout(20):
         await stream.began.wait()
     assert stream.sent == [["pages", 0, digest, store.packed(digest)]]
     assert not stream.over.is_set()
-    assert peers.ticket("1.0") == ticket  # the one that goes home with it
-    peers.hold("1.0", store, image)
+    assert peers.ticket(JOB) == ticket  # the one that goes home with it
+    peers.hold(JOB, store, image)
     await giving
     assert stream.over.is_set()
     with pytest.raises(Refused):  # it lies there now, and at home

@@ -275,7 +275,7 @@ def test_a_checkpoint_of_a_job_that_ends_before_it_is_home_is_none_and_stays_now
         assert [one["why"] for one in acted["refused"]] == ["job 1.0 has ended before its checkpoint was at home"]
         assert not (await it.ad()).get("NumCkpts")
         await asyncio.sleep(1.0)
-        images, stored = startd.images(), schedd.placement.images.store
+        images, stored = startd.images("head"), schedd.placement.images.store
         assert (stored.jobs(), stored.used, images.jobs(), images.used) == ([], 0, [], 0)
 
     play(story)

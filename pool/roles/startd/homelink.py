@@ -46,12 +46,12 @@ class HomeLink:
         params: dict[str, Any] = {"claim": self._claim.id, "run": activation.run, "last": last}
         if number is not None:
             return await self._claim.link.stream("schedd.keep_image", {**params, "set": number})
-        offer = {"address": startd.given.address, "ticket": startd.peers.ticket(activation.name)}
+        offer = {"address": startd.given.address, "ticket": startd.peers.ticket((self._claim.node, activation.name))}
         return await self._claim.link.stream("schedd.keep_image", {**params, "nearer": offer})
 
     def kept_image(self, activation: Activation, images: ImageStore, manifest: Manifest) -> None:
         if not activation.gang:
-            self._startd.peers.hold(activation.name, images, manifest)
+            self._startd.peers.hold((self._claim.node, activation.name), images, manifest)
 
     async def nearer(self, activation: Activation) -> Any:
         assert activation.checkpoint_from is not None
@@ -60,7 +60,7 @@ class HomeLink:
         return await link.stream("startd.chunks", {"job": activation.name, "ticket": ticket})
 
     def coming(self, activation: Activation) -> Callable[[str, int, bytes], None] | None:
-        coming = self._startd.peers.coming(activation.name)
+        coming = self._startd.peers.coming((self._claim.node, activation.name))
         if coming is None:
             return None
         loop = asyncio.get_running_loop()

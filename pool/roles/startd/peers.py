@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Seconds for which an image is kept after it went home.
 KEPT = 600.0
+#: A job as a machine knows it: the node of its schedd, and its id there; each schedd counts from 1.
+JobKey = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -81,42 +83,42 @@ class Peers:
 
     def __init__(self, startd: Startd) -> None:
         self._startd = startd
-        self._tickets: dict[str, str] = {}
-        self._offers: dict[str, Offer] = {}
-        self._coming: dict[str, Coming] = {}
+        self._tickets: dict[JobKey, str] = {}
+        self._offers: dict[JobKey, Offer] = {}
+        self._coming: dict[JobKey, Coming] = {}
 
-    def ticket(self, job: str) -> str:
+    def ticket(self, job: JobKey) -> str:
         """The secret for the image of a job that goes home next."""
         return self._tickets.setdefault(job, self._startd.outside.secret(16))
 
-    def leaves(self, job: str) -> str:
+    def leaves(self, job: JobKey) -> str:
         """The last checkpoint of a job is about to be made; the ticket for it."""
         self._coming[job] = Coming()
         return self.ticket(job)
 
-    def coming(self, job: str) -> Coming | None:
+    def coming(self, job: JobKey) -> Coming | None:
         """The last checkpoint of a job that leaves, while it is made."""
         return self._coming.get(job)
 
-    def stays(self, job: str) -> None:
+    def stays(self, job: JobKey) -> None:
         """There is no last checkpoint, or it is whole: nobody waits for more of it."""
         coming = self._coming.pop(job, None)
         if coming is not None:
             coming.end()
 
-    def hold(self, job: str, images: ImageStore, manifest: Manifest) -> None:
+    def hold(self, job: JobKey, images: ImageStore, manifest: Manifest) -> None:
         """It is at home: keep its chunks here for a while, in place of those of the one before."""
         self.stays(job)
         ticket = self._tickets.pop(job, None)
         if ticket is None:
             return
-        draft = images.begin(job)
+        draft = images.begin(job[1])
         draft.missing(manifest)
         self.forget(job)
         timer = asyncio.get_running_loop().call_later(KEPT, self.forget, job)
         self._offers[job] = Offer(ticket, images, draft, frozenset(manifest.digests()), timer)
 
-    def forget(self, job: str) -> None:
+    def forget(self, job: JobKey) -> None:
         """The job's image is of no more use here."""
         offer = self._offers.pop(job, None)
         if offer is not None:
@@ -126,7 +128,7 @@ class Peers:
     def make_room(self) -> None:
         """A checkpoint is about to be made: what is only offered does not stand in its way."""
         for job, offer in list(self._offers.items()):
-            if offer.images.quota is not None and offer.images.used * 2 > offer.images.quota:
+            if offer.images.quota is not None and offer.images.taken * 2 > offer.images.quota:
                 self.forget(job)
 
     async def give_ahead(self, params: dict[str, Any], stream: Stream) -> None:
@@ -135,11 +137,12 @@ class Peers:
         Raises:
             Refused: there is none for that ticket.
         """
-        job = str(params["job"])
-        coming = self._coming.get(job)
-        if coming is None or not same(self._tickets.get(job, ""), params["ticket"]):
+        name, shown = params["job"], params["ticket"]
+        job = next((key for key in self._coming if key[1] == name and same(self._tickets.get(key, ""), shown)), None)
+        if job is None:
             raise Refused("no such checkpoint is made on this machine")
-        await send_pieces(self._startd.images(), coming.batches(), stream, self._startd.share.take)
+        coming, images = self._coming[job], await asyncio.to_thread(self._startd.images, job[0])
+        await send_pieces(images, coming.batches(), stream, self._startd.share.take)
         self.forget(job)  # all of it lies there now
 
     async def give(self, params: dict[str, Any], stream: Stream) -> None:
@@ -148,8 +151,11 @@ class Peers:
         Raises:
             Refused: there is none for that ticket.
         """
-        offer = self._offers.get(str(params["job"]))
-        if offer is None or not same(offer.ticket, params["ticket"]):
+        name, shown = params["job"], params["ticket"]
+        found = (key for key, one in self._offers.items() if key[1] == name and same(one.ticket, shown))
+        job = next(found, None)
+        if job is None:
             raise Refused("there is no such checkpoint on this machine")
+        offer = self._offers[job]
         await send_chunks(offer.images, offer.chunks, stream)
-        self.forget(str(params["job"]))  # it lies there now; should it fail there, home has it
+        self.forget(job)  # it lies there now; should it fail there, home has it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from pool.roles.startd.slots import Claim, Slot
@@ -27,7 +28,7 @@ def place_of(startd: Startd, slot: Slot, claim: Claim) -> Place:
             cpus=max(1, int(resources.get("Cpus", 1))),
             disk=int(resources.get("Disk", 0)) * 1024 or None if settings.flag("ENFORCE_DISK") else None,
             memory=memory if memory and settings.flag("ENFORCE_MEMORY") else None,
-            images=startd.images,
+            images=functools.partial(startd.images, claim.node),
             plugins=startd.owner.plugins,
             hidden=_hidden(startd),
             system_calls=settings.text("JOB_SYSTEM_CALLS"),

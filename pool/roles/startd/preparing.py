@@ -28,11 +28,13 @@ class Prepared:
     """The checkpoint of one job that comes next.
 
     Args:
+        schedd: the node whose job it is.
         address, ticket: of the machine that makes it.
     """
 
-    def __init__(self, startd: Startd, job: str, address: str, ticket: str) -> None:
+    def __init__(self, startd: Startd, schedd: str, job: str, address: str, ticket: str) -> None:
         self.job = job
+        self._schedd = schedd
         self.assembly: Assembly | None = None
         self._startd = startd
         self._address, self._ticket = address, ticket
@@ -44,7 +46,7 @@ class Prepared:
         """Take in what the other machine sends, until it ends."""
         self._task = asyncio.current_task()
         try:
-            images = await asyncio.to_thread(self._startd.images)
+            images = await asyncio.to_thread(self._startd.images, self._schedd)
             self.assembly = Assembly(images.room())
             link = await self._startd.given.links.to(self._address)
             async with await link.stream("startd.chunks_ahead", {"job": self.job, "ticket": self._ticket}) as stream:

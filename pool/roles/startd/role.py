@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import threading
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,6 +33,7 @@ from pool.roles.startd.ads import SlotAds
 from pool.roles.startd.claiming import Claiming
 from pool.roles.startd.draining import Draining
 from pool.roles.startd.finding import find, on_top_of_others
+from pool.roles.startd.image_stores import ImageStores
 from pool.roles.startd.job_account import claimed_ad
 from pool.roles.startd.leases import Leases
 from pool.roles.startd.owner import OwnerWatch
@@ -85,10 +85,9 @@ class Startd(Role):
         self.keepers: Keepers = given.keepers()
         self.slots: dict[str, Slot] = {}
         self.claims: dict[str, Slot] = {}
-        self._images: ImageStore | None = None
-        self._opening = threading.Lock()
         self.execute = Path(self.settings.text("EXECUTE_DIR") or f"{given.state}/execute")
         self.executables = self.execute.parent / "cached-executables"
+        self.stores = ImageStores(self.execute.parent / "images", quota_of(self.settings))
         with contextlib.suppress(FileNotFoundError):
             os.chmod(self.executables, 0o700)  # jobs get copies; it was open to everybody once
         self.advertiser = Advertiser(
@@ -154,22 +153,14 @@ class Startd(Role):
         await self.keepers.close(kill=False)
         await self.sensors.stop()
 
-    def images(self) -> ImageStore:
-        """Where checkpoints lie on their way; opened when the first one comes. Blocks on the disk then."""
-        with self._opening:
-            if self._images is None:
-                self._images = ImageStore(self.execute.parent / "images", quota=quota_of(self.settings), durable=False)
-        return self._images
+    def images(self, schedd: str) -> ImageStore:
+        """Where checkpoints of a schedd's jobs lie on their way. Blocks on the disk when the first one comes."""
+        return self.stores.of(schedd)
 
     async def _drop_stale_images(self) -> None:
         """What an earlier run of the node had not sent home, of jobs that are not here any more."""
-        if not (self.execute.parent / "images").is_dir():
-            return
-        images = await asyncio.to_thread(self.images)
-        here = {slot.claim.running.name for slot in self.claims.values() if slot.claim and slot.claim.running}
-        for job in images.jobs():
-            if job not in here:
-                await asyncio.to_thread(images.drop, job)
+        here = {slot.claim.running.key for slot in self.claims.values() if slot.claim and slot.claim.running}
+        await asyncio.to_thread(self.stores.drop_all_but, here)
 
     def reload(self, settings: Any) -> None:
         super().reload(settings)
@@ -405,8 +396,8 @@ class Startd(Role):
         if claim.running is not None:
             raise Refused(f"slot {slot.name} is busy", retry=True)
         self.forget_prepared(claim)
-        nearer = params["nearer"]
-        claim.prepared = Prepared(self, str(params["job"]), str(nearer.get("address")), str(nearer.get("ticket")))
+        address, ticket = (str(params["nearer"].get(name)) for name in ("address", "ticket"))
+        claim.prepared = Prepared(self, claim.node, params["job"], address, ticket)
         self.spawn(claim.prepared.run(), "prepare", alone=True)
         return {}
 

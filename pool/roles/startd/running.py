@@ -21,6 +21,7 @@ from pool.policy.starter import EXAMINED, Action, Event
 from pool.roles.startd import disk_use, written
 from pool.roles.startd.homelink import HomeLink
 from pool.roles.startd.job_account import account_of
+from pool.roles.startd.peers import JobKey
 from pool.roles.startd.place import place_of
 from pool.roles.startd.saving import Saving
 from pool.roles.startd.sets import Sets
@@ -90,6 +91,10 @@ class Running:
     @property
     def name(self) -> str:
         return self.start.name
+
+    @property
+    def key(self) -> JobKey:
+        return self.claim.node, self.start.name
 
     @property
     def pid(self) -> int | None:
@@ -190,7 +195,7 @@ class Running:
                 report["unfit"] = True
             await self._report(report | {"checkpoint": self.start.checkpoint})
             return
-        self.startd.peers.forget(self.name)
+        self.startd.peers.forget(self.key)
         if starter.resumed is not None:
             came = {"received": starter.resumed.received, "nearer": starter.resumed.nearer}
             self.startd.log.info("a job goes on from a checkpoint", extra={"job": self.name, **came})
@@ -223,9 +228,9 @@ class Running:
                 watching.cancel()
         await self._streams_end(end)
         self.ended = True
-        self.startd.peers.stays(self.name)
+        self.startd.peers.stays(self.key)
         if not self.saving.saved:
-            self.startd.peers.forget(self.name)
+            self.startd.peers.forget(self.key)
         while self.forgot and await self.another_chance(self._reminded):
             pass
         if self.was_found and not self.saving.saved and end.cause not in BY_ITSELF:
@@ -564,7 +569,7 @@ class Running:
     def tell_leaving(self) -> None:
         """Its machine is wanted, and its last checkpoint is made now: where it goes on may be seen to meanwhile."""
         if self.claim.retiring and self.startd.given.address and not self.start.gang:
-            ticket = self.startd.peers.leaves(self.name)
+            ticket = self.startd.peers.leaves(self.key)
             self._tell("leaving", {"nearer": {"address": self.startd.given.address, "ticket": ticket}})
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:

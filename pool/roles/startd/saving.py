@@ -304,7 +304,7 @@ class Saving:
         running = self._running
         assert running.starter is not None
         if not self.saved:
-            running.startd.peers.forget(running.name)
+            running.startd.peers.forget(running.key)
         await running.starter.drop(manifest)
 
     async def _ask_to_save(self) -> CheckpointReport:
