@@ -152,6 +152,7 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
     char name[200];
     copy_text(name, sizeof name, image_string(r->image, row->path));
     char *suffix = strstr(name, " (deleted)");
+    bool had_name = suffix && name[0] == '/';
     if (suffix)
         *suffix = 0;
     for (char *c = name; *c; c++)
@@ -168,7 +169,7 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
             return fail(f, "write", name);
     }
     /* As it was opened; a mapping alone has no mode. Of what memfd_create gives itself, nobody is told who watches it. */
-    if (row->mode && ((row->flags & O_ACCMODE) != O_RDWR || suffix)) {
+    if (row->mode && ((row->flags & O_ACCMODE) != O_RDWR || had_name)) {
         int other = open_again(fd, (int)(row->flags & O_ACCMODE));
         if (other >= 0) {
             close(fd);

@@ -79,11 +79,11 @@ class Frozen:
         if mapped is None:
             self._parts = {}
             return b""
-        latest = int(now * 1e9) - SETTLED
+        latest, leased = int(now * 1e9) - SETTLED, leased_files()
         found: dict[Mark, Part] = {}
         with SafeDirectory(self._scratch, self._owner) as safe:
             for entry in entries(safe):
-                if not stat.S_ISREG(entry.mode) or entry.mark[0] in mapped or entry.mark[3] > latest:
+                if not stat.S_ISREG(entry.mode) or entry.mark[0] in mapped | leased or entry.mark[3] > latest:
                     continue
                 with contextlib.suppress(OSError, ImageError):
                     found[entry.mark] = self._part(draft, safe, entry)
@@ -228,6 +228,16 @@ def mapped_files(keeper: int) -> set[int] | None:
                 continue  # it has ended
     except OSError:
         return None
+    return found
+
+
+def leased_files() -> set[int]:
+    """Inodes of files that somebody has a lease for writing on: to open one breaks it, and a signal says so."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError), open("/proc/locks", encoding="ascii") as lines:
+        for fields in map(str.split, lines):
+            if fields[1] == "LEASE" and fields[3] == "WRITE":
+                found.add(int(fields[5].rsplit(":", 1)[1]))
     return found
 
 

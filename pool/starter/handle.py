@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pool.starter.checkpointing import CheckpointReport, Image, LetGo, checkpoint, examine
-from pool.starter.messages import SIGNAL_SHIFT, Verb, boot_us
+from pool.starter.messages import SIGNAL_SHIFT, Verb
 from pool.starter.outbox import Letter
 from pool.starter.spec import EndReport, KeeperError, KeeperSpec, Usage
 
@@ -30,6 +30,7 @@ class NativeKeeper:
         "generation",
         "id",
         "image",
+        "insist",
         "kind",
         "letter",
         "number",
@@ -59,6 +60,8 @@ class NativeKeeper:
         self.generation = keepers.generation
         #: Its checkpoint while it is put back from one.
         self.image: Image | None = None
+        #: What ends it by force, while it starts.
+        self.insist: asyncio.TimerHandle | None = None
         #: Its start while that has not been sent.
         self.letter: Letter | None = None
         #: A copy of the stream that it is to begin with.
@@ -96,7 +99,7 @@ class NativeKeeper:
 
     def renew(self, seconds: float) -> None:
         """The lease now ends so many seconds from now."""
-        self._keepers.tell(self, Verb.RENEW, boot_us(seconds))
+        self._keepers.renew(self, seconds)
 
     async def usage(self) -> Usage:
         """What it has used so far, or in all when it has ended.

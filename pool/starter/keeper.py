@@ -8,7 +8,7 @@ signals, stops and reports what it is told to, and by itself only ends a job who
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -138,12 +138,14 @@ class Keepers(Protocol):
         image: Path | None = None,
         remote: int | None = None,
         ends: Mapping[int, int] = NO_ENDS,
+        asked: Callable[[Keeper], None] | None = None,
     ) -> Keeper:
         """Start a job, from a checkpoint's directory where one is given; returns when its program runs.
 
         Args:
             remote: the first stream to the submit machine's files, for a spec with `remote`; see `Keeper.remote`.
             ends: the job's end of each pipe that leads to another machine, by the pipe's index in the spec.
+            asked: called with the keeper before its program runs: its lease is to be renewed while it starts.
 
         Raises:
             StartFailed: it does not, and nothing of it is left.

@@ -36,6 +36,7 @@ from pool.starter.messages import (
     Condition,
     Report,
     Verb,
+    boot_us,
     end_report,
     pack_control,
     pack_start,
@@ -156,6 +157,7 @@ class NativeKeepers:
         image: Path | None = None,
         remote: int | None = None,
         ends: Mapping[int, int] = NO_ENDS,
+        asked: Callable[[NativeKeeper], None] | None = None,
     ) -> NativeKeeper:
         """Start a job; returns when its program runs. When this is cancelled the job is killed and forgotten, also
         where its keeper hangs; it is gone when the cancellation comes out.
@@ -163,7 +165,7 @@ class NativeKeepers:
         With `image`, the directory of a checkpoint, it goes on from there: of `spec` then only identity, scratch
         directory, limits and isolation count. `remote` is a stream to the submit machine's files, for a spec with such.
         `ends`: by its index the job's end of each pipe that leads to another machine. The caller's copies stay the
-        caller's.
+        caller's. `asked` hears of the keeper at once: a restore may take longer than the lease that it begins with.
 
         Raises:
             StartFailed: it does not run, and nothing of it is left.
@@ -190,9 +192,11 @@ class NativeKeepers:
                 self._free.append(cell)
             raise
         self._live[number] = keeper
-        late = spec.lease_seconds + INSIST_AFTER if spec.lease_seconds else None
-        timer = self._loop.call_later(late, self.end_by_force, keeper) if late is not None else None
+        if spec.lease_seconds:
+            self._insist_after(keeper, spec.lease_seconds)
         try:
+            if asked is not None:
+                asked(keeper)
             if idle is not None:
                 self._start_in(idle, keeper, message)
             else:
@@ -215,8 +219,9 @@ class NativeKeepers:
             await asyncio.wait([keeper.ended], timeout=INSIST_AFTER + GONE_TIME)
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
+            if keeper.insist is not None:
+                keeper.insist.cancel()
+                keeper.insist = None
             if keeper.image is not None:
                 keeper.image.close()
                 keeper.image = None
@@ -278,6 +283,8 @@ class NativeKeepers:
         except BlockingIOError:
             self._loop.call_later(0.01, self.tell, keeper, verb, value, sequence, fds)
         except (ConnectionRefusedError, FileNotFoundError):
+            if keeper.number not in self._live:
+                return  # it never began
             if not keeper.starting.done():  # the nursery has not come to it yet
                 self._loop.call_later(0.01, self.tell, keeper, verb, value, sequence, fds)
             else:
@@ -302,6 +309,17 @@ class NativeKeepers:
             self._loop.call_later(0.01, self._send_descriptor, keeper, verb, value, own)
             return
         os.close(own)
+
+    def renew(self, keeper: NativeKeeper, seconds: float) -> None:
+        """Let a job's lease end so many seconds from now, also while it starts."""
+        if keeper.insist is not None:
+            keeper.insist.cancel()
+            self._insist_after(keeper, seconds)
+        self.tell(keeper, Verb.RENEW, boot_us(seconds))
+
+    def _insist_after(self, keeper: NativeKeeper, lease: float) -> None:
+        """While it starts: it may hang, and then does not look at its lease."""
+        keeper.insist = self._loop.call_later(lease + INSIST_AFTER, self.end_by_force, keeper)
 
     def kill(self, keeper: NativeKeeper) -> None:
         """Have a keeper kill its job. Where there is no process namespace a job can have stopped it."""

@@ -47,6 +47,9 @@ ON_KEEPER = frozenset({Action.STOP, Action.RESUME, Action.ASK, Action.KILL})
 LEAVING = frozenset({Event.DIE, Event.VACATE, Event.CKPT_AND_VACATE})
 #: How an end by itself is told from one that was forced on the job.
 BY_ITSELF = ("exit", "signal", "misuse")
+#: Seconds in which a program has to run from when its keeper was asked for it, and bytes of a checkpoint for one more.
+START_MOST = 300.0
+RESTORED_A_SECOND = 2e6
 #: Seconds that are left of a lease now: files may travel for long before a job begins.
 Lease = Callable[[], float]
 
@@ -104,6 +107,8 @@ class Starter:
         self._mark = 0
         self._on_its_way: saving.OnItsWay | None = None
         self._spawning: asyncio.Task[Keeper] | None = None
+        #: Its keeper while its program does not run yet.
+        self._asked: Keeper | None = None
         #: Set when the job has to leave before it began.
         self._leaves = asyncio.Event()
         #: What asks the job to end where its owner removes or holds it; None: what asks it otherwise.
@@ -244,7 +249,9 @@ class Starter:
     async def _start_keeper(self, lease: Lease, claim: dict[str, Any]) -> None:
         if self.activation.mode is not Mode.REMOTE:
             ends = self.crossings.ends if self.crossings is not None else NO_ENDS
-            self.keeper = await self._spawn(self._keepers.start(self._spec(lease, claim), image=self._image, ends=ends))
+            spec = self._spec(lease, claim)
+            starting = self._keepers.start(spec, image=self._image, ends=ends, asked=self._ask)
+            self.keeper = await self._spawn(starting)
             return
         self._files = Files(self.activation.name, self.activation.run, self._home, _way(self._keepers))
         account = self.account
@@ -252,14 +259,39 @@ class Starter:
             self._seen, end = await self._files.begin(account.uid, account.gid, self.place.hidden)
             with end or contextlib.nullcontext():
                 spec, remote = self._spec(lease, claim), end.fileno() if end is not None else None
-                starting = self._keepers.start(spec, image=self._image, remote=remote)
+                starting = self._keepers.start(spec, image=self._image, remote=remote, asked=self._ask)
                 self.keeper = await self._spawn(starting)
             self._files.runs(self.keeper)
         except BaseException:
             await self._files.end()
             raise
 
+    def _ask(self, keeper: Keeper) -> None:
+        self._asked = keeper
+
+    def renew(self, seconds: float) -> None:
+        """The lease now ends so many seconds from now, also of a job that is just being started."""
+        keeper = self._asked if self._asked is not None else self.keeper
+        if keeper is not None:
+            keeper.renew(seconds)
+
     async def _spawn(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
+        """Wait until the program runs, however often the lease is renewed meanwhile, but not for ever.
+
+        Raises:
+            StartRefused: it took too long.
+        """
+        most = START_MOST + (self.resumed.manifest.size / RESTORED_A_SECOND if self.resumed is not None else 0.0)
+        try:
+            async with asyncio.timeout(most):
+                return await self._begun(starting)
+        except TimeoutError:
+            text = f"it could not be {'put back' if self._image else 'started'} within {most:.0f} s"
+            raise StartRefused(text, where="start", retry=True) from None
+        finally:
+            self._asked = None
+
+    async def _begun(self, starting: Coroutine[Any, Any, Keeper]) -> Keeper:
         """Wait until the program runs, or the job is to leave: a keeper that hangs in the start is ended then."""
         self._spawning = asyncio.get_running_loop().create_task(starting)
         try:
@@ -464,7 +496,7 @@ class Starter:
         self._goes_on = True
         try:
             spec = self._spec(lease, {**claim, "before": self._before})
-            self.keeper = await self._spawn(self._keepers.start(spec))
+            self.keeper = await self._spawn(self._keepers.start(spec, asked=self._ask))
         except StartRefused:
             await self.happen(Event.FAILURE)
             raise

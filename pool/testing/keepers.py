@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pool.starter.checkpointing import CheckpointFailed, CheckpointReport, LetGo
 from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
@@ -61,6 +62,7 @@ class Behaviour:
         refused: what of it cannot be saved, a line each.
         failing: how many checkpoints come to nothing, for what passes by itself.
         broken: it cannot be put back.
+        restoring: seconds that it takes to put it back.
     """
 
     seconds: float = 10.0
@@ -72,6 +74,7 @@ class Behaviour:
     refused: tuple[str, ...] = ()
     failing: int = 0
     broken: bool = False
+    restoring: float = 0.0
 
 
 class FakeKeeper:
@@ -281,6 +284,24 @@ class FakeMachine:
         self.keepers.clear()
 
 
+class _Starting:
+    """A keeper whose program does not run yet."""
+
+    def __init__(self, lease: float) -> None:
+        self.renew(lease)
+
+    def renew(self, seconds: float) -> None:
+        self._end = asyncio.get_running_loop().time() + seconds
+
+    async def wait(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while (now := loop.time()) < until:
+            if now >= self._end:
+                raise StartFailed("its lease ran out while it was put back", call="restore", retry=True)
+            await asyncio.sleep(min(until, self._end, now + 1.0) - now)
+
+
 class FakeKeepers:
     """The keepers of one node on a fake machine."""
 
@@ -298,8 +319,13 @@ class FakeKeepers:
         image: Path | None = None,
         remote: int | None = None,
         ends: Mapping[int, int] = NO_ENDS,
+        asked: Callable[[Any], None] | None = None,
     ) -> FakeKeeper:
         behaviour = self.machine.behave(spec)
+        slow = _Starting(spec.lease_seconds)
+        if asked is not None:
+            asked(slow)
+        await slow.wait(behaviour.restoring if image is not None else 0.0)
         if image is not None and behaviour.broken:
             raise StartFailed(f"cannot start {spec.id}: restore checkpoint: broken", call="restore", path="checkpoint")
         keeper = FakeKeeper(self.machine, spec, behaviour, image)

@@ -23,11 +23,11 @@ BROKEN = replace(SAVABLE, broken=True)
 SETTINGS = {**QUICK, "CHECKPOINT_FIRST": "0"}
 
 
-def play(story: Callable[[SimPool], Coroutine[Any, Any, None]], **machines: Behaviour) -> None:
+def play(story: Callable[[SimPool], Coroutine[Any, Any, None]], lease: str = "600", **machines: Behaviour) -> None:
     """A pool of machines, and one job on it."""
 
     async def work() -> None:
-        async with SimPool(7, settings=SETTINGS, stateful=True) as pool:
+        async with SimPool(7, settings={**SETTINGS, "CLAIM_LEASE": lease}, stateful=True) as pool:
             await pool.add("head", "collector,negotiator,schedd")
             for name, behaviour in machines.items():
                 await pool.add(name, "startd", behave=lambda spec, behaviour=behaviour: behaviour)
@@ -175,3 +175,29 @@ def test_requirements_keep_what_they_said() -> None:
     assert without_machine(["A || B"], "one") == [f"(A || B) && {other}"]
     assert without_machine([f"(A) && {other}"], "one") == [f"(A) && {other}"]
     assert without_machine(None, 'o"ne\\') == ['TARGET.Machine =!= "o\\"ne\\\\"']
+
+
+def test_a_restore_that_takes_longer_than_the_lease() -> None:
+    async def story(pool: SimPool) -> None:
+        await asyncio.sleep(HOUR)
+        await vacate(pool)
+        ad = await done(pool)
+        assert (ad["NumJobStarts"], ad["NumRestarts"]) == (2, 1)
+        assert ran(pool) < 2 * HOUR + 10
+
+    play(story, lease="20", one=replace(SAVABLE, restoring=200.0))
+
+
+def test_a_restore_that_comes_to_no_end() -> None:
+    """The slot is not its own for ever, and the checkpoint stays."""
+
+    async def story(pool: SimPool) -> None:
+        await asyncio.sleep(HOUR)
+        await vacate(pool)
+        startd = pool.role("one", "startd")
+        await pool.until(lambda: startd.slots["slot1"].claim is not None, within=100)
+        assert not pool.witness.running
+        await pool.until(lambda: the_job(pool).note("_failed_starts", 0) == 1, within=1000)
+        assert the_job(pool).get("NumCkpts") == 1
+
+    play(story, lease="20", one=replace(SAVABLE, restoring=1e6))

@@ -218,3 +218,23 @@ def test_a_list_that_is_cut_off_is_said(tmp_path: Path) -> None:
     (tmp_path / "scratch").write_bytes(bytes(20))
     with pytest.raises(ImageError, match="cut off"):
         list(freezing.rows_of(tmp_path / "scratch"))
+
+
+async def test_a_lease_is_not_broken_by_looking(tmp_path: Path, keepers: NativeKeepers) -> None:
+    """What a job has a lease for writing on is not opened while it runs: the kernel would tell it, by a signal."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir(exist_ok=True)
+    program = (
+        "import fcntl, signal; held = open('leased', 'w'); fcntl.fcntl(held, fcntl.F_SETLEASE, fcntl.F_WRLCK); "
+        "open('ready', 'w').close(); signal.pause()"
+    )
+    keeper = await soon(keepers.start(spec(scratch, PYTHON, "-c", program)))
+    await until(lambda: (scratch / "ready").exists())
+    store = ImageStore(tmp_path / "images")
+    with store.begin("1.0") as draft:
+        assert Frozen(scratch).settled(draft, keeper.pid, time.time() + 1000)
+    assert not keeper.ended.done()
+    assert freezing.leased_files() >= {(scratch / "leased").stat().st_ino}
+    await keeper.kill()
+    await soon(keeper.ended)
+    await keeper.forget()

@@ -387,8 +387,8 @@ class Running:
 
     def renew(self, seconds: float) -> None:
         """The lease was renewed; the keeper is told how long it may let the job run."""
-        if self.starter is not None and self.starter.keeper is not None and not self.ended:
-            self.starter.keeper.renew(max(seconds, 0.0))
+        if self.starter is not None and not self.ended:
+            self.starter.renew(max(seconds, 0.0))
 
     async def last(self, which: str, lines: int) -> int:
         """Where the last lines of what `output` gives begin."""

@@ -148,6 +148,18 @@ def a_terminal_that_nobody_has_open():
         os.close(master)
 
 
+def a_program_in_memory():
+    """It can be run: nobody has it open for writing, as the kernel counts."""
+    program = os.memfd_create("true", 0)
+    with open("/bin/true", "rb") as source:
+        os.write(program, source.read())
+
+    @looked_at
+    def check():
+        pid = os.posix_spawn(f"/proc/self/fd/{program}", ["true"], {})
+        assert os.waitpid(pid, 0)[1] == 0
+
+
 def timers():
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     before = time.monotonic()
@@ -179,6 +191,7 @@ handles_on_processes()
 epoll_of_numbers_given_away()
 flags_of_pipes()
 a_terminal_that_nobody_has_open()
+a_program_in_memory()
 timers()
 without_names()
 print("ready", flush=True)
