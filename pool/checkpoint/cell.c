@@ -26,20 +26,23 @@ static uint32_t crc32(const void *data, size_t size)
 
 static void cell_name(char name[32], uint32_t cell, const char *suffix) { snprintf(name, 32, "cell.%u%s", cell, suffix); }
 
+/* What a keeper of another version left says nothing here: not that its numbers are behind those of today. */
+static bool is_ours(const struct cell *c) { return c->magic == MAGIC && c->version == VERSION; }
+
 /* Whether this run may have the cell. A start is sent again when a nursery dies with it in hand, and may come when the
  * run has begun, ended, been forgotten, or been followed by another in the same cell: numbers only grow. 0: it may; 1: it
  * had its turn. */
 static int its_turn(const struct cell *c, uint64_t number, bool locked, const char *name, struct failure *f)
 {
-    if (c->magic == MAGIC && (c->number > number || (c->number == number && (locked || c->state != CELL_RUNNING))))
+    if (is_ours(c) && (c->number > number || (c->number == number && (locked || c->state != CELL_RUNNING))))
         return 1;
-    if (c->magic == MAGIC && c->number == number && !c->pid)
+    if (is_ours(c) && c->number == number && !c->pid)
         return 0; /* the nursery died between this and its fork */
-    if (c->magic == MAGIC && c->number == number) {
+    if (is_ours(c) && c->number == number) {
         errno = ECHILD;
         return fail(f, "fork", "its keeper died at once");
     }
-    if (locked || (c->magic == MAGIC && c->state != CELL_FREE)) {
+    if (locked || (is_ours(c) && c->state != CELL_FREE)) {
         errno = EBUSY;
         return fail(f, "lock", name);
     }

@@ -16,6 +16,7 @@ import pytest
 
 from pool.starter import handle
 from pool.starter.keeper import KeeperError, NativeKeepers
+from pool.starter.messages import VERSION
 from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
 
 FORKS = "i=0; while [ $i -lt 40 ]; do (setsid sh -c 'while :; do sleep 0.01; done' &) ; i=$((i+1)); done"
@@ -227,6 +228,21 @@ async def test_a_damaged_cell_is_not_believed(place: Path, program: Path, scratc
         await found.forget()
         assert (await to_end(second, spec(scratch, "/bin/true"))).code == 0
         await second.close(kill=True)
+
+
+async def test_what_a_keeper_of_another_version_left_keeps_no_start_back(
+    place: Path, program: Path, scratch: Path
+) -> None:
+    """Its numbers are not those of today: a start with a lower one is not taken for one that had its turn."""
+    async with opened(place, program) as first:
+        for _ in range(3):
+            assert (await to_end(first, spec(scratch, "/bin/true"))).code == 0
+    cell = place / "keepers" / "cell.0"
+    content = bytearray(cell.read_bytes())
+    content[4:8] = (VERSION - 1).to_bytes(4, sys.byteorder)
+    cell.write_bytes(content)
+    async with opened(place, program) as second:
+        assert (await to_end(second, spec(scratch, "/bin/true"))).code == 0
 
 
 async def test_closing_with_kill_leaves_nothing(place: Path, program: Path, scratch: Path) -> None:
