@@ -257,17 +257,21 @@ def _act(
         )
 
     async def question(pool: Pool) -> Acted:
-        return await pool.act(
-            action,
-            **_choice(chosen, constraint, everything),
-            reason=reason,
-            value=value,
-            force=force,
-            checkpoint=checkpoint,
-            attributes=attributes,
-        )
+        from pool.cli.progress import Working
 
-    acted = ask(address, question)
+        with Working(f"{name}: asking") as working:
+            return await pool.act(
+                action,
+                **_choice(chosen, constraint, everything),
+                reason=reason,
+                value=value,
+                force=force,
+                checkpoint=checkpoint,
+                attributes=attributes,
+                progress=lambda count: working.update(f"{name}: {amount(count, 'job')} {done}"),
+            )
+
+    acted = ask(address, question, working="")
     if as_json:
         say_json([{"action": action, "done": acted.done, "refused": [list(pair) for pair in acted.refused]}])
     elif acted.done or not chosen.owners:

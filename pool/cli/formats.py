@@ -31,6 +31,7 @@ NOTHING = "-"
 _PROCESS_NAME = re.compile(r'\bName = "(\w+)"')
 
 
+@lru_cache(maxsize=4096)
 def duration(seconds: float | None) -> str:
     """`d+hh:mm:ss`, the papers' form (EV 2.8). Seconds are cut, not rounded; None gives `-`."""
     if seconds is None:
@@ -68,6 +69,7 @@ def moment(seconds: float | None) -> str:
     return _day_and_minute(int(seconds) // 60) if seconds else NOTHING
 
 
+@lru_cache(maxsize=4096)
 def megabytes(kibibytes: float | None) -> str:
     """An image size given in KiB, shown in megabytes with one decimal (EV 2.8's SIZE)."""
     return f"{(kibibytes or 0) / 1024:.1f}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Ad = dict[str, Any]
 #: Jobs that are laid out, in the order of their ids, at a time: a queue of any length is listed in bounded memory.
-AT_ONCE = 50_000
+AT_ONCE = 20_000
 
 
 def q(

@@ -448,10 +448,12 @@ class Pool:
         force: bool = False,
         checkpoint: bool = False,
         attributes: Mapping[str, str] | None = None,
+        progress: Callable[[int], None] | None = None,
     ) -> Acted:
-        """remove, hold, release, vacate, prio or edit, on the jobs chosen.
+        """remove, hold, release, vacate, prio or edit, on the jobs chosen, which takes as long as it takes.
 
         Args:
+            progress: called with the jobs that are done, about once a second.
             checkpoint: keep the last checkpoint of what is removed, for `start_from_checkpoint`.
             attributes: for edit: names, and the texts of expressions that are their new values.
 
@@ -471,7 +473,15 @@ class Pool:
             params["checkpoint"] = True
         if attributes is not None:
             params["edits"] = dict(attributes)
-        answer = await self.call("schedd.act", params, timeout=120.0)
+        answer: dict[str, Any] | None = None
+        async with self.streaming("schedd.act_telling", params) as stream:
+            async for told in stream:
+                if isinstance(told, dict):
+                    answer = told
+                elif progress is not None:
+                    progress(int(told))
+        if answer is None:
+            raise NoPool(f"{self.address} did not say what it did", hint="look before trying again", retry=True)
         done = answer.get("done") or 0
         refused = [(id_text(item["id"]), str(item["why"])) for item in answer.get("refused") or ()]
         owners = tuple(map(str, answer.get("owners") or ()))

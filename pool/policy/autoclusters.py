@@ -34,9 +34,11 @@ ALWAYS = frozenset(
     }
 )
 
-#: What differs from job to job without ever being meant as a requirement; a machine that refers to one of
-#: these would make every job a cluster of its own, so it sees the value of the autocluster's first job.
-NEVER = frozenset({"procid", "clusterid", "jobstatus", "numjobstarts", "enteredcurrentstatus"})
+#: What is the same for all jobs that are matched: they are idle.
+NEVER = frozenset({"jobstatus"})
+
+#: What jobs of one cluster differ in without a difference of their own.
+OF_EACH_JOB = "procid"
 
 #: Sets of expressions for which it is kept what matters to them: a user's jobs mostly have the same.
 KEPT = 1000
@@ -71,7 +73,11 @@ class Autoclusters:
 
 
 def closed(expressions: Mapping[str, str], names: Iterable[str]) -> frozenset[str]:
-    """These names and all that they refer to, directly or by way of an ad's expressions."""
+    """These names and all that they refer to, directly or by way of an ad's expressions.
+
+    A job's number, its starts and since when it waits are among them where an expression asks for them: such jobs
+    match differently, and a group of them would be refused for the first of them.
+    """
     found: set[str] = set()
     waiting = set(names) - NEVER
     while waiting:
@@ -79,4 +85,18 @@ def closed(expressions: Mapping[str, str], names: Iterable[str]) -> frozenset[st
         found.add(name)
         if name in expressions:
             waiting |= {reference.lower() for reference in from_wire(expressions[name]).references()} - found - NEVER
+    return frozenset(found)
+
+
+def looked_at(names: Iterable[str], *ads: Ad) -> frozenset[str]:
+    """These names (lower case) and all that they refer to by way of any of several ads' expressions, in wire form."""
+    expressions = [{name.lower(): value for name, value in ad.items() if type(value) is list} for ad in ads]
+    found: set[str] = set()
+    waiting = set(names)
+    while waiting:
+        name = waiting.pop()
+        found.add(name)
+        for known in expressions:
+            if name in known:
+                waiting |= {reference.lower() for reference in from_wire(known[name][0]).references()} - found
     return frozenset(found)

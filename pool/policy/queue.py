@@ -41,7 +41,7 @@ class Cluster:
 
     __slots__ = (
         *("_parts", "at_home", "coming", "cron", "deferred", "group"),
-        *("id", "jobs", "owner", "prio", "significant", "turns"),
+        *("grouped", "id", "jobs", "matters", "owner", "prio", "turns"),
     )
 
     def __init__(self, cluster: int, owner: str, wire: Wire) -> None:
@@ -61,9 +61,12 @@ class Cluster:
             self.turns = Materialization(bounds) if bounds is not None else None
         self.jobs: dict[int, Job] = {}
         self.coming = False  # more of its jobs are being put in: it stays though those that are there leave
-        self.significant: frozenset[str] | None = None
+        #: Names (lower case) by which its jobs may be matched or ordered differently, and the group and place of those
+        #: that differ in none; as of the queue's grouping of that number.
+        self.matters: frozenset[str] = frozenset()
         self.group: Group | None = None
         self.prio = 0.0
+        self.grouped = 0
 
     @property
     def wire(self) -> Wire:
@@ -207,6 +210,8 @@ class Queue:
         self._groups: dict[tuple[str, bytes], Group] = {}
         self._numbers: dict[int, Group] = {}
         self._next_group = 1
+        self._grouping = 1
+        self._regrouping: Iterator[None] = iter(())
         self._autoclusters = autoclusters.Autoclusters(machine_references)
 
     def __len__(self) -> int:
@@ -322,20 +327,42 @@ class Queue:
             self._enqueue(job)
 
     def learn(self, references: frozenset[str]) -> bool:
-        """Take in which job attributes machines refer to; True when the groups had to be made anew."""
+        """Take in which job attributes machines refer to; True when `regroup` has work to do."""
         if references <= self._autoclusters.references:
             return False
         self._autoclusters = autoclusters.Autoclusters(self._autoclusters.references | references)
-        idle = [job for job in self.jobs() if job.status == IDLE]
-        self._groups.clear()
-        self._numbers.clear()
-        for cluster in self.clusters.values():
-            cluster.group = cluster.significant = None
-        for job in idle:
-            job.group = None
-        for job in idle:
-            self._enqueue(job)
+        self._group_anew()
         return True
+
+    def reprioritise(self, prio: Expr) -> bool:
+        """Another PRIO expression (configuration re-read); True when `regroup` has work to do."""
+        if prio.text == self._prio.text:
+            return False
+        self._prio = prio
+        self._asked = asked_by(prio)
+        self._group_anew()
+        return True
+
+    def _group_anew(self) -> None:
+        self._grouping += 1
+        self._regrouping = self._put_in_groups()
+
+    def regroup(self) -> Iterator[None]:
+        """Put idle jobs into the groups and places that are theirs by now, one in each step; until that is done some
+        stand in groups that are coarser than they should be. Ends early where it is begun anew.
+        """
+        mine = self._regrouping
+        while mine is self._regrouping and next(mine, self) is None:
+            yield
+
+    def _put_in_groups(self) -> Iterator[None]:
+        for cluster in list(self.clusters.values()):
+            for job in list(cluster.jobs.values()):
+                if job.group is not None:
+                    self.edited(job)
+                elif cluster.jobs.get(job.proc) is job:
+                    self.admit(job)
+                yield
 
     def admit(self, job: Job) -> None:
         """A job that was kept back may have come to be kept back no more: it takes its place."""
@@ -348,23 +375,9 @@ class Queue:
             if job.status == IDLE and job.group is not None and self.is_kept_back(job):
                 self.edited(job)
 
-    def let_go(self) -> set[str]:
-        """What kept jobs back may be over: those that are kept back no more take their places; their owners."""
-        owners: set[str] = set()
-        for job in list(self.jobs()):
-            if job.status == IDLE and job.group is None:
-                self._enqueue(job)
-                owners |= {job.cluster.owner} if job.group is not None else set()
-        return owners
-
-    def reprioritise(self, prio: Expr) -> None:
-        """Another PRIO expression (configuration re-read)."""
-        self._prio = prio
-        self._asked = asked_by(prio)
-        for cluster in self.clusters.values():
-            cluster.group = None
-        for job in list(self.jobs()):
-            self.edited(job)
+    def let_go(self) -> None:
+        """What kept jobs back may be over: `regroup` gives those that are kept back no more their places."""
+        self._regrouping = self._put_in_groups()
 
     # -- the idle order ----------------------------------------------------------------------------------
 
@@ -410,7 +423,11 @@ class Queue:
         if self.is_kept_back(job):
             return
         cluster = job.cluster
-        plain = not job.state and (not job.delta or not self._delta_matters(job.delta, cluster))
+        if cluster.grouped != self._grouping:
+            ad = {fold(name): value for name, value in cluster.wire.items()}
+            cluster.matters = self._autoclusters.significant(ad) | self._asked
+            cluster.group, cluster.grouped = None, self._grouping
+        plain = not self._differs(job, cluster.matters)
         if plain and cluster.group is not None:
             job.prio = cluster.prio
             group = self._groups.setdefault((cluster.owner, cluster.group.signature), cluster.group)
@@ -425,12 +442,15 @@ class Queue:
         group.idle += 1
         heapq.heappush(group.heap, (-job.prio, cluster.id, job.proc))
 
-    def _delta_matters(self, delta: Wire, cluster: Cluster) -> bool:
-        significant = cluster.significant
-        if significant is None:
-            ad = {fold(name): value for name, value in cluster.wire.items()}
-            significant = cluster.significant = self._autoclusters.significant(ad)
-        return any(name in significant or name in self._asked for name in map(fold, delta))
+    @staticmethod
+    def _differs(job: Job, matters: frozenset[str]) -> bool:
+        """Whether a job may be matched or ordered otherwise than its cluster's others."""
+        for own in (job.delta, job.state):
+            if own:
+                for name in own:
+                    if fold(name) in matters:
+                        return True
+        return autoclusters.OF_EACH_JOB in matters
 
     def _group_of(self, job: Job, ad: Wire) -> Group:
         owner = job.cluster.owner

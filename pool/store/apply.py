@@ -1,5 +1,8 @@
 """One change, one or a few statements. Runs inside a transaction that somebody else opens and ends.
 
+Many changes of one kind, one after the other in a call, are written by a few statements of many rows each: a statement
+asks for the interpreter's lock once, and a thread that writes beside a busy loop waits for it each time.
+
 An `Applier` also holds the two counters that hand out numbers: they are read once at the start, go on in
 memory, and go back with `mark` and `rewind` when a transaction is undone.
 """
@@ -7,7 +10,8 @@ memory, and go back with `mark` and `rewind` when a transaction is undone.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgpack
@@ -29,6 +33,9 @@ from pool.store.schema import DELTA_BLOCK
 IDLE, COMPLETED = 1, 4
 #: Facts that the store keeps of itself, beside its users'.
 KEPT_HERE = ("next_cluster", "next_event")
+
+#: Rows of one statement, and changes of one kind from which on they are written so.
+ROWS, MANY = 100, 20
 
 Result = int | None
 
@@ -52,10 +59,29 @@ class Applier:
             Trim: self._trim,
             Shrink: self._shrink,
         }
+        self._at_once: dict[type[Any], Callable[[list[Any]], Sequence[Result]]] = {
+            SetProc: self._set_procs,
+            EndProc: self._end_procs,
+            AddEvent: self._add_events,
+        }
 
     def apply(self, change: Change) -> Result:
         """Carry out one change. Raises StoreRefused or sqlite3.Error, after which the caller rolls back."""
         return self._verbs[type(change)](change)
+
+    def apply_all(self, changes: Sequence[Change]) -> list[Result]:
+        """Carry out changes in their order; raises as `apply`."""
+        if len(changes) < MANY:
+            return [self.apply(change) for change in changes]
+        results: list[Result] = []
+        for kind, some in groupby(changes, _kind):
+            run: list[Any] = list(some)
+            at_once = self._at_once.get(kind) if kind is not None and len(run) >= MANY else None
+            if at_once is None:
+                results += [self.apply(change) for change in run]
+            else:
+                results += at_once(run)
+        return results
 
     def skip_to(self, cluster: int, event: int) -> None:
         """Give no number below these any more, after a restart neither."""
@@ -131,22 +157,80 @@ class Applier:
             " SELECT ?1, ?2, owner, ?3, ?4, ?5 FROM cluster WHERE cluster = ?1",
             (c.cluster, c.proc, c.status, c.time, c.ad),
         )
+        self._add_usage(c.cluster, int(c.status == COMPLETED), _used(c))
+
+    def _add_usage(self, cluster: int, jobs: int, used: Sequence[float]) -> None:
+        """Add to what the owner of a cluster has used: see `_used`."""
         self._run(
             "INSERT INTO usage SELECT owner, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM cluster WHERE cluster = ?1"
             " ON CONFLICT DO UPDATE"
             " SET jobs = jobs + ?2, local_cpu = local_cpu + ?3, remote_cpu = remote_cpu + ?4,"
             " work = work + ?5, lost = lost + ?6, saving = saving + ?7, saved = saved + ?8",
-            (
-                c.cluster,
-                int(c.status == COMPLETED),
-                c.local_cpu,
-                c.remote_cpu,
-                c.work,
-                c.lost,
-                c.saving,
-                c.saved,
-            ),
+            (cluster, jobs, *used),
         )
+
+    def _write_rows(self, statement: str, rows: Sequence[Sequence[Any]]) -> int:
+        """Run a statement over rows, which stand in it for `{rows}`; how many it wrote."""
+        done = 0
+        for start in range(0, len(rows), ROWS):
+            some = rows[start : start + ROWS]
+            row = f"({', '.join('?' * len(some[0]))})"
+            values = [value for row in some for value in row]
+            done += self._run(statement.format(rows=", ".join([row] * len(some))), values).rowcount
+        return done
+
+    def _set_procs(self, changes: list[SetProc]) -> list[Result]:
+        done = self._write_rows(
+            "INSERT INTO proc WITH new(cluster, proc, status, state) AS (VALUES {rows})"
+            " SELECT new.cluster, proc, status, state FROM new JOIN cluster USING(cluster)"
+            " WHERE proc BETWEEN 0 AND count - 1"
+            " ON CONFLICT DO UPDATE SET status = excluded.status, state = excluded.state WHERE proc.state IS NOT NULL",
+            changes,
+        )
+        if done < len(changes):
+            for c in changes:
+                self._must_be_queued("change", c.cluster, c.proc)
+        return [None] * len(changes)
+
+    def _end_procs(self, changes: list[EndProc]) -> list[Result]:
+        self._run("SAVEPOINT ends")
+        done = self._write_rows(
+            "INSERT INTO proc WITH new(cluster, proc, status) AS (VALUES {rows})"
+            " SELECT new.cluster, proc, status, NULL FROM new JOIN cluster USING(cluster)"
+            " WHERE proc BETWEEN 0 AND count - 1"
+            " ON CONFLICT DO UPDATE SET status = excluded.status, state = NULL WHERE proc.state IS NOT NULL",
+            [(c.cluster, c.proc, c.status) for c in changes],
+        )
+        if done < len(changes):
+            self._run("ROLLBACK TO ends")
+            for c in changes:
+                self._end_proc(c)  # refuses the one that it was
+        else:
+            self._keep_history(changes)
+        self._run("RELEASE ends")
+        return [None] * len(changes)
+
+    def _keep_history(self, changes: list[EndProc]) -> None:
+        self._write_rows(
+            "INSERT INTO history(cluster, proc, owner, status, time, ad)"
+            " WITH new(cluster, proc, status, time, ad) AS (VALUES {rows})"
+            " SELECT new.cluster, proc, owner, status, new.time, new.ad FROM new JOIN cluster USING(cluster)",
+            [(c.cluster, c.proc, c.status, c.time, c.ad) for c in changes],
+        )
+        for cluster, some in groupby(changes, lambda c: c.cluster):
+            ended = list(some)
+            self._add_usage(
+                cluster,
+                sum(c.status == COMPLETED for c in ended),
+                [sum(used) for used in zip(*map(_used, ended), strict=True)],
+            )
+
+    def _add_events(self, changes: list[AddEvent]) -> Sequence[Result]:
+        first, self.next_event = self.next_event, self.next_event + len(changes)
+        self._write_rows(
+            "INSERT INTO event VALUES {rows}", [(number, *c) for number, c in enumerate(changes, first)]
+        )
+        return range(first, self.next_event)
 
     def _must_be_queued(self, verb: str, cluster: int, proc: int) -> None:
         row = self._run("SELECT count FROM cluster WHERE cluster = ?", (cluster,)).fetchone()
@@ -198,3 +282,15 @@ class Applier:
                 (c.before, c.limit),
             ).rowcount
         return gone
+
+
+def _used(c: EndProc) -> tuple[float, ...]:
+    """What a process has used, in the order of the columns of `usage`."""
+    return c.local_cpu, c.remote_cpu, c.work, c.lost, c.saving, c.saved
+
+
+def _kind(change: Change) -> type[Any] | None:
+    """Changes of one kind can be written together; what makes a process untouched again has no kind."""
+    if isinstance(change, SetProc) and change.status == IDLE and not change.state:
+        return None
+    return type(change)

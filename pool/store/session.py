@@ -102,10 +102,10 @@ class Session:
     def stage(self, batch: Sequence[Call]) -> list[list[Result]]:
         """Open a transaction and write the batch into it; on an error nothing of it is left."""
         mark = self.applier.mark()
-        apply = self.applier.apply
+        apply = self.applier.apply_all
         try:
             self.connection.execute("BEGIN IMMEDIATE")
-            return [[apply(change) for change in call] for call in batch]
+            return [apply(call) for call in batch]
         except sqlite3.Error as error:
             self._undo(mark)
             raise from_sqlite(error, "write store", self.path) from error

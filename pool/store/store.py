@@ -88,6 +88,10 @@ class Store:
         except sqlite3.Error as error:
             raise from_sqlite(error, "read store", self.path) from error
 
+    async def load_aside(self) -> Loaded:
+        """As `load`, with the loop free meanwhile."""
+        return self.load() if self._inline else await asyncio.to_thread(self.load)
+
     async def write(self, *changes: Change, within: float = 0.0, settled: Settled | None = None) -> list[Result]:
         """Make the changes durable, all or none.
 
@@ -104,11 +108,15 @@ class Store:
             StoreRefused: a change does not fit the queue.
             StoreFull, StoreUnwritable, StoreGone: nothing was acknowledged; the same call may work later.
         """
+        return await self.begin(*changes, within=within, settled=settled) if changes else []
+
+    def begin(
+        self, *changes: Change, within: float = 0.0, settled: Settled | None = None
+    ) -> asyncio.Future[list[Result]]:
+        """As `write`, which has begun when this returns: what is begun after it is written after it."""
         if self._closed:
             raise StoreError(f"cannot write store {self.path}: it is closed")
-        if not changes:
-            return []
-        return await self._writer.submit(changes, within, settled)
+        return self._writer.submit(changes, within, settled)
 
     async def history(
         self,

@@ -36,16 +36,17 @@ class Node:
 @contextlib.asynccontextmanager
 async def personal_node(slots: int) -> AsyncIterator[Node]:
     """A personal pool, as `poolnode run` makes one."""
-    with _directory() as directory:
+    with directory_for_nodes() as directory:
         async with _node(directory, "tests.benchmarks.personal_process", str(slots)) as node:
             yield node
 
 
 @contextlib.asynccontextmanager
-async def whole_node(slots: int, *arguments: str) -> AsyncIterator[Node]:
-    """A node with all roles, as `poolnode --roles` makes one."""
-    with _directory() as directory:
-        async with _node(directory, *PROGRAM, "--roles", ALL, *_slots(slots), *arguments) as node:
+async def whole_node(slots: int, *arguments: str, directory: Path | None = None) -> AsyncIterator[Node]:
+    """A node with all roles, as `poolnode --roles` makes one; one of the same directory finds what was left there."""
+    keep = directory is not None
+    with contextlib.nullcontext(directory) if directory is not None else directory_for_nodes() as where:
+        async with _node(where, *PROGRAM, "--roles", ALL, *_slots(slots), *arguments, keep=keep) as node:
             yield node
 
 
@@ -56,7 +57,7 @@ async def two_nodes(slots: int, *arguments: str) -> AsyncIterator[tuple[Node, No
     Args:
         arguments: more of the second one's.
     """
-    with _directory() as here, _directory() as there:
+    with directory_for_nodes() as here, directory_for_nodes() as there:
         async with _node(here, *PROGRAM, "--roles", "collector,negotiator,schedd", *LISTEN) as submit:
             async with await Pool.connect(submit.address) as pool:
                 params = {"roles": ["startd"], "lifetime": 600, "uses": 1}
@@ -71,13 +72,13 @@ def _slots(number: int) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _directory() -> Iterator[Path]:
+def directory_for_nodes() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="poolnode-bench-", ignore_cleanup_errors=True) as directory:
         yield Path(directory)
 
 
 @contextlib.asynccontextmanager
-async def _node(directory: Path, *arguments: str) -> AsyncIterator[Node]:
+async def _node(directory: Path, *arguments: str, keep: bool = False) -> AsyncIterator[Node]:
     state = directory / "state"
     with (directory / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -94,7 +95,7 @@ async def _node(directory: Path, *arguments: str) -> AsyncIterator[Node]:
         await _up(address, process, directory / "log")
         yield Node(address, process.pid, directory)
     finally:
-        await _stop(process, address)
+        await _stop(process, address, keep)
 
 
 def _tail(log: Path) -> str:
@@ -118,11 +119,12 @@ async def _up(address: str, process: asyncio.subprocess.Process, log: Path) -> N
         raise RuntimeError(f"no answer in {START:g} s:\n" + _tail(log)) from None
 
 
-async def _stop(process: asyncio.subprocess.Process, address: str) -> None:
-    """Remove the jobs that are left, then end the node; by force when it does not listen."""
+async def _stop(process: asyncio.subprocess.Process, address: str, keep: bool) -> None:
+    """Remove the jobs that are left, unless they are kept; end the node, by force when it does not listen."""
     with contextlib.suppress(Exception):
-        async with asyncio.timeout(10), await Pool.connect(address) as pool:
-            await pool.act("remove", everything=True, force=True)
+        if not keep:
+            async with asyncio.timeout(10), await Pool.connect(address) as pool:
+                await pool.act("remove", everything=True, force=True)
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:

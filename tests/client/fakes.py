@@ -160,6 +160,11 @@ class FakeSchedd(Service):
             raise PoolError(f"there is no job {job[0]}.{job[1]}", hint="`poolnode q` lists jobs")
         return self.reasons[job]
 
+    @streaming(Right.SUBMIT)
+    async def act_telling(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        await stream.send(await self.act(call, params))
+        await stream.finish()
+
     @method(Right.SUBMIT)
     async def act(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         self.acted.append(params)

@@ -81,8 +81,44 @@ def test_what_machines_refer_to_matters_once_it_is_known() -> None:
     add(jobs, 1, 2, deltas=[{"Project": "a"}, {"Project": "b"}])
     assert len(jobs.groups("alice")) == 1
     assert jobs.learn(frozenset({"project"}))
+    assert sum(1 for _ in jobs.regroup()) == 2
     assert len(jobs.groups("alice")) == 2
     assert not jobs.learn(frozenset({"project"}))
+
+
+def test_jobs_come_into_new_groups_one_by_one_whatever_happens_meanwhile() -> None:
+    jobs = queue()
+    cluster = add(jobs, 1, 6, deltas=[{"Project": "a", "Site": str(number)} for number in range(6)])
+    assert jobs.learn(frozenset({"project"}))
+    work = jobs.regroup()
+    next(work)
+    jobs.remove(cluster.jobs[1])
+    jobs.set_status(cluster.jobs[2], HELD)
+    add(jobs, 2, 1, Project="a")
+    assert sum(1 for _ in work) == 5
+    assert [group.idle for group in jobs.groups("alice")] == [5]
+    assert jobs.learn(frozenset({"site"}))
+    stopped = jobs.regroup()
+    next(stopped)
+    assert jobs.reprioritise(parse_expr("-ProcId", syntax="old"))
+    assert not jobs.reprioritise(parse_expr("-ProcId", syntax="old"))
+    assert sum(1 for _ in jobs.regroup()) == 6
+    assert list(stopped) == []
+    assert [group.idle for group in jobs.groups("alice")] == [1, 1, 1, 1, 1]
+    assert order(jobs) == [(1, 0), (2, 0), (1, 3), (1, 4), (1, 5)]
+
+
+def test_what_differs_from_start_to_start_matters_where_it_is_asked_for() -> None:
+    jobs = queue()
+    for number, text in enumerate(("NumJobStarts < 3", "ProcId != 1", "EnteredCurrentStatus < 5", "true"), 1):
+        cluster = add(jobs, number, 3, Requirements=[text])
+        jobs.set_status(cluster.jobs[0], HELD)
+        cluster.jobs[0].update({"NumJobStarts": 3, "EnteredCurrentStatus": 7, "LastHoldReason": "x"})
+        jobs.set_status(cluster.jobs[0], IDLE)
+        parts = sorted(group.idle for group in jobs.groups("alice"))
+        assert parts == {1: [1, 2], 2: [1, 1, 1], 3: [1, 2], 4: [3]}[number]
+        for job in list(cluster.jobs.values()):
+            jobs.remove(job)
 
 
 def test_counts_follow_every_change() -> None:

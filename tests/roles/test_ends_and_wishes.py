@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from pool.errors import PoolError
 from pool.policy.queue import COMPLETED, HELD, REMOVED
 from pool.roles.startd.role import ASKED
 from pool.testing import run_virtual
 from pool.testing.faults import Phase
 from pool.testing.keepers import Behaviour, FakeKeeper
 from pool.testing.pool import SimPool
-from tests.roles.support import QUICK
+from tests.roles.support import QUICK, asking
 
 
 def play(
@@ -107,3 +108,36 @@ def test_a_moment_after_its_end(
         assert stops
 
     play(tmp_path, story, behaviour=Behaviour(60.0, saving=1.0))
+
+
+def test_what_takes_long_is_waited_for_and_told() -> None:
+    """All of a large queue: minutes, on a busy disk."""
+
+    async def work() -> None:
+        async with SimPool(5, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            cluster = await pool.submit("head", count=2000)
+            ledger = pool.role("head", "schedd").ledger
+            real = ledger.store.begin
+
+            async def later(*changes: Any, **how: Any) -> Any:
+                await asyncio.sleep(100.0)
+                return await real(*changes, **how)
+
+            ledger.store.begin = lambda *changes, **how: asyncio.ensure_future(later(*changes, **how))
+            told: list[int] = []
+            async with asking(pool) as user:
+                acted = await user.act("hold", everything=True, progress=told.append)
+                assert acted.done == 2000
+                ledger.store.begin = real
+                assert len(told) > 100
+                assert told == sorted(told)
+                assert set(told) - {0, 2000}
+                with pytest.raises(PoolError, match="no jobs named"):
+                    await user.act("hold")
+                acted = await user.act("hold", ids=[(cluster, 5), (99, 0)])
+                whys = ["it is held already", "there is no such job in the queue"]
+                assert acted.done == 0
+                assert sorted(why for _, why in acted.refused) == whys
+
+    run_virtual(work())

@@ -135,13 +135,13 @@ def test_a_job_is_always_in_the_queue_or_in_the_history() -> None:
             await pool.add("head", "collector,negotiator,schedd")
             cluster = await pool.submit("head", count=3)
             ledger = pool.role("head", "schedd").ledger
-            go, real = asyncio.Event(), ledger.store.write
+            go, real = asyncio.Event(), ledger.store.begin
 
-            async def slowly(*changes: Any, **how: Any) -> Any:
+            async def later(*changes: Any, **how: Any) -> Any:
                 await go.wait()
                 return await real(*changes, **how)
 
-            ledger.store.write = slowly
+            ledger.store.begin = lambda *changes, **how: asyncio.ensure_future(later(*changes, **how))
             removing = asyncio.create_task(pool.act("head", "alice", action="remove", ids=[[cluster, 1]]))
             await pool.until(lambda: pool.queued("head") == 2, within=10)
             async with asking(pool) as user:

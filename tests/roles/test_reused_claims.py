@@ -80,3 +80,23 @@ def test_a_refused_start_gives_its_claim_back(tmp_path: Path, monkeypatch: pytes
             pool.sound()
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize("by", ["the job", "the machine"])
+def test_what_differs_from_job_to_job_is_looked_at_where_it_is_asked_for(by: str) -> None:
+    """Jobs of one cluster that run one after the other on a claim: the one that no machine accepts never starts."""
+
+    async def work() -> None:
+        start = {} if by == "the job" else {"START": "ProcId =!= 1"}
+        async with SimPool(3, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", settings=start, behave=lambda spec: Behaviour(5.0))
+            ad = {"Requirements": ["ProcId != 1"]} if by == "the job" else {}
+            cluster = await pool.submit("head", count=4, ad=ad)
+            await pool.until(lambda: pool.queued("head") == 1, within=600)
+            await asyncio.sleep(300.0)
+            assert pool.role("head", "schedd").queue.find(cluster, 1) is not None
+            assert {ad["ProcId"] for ad in await pool.ended("head")} == {0, 2, 3}
+            assert len(pool.witness.starts) == 3
+
+    run_virtual(work())

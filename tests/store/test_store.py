@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from pool.store import (
     WHOLE_CLUSTER,
     AddEvent,
+    Change,
     EndProc,
     EventRow,
     HistoryRow,
@@ -389,3 +391,37 @@ async def test_work_and_checkpoints_of_ended_jobs_add_up(store: Store) -> None:
         await store.write(EndProc(1, proc, COMPLETED, b"", 1.0, 0.0, 0.0, 100.0, 10.0, 2.5, 1000))
     (row,) = await store.usage()
     assert (row.work, row.lost, row.saving, row.saved) == (200.0, 20.0, 5.0, 2000)
+
+
+async def test_many_changes_of_one_call_are_written_as_each_for_itself() -> None:
+    """By statements of many rows; the tables are the same, and so are refusals."""
+    chance = random.Random(7)
+    changes: list[Change] = []
+    left = list(range(900))
+    for number in range(2000):
+        proc = chance.choice(left)
+        match chance.randrange(8) if number % 500 > 250 else number // 100 % 3:
+            case 0 | 3:
+                changes.append(SetProc(1, proc, chance.choice((IDLE, RUNNING)), chance.choice((b"", b"x%d" % number))))
+            case 1 | 4 | 5:
+                changes.append(AddEvent(1, proc, "K", float(number), b"%d" % number))
+            case _:
+                left.remove(proc)
+                changes.append(EndProc(1, proc, COMPLETED, b"%d" % number, float(number), 1.0, 2.0, 3.0, 4.0, 5.0, 6))
+    found = []
+    for size in (1, 37, len(changes)):
+        store = Store.open(":memory:")
+        await store.write(cluster(1, 901))
+        results = []
+        for start in range(0, len(changes), size):
+            results += await store.write(*changes[start : start + size])
+        run = store._session.connection.execute
+        tables = [sorted(run(f"SELECT * FROM {table}")) for table in ("proc", "history", "event", "usage")]
+        for wrong in (EndProc(1, 901, 4, b"", 1.0), SetProc(1, 901, RUNNING, b"x"), SetProc(2, 0, IDLE, b"")):
+            good = [wrong._replace(cluster=1, proc=proc) for proc in left[:30]]
+            with pytest.raises(StoreRefused, match=f"{wrong.cluster}.{wrong.proc}: it is not in the queue"):
+                await store.write(*good, wrong)
+        assert [sorted(run(f"SELECT * FROM {table}")) for table in ("proc", "history", "event", "usage")] == tables
+        found.append((results, tables))
+        await store.close()
+    assert found[0] == found[1] == found[2]

@@ -7,7 +7,8 @@ the startd is asked, and when the end is reported (or the machine is known to be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any
 
 from pool.classad import evaluate, parse_expr
@@ -29,7 +30,39 @@ from pool.roles.schedd.rules import Rules
 ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio", "edit")
 #: Jobs changed in one durable step; between steps other work gets its turn.
 BATCH = 300
+#: Such steps that are being written while the next is thought of.
+UNDER_WAY = 3
 PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
+
+
+class Writing:
+    """Steps of one piece of work that are being written, while the next are thought of.
+
+    Args:
+        ledger: whose.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._under_way: deque[asyncio.Task[None]] = deque()
+
+    def begin(self, steps: list[Step], *, all_of_it: bool = False) -> Coroutine[Any, Any, None]:
+        """Take steps at once, before anybody does anything else, and write them; `steps` is empty afterwards.
+
+        Args:
+            all_of_it: wait until all are durable, and not only until few are under way.
+        """
+        if steps:
+            taken, steps[:] = list(steps), []
+            self._under_way.append(asyncio.get_running_loop().create_task(self._ledger.begin(*taken)))
+        return self._wait(0 if all_of_it else UNDER_WAY)
+
+    async def _wait(self, left: int) -> None:
+        if len(self._under_way) <= left:
+            await asyncio.sleep(0)
+        while len(self._under_way) > left:
+            await asyncio.shield(self._under_way[0])
+            self._under_way.popleft()
 
 
 class Acts:
@@ -46,13 +79,16 @@ class Acts:
         self._turns = turns
         self._periodic: set[int] | None = None
 
-    async def act(self, params: dict[str, Any], only_owner: str | None, asker: str) -> dict[str, Any]:
+    async def act(
+        self, params: dict[str, Any], only_owner: str | None, asker: str, count: list[int] | None = None
+    ) -> dict[str, Any]:
         """Do something to the jobs chosen.
 
         Args:
             params: {action, ids | constraint | owner | all, reason, value, force, checkpoint}.
             only_owner: whose jobs may be touched; None for an administrator.
             asker: who asks, for his turn.
+            count: how many jobs are done stands in it all the time.
 
         Returns:
             {done: count, jobs: [[c, p]...] (at most 1000 named), refused: [{id, why}], owners: [...]}.
@@ -68,6 +104,7 @@ class Acts:
         steps: list[Step] = []
         stops: list[tuple[Job, dict[str, Any]]] = []
         reason = str(params.get("reason") or "")
+        writing = Writing(self._ledger)
         async with self._turns.work(asker, f"{action} jobs") as turn:
             chosen = await self._chosen(params, refused, only_owner, turn)
             if action == "remove" and params.get("checkpoint"):
@@ -79,7 +116,7 @@ class Acts:
             # with steps in hand.
             for job in chosen:
                 if turn.over or len(steps) >= BATCH:
-                    await self._let_others(turn, steps)
+                    await turn.aside(writing.begin(steps))
                 if only_owner is not None and job.cluster.owner != only_owner:
                     refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
                     continue
@@ -93,7 +130,9 @@ class Acts:
                     continue
                 done.append(job)
                 owners.add(job.cluster.owner)
-            await self._let_others(turn, steps)
+                if count is not None:
+                    count[0] = len(done)
+            await turn.aside(writing.begin(steps, all_of_it=True))
         graceful = not params.get("force")
         for start in range(0, len(stops), BATCH):
             await asyncio.gather(*(self._stop(job, wish, graceful) for job, wish in stops[start : start + BATCH]))

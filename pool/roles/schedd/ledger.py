@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from pool.outside import Outside
 from pool.policy.exits import stays
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import HELD, IDLE, Cluster, Job, JobId, Queue, Wire
-from pool.roles.schedd.intake import TURN, Intake
+from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.store import (
     WHOLE_CLUSTER,
     AddEvent,
@@ -80,29 +80,34 @@ class Ledger:
 
     # -- start -------------------------------------------------------------------------------------------
 
-    def load(self) -> list[Job]:
-        """Fill the queue from the store; returns the jobs that were running."""
-        loaded: Loaded = self.store.load()
+    async def load(self) -> list[Job]:
+        """Fill the queue from the store, in slices; returns the jobs that were running."""
+        loaded: Loaded = await self.store.load_aside()
         self.next_cluster = loaded.next_cluster
         self.last_event = loaded.next_event - 1
         self.meta = loaded.meta
         active: list[Job] = []
-        for row in loaded.clusters:
-            cluster = Cluster(row.cluster, row.owner, unpack(row.ad))
-            if len(row.ended) == row.count:
-                continue
-            self.queue.add_cluster(cluster)
-            for proc in range(row.count):
-                if proc in row.ended:
+        count = 0
+        with at_rest(sum(row.count for row in loaded.clusters)):
+            for row in loaded.clusters:
+                cluster = Cluster(row.cluster, row.owner, unpack(row.ad))
+                if len(row.ended) == row.count:
                     continue
-                packed = row.deltas[proc] if row.deltas else None
-                delta = unpack(packed) if packed else None
-                known = row.procs.get(proc)
-                kept = unpack(known.state) if known and known.state else None
-                job = Job(cluster, proc, known.status if known else IDLE, delta, kept)
-                self.queue.add(job)
-                if job.note("_run") is not None:
-                    active.append(job)
+                self.queue.add_cluster(cluster)
+                for proc in range(row.count):
+                    count += 1
+                    if not count % TURN:
+                        await asyncio.sleep(0)
+                    if proc in row.ended:
+                        continue
+                    packed = row.deltas[proc] if row.deltas else None
+                    delta = unpack(packed) if packed else None
+                    known = row.procs.get(proc)
+                    kept = unpack(known.state) if known and known.state else None
+                    job = Job(cluster, proc, known.status if known else IDLE, delta, kept)
+                    self.queue.add(job)
+                    if job.note("_run") is not None:
+                        active.append(job)
         return active
 
     # -- submit ------------------------------------------------------------------------------------------
@@ -180,6 +185,13 @@ class Ledger:
 
     async def commit(self, *steps: Step) -> None:
         """Apply steps; returns when they are durable. Jobs that reach an end leave the queue for the history."""
+        await self.begin(*steps)
+
+    def begin(self, *steps: Step) -> Coroutine[Any, Any, None]:
+        """Apply steps, and begin to write them; they are durable when the coroutine returns.
+
+        What is begun later is written later.
+        """
         now = self._outside.wall()
         events: list[tuple[Step, float]] = []
         ended: list[tuple[Job, Wire, int]] = []
@@ -223,9 +235,6 @@ class Ledger:
             made += [AddEvent(*step.job.id, str(step.event), when, pack(step.data)) for step, when in events]
             return made
 
-        for job, _, _ in ended:
-            self.leaving[job.id] = job
-
         def settled(results: list[Any]) -> None:
             if events:
                 numbers = results[len(results) - len(events) :]
@@ -238,11 +247,23 @@ class Ledger:
                 )
                 self.gone = {}
 
+        left = {job.id: job for job, _, _ in ended}
+        self.leaving |= left
         try:
-            await self._write(changes, settled)
+            return self._until_gone(left, self._begin(changes, settled))
+        except StoreError:
+            self._are_gone(left)
+            raise
+
+    async def _until_gone(self, left: Iterable[JobId], writing: Coroutine[Any, Any, None]) -> None:
+        try:
+            await writing
         finally:
-            for job, _, _ in ended:
-                del self.leaving[job.id]
+            self._are_gone(left)
+
+    def _are_gone(self, left: Iterable[JobId]) -> None:
+        for name in left:
+            del self.leaving[name]
 
     async def tell(self, cluster: int, proc: int, kind: EventKind, data: dict[str, Any]) -> None:
         """Add an event that changes no job; durable when this returns."""
@@ -256,11 +277,25 @@ class Ledger:
     async def _write(
         self, changes: Callable[[], list[Change]], settled: Callable[[list[Any]], None] | None = None
     ) -> None:
-        """Make changes durable, however often that must be tried; `settled` as in `Store.write`."""
+        await self._begin(changes, settled)
+
+    def _begin(
+        self, changes: Callable[[], list[Change]], settled: Callable[[list[Any]], None] | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Begin to make changes durable, however often that must be tried; `settled` as in `Store.write`."""
+        first = changes()
+        return self._written(self.store.begin(*first, settled=settled) if first else None, changes, settled)
+
+    async def _written(
+        self,
+        writing: Awaitable[Any] | None,
+        changes: Callable[[], list[Change]],
+        settled: Callable[[list[Any]], None] | None,
+    ) -> None:
         told = False
-        while True:
+        while writing is not None:
             try:
-                await self.store.write(*changes(), settled=settled)
+                await writing
                 return
             except StoreError as error:
                 if not error.retry:
@@ -269,6 +304,8 @@ class Ledger:
                     self._log.error("the queue cannot be written; trying again", extra={"error": str(error)})
                     told = True
                 await asyncio.sleep(RETRY)
+                again = changes()
+                writing = self.store.begin(*again, settled=settled) if again else None
 
     # -- events ------------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ jobs is `Acts`'.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
 from pool.classad import ClassAd, parse_expr
@@ -62,6 +63,8 @@ CYCLES_MISSED = 2.0
 #: What expressions of submit files rely on, where the client did not measure it. Sizes in MB and KiB.
 UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
 
+#: Seconds between two words on how far a long change of jobs is.
+TELL_EVERY = 1.0
 
 #: How jobs are chosen, in listings and by what changes them.
 CHOICE: Takes = {
@@ -71,6 +74,23 @@ CHOICE: Takes = {
     "attributes": optional(TEXTS),
     "limit": int | None,
 }
+
+
+class Names:
+    """The names of the jobs in a queue, CLUSTER.PROCESS, without a copy of them.
+
+    Args:
+        queue: whose.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def __contains__(self, name: object) -> bool:
+        cluster, _, proc = str(name).partition(".")
+        if not (cluster.isdecimal() and proc.isdecimal()):
+            return False
+        return self._queue.find(int(cluster), int(proc)) is not None
 
 
 class Schedd(Role):
@@ -145,7 +165,7 @@ class Schedd(Role):
         self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
         self.explaining = Why(self.ledger, self.placement, self.outside, given.node, given.turns)
         self.reporting = Reporting(self.ledger, given, self.log, self.acts.act)
-        running = self.ledger.load()
+        running = await self.ledger.load()
         for name, digest in self.ledger.meta.items():
             if name.startswith(EXECUTABLE):
                 self.executables.recall(int(name.removeprefix(EXECUTABLE)), digest.decode())
@@ -203,7 +223,8 @@ class Schedd(Role):
         had, self.rules = self.rules.periodic, rules
         if rules.periodic and not had:
             self.acts.judge_all()
-        self.queue.reprioritise(self._prio())
+        if self.queue.reprioritise(self._prio()):
+            self.regroup()
         self.placement.life = settings.number("CLAIM_LIFE")
         self.placement.lease = settings.number("CLAIM_LEASE")
         self.placement.longest_lease = settings.number("CLAIM_LEASE_MAX")
@@ -330,8 +351,25 @@ class Schedd(Role):
     @method(Right.SUBMIT, takes={"action": str, **CHOICE})
     async def act(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Remove, hold, release, vacate jobs or change their priority: see `Acts.act`."""
+        return await self._act(call, params, [0])
+
+    @streaming(Right.SUBMIT, takes={"action": str, **CHOICE})
+    async def act_telling(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """As `act`: how many jobs are done, now and again, which may take long; the answer comes last."""
+        count = [0]
+        acting = asyncio.get_running_loop().create_task(self._act(call, params, count))
+        try:
+            while not (await asyncio.wait([acting], timeout=TELL_EVERY))[0]:
+                await stream.send(count[0])
+        except BaseException:  # nobody waits any more; it is done to its end
+            acting.add_done_callback(lambda task: task.cancelled() or task.exception())
+            raise
+        await stream.send(acting.result())
+        await stream.finish()
+
+    async def _act(self, call: Call, params: dict[str, Any], count: list[int]) -> dict[str, Any]:
         everybody = Right.ADMINISTER in call.identity.rights
-        done = await self.acts.act(params, None if everybody else owner_of(call, {}), call.identity.name)
+        done = await self.acts.act(params, None if everybody else owner_of(call, {}), call.identity.name, count)
         for owner in done["owners"]:
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
@@ -390,7 +428,8 @@ class Schedd(Role):
     @method(Right.NEGOTIATE, takes={"submitter": str, "limit": int, "references": optional(TEXTS)})
     async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What a submitter's idle jobs ask for: {submitter, limit, references} -> {requests, running}"""
-        self.queue.learn(frozenset(str(name) for name in params.get("references", ())))
+        if self.queue.learn(frozenset(str(name) for name in params.get("references", ()))):
+            self.regroup()
         owner = self._owner(params["submitter"])
         return {
             "requests": self.placement.matches.requests(owner, int(params["limit"])),
@@ -571,13 +610,33 @@ class Schedd(Role):
 
     def let_jobs_go(self) -> None:
         """What jobs were kept back for may be over."""
-        for owner in self.queue.let_go():
+        self.queue.let_go()
+        self.regroup()
+
+    def regroup(self) -> None:
+        """Have idle jobs put into the groups that are theirs by now: at once, or in slices where they are many."""
+        work = self.queue.regroup()
+        for _ in islice(work, TURN):
+            pass
+        self._offer_all()
+        if next(work, self) is None:
+            self.spawn(self._regroup(work), "groups")
+
+    async def _regroup(self, work: Iterator[None]) -> None:
+        async with self.given.turns.work("", "put idle jobs into groups") as turn:
+            for _ in work:
+                if turn.over:
+                    await turn.pause()
+        self._offer_all()
+
+    def _offer_all(self) -> None:
+        for owner in self.queue.owners():
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
 
     def tidy(self) -> None:
         """Drop what belongs to no job."""
-        queued = {f"{job.id[0]}.{job.id[1]}" for job in self.queue.jobs()}
+        queued = Names(self.queue)
         self.executables.tidy(self.queue.clusters, self.outside.wall() - KEEP_UNUSED)
         kept_for = self.settings.number("KEPT_CHECKPOINTS")
         self.spawn(self.placement.images.tidy(queued, kept_for), "checkpoints", alone=True)

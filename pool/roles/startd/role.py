@@ -23,6 +23,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.reasons import Evict, Reason
 from pool.machine import Sensors
 from pool.policy import carve
+from pool.policy.autoclusters import looked_at
 from pool.policy.checkpoints import Saves
 from pool.policy.slots import CLAIMED_IDLE, TABLE, SlotEvent
 from pool.policy.why.findings import to_wire
@@ -49,7 +50,7 @@ from pool.starter.keeper import Keepers
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.shapes import JOB_ID, MAPPINGS, TEXTS, Takes, optional
 
-#: Attributes that are never the same in two starts and that no machine chooses by.
+#: Attributes that are never the same in two starts; hardly anybody chooses by them.
 ALWAYS_DIFFERENT = frozenset(
     {
         "ClusterId",
@@ -268,9 +269,11 @@ class Startd(Role):
         machine, shared, before = claim.verified
         if machine is self.machine and shared is claim.shared and before == rest:
             return True
-        if not requirements_accept(ClassAd.from_wire(self.ads.wire_of(slot)), claim.ad, self.outside.wall()):
+        ad = self.ads.wire_of(slot)
+        if not requirements_accept(ClassAd.from_wire(ad), claim.ad, self.outside.wall()):
             return False
-        claim.verified = (self.machine, claim.shared, rest)
+        if looked_at(("requirements",), ad, claim.ad_wire).isdisjoint(map(str.lower, ALWAYS_DIFFERENT)):
+            claim.verified = (self.machine, claim.shared, rest)
         return True
 
     @method(Right.SUBMIT, takes={"claim": str, "run": int | None, "save": str | None, "signal": int | None})
