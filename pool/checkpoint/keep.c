@@ -156,7 +156,7 @@ static void let_go(pid_t pid, int status)
     ptrace(PTRACE_DETACH, pid, 0, number == SIGTRAP ? 0L : (long)number); /* that one is execve's, for a debugger */
 }
 
-static void reap(void)
+void reap(void)
 {
     int status;
     struct rusage use;
@@ -252,10 +252,10 @@ static _Noreturn void loop(void)
         int ready = ppoll(fds, 6, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
         if (ready > 0 && fds[2].revents)
             program_runs();
-        if (ready > 0 && fds[0].revents)
-            listen_to_node();
         if (ready > 0 && fds[3].revents)
             hear_of_misuse();
+        if (ready > 0 && fds[0].revents)
+            listen_to_node();
         if (ready > 0 && fds[4].revents && !remote_heard() && !run.killing) /* else it was killed with the job */
             end_because(CAUSE_KILLED, "the server of its remote files died");
         if (ready > 0 && fds[5].revents && notify_died() && !run.over && !run.killing)

@@ -37,6 +37,7 @@ extern struct keeper_run { /* of the job */
 } run;
 
 /* keep.c */
+void reap(void); /* whoever has ended */
 _Noreturn void give_up(const struct failure *f); /* the job was never there */
 void send_report(uint16_t verb, uint64_t sequence);
 void set_out(void); /* the job's processes, when nothing is waited for any more */

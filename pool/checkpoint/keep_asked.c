@@ -124,6 +124,14 @@ static bool obey(const struct control *c, int passed)
     return false;
 }
 
+/* A job that has ended by now has ended by itself, whatever is asked of it. */
+static bool look_and_obey(const struct control *c, int passed)
+{
+    checkpoint_look(run.number, me.cell); /* before the word that it is made */
+    reap();
+    return obey(c, passed);
+}
+
 void listen_to_node(void)
 {
     for (;;) {
@@ -144,7 +152,7 @@ void listen_to_node(void)
             memcpy(&passed, CMSG_DATA(held), sizeof passed);
         /* A message for an earlier job of this cell may still lie here. */
         if (n == sizeof c && c.head.magic == MAGIC && c.head.version == VERSION && c.head.number == run.number)
-            taken = obey(&c, passed);
+            taken = look_and_obey(&c, passed);
         if (passed >= 0 && !taken)
             close(passed);
     }

@@ -11,6 +11,7 @@ import resource
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pool.starter import native
@@ -204,6 +205,20 @@ async def test_vacate_is_soft_first(keepers: NativeKeepers, scratch: Path) -> No
     end = await soon(keeper.ended)
     assert (end.code, end.cause) == (9, "vacated")
     assert (scratch / "out").read_text() == "ready\nsaving\n"
+
+
+async def test_an_end_counts_before_what_is_asked_after_it(keepers: NativeKeepers, scratch: Path) -> None:
+    """Also where the keeper has not seen it yet, and finds both at once."""
+    keeper = await keepers.start(shell(scratch, "echo ready; until [ -e go ]; do sleep 0.01; done; exit 7"))
+    await until(lambda: (scratch / "out").read_text() == "ready\n")
+    (_, program, *_) = family(keeper.pid)
+    os.kill(keeper.pid, signal.SIGSTOP)
+    (scratch / "go").touch()
+    await until(lambda: program.status() == psutil.STATUS_ZOMBIE)
+    await keeper.vacate()
+    os.kill(keeper.pid, signal.SIGCONT)
+    end = await soon(keeper.ended)
+    assert (end.code, end.cause) == (7, "exit")
 
 
 async def test_vacate_is_hard_after_the_grace(keepers: NativeKeepers, scratch: Path) -> None:
