@@ -10,6 +10,7 @@ system can hold a file without a name (O_TMPFILE) nothing is left behind even by
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -25,6 +26,8 @@ from pool.sparse import leave_hole, next_piece
 CHUNK = 256 * 1024
 #: A hole that is longer cannot be told to a pipe or device, where it has to be written.
 LARGEST_FILLED = 1 << 24
+#: The attribute of a file that came home from a job: its size and time of change then.
+CAME_HOME = "user.poolnode.came_home"
 #: Files that are put in their places in one turn.
 MANY = 1000
 
@@ -32,7 +35,7 @@ _HINTS = {
     errno.ENOENT: "check the name; relative names begin at the job's initial directory",
     errno.ENOTDIR: "a part of the path is a file, not a directory",
     errno.EISDIR: "it is a directory",
-    errno.EEXIST: "it is a program, script or link: name it in transfer_output_files if it is an output",
+    errno.EEXIST: "what is there is no job's output: name it in transfer_output_files if it is one",
     errno.EACCES: "check the rights of the file and of the directories above it",
     errno.EPERM: "check the rights of the file and of the directories above it",
     errno.ENOSPC: "free some space",
@@ -152,18 +155,28 @@ class Access:
             except OSError:
                 pass
 
-    def create(self, path: str, mode: int, only_data: bool = False) -> int:
+    def place_unnamed(self, path: str, job: str) -> str:
+        """Where an output goes that its job's description does not name: to its place, or beside what is there.
+
+        A file there that came home from a job, and is as it came, may be replaced; so may be nothing else. Of a user's
+        own file of data nobody can know that the job was meant to write it: the output goes beside it, under its name
+        and the job's. Programs, links and what is no file are no place for it at all, nor is what is beside already.
+        """
+        there = os.lstat(path) if os.path.lexists(path) else None
+        if there is None or came_home(path, there):
+            return path
+        beside = f"{path}.{job}"
+        is_data = modes.S_ISREG(there.st_mode) and not there.st_mode & 0o111
+        if is_data and (not os.path.lexists(beside) or came_home(beside, os.lstat(beside))):
+            return beside
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    def create(self, path: str, mode: int) -> int:
         """Begin a file that will be at `path` once committed. A file that is there keeps its own mode.
 
         Devices and named pipes are written directly, and so is a file that may be written in a directory that
         may not: for these there is no 'aside'.
-
-        Args:
-            only_data: nobody has named the file. It takes the place of a plain file of data only: neither of a program
-                or script nor of a link, which is not followed.
         """
-        if only_data:
-            _refuse_all_but_data(path)
         mode &= 0o777
         target = os.path.realpath(path) if os.path.islink(path) else path
         try:
@@ -229,6 +242,7 @@ class Access:
         file = self._files[number]
         if os.path.isdir(file.path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        mark_as_home(file.fd)
         os.fsync(file.fd)
         return [] if file.aside is None else [file.aside, file.path]
 
@@ -295,6 +309,8 @@ class Access:
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file.path)
             waiting = [(file, file.aside) for file in files if file.aside is not None]
             self._journals[journal].note((aside, file.path) for file, aside in waiting)
+            for file in files:
+                mark_as_home(file.fd)
             sync_files([file.fd for file in files])
             for file, aside in waiting:
                 if file.nameless:
@@ -415,6 +431,7 @@ OPERATIONS: dict[str, str] = {
     "read": "read",
     "close": "close",
     "create": "write",
+    "place_unnamed": "write",
     "write": "write",
     "skip": "write",
     "piece": "read",
@@ -441,13 +458,24 @@ def operation_of(access: Access, name: str) -> Callable[..., Any]:
     return found
 
 
-def _refuse_all_but_data(path: str) -> None:
+def mark_as_home(fd: int) -> None:
+    """Note at a file that it came home from a job as it is now; some file systems cannot keep that."""
+    with contextlib.suppress(OSError):
+        os.setxattr(fd, CAME_HOME, _as_it_is(os.fstat(fd)))
+
+
+def came_home(path: str, there: os.stat_result) -> bool:
+    """Whether a file came home from a job, and was not changed since."""
+    if not modes.S_ISREG(there.st_mode):
+        return False
     try:
-        there = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not modes.S_ISREG(there.st_mode) or there.st_mode & 0o111:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        return os.getxattr(path, CAME_HOME, follow_symlinks=False) == _as_it_is(there)
+    except OSError:
+        return False
+
+
+def _as_it_is(status: os.stat_result) -> bytes:
+    return f"{status.st_size} {status.st_mtime_ns}".encode()
 
 
 def _allowed(path: str, mode: int) -> None:

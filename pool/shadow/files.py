@@ -184,9 +184,14 @@ class UserFiles(ABC):
             raise FileProblem("read", path, errno.EFBIG)
         return bytes(pieces)
 
-    async def create(self, path: str, *, mode: int = 0o644, only_data: bool = False) -> FileWriter:
+    async def place_unnamed(self, path: str, job: str) -> str:
+        """Where an output goes that its job does not name: see `Access.place_unnamed`."""
+        place: str = await self._call("place_unnamed", path, path, job)
+        return place
+
+    async def create(self, path: str, *, mode: int = 0o644) -> FileWriter:
         """Begin a new file, or a new content of an old one; see `Access.create`."""
-        number = await self._call("create", path, path, mode, only_data)
+        number = await self._call("create", path, path, mode)
         self._held()
         return FileWriter(self, path, number)
 

@@ -47,6 +47,10 @@ BROUGHT: Forms = {
 OPEN_OUTPUTS = 128
 #: Keeps a note durably, or with None removes it when there is time.
 Note = Callable[[str, bytes | None], Awaitable[None]]
+#: Writes something into a job's log.
+Tell = Callable[[Job, str], Awaitable[None]]
+#: Outputs beside others that a job's log names.
+SHOWN = 5
 log = logging.getLogger("pool.shadow")
 
 
@@ -91,16 +95,22 @@ class _Arriving:
         self._pairs: list[list[str]] = []
         self._many: ManyOutputs | None = None
         self._noted = False
+        #: Outputs that were put beside what was there: its name, and theirs.
+        self.beside: list[tuple[str, str]] = []
 
     @property
     def latest(self) -> FileWriter | None:
         return self._writers[-1] if self._writers else None
 
-    async def begin(self, path: str, mode: int, only_data: bool) -> None:
-        """One more file."""
+    async def begin(self, path: str, mode: int, *, named: bool) -> None:
+        """One more file; where the job does not name it, it replaces nothing of its owner's."""
+        if not named:
+            asked, path = path, await self._files.place_unnamed(path, self._start.name)
+            if path != asked:
+                self.beside.append((posixpath.basename(asked), posixpath.basename(path)))
         if len(self._writers) >= OPEN_OUTPUTS:
             await self._set_aside()
-        self._writers.append(await self._files.create(path, mode=mode, only_data=only_data))
+        self._writers.append(await self._files.create(path, mode=mode))
 
     async def see_on_disk(self) -> None:
         """All have come."""
@@ -170,12 +180,23 @@ def keeps_its_place(directory: str) -> bool:
     return directory != "" and not directory.startswith("/") and ".." not in parts and parts != ["."]
 
 
+def _said_of(beside: list[tuple[str, str]]) -> str:
+    """What a job's log says of outputs that have another name than they were given."""
+    shown = "; ".join(f"{name} came home as {got}" for name, got in beside[:SHOWN])
+    more = f" (and {len(beside) - SHOWN} more)" if len(beside) > SHOWN else ""
+    return (
+        f"{shown}{more}: what has the name is no job's output, and the description does not name it."
+        " List it in transfer_output_files to have it replaced."
+    )
+
+
 class Shadow:
     """Serves the starters of all running jobs of one schedd."""
 
-    def __init__(self, claims: Claims, executables: Executables, files: FilesOf, note: Note) -> None:
+    def __init__(self, claims: Claims, executables: Executables, files: FilesOf, note: Note, tell: Tell) -> None:
         self._claims = claims
         self._note = note
+        self._tell = tell
         self._numbers = itertools.count(1)
         self._finished = asyncio.Event()
         self._finished.set()
@@ -254,7 +275,8 @@ class Shadow:
                     path, mode, left = self._target(start, item)
                     if start.keeps_paths and item[0] == "file" and "/" in str(item[1]):
                         await files.makedirs(posixpath.dirname(path))
-                    await arriving.begin(path, mode, item[0] == "file" and not self._is_named(start, path, claim))
+                    named = item[0] != "file" or self._is_named(start, item[1], path, claim)
+                    await arriving.begin(path, mode, named=named)
             else:
                 raise PoolError("the transfer of the outputs ended in the middle", retry=True)
             await arriving.see_on_disk()
@@ -264,6 +286,8 @@ class Shadow:
         except BaseException:
             await arriving.abandon()
             raise
+        if arriving.beside and claim.job is not None:
+            await self._tell(claim.job, _said_of(arriving.beside))
         await stream.send(["ok", total])
         await stream.finish()
 
@@ -400,16 +424,17 @@ class Shadow:
             return self._full(start, start.stderr), 0o644, item[1]
         return self._at_home(start, item[1]), item[2], item[3]
 
-    def _is_named(self, start: Activation, path: str, claim: ClaimedJob) -> bool:
+    def _is_named(self, start: Activation, name: str, path: str, claim: ClaimedJob) -> bool:
         """Whether the job's description names what comes home to a path: as an output, or as an input it may change.
 
-        Of what it does not name an execute machine puts only data there, whoever runs that machine, and not in the
+        What it does not name replaces nothing of its owner's, whoever runs the execute machine, and is not put in the
         place of what the job itself needs.
 
         Raises:
             PoolError: the path is the job's program, standard input or log.
         """
-        if start.outputs is not None:
+        listing = start.manifest != "" and name.partition("/")[0] == start.manifest
+        if start.outputs is not None or name in start.remaps or listing:
             return True
         log = claim.job.get("UserLog") if claim.job is not None else None
         own = [start.executable, *([start.stdin] if start.stdin != NOTHING else []), *([log] if log else [])]

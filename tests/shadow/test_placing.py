@@ -105,14 +105,15 @@ async def test_what_is_noted_is_finished_at_the_next_start(home: Path, monkeypat
     monkeypatch.setattr("os.replace", dies)
     monkeypatch.setattr("os.unlink", lambda path: None)  # the dead tidy nothing up
     with pytest.raises(Died):
-        await bring(home, start_of(home, None, {}), *ITEMS[:4], keep=notes.keep)
+        await bring(home, start_of(home, NAMES, {}), *ITEMS[:4], keep=notes.keep)
     monkeypatch.undo()
     assert ((home / "one").read_text(), (home / "two").read_text()) == ("new", "old")
     ((name, packed),) = notes.items()
     assert name.startswith(f"{PLACING}1.0.1 ")
     assert unpack(packed)[0] == "alice"
     files = LocalFiles()
-    shadow = Shadow(SimpleNamespace(claims={}), Executables(None, lambda _: files), lambda _: files, notes.keep)
+    claims, kept = SimpleNamespace(claims={}), Executables(None, lambda _: files)
+    shadow = Shadow(claims, kept, lambda _: files, notes.keep, notes.tell)
     await shadow.finish(dict(notes))
     assert ((home / "one").read_text(), (home / "two").read_text()) == ("new", "new")
     assert notes == {}
@@ -207,7 +208,8 @@ async def test_many_that_were_cut_short_are_finished_at_the_next_start(home: Pat
     await many.set_aside([await files.create(str(home / name)) for name in NAMES])
     await files._call("commit_journal", "", many._number)
     notes = Notes({f"{PLACING}1.0.1 1": pack(["alice", str(home / "journal")])})
-    shadow = Shadow(SimpleNamespace(claims={}), Executables(None, lambda _: files), lambda _: files, notes.keep)
+    claims, kept = SimpleNamespace(claims={}), Executables(None, lambda _: files)
+    shadow = Shadow(claims, kept, lambda _: files, notes.keep, notes.tell)
     await shadow.finish(dict(notes))
     assert whole(home, "")
     assert nothing_aside(home)

@@ -13,7 +13,7 @@ import pytest
 
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
-from pool.shadow.access import Access
+from pool.shadow.access import CAME_HOME, Access
 from pool.shadow.executables import Executables
 from pool.shadow.files import LocalFiles
 from pool.shadow.shadow import Note, Shadow
@@ -53,12 +53,20 @@ class Notes(dict[str, bytes]):
         else:
             self[name] = value
 
+    async def tell(self, job: Any, text: str) -> None:
+        raise AssertionError(f"no job was to be told {text}")
 
-async def bring(home: Path, start: Activation, *items: Any, keep: Note | None = None) -> Any:
+
+async def bring(
+    home: Path, start: Activation, *items: Any, keep: Note | None = None, told: list[str] | None = None
+) -> Any:
+    async def tell(job: Any, text: str) -> None:
+        (told if told is not None else []).append(text)
+
     files = LocalFiles()
     claims = {"c": SimpleNamespace(job={"UserLog": "job.log"}, run=1, start=start, owner="alice")}
     executables = Executables(None, lambda _: files)
-    shadow = Shadow(SimpleNamespace(claims=claims), executables, lambda _: files, keep or Notes().keep)
+    shadow = Shadow(SimpleNamespace(claims=claims), executables, lambda _: files, keep or Notes().keep, tell)
     stream = Items([*items, ["done"]])
     try:
         await shadow.bring({"claim": "c", "run": 1}, cast(Stream, stream))
@@ -109,20 +117,20 @@ async def test_what_was_not_asked_for_is_refused(tmp_path: Path, outputs: tuple[
     assert sorted(os.listdir(home)) + os.listdir(tmp_path) == ["home"]
 
 
-async def test_what_nobody_named_replaces_data_only(tmp_path: Path) -> None:
+async def test_what_nobody_named_replaces_nothing_of_its_owners(tmp_path: Path) -> None:
     """A machine that somebody has broken into overwrote any visible file there, and wrote through links."""
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     home.mkdir()
     elsewhere.write_text("mine")
     (home / "link").symlink_to(elsewhere)
     (home / "dangling").symlink_to(tmp_path / "new")
-    (home / "data").write_text("old")
+    os.mkfifo(home / "fifo")
     for name in ("script.sh", "prog"):
         (home / name).write_text("mine")
         (home / name).chmod(0o755)
     (home / "job.log").write_text("mine")
     start = replace(start_of(home, None, {}), executable=str(home / "prog"), inputs=("input.sh",))
-    for name in ("link", "dangling", "script.sh", "prog", "job.log"):
+    for name in ("link", "dangling", "fifo", "script.sh", "prog", "job.log"):
         with pytest.raises(PoolError) as caught:
             await bring(home, start, ["file", name, 0o755, 4], b"evil")
         assert "transfer_output_files" in caught.value.hint
@@ -132,12 +140,58 @@ async def test_what_nobody_named_replaces_data_only(tmp_path: Path) -> None:
     assert [(home / name).read_text() for name in ("script.sh", "prog", "job.log")] == ["mine"] * 3
     (home / "input.sh").write_text("old")
     (home / "input.sh").chmod(0o755)
-    for name in ("data", "input.sh", "new"):
+    for name in ("input.sh", "new"):
         await bring(home, start, ["file", name, 0o644, 3], b"new")
         assert (home / name).read_text() == "new"
     named = replace(start, outputs=("script.sh", "link"))
     await bring(home, named, ["file", "script.sh", 0o644, 3], b"new", ["file", "link", 0o644, 3], b"new")
     assert ((home / "script.sh").read_text(), elsewhere.read_text()) == ("new", "new")
+    remapped = replace(start, remaps={"a": "thesis"})
+    (home / "thesis").write_text("old")
+    await bring(home, remapped, ["file", "a", 0o644, 3], b"new")
+    assert (home / "thesis").read_text() == "new"
+
+
+async def test_a_file_of_data_that_nobody_named_stays_and_the_output_is_put_beside_it(tmp_path: Path) -> None:
+    start, told = start_of(tmp_path, None, {}), list[str]()
+    if not keeps_attributes(tmp_path):
+        pytest.skip("needs a file system with extended attributes of users")
+    (tmp_path / "thesis").write_text("mine")
+    await bring(tmp_path, start, ["file", "thesis", 0o644, 4], b"evil", ["file", "out", 0o644, 3], b"one", told=told)
+    assert (tmp_path / "thesis").read_text() == "mine"
+    assert (tmp_path / f"thesis.{start.name}").read_text() == "evil"
+    (text,) = told
+    assert text.startswith(f"thesis came home as thesis.{start.name}: ")
+    # A later run replaces what an earlier one has brought, as users expect; but not once they have changed it.
+    for turn in ("two", "six"):
+        items = (["file", "out", 0o755, 3], turn.encode(), ["file", "thesis", 0o644, 3], turn.encode())
+        await bring(tmp_path, start, *items, told=told)
+        names = ("out", "thesis", f"thesis.{start.name}")
+        assert [(tmp_path / name).read_text() for name in names] == [turn, "mine", turn]
+    (tmp_path / "out").chmod(0o644)
+    with (tmp_path / "out").open("a") as file:
+        file.write(" and mine")
+    await bring(tmp_path, start, ["file", "out", 0o644, 3], b"new", told=told)
+    assert (tmp_path / "out").read_text() == "six and mine"
+    assert (tmp_path / f"out.{start.name}").read_text() == "new"
+    # Beside it, too, nothing of its owner's is replaced.
+    (tmp_path / f"out.{start.name}").write_text("mine as well")
+    with pytest.raises(PoolError, match="out"):
+        await bring(tmp_path, start, ["file", "out", 0o644, 3], b"new", told=told)
+    assert (tmp_path / f"out.{start.name}").read_text() == "mine as well"
+
+
+def keeps_attributes(directory: Path) -> bool:
+    """Whether files there can have attributes of users'."""
+    probe = directory / "probe"
+    probe.touch()
+    try:
+        os.setxattr(probe, CAME_HOME, b"x")
+    except OSError:
+        return False
+    finally:
+        probe.unlink()
+    return True
 
 
 @pytest.mark.parametrize("item", [["file", "out", 0o4755, 3], ["dir", "out", 0o2777], ["file", "out", -1, 3], ["file"]])

@@ -114,7 +114,13 @@ TABLE: tuple[Row, ...] = (
     _done("should_transfer_files", "whether files are copied", "jobs/activation.py", "ShouldTransferFiles"),
     _done("transfer_executable", "whether the program is sent along", "jobs/activation.py", "TransferExecutable"),
     _done("transfer_input_files", "files that are sent along", "jobs/activation.py", "TransferInput"),
-    _done("transfer_output_files", "files that come home", "jobs/activation.py", "TransferOutput"),
+    _done(
+        "transfer_output_files",
+        "files that come home, in the place of what is there; without it new and changed files, which replace earlier"
+        " outputs only: a user's own file stays, and the output is put beside it (NAME.JOB)",
+        "jobs/activation.py",
+        "TransferOutput",
+    ),
     _done("transfer_output_remaps", "where outputs go at home", "jobs/activation.py", "TransferOutputRemaps"),
     _partly(
         "when_to_transfer_output",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from pool.classad import ClassAd, parse_expr
 from pool.errors import PoolError
 from pool.images import ImageStore
+from pool.jobs.events import EventKind
 from pool.jobs.reasons import Reason
 from pool.policy.checkpoints import Rhythm
 from pool.policy.moving import Terms
@@ -26,7 +27,7 @@ from pool.roles.schedd.away import CheckpointServer
 from pool.roles.schedd.deferral import Deferrals, defer
 from pool.roles.schedd.following import Following
 from pool.roles.schedd.intake import TURN, Intake, at_rest
-from pool.roles.schedd.ledger import Ledger
+from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.local import LocalJobs
 from pool.roles.schedd.output_streams import OutputStreams
@@ -152,7 +153,7 @@ class Schedd(Role):
         self.placement.remote = self.remote
         self.placement.images.announced = self.remote.secure
         self.placement.images.kept = self.remote.kept
-        self.shadow = Shadow(self.placement, self.executables, given.files, self._note)
+        self.shadow = Shadow(self.placement, self.executables, given.files, self._note, self._tell_owner)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links, given.turns)
         self.rules = Rules.of(self.settings)
         self.acts = Acts(self.ledger, self.placement, self.outside, given.turns, lambda: self.rules)
@@ -595,6 +596,9 @@ class Schedd(Role):
                 self.log.warning("an executable will be read again", extra={"cluster": cluster, "why": str(error)})
 
         self.spawn(write(), "remember")
+
+    async def _tell_owner(self, job: Job, text: str) -> None:
+        await self.ledger.commit(Step(job, None, {}, EventKind.NOTICE, {"text": text}))
 
     async def _note(self, name: str, value: bytes | None) -> None:
         if value is not None:
