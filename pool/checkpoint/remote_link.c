@@ -16,7 +16,7 @@
 #define TABLE 4096
 #define ROOM (64u << 10)
 #define TURNS 32 /* receptions before others have theirs */
-#define HELLO_VERSION 1
+#define HELLO_VERSION 2 /* as frames.VERSION in pool/remoteio */
 
 struct list {
     struct request *first, *last, *unsent;
@@ -180,7 +180,7 @@ static void lost(void)
 static void welcomed(struct request *r, int error, struct reader *a)
 {
     (void)r;
-    get_number(a, 4);
+    bool same = get_number(a, 4) == HELLO_VERSION;
     get_number(a, 8);
     uint32_t trees = (uint32_t)get_number(a, 4), size;
     for (uint32_t i = 0; i < trees && !a->bad; i++)
@@ -188,7 +188,7 @@ static void welcomed(struct request *r, int error, struct reader *a)
     for (uint32_t i = 0; i < trees && !a->bad; i++)
         get_number(a, 1);
     uint32_t uid = (uint32_t)get_number(a, 4), gid = (uint32_t)get_number(a, 4);
-    if (error || a->bad) {
+    if (error || a->bad || !same) {
         lost();
         return;
     }

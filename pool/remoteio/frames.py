@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-VERSION = 1
+#: Raised with every change of a frame's body: both ends of a job's files have the same one, or refuse each other.
+#: 2: an attr counts changes, and LOCK is answered with one.
+VERSION = 2
 #: Bytes of the largest frame.
 LARGEST = 2 * 1024 * 1024
 #: The offset of a WRITE that means the end of the file.
@@ -70,6 +72,11 @@ class Op(IntEnum):
 
 class Malformed(ValueError):
     """Bytes that are no frame of this version."""
+
+
+def said_of_versions(other: object) -> str:
+    """Why a side that speaks another version is refused."""
+    return f"it speaks version {other!r:.20} of remote files, and this side version {VERSION}"
 
 
 class Attr(NamedTuple):

@@ -166,6 +166,9 @@ class Session:
         if not isinstance(op, Op):  # of a newer job's side, which does without
             self._say((frames.refusal(op, unique, errno.ENOSYS),))
             return True
+        if op is Op.HELLO and values[0] != frames.VERSION:
+            self._say((frames.refusal(op, unique, errno.EPROTONOSUPPORT),), reading.intake.connection)
+            raise Malformed(frames.said_of_versions(values[0]))
         if op is Op.HELLO:
             reading.intake.greeted = True
             self._say((frames.answer(op, unique, *self._hello()),), reading.intake.connection)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.remoteio import direct
+from pool.remoteio.frames import VERSION, said_of_versions
 from pool.remoteio.relay import carry
 from pool.remoteio.trees import below
 from pool.starter.keeper import Keeper
@@ -26,6 +27,8 @@ from pool.starter.keeper import Keeper
 ROOM = 1 << 20
 #: Seconds until a lost connection is tried again, the first time and at most.
 AGAIN, SELDOM = 0.1, 2.0
+#: The way out where the two sides do not understand each other.
+NEARER = "run versions of poolnode on both machines that are nearer to each other"
 log = logging.getLogger("pool.starter")
 
 
@@ -145,6 +148,8 @@ class Files:
         stream = await self._home.remote_io(self._run, again)
         try:
             _, facts = await stream.receive()
+            if (other := facts.get("frames", 1)) != VERSION:
+                raise PoolError(f"cannot reach the job's files at its home: {said_of_versions(other)}", hint=NEARER)
         except BaseException:
             stream.abort()
             raise

@@ -162,7 +162,7 @@ class JobEnd:
         self.notices: list[tuple[int, bytes]] = []
 
     def hello(self) -> list[Any]:
-        return self.ask(Op.HELLO, 1, b"1.0", b"")
+        return self.ask(Op.HELLO, frames.VERSION, b"1.0", b"")
 
     def path(self, name: str) -> bytes:
         return os.fsencode(self.tree / name) if name else os.fsencode(self.tree)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.remoteio.frames import APPEND, Op
+from pool.remoteio.frames import APPEND, VERSION, Op
 from tests.conftest import passable
 from tests.remoteio.support import HomeProcess, JobEnd, Refused, picture
 
@@ -25,7 +25,7 @@ def refusal(job: JobEnd, op: Op, *values: object) -> int:
 def test_a_job_is_greeted_with_what_it_is_shown(home: HomeProcess, tree: Path, journal: Path) -> None:
     job = home.open(tree, journal)
     version, incarnation, trees, readonly, uid, gid = job.hello()
-    assert (version, trees, readonly, uid, gid) == (1, [[os.fsencode(tree)]], [0], os.getuid(), os.getgid())
+    assert (version, trees, readonly, uid, gid) == (VERSION, [[os.fsencode(tree)]], [0], os.getuid(), os.getgid())
     assert incarnation > 0
     assert home.answer["trees"] == [[str(tree), False]]
     job.ask(Op.MKDIR, "d", 0o755)
@@ -148,7 +148,7 @@ def test_a_new_start_puts_back_and_hangs_up_on_the_one_before(home: HomeProcess,
     with pytest.raises((EOFError, OSError)):
         job.ask(Op.WRITE, 1, APPEND, b"late\n")
     assert home.ask("leave", job="1.0", run=1)["why"] == ""
-    assert again.hello()[0] == 1, "a later start is not meant"
+    assert again.hello()[0] == VERSION, "a later start is not meant"
     assert home.ask("leave", job="1.0", run=2)["why"] == ""
     third = home.open(tree, journal, run=3, back_to=0)
     assert picture(tree) == before

@@ -10,22 +10,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
+from pool.errors import PoolError
 from pool.remoteio import frames
 from pool.remoteio.frames import Op
 from pool.remoteio.session import Session
-from tests.remoteio.support import Desk, JobEnd
+from pool.starter.files import Files
+from tests.remoteio.support import Desk, JobEnd, Refused
 
 CREATE, RDWR = os.O_CREAT, os.O_RDWR
 
 
 @contextmanager
-def session(desk: Desk) -> Iterator[JobEnd]:
+def session(desk: Desk, *, greet: bool = True) -> Iterator[JobEnd]:
     """The desk's operations behind a connection."""
     found = Session(desk.work, lambda: (frames.VERSION, 1, [], [], 0, 0))
     ours, theirs = socket.socketpair()
     found.connect(theirs)
     job = JobEnd(ours, desk.tree)
-    job.hello()
+    if greet:
+        job.hello()
     yield job
     found.close()
     job.close()
@@ -84,6 +89,37 @@ def test_what_is_no_frame_ends_the_connection(desk: Desk) -> None:
     with session(desk) as job:
         job.end.sendall(frames.pack(Op.WRITE, 7, b"too short"))
         assert job.end.recv(100) == b""
+
+
+def test_a_job_of_another_version_is_refused(desk: Desk) -> None:
+    with session(desk, greet=False) as job:
+        with pytest.raises(Refused) as caught:
+            job.ask(Op.HELLO, frames.VERSION - 1, b"1.0", b"")
+        assert caught.value.errno == errno.EPROTONOSUPPORT
+        assert job.end.recv(100) == b""
+
+
+async def test_a_machine_refuses_a_home_of_another_version_in_words() -> None:
+    class Home:
+        """One whose version does not say which it has, as the first did not."""
+
+        def __init__(self) -> None:
+            self.aborted = False
+
+        async def remote_io(self, run: int, again: bool) -> Any:
+            return self
+
+        async def receive(self) -> list[Any]:
+            return ["open", {"trees": [], "uid": 0, "gid": 0, "home": "/", "probes": []}]
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    home = Home()
+    with pytest.raises(PoolError, match="speaks version 1 of remote files, and this side version 2") as caught:
+        await Files("1.0", 1, home).begin(0, 0, ())
+    assert "nearer to each other" in caught.value.hint
+    assert home.aborted
 
 
 def test_an_operation_of_a_newer_version_is_refused_by_itself(desk: Desk) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pool.client import Pool
+from pool.remoteio.frames import VERSION
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -104,9 +105,12 @@ def test_a_machine_that_only_runs_a_job_reaches_none_of_its_owners_files() -> No
             await pool.until(lambda: any(claim.start for claim in placement.claims.values()), 60)
             (claim,) = placement.claims.values()
             link = await joined(pool, "desk", "startd")
-            stream = await link.stream("schedd.remote_io", {"claim": claim.id, "run": claim.run, "again": False})
-            with pytest.raises(RemoteError, match="does not work on its owner's files"):
-                await stream.receive()
+            params = {"claim": claim.id, "run": claim.run, "again": False}
+            refusals = (({"frames": VERSION}, "does not work on its owner's files"), ({}, "speaks version 1 of"))
+            for more, said in refusals:
+                stream = await link.stream("schedd.remote_io", params | more)
+                with pytest.raises(RemoteError, match=said):
+                    await stream.receive()
             await link.close()
 
     run_virtual(work())

@@ -29,6 +29,7 @@ from pool.jobs.processes import DESCRIPTOR
 from pool.outside import Outside
 from pool.policy.bandwidth import FairShare
 from pool.policy.queue import Job
+from pool.remoteio.frames import VERSION, said_of_versions
 from pool.remoteio.relay import carry
 from pool.remoteio.serving import Homes
 from pool.remoteio.trees import BadTree, below, trees_of, wishes_of
@@ -180,10 +181,15 @@ class Remote:
     # -- a running job -----------------------------------------------------------------------------------
 
     async def serve(self, params: dict[str, Any], stream: Stream) -> None:
-        """Answer a job's file system: {claim, run, again}.
+        """Answer a job's file system: {claim, run, again, frames: their version}.
 
         Sends ["open", facts], takes ["found", [[here, home], ...], how], then carries frames both ways.
         """
+        if (other := params.get("frames", 1)) != VERSION:
+            raise PoolError(
+                f"the machine cannot reach the job's files here: {said_of_versions(other)}",
+                hint="run versions of poolnode on both machines that are nearer to each other",
+            )
         claim, job, start = self._present(params)
         first = not params.get("again")
         ours, theirs = socket.socketpair()
@@ -198,7 +204,8 @@ class Remote:
                     f"cannot put the files of {start.name} back as they were at its checkpoint: {facts['unreachable']}",
                     hint="release the job to have it start with the files as they are now",
                 )
-            await stream.send(["open", {key: facts[key] for key in ("trees", "uid", "gid", "home", "probes")}])
+            shown = {key: facts[key] for key in ("trees", "uid", "gid", "home", "probes")}
+            await stream.send(["open", {**shown, "frames": VERSION}])
             _, found, how = check_item(await stream.receive(), {"found": (PLACES, str)})
             if facts["probes"]:
                 await self.homes.ask(claim.owner, "probed", job=start.name, probes=facts["probes"])

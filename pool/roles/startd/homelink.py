@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.images import Assembly, ImageStore, Manifest
 from pool.jobs.activation import Activation
+from pool.remoteio.frames import VERSION
 from pool.roles.startd.slots import Claim
 from pool.wire import ConnectionLost
 
@@ -34,7 +35,8 @@ class HomeLink:
         link = self._claim.link
         if link is None or link.closed.done():
             raise ConnectionLost("the submit side is not connected")
-        return await link.stream("schedd.remote_io", {"claim": self._claim.id, "run": run, "again": again})
+        params = {"claim": self._claim.id, "run": run, "again": again, "frames": VERSION}
+        return await link.stream("schedd.remote_io", params)
 
     @property
     def reachable(self) -> bool:
