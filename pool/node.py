@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import pwd
 import signal
 import socket
 import stat
@@ -41,6 +40,7 @@ from pool.roles.links import Links
 from pool.roles.loop_watch import LoopWatch
 from pool.roles.startd.place import PRIVATE
 from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
+from pool.wire.identity import user_name
 from pool.wire.shapes import TEXTS, optional
 
 ROLES = ("collector", "negotiator", "schedd", "startd")
@@ -311,7 +311,7 @@ class Node:
         from pool.store import Store
         from pool.store.accounts import AccountStore
 
-        user = pwd.getpwuid(os.geteuid()).pw_name if self._personal or os.geteuid() != 0 else None
+        user = user_name(os.geteuid()) if self._personal or os.geteuid() != 0 else None
         return Surroundings(
             node=self.name,
             instance=self.membership.instance,

@@ -10,15 +10,10 @@ import re
 from typing import Any
 
 from pool.config.settings import Settings
+from pool.jobs.urls import HIDDEN, without_secrets
 
-HIDDEN = "(secret)"
 #: Names of macros that hold secrets.
 SECRET = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|CREDENTIAL|(^|_)(API_?|PRIVATE_)?KEY$", re.IGNORECASE)
-#: What stands before the machine in an address may be a name and a key, and so may its questions.
-IN_URL = re.compile(r"(\w+://)[^/?#\s@]*@")
-IN_QUERY = re.compile(
-    r"([?&;][^=&;\s]*(?:pass|secret|token|key|sig|credential)[^=&;\s]*=)[^&;\s\"']*", re.IGNORECASE
-)
 #: A shorter text than this is found in too much that is none.
 SHORTEST = 4
 
@@ -31,9 +26,8 @@ def shown(settings: Settings, rows: list[dict[str, Any]]) -> list[dict[str, Any]
 
 
 def _hide(name: str, value: Any, secrets: set[str]) -> Any:
-    if isinstance(value, str) and "://" in value:
-        value = IN_URL.sub(rf"\g<1>{HIDDEN}@", value)
-        value = IN_QUERY.sub(rf"\g<1>{HIDDEN}", value)
+    if isinstance(value, str):
+        value = without_secrets(value)
     if SECRET.search(name) and value:
         return HIDDEN
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Names of files that are URLs: what is one, its scheme, and what it is called where it was fetched."""
+"""Names of files that are URLs: what is one, its scheme, what it is called where it was fetched, and its secrets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import re
 import urllib.parse
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://.")
+HIDDEN = "(secret)"
+#: What stands before the machine in an address may be a name and a key, and so may its questions.
+_IN_URL = re.compile(r"(\w+://)[^/?#\s@]*@")
+_IN_QUERY = re.compile(
+    r"([?&;][^=&;\s]*(?:pass|secret|token|key|sig|credential)[^=&;\s]*=)[^&;,\s\"']*", re.IGNORECASE
+)
 #: The scheme of files on the submit machine, which are sent as any other.
 AT_HOME = "file"
 
@@ -30,3 +36,10 @@ def path_at_home(name: str) -> str:
 def name_of(url: str) -> str:
     """What a fetched file is called in the job's directory: the last part of the path, without its query."""
     return posixpath.basename(urllib.parse.unquote(urllib.parse.urlsplit(url).path)) or scheme_of(url)
+
+
+def without_secrets(text: str) -> str:
+    """A text with URLs as others may read it: without users, passwords, and questions that are keys or signatures."""
+    if "://" not in text:
+        return text
+    return _IN_QUERY.sub(rf"\g<1>{HIDDEN}", _IN_URL.sub(rf"\g<1>{HIDDEN}@", text))

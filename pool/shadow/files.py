@@ -369,4 +369,4 @@ def _name_of(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"uid{uid}"
+        return str(uid)

@@ -26,7 +26,7 @@ from typing import Any
 import pool
 from pool.errors import PoolError
 from pool.identity import become
-from pool.jobs.urls import name_of, scheme_of
+from pool.jobs.urls import name_of, scheme_of, without_secrets
 from pool.starter.place import Account
 
 #: The schemes that every machine can fetch.
@@ -160,6 +160,8 @@ def main() -> None:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             answer = {"error": f"cannot fetch {shown(called)}: {why}"}
             break
+    if "error" in answer:  # a program may say the whole URL
+        answer["error"] = without_secrets(str(answer["error"]))
     json.dump(answer, sys.stdout)
 
 

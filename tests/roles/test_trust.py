@@ -223,3 +223,35 @@ def test_a_jobs_environment_is_seen_by_its_owner_and_administrators_alone() -> N
             pool.sound()
 
     run_virtual(work())
+
+
+def test_passwords_in_urls_of_inputs_are_seen_by_their_owner_and_administrators_alone() -> None:
+    """Not in listings, not by asking for them in a constraint, and nowhere on the way to a match."""
+    urls = "https://alice:sesame@host/data, https://host/x?X-Amz-Signature=sesame&y=1"
+
+    async def work() -> None:
+        async with SimPool(12, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.submit("head", ad={"transferINPUT": urls, "Args": urls, "Requirements": ["false"]})
+            async with asking(pool, "alice") as alice, asking(pool, "bob") as bob:
+                async with asking(pool, "root", administer=True) as root:
+                    for user in (alice, root):
+                        (ad,) = await user.gather("schedd.query", {})
+                        assert ad["TransferInput"] == urls
+                for question in ({}, {"attributes": ["TransferInput", "Args"]}):
+                    (ad,) = await bob.gather("schedd.query", question)
+                    assert "sesame" not in repr(ad)
+                    hidden = "https://(secret)@host/data, https://host/x?X-Amz-Signature=(secret)&y=1"
+                    assert (ad["TransferInput"], ad["Args"]) == (hidden, hidden)
+                by_it = 'regexp("sesame", TransferInput) || regexp("sesame", Args)'
+                assert len(await alice.gather("schedd.query", {"constraint": by_it})) == 1
+                assert await bob.gather("schedd.query", {"constraint": by_it}) == []
+                await alice.call("schedd.act", {"action": "remove", "all": True})
+                (ad,) = await bob.gather("schedd.history", {})
+                assert "sesame" not in repr(ad)
+            link = await joined(pool, "other", "negotiator")
+            asked = await link.call("schedd.requests", {"submitter": "alice@head", "limit": 10})
+            assert "sesame" not in repr(asked)
+            await link.close()
+
+    run_virtual(work())
