@@ -135,6 +135,13 @@ static void give_way(struct dump *d, bool behind)
     d->behind = behind;
 }
 
+/* What of it was open is known by the image's names, and is looked for by the machine's where the job goes on. */
+static void check_root(struct dump *d)
+{
+    if (*d->job->root)
+        refuse(d, "the root of the job is an image: %.200s", d->job->root);
+}
+
 static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     if (notify_used(d->job)) {
@@ -158,6 +165,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     sockets_join(d);
     pty_join(d);
     inotify_join(d);
+    check_root(d);
     if (d->reason_count)
         return 1;
     if (remote_settle(d->job, d->mark, &d->failure))
@@ -244,6 +252,7 @@ static void examine_all(struct dump *d, struct outcome *o)
     sockets_join(d);
     pty_join(d);
     inotify_join(d);
+    check_root(d);
     mapping_go();
     copy_text(o->reasons, sizeof o->reasons, d->reasons);
     o->done = d->reason_count ? 2 : 1;

@@ -39,7 +39,7 @@ struct conduit { /* a pipe of the job; see wire.h about its ends */
 struct job {
     const struct start *start;
     const uint32_t *groups;
-    char *id, *scratch;
+    char *id, *scratch, *root;
     char **hide, **devices, **remote, **binds; /* binds: by twos */
     struct member *members;
     struct conduit *pipes;
@@ -92,6 +92,9 @@ uint32_t space_open(char *lines, size_t size); /* enters the nursery's namespace
 unsigned long space_flags(const struct job *job);
 int space_prepare(const struct job *job, struct failure *f); /* in the nursery: directories in the tree of `full` */
 int space_enter(const struct job *job, struct failure *f);   /* in the keeper: the job's mounts */
+int image_take(const struct job *job, struct failure *f); /* image_root.c; a mount of the directory that is the job's root */
+int image_enter(int image, struct failure *f);            /* it becomes the root of this namespace; /tmp and /job are empty */
+int image_close(struct failure *f);                       /* nothing is made in the root any more */
 const char *space_scratch(const struct job *job);            /* its scratch directory as the job sees it */
 int space_drop(const struct job *job, struct failure *f);    /* in the job: user id and capabilities */
 uint64_t space_kept(const struct job *job);                  /* the capabilities that it leaves */

@@ -112,7 +112,7 @@ int take_apart(struct job *job, void *message, size_t size, struct failure *f)
     const struct start *s = message;
     if (size < sizeof *s || s->head.size != size || s->head.magic != MAGIC || s->head.version != VERSION)
         return malformed(f);
-    char *end = (char *)message + size, *at = (char *)message + sizeof *s, *fixed[9];
+    char *end = (char *)message + size, *at = (char *)message + sizeof *s, *fixed[10];
     const struct member_head *heads = (const struct member_head *)(const void *)at;
     if (s->members > (size_t)(end - at) / sizeof *heads || !counts_fit(s, heads, (size_t)(end - at)))
         return malformed(f);
@@ -120,11 +120,11 @@ int take_apart(struct job *job, void *message, size_t size, struct failure *f)
     const struct pipe_head *pipes = (const struct pipe_head *)(const void *)(heads + s->members);
     job->groups = (const uint32_t *)(const void *)(pipes + s->pipes);
     at = (char *)(uintptr_t)(job->groups + s->groups);
-    if (!strings(fixed, 8, &at, end))
+    if (!strings(fixed, 9, &at, end))
         return malformed(f);
     if (!make_room(job, heads))
         return fail(f, "malloc", "arguments");
-    job->id = fixed[0], job->scratch = fixed[7]; /* fixed[1]: the claim */
+    job->id = fixed[0], job->scratch = fixed[7], job->root = fixed[8]; /* fixed[1]: the claim */
     char **argv = job->binds + 2 * s->binds + 1, **envp = argv + s->argc + 1;
     *job->members = (struct member){.head = &only, .name = fixed[0], .program = fixed[2], .cwd = fixed[3], .in = fixed[4],
                                     .out = fixed[5], .errors = fixed[6], .argv = argv, .envp = envp};

@@ -376,7 +376,7 @@ static int close_kernel(const struct job *job, struct failure *f)
 
 static int enter_full(const struct job *job, struct failure *f)
 {
-    int tree = -1, devices[64];
+    int tree = -1, image = -1, devices[64];
     if (job->start->devices > sizeof devices / sizeof *devices) {
         errno = E2BIG;
         return fail(f, "devices", "");
@@ -385,16 +385,22 @@ static int enter_full(const struct job *job, struct failure *f)
         return -1;
     if (*job->scratch && (tree = take(job->scratch, f)) < 0)
         return -1;
-    if (remote_take(job, f))
+    if (remote_take(job, f) || (*job->root && (image = image_take(job, f)) < 0))
         return -1;
     if (setns(ROOT, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0)
         return fail(f, "setns", "the file tree of full isolation");
-    if (put_devices(job, devices, f) || own_terminals(f) || tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
+    if (image >= 0 && image_enter(image, f))
+        return -1;
+    if (put_devices(job, devices, f) || own_terminals(f))
+        return -1;
+    if (image >= 0 ? private_tmp(job, f) : tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
         return -1;
     if (tree >= 0 && place_scratch(tree, space_scratch(job), f))
         return -1;
     if (remote_place(job, f))
         return -1;
+    if (image >= 0)
+        return image_close(f);
     if (settings.shows)
         close_covers(job);
     return 0;
@@ -441,6 +447,10 @@ int space_enter(const struct job *job, struct failure *f)
 {
     if (job->start->flags & FLAG_NO_NETWORK && loopback_up(f))
         return -1;
+    if (*job->root && !full(job)) {
+        errno = EOPNOTSUPP;
+        return fail(f, "mount", "an image without a file tree of the job's own");
+    }
     if (job->start->remotes + job->start->binds && !full(job)) {
         errno = EOPNOTSUPP;
         return fail(f, "mount", "remote trees without a file tree of the job's own");

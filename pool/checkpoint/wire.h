@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 9
+#define VERSION 10
 
 enum verb {
     /* node to nursery */
@@ -117,7 +117,8 @@ struct head {
 };
 
 /* After it: struct member_head[members], struct pipe_head[pipes], uint32_t groups[groups], then these strings, each ended
- * by a NUL: id, claim, program, cwd, stdin, stdout, stderr, scratch, then `hides` times a directory that the job may not
+ * by a NUL: id, claim, program, cwd, stdin, stdout, stderr, scratch, root (a directory of this machine that is the root of a
+ * job of `full`; empty: the system's own tree), then `hides` times a directory that the job may not
  * look into, `devices` times a device that a job of `full` sees beside the harmless ones, `remotes` times a directory of the
  * submit machine that it sees there, `binds` times a directory of this machine and where it sees it, argc times an argument,
  * envc times NAME=value; for each member name, program, cwd, stdin, stdout, stderr, its arguments, its environment; for each

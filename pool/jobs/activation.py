@@ -73,6 +73,8 @@ class Activation:
         most_input, most_output: bytes that may be carried each way (max_transfer_*_mb); None for any.
         keeps_paths: inputs and outputs that are named relatively keep the directories in their names.
         manifest: the name of a directory for lists of the job's directory before and after its run; empty for none.
+        image: the directory that is the job's root: a path on the machine, or a name in its scratch directory; empty
+            for the machine's own tree.
         remaps: output name to the path it gets at home.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
@@ -109,6 +111,7 @@ class Activation:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] | None = None
     remaps: dict[str, str] = field(default_factory=dict)
+    image: str = ""
     keeps_paths: bool = False
     manifest: str = ""
     most_input: int | None = None
@@ -247,6 +250,10 @@ def mode_for(job: ClassAd, slot: ClassAd) -> Mode:
         CannotStart: the job forbids copying, and on that machine it cannot open its owner's files.
     """
     wish = str(job.value("ShouldTransferFiles", "IF_NEEDED")).upper()
+    if in_image(job):
+        if wish != "NO":
+            return Mode.TRANSFER
+        raise CannotStart("a job in an image works on copies of its files", hint="leave should_transfer_files out")
     shared = job.value("FileSystemDomain", "") == slot.value("FileSystemDomain", None)
     same = shared and slot.value(AS_NOBODY, False) is not True
     remote = job.value("RemoteIO", False)
@@ -305,6 +312,9 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         raise CannotStart(error.message, hint=error.hint) from error
     iwd = _text(job, "Iwd") or "/"
     transfer = mode is Mode.TRANSFER
+    image, inputs = _image(job, slot, iwd), _inputs(job) if transfer else ()
+    if image.startswith("/"):  # it is there
+        inputs = tuple(name for name in inputs if os.path.join(iwd, name).rstrip("/") != image)
     carries = transfer and not processes and not java and job.value("TransferExecutable", True) is not False
     outputs = _text(job, "TransferOutput")
     has_outputs = job.get("TransferOutput") is not None
@@ -323,7 +333,8 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         stdin=NOTHING if processes else _path(job, "In"),
         stdout=_path(job, "Out"),
         stderr=_path(job, "Err"),
-        inputs=_inputs(job) if transfer else (),
+        inputs=inputs,
+        image=image,
         outputs=_list(outputs) if transfer and has_outputs else None,
         remaps=_remaps(_text(job, "TransferOutputRemaps")) if transfer else {},
         keeps_paths=transfer and job.value("PreserveRelativePaths", False) is True,
@@ -341,7 +352,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         checkpoint_files=_list(kept) if (kept := _text(job, "TransferCheckpoint")) else None,
         checkpoint=checkpoint,
         on_failure_too=_text(job, "WhenToTransferOutput").upper() == "ON_EXIT_OR_EVICT",
-        network=job.value("WantJobNetworking", True) is not False,
+        network=job.value("WantJobNetworking", True) is not False and job.value("DockerNetworkType") != "none",
         processes=processes,
         pipes=pipes,
         on_process_failure=wish if (wish := _text(job, "OnProcessFailure").lower()) in ON_FAILURE else "end",
@@ -352,6 +363,24 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     except activation_fields.WrongStart as error:
         raise CannotStart(error.message, hint="correct the description, and submit it again") from error
     return start
+
+
+def in_image(job: ClassAd) -> bool:
+    """Whether a job asks for an image to run in."""
+    return job.value("WantContainer", False) is True or job.value("WantDocker", False) is True
+
+
+def _image(job: ClassAd, slot: ClassAd, iwd: str) -> str:
+    """The directory that is the job's root: where the submit side's files are seen, in its place; else a copy of it."""
+    name = _text(job, "ContainerImage")
+    if not in_image(job) or not name:
+        return ""
+    if _text(job, "ContainerImageSource") == "local":
+        return os.path.join(iwd, name).rstrip("/")
+    shared = job.value("FileSystemDomain", "") == slot.value("FileSystemDomain", None)
+    if shared and slot.value(AS_NOBODY, False) is not True:
+        return os.path.join(iwd, _text(job, "ContainerImageFullPath") or name).rstrip("/")
+    return os.path.basename(name.rstrip("/"))
 
 
 def _manifest(job: ClassAd) -> str:

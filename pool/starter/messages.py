@@ -30,7 +30,7 @@ from pool.starter.members import (
 )
 from pool.starter.spec import Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 9
+MAGIC, VERSION = 0x4B504F4F, 10
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
 #: In the value of VACATE: the signal stands above the grace.
@@ -42,7 +42,7 @@ _START = struct.Struct("=IHHQII5IiIIII3I2H11Q")
 _CONTROL = struct.Struct("=IHHQIIQQ")
 _REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
 _CELL = struct.Struct("=IIIiQQQII")
-_STRING_COUNT = 8
+_STRING_COUNT = 9
 _TEXT = 768
 
 
@@ -158,6 +158,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         spec.stdout,
         spec.stderr,
         spec.scratch,
+        spec.root,
         *spec.hidden,
         *spec.devices,
         *spec.remote,
@@ -266,7 +267,7 @@ def unpack_start(data: bytes) -> KeeperSpec:
     pipes = unpack_pipes(data, _START.size + heads_size(nmembers, 0), npipes, more)
     if len(strings) != one or more:
         raise ValueError("strings are missing")
-    id, claim, program, cwd, stdin, stdout, stderr, scratch = strings[:_STRING_COUNT]
+    id, claim, program, cwd, stdin, stdout, stderr, scratch, root = strings[:_STRING_COUNT]
     hidden = strings[_STRING_COUNT : _STRING_COUNT + nhidden]
     devices = strings[_STRING_COUNT + nhidden : _STRING_COUNT + nhidden + ndevices]
     places = strings[_STRING_COUNT + nhidden + ndevices : _STRING_COUNT + seen]
@@ -287,6 +288,7 @@ def unpack_start(data: bytes) -> KeeperSpec:
         append_output=bool(flags & Flag.APPEND),
         groups=groups if flags & Flag.GROUPS else None,
         scratch=scratch,
+        root=root,
         fixed=bool(flags & Flag.FIXED),
         isolation="full" if flags & Flag.FULL else "shared",
         hidden=tuple(hidden),
@@ -401,6 +403,7 @@ def usage_of(report: Report) -> Usage:
 
 
 _HINTS = {
+    "open image": "the image must be a directory of that machine that the job's owner may enter, beside the node's own",
     "chdir": "the job's directory must exist where the job runs",
     "open stdin": "the input file must exist where the job runs",
     "open stdout": "the output's directory must exist and be writable by the job's owner",

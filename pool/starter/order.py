@@ -48,6 +48,8 @@ def order_of(
     program = activation.executable
     if activation.carries_executable:
         program = os.path.join(own, os.path.basename(program))
+    elif activation.image:
+        program = activation.argv[0]  # of the image, along its PATH where it has no slash
     stdin = activation.stdin
     if transfer and stdin != NOTHING:
         stdin = os.path.join(own, os.path.basename(stdin))
@@ -78,6 +80,7 @@ def order_of(
         gid=account.gid,
         groups=account.groups,
         scratch=str(place.scratch),
+        root=os.path.join(place.scratch, activation.image) if activation.image else "",
         fixed=fixed,
         isolation="full" if closed else "shared",
         memory=place.memory,

@@ -132,6 +132,7 @@ class KeeperSpec:
         uid, gid, groups: whom it runs as; groups None leaves the node's. Another uid than the node's needs
             root.
         scratch: host path of its own directory, under the same name inside; '' for none.
+        root: host path of a directory that is the job's root in 'full', read-only; empty for the system's own tree.
         fixed: inside of 'full' it is `SEEN` instead, on every machine.
         isolation: 'full' sees the system read-only, its scratch and a /tmp of its own; 'shared' sees the host
             but for `hidden`. Both have process numbers, /proc and System V objects of their own where the
@@ -171,6 +172,7 @@ class KeeperSpec:
     append_output: bool = False
     groups: tuple[int, ...] | None = None
     scratch: str = ""
+    root: str = ""
     fixed: bool = False
     isolation: str = "full"
     hidden: tuple[str, ...] = ()

@@ -53,9 +53,7 @@ def test_a_job_leaves_its_machine_when_periodic_vacate_becomes_true() -> None:
     run_virtual(work())
 
 
-@pytest.mark.parametrize(
-    "ad", [{"JobUniverse": 9}, {"JobUniverse": "5"}, {"WantDocker": True}, {"WantContainer": True}]
-)
+@pytest.mark.parametrize("ad", [{"JobUniverse": 9}, {"JobUniverse": "5"}])
 def test_a_client_that_reads_no_description_cannot_queue_what_is_not_started_either(ad: dict[str, Any]) -> None:
     async def work() -> None:
         async with SimPool(3, settings=QUICK) as pool:

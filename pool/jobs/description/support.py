@@ -76,8 +76,7 @@ _RESOURCES = _READER + "sections/resources.py"
 _SHOWN = "is kept in the job's ad, where listings and expressions find it"
 _ON = ("pool/roles/schedd", "pool/roles/startd")
 _GRID = "belongs to the grid universe: this pool sends no job to another batch system"
-_IMAGES = "needs containers, which this pool cannot start"
-_NO_IMAGE = "run the image's own tool as the program: executable = /usr/bin/apptainer, arguments = exec IMAGE ..."
+_IMAGES = "names a port of a container, which here is reached by the machine's own network"
 _VM = "belongs to virtual machines, which this pool does not start"
 _PARALLEL = "belongs to jobs of several machines that start together, which this pool starts for pipes only"
 _SPREAD = "see docs/pipes.md: pipe and spread"
@@ -101,8 +100,8 @@ TABLE: tuple[Row, ...] = (
     _done("skip_filechecks", "files are not looked at when the job is submitted", _PROGRAM, "skip_filechecks"),
     _partly(
         "universe",
-        "vanilla, pipe, java; local and scheduler, which run on the submit machine; standard, grid, parallel, mpi, vm,"
-        " docker and container are refused by name",
+        "vanilla, pipe, java, docker, container; local and scheduler, which run on the submit machine; standard, grid,"
+        " parallel, mpi and vm are refused by name",
         _READER + "support.py",
         "_UNIVERSES",
     ),
@@ -195,6 +194,24 @@ TABLE: tuple[Row, ...] = (
         "jobs/activation.py",
         "JavaVMArguments",
     ),
+    _done(
+        "container_image docker_image transfer_container",
+        "the image that is its root: an unpacked directory on every machine, others where a tool unpacks them",
+        "jobs/activation.py",
+        "ContainerImage",
+    ),
+    _partly(
+        "docker_network_type",
+        "none takes the network from it; with any other it has the machine's own",
+        "jobs/activation.py",
+        "DockerNetworkType",
+    ),
+    _ignored("docker_pull_policy", "has no effect: an image is fetched at each start"),
+    _ignored("docker_override_entrypoint", "has no effect: the executable is the program, not the image's entrypoint"),
+    _refused("docker_send_credentials", "is refused: images are fetched without a login", "leave it out"),
+    _ignored("container_is_common", "has no effect: machines that see the submit side's files use it in its place"),
+    _ignored("container_target_dir", "has no effect: a job's own directory is /job in every image"),
+    _refused("container_service_names", _IMAGES, "leave it out"),
     # -- what it needs -----------------------------------------------------------------------------------------
     _done("requirements", "which machines will do", "policy/matching/clauses.py", "Requirements"),
     _done("rank preferences", "which of them are liked best", "policy/negotiation/candidates.py", "Rank"),
@@ -432,12 +449,6 @@ TABLE: tuple[Row, ...] = (
         "leave it out",
     ),
     _refused(
-        "docker_image docker_network_type docker_pull_policy docker_override_entrypoint docker_send_credentials"
-        " container_image container_service_names container_target_dir container_is_common transfer_container",
-        _IMAGES,
-        _NO_IMAGE,
-    ),
-    _refused(
         "vm_checkpoint vm_disk vm_macaddr vm_memory vm_networking vm_networking_type vm_no_output_vm vm_type vm_vcpus"
         " vm_vnc xen_initrd xen_kernel xen_kernel_params xen_root",
         _VM,
@@ -468,9 +479,8 @@ _FAMILIES = (
 _SPOKEN: dict[str, Row] = {
     name: row for row in TABLE if row.warns or row.support in (Support.IGNORED, Support.REFUSED) for name in row.names
 }
-#: Why a universe is refused, and the way out, by its number; 0 stands for jobs in an image.
+#: Why a universe is refused, and the way out, by its number.
 _UNIVERSES: dict[int, tuple[str, str]] = {
-    0: (f"a job in an image {_IMAGES}", _NO_IMAGE),
     1: (
         "there is no standard universe: nothing is linked anew",
         "write remote_io = on for remote files; see checkpoint",
@@ -496,12 +506,11 @@ def check_universe(job: Job) -> None:
     """Refuse a job of a kind that this pool does not start."""
     if job.facts.as_reference:
         return
-    nature = job.nature
-    check_number(job, 0 if nature.docker or nature.container else nature.universe)
+    check_number(job, job.nature.universe)
 
 
 def check_number(job: Job, number: int, command: str = "universe") -> None:
-    """Refuse a universe that this pool does not start, by its number; 0 stands for jobs in an image."""
+    """Refuse a universe that this pool does not start, by its number."""
     if not job.facts.as_reference and (trouble := _UNIVERSES.get(number)) is not None:
         raise job.refuse(command, *trouble, other="JobUniverse")
 

@@ -163,6 +163,8 @@ class OwnerWatch:
             "HasCheckpoint": able.checkpoint,
             "CondorVersion": LANGUAGE,
         }
+        if able.full:
+            facts |= {"HasContainer": True, "HasSandboxImage": True}
         if able.saving:
             facts["CheckpointLacks"] = "; ".join(able.saving)
         facts |= self.remote_io()

@@ -1,0 +1,101 @@
+"""An unpacked image as a job's root: what the job sees, and what it does not."""
+
+# A test has the loop to itself: it may block.
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pool.starter.keeper import NativeKeepers, StartFailed
+from tests.starter.images import make_image
+from tests.starter.support import shell, to_end
+
+
+@pytest.fixture
+def common() -> Iterator[Path]:
+    """A directory that every user may enter; pytest's own are closed."""
+    path = Path(tempfile.mkdtemp(prefix="poolnode-test-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def inside(scratch: Path, image: Path, script: str, **more: object) -> object:
+    """A shell of the image, in a scratch directory that is /job there."""
+    given = {"cwd": "/job", "stdout": "/job/out", "stderr": "/job/err", "fixed": True, "isolation": "full"}
+    return shell(scratch, script, root=str(image), **given, **more)
+
+
+async def test_its_root_is_the_image(best: NativeKeepers, scratch: Path, tmp_path: Path) -> None:
+    if not best.abilities.full:
+        pytest.skip("needs a file tree of a job's own")
+    image = make_image(tmp_path / "image")
+    script = (
+        "cat /etc/image /link; ls /; cat /etc/passwd; touch /etc/x /x /data/x; "
+        "echo kept > mine; echo t > /tmp/t; cat /tmp/t; ls /tmp; echo > /dev/null; cat /proc/self/comm"
+    )
+    end = await to_end(best, inside(scratch, image, script))  # type: ignore[arg-type]
+    text, errors = (scratch / "out").read_text(), (scratch / "err").read_text()
+    lines = text.splitlines()
+    assert end.code == 0, (end, errors)
+    assert lines[:2] == ["the image's own"] * 2
+    names = lines[2 : lines.index("t")]
+    assert set(names) >= {"bin", "data", "dev", "etc", "job", "link", "proc", "sys", "tmp"}
+    assert not {"home", "root", "usr", "var", ".image"} & (set(names) - {one.name for one in image.iterdir()})
+    assert lines[lines.index("t") :] == ["t", "t", "cat"]
+    assert "/etc/passwd" in errors
+    assert errors.count("Read-only file system") == 3
+    assert (scratch / "mine").read_text() == "kept\n"
+    assert sorted(one.name for one in image.iterdir() if one.name in ("x", "job", "dev", "proc", "sys", "tmp")) == []
+
+
+async def test_the_next_job_has_the_machines_own_tree_again(
+    best: NativeKeepers, scratch: Path, tmp_path: Path
+) -> None:
+    if not best.abilities.full:
+        pytest.skip("needs a file tree of a job's own")
+    image = make_image(tmp_path / "image")
+    for root, said in ((str(image), "the image's own\n"), ("", "")):
+        wanted = inside(scratch, Path(root), "cat /etc/image 2>/dev/null; exit 0")
+        if not root:
+            wanted = shell(scratch, "cat /etc/image 2>/dev/null; exit 0")
+        await to_end(best, wanted)  # type: ignore[arg-type]
+        assert (scratch / "out").read_text() == said
+
+
+@pytest.mark.parametrize("which", ["around", "in it", "missing", "a file"])
+async def test_what_cannot_be_a_root_is_named(
+    best: NativeKeepers, scratch: Path, tmp_path: Path, which: str
+) -> None:
+    """What the node keeps to itself is not shown by naming a directory around it, or in it."""
+    if not best.abilities.full:
+        pytest.skip("needs a file tree of a job's own")
+    image = make_image(tmp_path / "image")
+    state = image / "data" / "state"
+    (state / "inner").mkdir(parents=True)
+    (image / "file").touch()
+    roots = {"around": image, "in it": state / "inner", "missing": image / "no", "a file": image / "file"}
+    with pytest.raises(StartFailed) as failed:
+        await best.start(inside(scratch, roots[which], "true", hidden=(str(state),)))  # type: ignore[arg-type]
+    assert (failed.value.call, failed.value.path) == ("open image", str(roots[which]))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to run jobs as somebody else")
+async def test_a_user_cannot_name_what_he_may_not_enter(best: NativeKeepers, common: Path) -> None:
+    if not best.abilities.full:
+        pytest.skip("needs a file tree of a job's own")
+    closed = common / "closed"
+    image = make_image(closed / "image")
+    closed.chmod(0o700)
+    scratch = common / "scratch"
+    scratch.mkdir()
+    os.chown(scratch, 61234, 61234)
+    with pytest.raises(StartFailed) as failed:
+        await best.start(inside(scratch, image, "true", uid=61234, gid=61234, groups=()))  # type: ignore[arg-type]
+    assert failed.value.errno == 13
