@@ -45,7 +45,7 @@ struct tree { /* one mount */
     int fd;
     const char *path;
     struct node *root;
-    uint64_t full; /* until then writers wait for home's answers: its disk had no room */
+    uint64_t full; /* until then writers wait for home's answers: its disk has no room (tree_is_full) */
 };
 
 struct parked { /* a request of the kernel's that waits */
@@ -275,6 +275,7 @@ void chunks_drop(struct handle *h);
 
 /* remote_write.c */
 void ask_write(struct ask *q);
+void tree_is_full(struct tree *tree); /* for a while */
 void ask_flush(struct ask *q);
 void ask_fsync(struct ask *q);
 void ask_fallocate(struct ask *q);

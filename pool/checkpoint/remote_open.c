@@ -102,10 +102,13 @@ static void put_open(struct request *r, const struct handle *h, const struct nod
     put_number(r, h->comes ? SMALL : 0, 4);
 }
 
+/* The data of a small file; for one that is to be written something only where home's disk is full. */
 static void take_data(struct handle *h, const struct attr *a, struct reader *answer)
 {
     uint32_t size;
     const uint8_t *data = get_string(answer, &size);
+    if (h->writable && !h->comes && size && !answer->bad)
+        tree_is_full(h->node->tree);
     h->whole = h->comes && !answer->bad && a->size <= SMALL && size == a->size && h->node->writing <= 1; /* our opening */
     h->comes = false;
     if (h->whole) {
@@ -397,6 +400,7 @@ static void created(struct request *r, int error, struct reader *answer)
     node_drop(h->node);
     h->node = n;
     h->flags &= ~(uint32_t)(O_TRUNC | O_CREAT | O_EXCL);
+    take_data(h, &a, answer);
     n->writers += h->writable;
     n->opened = true;
     n->touched = r->unique;

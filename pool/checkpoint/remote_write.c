@@ -16,6 +16,8 @@
 #define APPEND UINT64_MAX
 #define FULL_NS 30000000000u
 
+void tree_is_full(struct tree *tree) { tree->full = now_ns() + FULL_NS; }
+
 static int errors_of(struct node *node)
 {
     int error = node->error;
@@ -30,7 +32,7 @@ static void not_kept(struct node *n, int error)
     n->error = error;
     n->believed = 0;
     if (error == ENOSPC || error == EDQUOT)
-        n->tree->full = now_ns() + FULL_NS;
+        tree_is_full(n->tree);
     if (!serving.notified)
         refresh_attributes(n);
 }

@@ -29,6 +29,9 @@ from pool.remoteio.places import PROBE, UNDO, Held, Place, Places
 LISTED = 1000
 #: Bytes of one READ at most.
 MOST = 1024 * 1024
+#: What comes with a file that is opened to be written where the disk has less room than this: writers are to wait for
+#: home's own answers.
+FULL, SCARCE = b"full", 64 * 1024
 #: Files of which it is told that what was written to them could not be kept.
 TOLD = 20
 #: Listings that are kept to be gone on with.
@@ -185,6 +188,8 @@ class Work:
             data = b""
             if wish != os.O_WRONLY and 0 < status.st_size <= min(want, MOST):
                 data = os.pread(fd, status.st_size, 0)
+            if writes and not want and _is_full(fd):
+                data = FULL
             self._keep(handle, fd, status, writes)
         except BaseException:
             os.close(fd)
@@ -495,6 +500,11 @@ def _users(name: bytes) -> bytes:
     if not name.startswith(USERS):
         raise _problem(errno.EOPNOTSUPP)
     return name
+
+
+def _is_full(fd: int) -> bool:
+    room = os.fstatvfs(fd)
+    return room.f_bavail * room.f_frsize < SCARCE and room.f_blocks > 0
 
 
 def _existing(place: Place, flags: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
@@ -58,13 +59,23 @@ async def test_who_writes_is_told(site: Site, small: None, how: str) -> None:
     assert await site.run(PYTHON, "-c", WRITES, how) == "ENOSPC told\n"
 
 
-async def test_a_shell_is_told(site: Site, small: None, way: str) -> None:
-    """It looks at nothing but what its write says, which by notification is what this machine's disk says."""
+@pytest.mark.parametrize("redirects", [">", ">>", "1<>"])
+@pytest.mark.parametrize("who", ["the job", "somebody at home"])
+async def test_a_shell_is_told(site: Site, small: None, way: str, who: str, redirects: str) -> None:
+    """It looks at nothing but what its first write says, which by notification is what this machine's disk says."""
     if not site.able or way == "notification":
         return
-    script = "dd if=/dev/zero of=filler bs=4k count=100000 2>/dev/null; echo some text > file; echo $?"
+    fill = "dd if=/dev/zero of=filler bs=4k count=100000 2>/dev/null"
+    script = f"echo some text {redirects} file; echo $?"
+    (site.tree / "file").touch()
+    if who == "the job":
+        script = f"{fill}; {script}"
+    else:
+        await asyncio.to_thread(subprocess.run, ["sh", "-c", fill], cwd=site.tree)
     keeper = await site.start("/bin/sh", "-c", script)
     end = await keeper.ended
     await keeper.forget()
     assert end.code == 0
-    assert site.output().split() != ["0"], site.error()
+    assert site.output() == "1\n", site.error()
+    site.home.ask("leave", job="1.0", run=1)
+    assert any("/file could not be kept: no space left" in event["why"] for event in site.home.events)
