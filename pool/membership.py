@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import socket
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pool.config import Settings
 from pool.errors import PoolError
 from pool.outside import Outside
+from pool.policy.user_map import account_of, read_user_map
 from pool.wire import Identity, own_identity
 
 if TYPE_CHECKING:
@@ -33,6 +36,10 @@ DAY = 86400.0
 
 class NotInAPool(PoolError):
     """The node is not part of a pool of several nodes, and what was asked for needs that."""
+
+
+class NoAccount(PoolError):
+    """A user has no account on this machine that his jobs' files could belong to."""
 
 
 class Membership:
@@ -73,6 +80,7 @@ class Membership:
         Raises:
             PoolError: the token is refused, or there is no pool for roles that need one.
         """
+        read_user_map(settings.text("MAP_USERS"))
         found = cls(state, name, roles, settings, outside)
         if join is not None:
             from pool.wire.join import join as join_pool
@@ -206,8 +214,30 @@ class Membership:
         return self._authority
 
     def user_of(self, proof: str) -> Identity:
-        """The user whom a token stands for."""
-        return self.tokens().user(proof)
+        """The user whom a token stands for, under the name of the account that MAP_USERS gives this user here."""
+        found = self.tokens().user(proof)
+        account = account_of(found.name, read_user_map(self.settings.text("MAP_USERS")), self._is_served)
+        return replace(found, name=account) if account is not None else found
+
+    def _is_served(self, name: str) -> bool:
+        """Whether this machine has an account of that name, and this node may work for it."""
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            return False
+        return os.geteuid() in (0, found.pw_uid)
+
+    def _check_account(self, name: str) -> None:
+        """Refuse a token for a user whose jobs would never run here. Raises NoAccount."""
+        if account_of(name, read_user_map(self.settings.text("MAP_USERS")), self._is_served) is not None:
+            return
+        if os.geteuid() == 0:
+            why, account = f"this machine has no user {name}", "ACCOUNT"
+        else:
+            account = pwd.getpwuid(os.geteuid()).pw_name
+            why = f"this node runs as {account} and serves nobody else"
+        hint = f"make the account, or map the user to another one here: MAP_USERS = {name} = {account}"
+        raise NoAccount(f"cannot make a token for {name}: {why}", hint=hint)
 
     def token(self, address: str, params: dict[str, Any], caller: str) -> dict[str, Any]:
         """Make a token: {roles, lifetime, uses, node, user, administer} -> {token, expires}
@@ -222,6 +252,8 @@ class Membership:
         lifetime = DAY if asked is None else float(asked)
         if roles == ["user"]:
             name = str(params.get("user") or caller)
+            if "schedd" in self._roles:
+                self._check_account(name)
             made = self.tokens().issue_user(
                 address,
                 self._authority.fingerprint,

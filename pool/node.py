@@ -28,11 +28,13 @@ from pool.belonging import Belonging
 from pool.config import Change, Settings, secrets
 from pool.config.places import state_directory
 from pool.errors import PoolError
+from pool.identity import file_tree_seen
 from pool.log import LEVELS, set_up_logging
 from pool.mail import send_mail
 from pool.membership import Membership
 from pool.outside import Outside
 from pool.policy.restarts import Restarts
+from pool.policy.user_map import read_user_map
 from pool.queries import Queries
 from pool.roles.base import Role, Surroundings, quota_of
 from pool.roles.images.server import ImageServer
@@ -284,6 +286,7 @@ class Node:
         level = settings.text("LOG_LEVEL")
         if level.lower() not in LEVELS:
             raise PoolError(f"LOG_LEVEL = {level}: no such level", hint=f"one of {', '.join(LEVELS)}")
+        read_user_map(settings.text("MAP_USERS"))
         try:
             for role in self.running.values():
                 role.reload(settings)
@@ -376,6 +379,7 @@ class NodeService(Service):
             "state": str(node.state),
             "pid": os.getpid(),
             "identity": call.identity.name,
+            "file_tree": file_tree_seen(),
             "filesystem_domain": node.settings.text("FILESYSTEM_DOMAIN"),
             "uid_domain": node.settings.text("UID_DOMAIN"),
         }

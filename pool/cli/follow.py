@@ -91,6 +91,11 @@ def wait(
         results = ask(address, question, working="")
     except TimeoutError:
         raise PoolError(f"{', '.join(jobs)}: not ended after {timeout}", hint="the jobs go on") from None
+    return show(results, quiet=quiet, as_json=as_json, every=every)
+
+
+def show(results: list[Result], *, quiet: bool, as_json: bool = False, every: bool = False) -> int:
+    """Print how jobs have ended; the exit status that says it."""
     if as_json:
         say_json(result.as_json() for result in results)
     elif not quiet:

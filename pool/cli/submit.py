@@ -23,6 +23,7 @@ from pool.outside import Outside
 if TYPE_CHECKING:
     from pool.classad import ClassAd
     from pool.client.pool import Pool
+    from pool.client.results import Result
     from pool.jobs.description import ClusterDraft, Description
 
 #: Seconds within which a pool has to answer to be heard in a check.
@@ -53,6 +54,14 @@ def submit(
         bool, typer.Option("--quiet", "-q", help="Print the cluster's number and nothing else.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Then wait until the jobs have ended.")] = False,
+    spool: Annotated[
+        bool | None,
+        typer.Option(
+            "--spool/--no-spool",
+            help="Send the jobs' files along, for `poolnode fetch`. Default: where the schedd is on another machine.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     address: Address = None,
 ) -> int:
@@ -72,6 +81,7 @@ def submit(
       poolnode submit sweep.sub request_memory=2GB
       poolnode submit --dry-run --json sweep.sub | jq .Requirements
       id=$(poolnode submit -q sweep.sub) && poolnode wait $id
+      poolnode submit --wait -A HOST:PORT a.sub  files go along, outputs come back
     """
     from pool.client.descriptions import describe
 
@@ -83,23 +93,35 @@ def submit(
         return _check(description, name, as_json, _machines(address))
     warn(description)
 
-    async def question(pool: Pool) -> list[tuple[int, int]]:
+    async def question(pool: Pool) -> tuple[list[tuple[int, ...]], list[Result] | None]:
         from pool.cli.progress import Working
 
         jobs = formats.amount(sum(draft.count for draft in description.clusters), "job")
         with Working(f"submitting {jobs}") as working:
             clusters = await pool.submit_all(
-                description, progress=lambda sent: working.update(f"submitting {jobs}: {sent:,} sent")
+                description,
+                progress=lambda sent: working.update(f"submitting {jobs}: {sent:,} sent"),
+                spool=spool,
+                files=working.update,
             )
         for cluster in clusters:
             report(cluster.cluster, cluster.count or 0, quiet=quiet, as_json=as_json)
-        return [(cluster.cluster, cluster.count or 0) for cluster in clusters]
+        ids: list[tuple[int, ...]] = [(cluster.cluster,) for cluster in clusters]
+        if not wait or not any(cluster.spooled for cluster in clusters):
+            return ids, None
+        from pool.cli.fetching import wait_and_fetch
 
-    queued = ask(address, question, working="")
+        return ids, await wait_and_fetch(pool, ids, quiet=quiet)
+
+    queued, results = ask(address, question, working="")
+    if results is not None:
+        from pool.cli.follow import show
+
+        return show(results, quiet=quiet)
     if wait:
         from pool.cli.follow import wait as wait_for
 
-        return wait_for([str(cluster) for cluster, _ in queued], quiet=quiet, address=address)
+        return wait_for([str(cluster) for (cluster,) in queued], quiet=quiet, address=address)
     return 0
 
 

@@ -6,6 +6,7 @@ never goes stale. Waiting follows the event stream; it never polls.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from pool.errors import PoolError
 if TYPE_CHECKING:
     from pool.classad import ClassAd
     from pool.client.pool import Acted, Pool
+    from pool.client.spooling import Fetched
     from pool.jobs.events import JobEvent
 
 class _Chosen(ABC):
@@ -65,6 +67,10 @@ class _Chosen(ABC):
         """Changes attributes of the jobs' ads; the values are texts of expressions: `edit(RequestMemory="2048")`."""
         return await self.pool.act("edit", ids=self.ids, attributes=attributes)
 
+    async def fetch(self, into: str | os.PathLike[str] | None = None, *, keep: bool = False) -> Fetched:
+        """Fetches the outputs of jobs that were submitted from another machine; see `Pool.fetch`."""
+        return await self.pool.fetch(self.ids, into, keep=keep)
+
     async def prio(self, value: int) -> Acted:
         """Sets the jobs' priority among their owner's own jobs; higher goes first."""
         return await self.pool.act("prio", ids=self.ids, value=value)
@@ -76,12 +82,14 @@ class Cluster(_Chosen):
     Attributes:
         cluster: its number.
         count: how many jobs it was submitted with, None when the handle was made from the number alone.
+        spooled: its files were sent along when it was submitted: `fetch` brings its outputs.
     """
 
     def __init__(self, pool: Pool, cluster: int | str, count: int | None = None) -> None:
         self.pool = pool
         (self.cluster,) = _whole(cluster)
         self.count = count
+        self.spooled = False
 
     def __repr__(self) -> str:
         return f"<Cluster {self.cluster}>"

@@ -8,6 +8,7 @@ asks; whatever changes something is never repeated by itself, because it may hav
 from __future__ import annotations
 
 import asyncio
+import os
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pool.client.descriptions import What
     from pool.client.handles import Cluster, Job
     from pool.client.results import Result
+    from pool.client.spooling import Fetched
     from pool.client.tally import Tally
     from pool.client.why import Explanation
     from pool.jobs.description import Description
@@ -228,12 +230,14 @@ class Pool:
 
     # ---- jobs ----------------------------------------------------------------------------------------------
 
-    async def submit(self, what: What, **how: Any) -> Cluster:
+    async def submit(self, what: What, *, spool: bool | None = None, **how: Any) -> Cluster:
         """Queues the jobs of one description and returns their cluster, which the pool then never loses.
 
         Args:
             what: the text of a description (with line ends), the path of one, a dict of its commands
                 (`{"executable": "/bin/true", "queue": 3}`), or a `Description` read before.
+            spool: whether the jobs' files are sent along, to be fetched with `Cluster.fetch`; by default where the
+                schedd does not see this machine's files.
             how: `iwd`, `name`, `extra`, as `pool.client.descriptions.describe` takes them.
 
         Raises:
@@ -244,17 +248,48 @@ class Pool:
             raise PoolError(
                 f"the description makes {len(description.clusters)} clusters, not one", hint="use submit_all"
             )
-        return (await self._submit(description))[0]
+        return (await self._submit(description, spool=spool))[0]
 
     async def submit_all(
-        self, what: What, *, progress: Callable[[int], None] | None = None, **how: Any
+        self,
+        what: What,
+        *,
+        progress: Callable[[int], None] | None = None,
+        spool: bool | None = None,
+        files: Callable[[str], None] | None = None,
+        **how: Any,
     ) -> list[Cluster]:
         """As `submit`, for a description with any number of clusters.
 
         Args:
             progress: called with how many jobs have been sent, while a large cluster is.
+            files: called with words on how far the jobs' files are, while these are sent.
         """
-        return await self._submit(await self._understood(what, how), progress)
+        return await self._submit(await self._understood(what, how), progress, spool, files)
+
+    async def fetch(
+        self,
+        handles: Iterable[Any],
+        into: str | os.PathLike[str] | None = None,
+        *,
+        keep: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> Fetched:
+        """Fetch the outputs of jobs that were submitted with `spool`: clusters and jobs, as handles or ids.
+
+        Each goes where its description says, once all of its job have come. Completed jobs then leave the queue.
+
+        Args:
+            into: a new or empty directory for all of them, for who has not submitted the jobs on this machine.
+            keep: the jobs and their outputs stay at the schedd.
+            progress: called with words on how far it is.
+
+        Raises:
+            PoolError: an output cannot be written, a job's were fetched before, or there is no such job.
+        """
+        from pool.client.spooling import fetch
+
+        return await fetch(self, [tuple(one) for one in job_ids(handles)], into, keep=keep, progress=progress)
 
     async def describe(self, what: What, **how: Any) -> Description:
         """Reads a description with this pool's own facts, and queues nothing."""
@@ -277,7 +312,11 @@ class Pool:
         return description
 
     async def _submit(
-        self, description: Description, progress: Callable[[int], None] | None = None
+        self,
+        description: Description,
+        progress: Callable[[int], None] | None = None,
+        spool: bool | None = None,
+        files: Callable[[str], None] | None = None,
     ) -> list[Cluster]:
         from pool.client.batches import is_large
         from pool.client.descriptions import domain_here
@@ -285,9 +324,17 @@ class Pool:
         from pool.jobs.description import bind_cluster
 
         domain = (await self.info()).get("filesystem_domain")
+        if spool is None:
+            from pool.client.spooling import is_elsewhere
+
+            spool = await is_elsewhere(self)
         clusters = []
         for draft in description.clusters:
             ad, deltas = draft.attributes, draft.wire_deltas()
+            if spool:
+                from pool.client.spooling import spooled_ad
+
+                ad = spooled_ad(ad, deltas)
             large = deltas is not None and is_large(deltas)
             params: dict[str, Any] = {"count": draft.count}
             if draft.uses_cluster:
@@ -297,13 +344,39 @@ class Pool:
                     deltas = [delta and bind_cluster(delta, number) for delta in deltas]
             if domain and ad.get("FileSystemDomain") == domain_here():
                 ad = ad | {"FileSystemDomain": domain}  # the node knows this better than this process
-            params["ad"] = ad
+            params |= {"ad": ad} | ({"spool": True} if spool else {})
             if deltas and large:
                 answer = await self._submit_large(params, deltas, progress)
             else:
                 answer = await self.call("schedd.submit", params | {"deltas": deltas}, timeout=120.0)
-            clusters.append(Cluster(self, int(answer["cluster"]), int(answer["count"])))
+            cluster = Cluster(self, int(answer["cluster"]), int(answer["count"]))
+            clusters.append(cluster)
+            cluster.spooled = spool
+            if spool:
+                await self._send_files(cluster, ad, deltas, files)
         return clusters
+
+    async def _send_files(
+        self,
+        cluster: Cluster,
+        ad: WireAd,
+        deltas: Sequence[WireAd | None] | None,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        """Send the files of a cluster that waits for them, and remember what it may bring back."""
+        from pool.client.receipts import Receipt
+        from pool.client.spooling import send_inputs
+        from pool.jobs.description import bind_cluster
+
+        bound = [one and bind_cluster(one, cluster.cluster) for one in deltas] if deltas is not None else None
+        receipt = Receipt.of(cluster.cluster, cluster.count or 0, ad, bound)
+        try:
+            receipt.keep(self.address, os.environ)
+        except OSError as error:
+            warnings.warn(
+                f"poolnode fetch {cluster.cluster} will need --to DIR: no receipt could be kept: {error}", stacklevel=5
+            )
+        await send_inputs(self, receipt, progress)
 
     async def _submit_large(
         self, params: dict[str, Any], deltas: Sequence[WireAd | None], progress: Callable[[int], None] | None

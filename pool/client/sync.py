@@ -167,6 +167,11 @@ class Cluster(_Mirror):
         count: int | None = self._inner.count
         return count
 
+    @property
+    def spooled(self) -> bool:
+        """Whether its files were sent along: `fetch` brings its outputs."""
+        return bool(self._inner.spooled)
+
     def __getitem__(self, proc: int) -> Job:
         return Job(self._inner[proc], self._thread)
 

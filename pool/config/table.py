@@ -101,6 +101,11 @@ _NODE = (
         "pool.local.conf",
         "the local file, read after the pool-wide one and over it; relative to that one's directory",
     ),
+    _text(
+        "MAP_USERS",
+        "",
+        "accounts here of users who come with a token: alice = bob, * = guest (whoever has no account of that name)",
+    ),
     _text("ADMIN", "", "mail address of the administrator"),
     _text("MAIL", "", "sendmail program; empty looks in the usual places, none sends no mail"),
     _choice("LOG_LEVEL", "info", ("debug", "info", "warning", "error"), "what the log tells", live=False),
@@ -267,6 +272,18 @@ _SCHEDD = (
     ),
     _count("MAX_JOBS_SUBMITTED", "0", "", "jobs that may be in the queue; 0 for any number"),
     _count("MAX_JOBS_PER_OWNER", "0", "", "jobs of one user that may be in the queue; 0 for any number"),
+    _count(
+        "MAX_SPOOL_BYTES_PER_OWNER",
+        "10737418240",
+        "B",
+        "files of one user that are kept for jobs submitted from other machines, outputs included; 0 for any number",
+    ),
+    _duration(
+        "SPOOL_KEPT",
+        "10 d",
+        "how long a completed job that was submitted from another machine waits for its outputs to be fetched, and how "
+        "long one is held whose inputs never came",
+    ),
     _text(
         "SUBMIT_REQUIREMENTS",
         "",

@@ -28,6 +28,7 @@ class Hold(IntEnum):
     TRANSFER_INPUT = 13
     INITIAL_DIRECTORY = 14
     SUBMITTED_ON_HOLD = 15
+    SPOOLING_INPUT = 16
     USER_LOG = 22
     NO_ACCOUNT = 23
     SYSTEM_POLICY = 26
@@ -93,6 +94,7 @@ _ADVICE: dict[Kind, tuple[str, bool]] = {
     Hold.TRANSFER_INPUT: ("check that every file in transfer_input_files may be read, then release", False),
     Hold.INITIAL_DIRECTORY: ("check that the initial directory exists and may be entered", False),
     Hold.SUBMITTED_ON_HOLD: ("release the job when it may run", False),
+    Hold.SPOOLING_INPUT: ("it runs when all its files have come; remove it where its submit was broken off", False),
     Hold.USER_LOG: ("check that the log file may be written", False),
     Hold.NO_ACCOUNT: ("ask the administrator whom you are mapped to on the machines", False),
     Hold.SYSTEM_POLICY: ("ask the administrator which rule of the pool the job meets", False),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pool.errors import PoolError
-from pool.shadow.placing import Journal, sync_directory, sync_files, write_all
+from pool.shadow.placing import Journal, sync_directory, sync_files, sync_volume, write_all
 from pool.sparse import leave_hole, next_piece
 
 CHUNK = 256 * 1024
@@ -384,6 +384,39 @@ class Access:
         except FileNotFoundError:
             pass
 
+    def remove_some(self, path: str, most: int) -> bool:
+        """Remove up to so many files in a directory and below; whether nothing is left there. No link is followed."""
+        removed = 0
+        for directory, names, files, fd in os.fwalk(path, topdown=False, follow_symlinks=False):
+            for name in files:
+                os.unlink(name, dir_fd=fd)
+            for name in names:
+                if modes.S_ISLNK(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                    os.unlink(name, dir_fd=fd)
+                else:
+                    os.rmdir(name, dir_fd=fd)
+            removed += len(files) + len(names)
+            if removed >= most and directory != path:
+                return False
+        return True
+
+    def tree_size(self, path: str) -> int:
+        """Bytes on disk of all that is in a directory and below."""
+        size = 0
+        for _, names, files, fd in os.fwalk(path, follow_symlinks=False):
+            for name in (*names, *files):
+                with contextlib.suppress(FileNotFoundError):
+                    size += os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks * 512
+        return size
+
+    def sync_volume(self, path: str) -> None:
+        """See all on disk that was written in the file system of a directory."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sync_volume(fd)
+        finally:
+            os.close(fd)
+
     def check(self, path: str, want: str) -> None:
         """Raise what using the file would raise.
 
@@ -447,6 +480,9 @@ OPERATIONS: dict[str, str] = {
     "append": "append to",
     "makedirs": "make directory",
     "remove": "remove",
+    "remove_some": "remove",
+    "tree_size": "read",
+    "sync_volume": "write",
     "check": "use",
 }
 

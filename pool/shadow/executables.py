@@ -37,6 +37,8 @@ class Executables:
     ) -> None:
         self._directory = directory
         self._files = files
+        #: Where a file of a cluster's lies.
+        self.locate: Callable[[int, str], str] = lambda cluster, path: path
         self._remember = remember or (lambda cluster, digest: None)
         self._known: dict[tuple[Any, ...], str] = {}
         self._of_cluster: dict[int, str] = {}
@@ -66,7 +68,8 @@ class Executables:
         path = wire.get("Cmd")
         if not isinstance(path, str) or not os.path.isabs(path):
             return
-        task = asyncio.get_running_loop().create_task(self._keep(cluster.id, cluster.owner, path))
+        where = self.locate(cluster.id, path)
+        task = asyncio.get_running_loop().create_task(self._keep(cluster.id, cluster.owner, where))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -237,6 +237,24 @@ class UserFiles(ABC):
         """Raise what 'read', 'write', 'execute' or 'enter' would meet there; changes nothing."""
         await self._call("check", path, path, want)
 
+    async def remove_tree(self, path: str) -> None:
+        """Remove all that is in a directory, some at a time, so that others' turns come."""
+        while not await self._call("remove_some", path, path, MANY, slow=True):
+            pass
+
+    async def tree_size(self, path: str) -> int:
+        """Bytes on disk of all that is in a directory."""
+        size: int = await self._call("tree_size", path, path, slow=True)
+        return size
+
+    async def sync_volume(self, path: str) -> None:
+        """See all on disk that was written in the file system of a directory."""
+        await self._call("sync_volume", path, path, slow=True)
+
+    def real(self, path: str) -> str:
+        """Where on this machine a file lies."""
+        return path
+
     async def close(self) -> None:  # noqa: B027
         """End what works for it; it begins again when used again."""
 

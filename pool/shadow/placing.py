@@ -112,9 +112,14 @@ def sync_files(descriptors: list[int]) -> None:
             os.fsync(fd)
         return
     for fd in {os.fstat(fd).st_dev: fd for fd in descriptors}.values():
-        if _libc.syncfs(fd) < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        sync_volume(fd)
+
+
+def sync_volume(fd: int) -> None:
+    """See all on disk that was written in the file system of an open file."""
+    if _libc.syncfs(fd) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def sync_directory(path: str) -> None:

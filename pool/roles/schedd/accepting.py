@@ -17,7 +17,12 @@ from pool.policy.queue import AT_HOME, HELD, Wire
 #: Attributes in one ad.
 MOST_ATTRIBUTES = 5000
 #: What only the schedd says of a job (lower case). JobStatus may be asked for once, as held.
-OWN_NAMES = frozenset({"owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"})
+OWN_NAMES = frozenset(
+    {
+        *("owner", "user", "qdate", "clusterid", "procid", "remotehost", "numjobstarts", "globaljobid"),
+        *("stageinstart", "stageinfinish", "stageoutfinish"),
+    }
+)
 #: Universes, by HTCondor's numbers, whose jobs are started.
 VANILLA = 5
 STARTED = frozenset({VANILLA, JAVA}) | AT_HOME

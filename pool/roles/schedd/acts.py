@@ -21,7 +21,7 @@ from pool.policy.exits import WATCHED, Verdict, has_periodic, periodic, stays
 from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, Cluster, Job
 from pool.roles.pieces import Turn, Turns
 from pool.roles.schedd.editing import changes_of
-from pool.roles.schedd.ends import hold_step
+from pool.roles.schedd.ends import hold_step, release_step
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.listings import every, shown
 from pool.roles.schedd.placement import Placement
@@ -78,6 +78,8 @@ class Acts:
         self._outside = outside
         self._turns = turns
         self._periodic: set[int] | None = None
+        #: Whether inputs of a job have still to come from its submitter's machine.
+        self.waits_for_inputs: Callable[[Job], bool] = lambda job: False
 
     async def act(
         self, params: dict[str, Any], only_owner: str | None, asker: str, count: list[int] | None = None
@@ -214,6 +216,8 @@ class Acts:
         elif action == "release":
             if job.status != HELD:
                 return "it is not held"
+            if self.waits_for_inputs(job):
+                return "its input files have not all come"
             steps.append(release_step(job, reason))
         elif action == "checkpoint":
             if not active:
@@ -370,6 +374,8 @@ class Acts:
             return
         wish = {"why": decision.reason, "code": decision.code, "subcode": decision.subcode, "graceful": True}
         if decision.verdict is Verdict.RELEASE:
+            if self.waits_for_inputs(job):
+                return
             steps.append(release_step(job, decision.reason))
         elif job.status in ACTIVE:
             wish["what"] = decision.verdict.value
@@ -379,19 +385,6 @@ class Acts:
         else:
             why = decision.reason
             steps.append(Step(job, Happening.REMOVE, {"RemoveReason": why}, EventKind.ABORTED, {"why": why}))
-
-
-def release_step(job: Job, reason: str) -> Step:
-    """The step that makes a held job idle again; why it was held stays to be read as the last reason."""
-    changes = {
-        "LastHoldReason": job.get("HoldReason"),
-        "HoldReason": None,
-        "HoldReasonCode": None,
-        "HoldReasonSubCode": None,
-        "ReleaseReason": reason,
-        "_failed_starts": None,
-    }
-    return Step(job, Happening.RELEASE, changes, EventKind.RELEASED, {"why": reason})
 
 
 def _true(value: Any) -> bool:

@@ -261,6 +261,19 @@ def hold_step(job: Job, reason: str, code: int, changes: dict[str, Any] | None =
     return Step(job, Happening.HOLD, all_changes, EventKind.HELD, {"why": reason, "code": code, "subcode": subcode})
 
 
+def release_step(job: Job, reason: str) -> Step:
+    """The step that makes a held job idle again; why it was held stays to be read as the last reason."""
+    changes = {
+        "LastHoldReason": job.get("HoldReason"),
+        "HoldReason": None,
+        "HoldReasonCode": None,
+        "HoldReasonSubCode": None,
+        "ReleaseReason": reason,
+        "_failed_starts": None,
+    }
+    return Step(job, Happening.RELEASE, changes, EventKind.RELEASED, {"why": reason})
+
+
 def usage_changes(report: dict[str, Any]) -> dict[str, Any]:
     """Attributes of a job from a report of what it uses (sizes in KiB)."""
     changes: dict[str, Any] = {}

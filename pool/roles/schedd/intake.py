@@ -82,6 +82,11 @@ class Intake:
                 hint="queue them in several clusters",
             )
 
+    def hold_all(self, reason: Wire) -> None:
+        """Hold the jobs that are not to be held already."""
+        for proc in range(self.count):
+            self.held.setdefault(proc, reason)
+
     def complete(self) -> None:
         """Raises PoolError when there are not as many differences as jobs."""
         if self.deltas is not None and len(self.deltas) != self.count:

@@ -78,6 +78,10 @@ class Ledger:
         self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
         self._reserved: dict[int, str] = {}
 
+    def now(self) -> float:
+        """Wall time."""
+        return self._outside.wall()
+
     # -- start -------------------------------------------------------------------------------------------
 
     async def load(self) -> list[Job]:

@@ -6,7 +6,7 @@ Reads only. Long listings go out in batches with the loop free in between; nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
@@ -22,6 +22,7 @@ from pool.roles.pieces import Turn, Turns
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.placement import Placement
+from pool.roles.schedd.spool import SENT_ALONG
 from pool.shadow.files import FilesOf
 from pool.store import WHOLE_CLUSTER
 from pool.wire import Stream
@@ -48,6 +49,8 @@ class Listings:
         self._outside = outside
         self._placement = placement
         self._files = files
+        #: Where on this machine a file of a cluster's lies.
+        self.locate: Callable[[int, str], str] = lambda cluster, path: path
         self._links = links
 
     async def query(self, params: dict[str, Any], stream: Stream, viewer: str | None, asker: str) -> None:
@@ -232,23 +235,27 @@ class Listings:
             owner = str(ad.get("Owner"))
             if only_owner is not None and owner != only_owner:
                 raise PoolError(f"job {number[0]}.{number[1]} belongs to {owner}")
-            path = str(ad.get("Out" if which == "out" else "Err") or "/dev/null")
+            iwd, path = str(ad.get("Iwd") or "/"), str(ad.get("Out" if which == "out" else "Err") or "/dev/null")
             if path == "/dev/null":
                 raise PoolError(
                     f"job {number[0]}.{number[1]} keeps no {'output' if which == 'out' else 'error'} file",
                     hint=f"set {'output' if which == 'out' else 'error'} in the description file",
                 )
+            full = self.locate(number[0], path if path.startswith("/") else f"{iwd}/{path}")
+            if ad.get(SENT_ALONG) is not None and job is None:
+                hint = "look for it where the job was submitted"
+                raise PoolError(f"the output of job {number[0]}.{number[1]} is kept here no longer", hint=hint)
             running = job is not None and job.status in ACTIVE
             claim: Claim | None = job.run if job is not None else None
             if running and claim is not None and claim.start is not None and claim.start.mode == "transfer":
                 offset = await self._tail_remote(claim, which, offset, stream, lines, told)
             else:
-                offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream, lines, told)
+                offset = await self._tail_here(owner, full, offset, stream, lines, told)
             lines = None
             over = job is None or job.status == COMPLETED
             if not follow or over:
                 if follow or over or not running:
-                    offset = await self._tail_here(owner, str(ad.get("Iwd") or "/"), path, offset, stream)
+                    offset = await self._tail_here(owner, full, offset, stream)
                 break
             await asyncio.sleep(LOOK)
         await stream.finish()
@@ -264,15 +271,13 @@ class Listings:
     async def _tail_here(
         self,
         owner: str,
-        iwd: str,
-        path: str,
+        full: str,
         offset: int,
         stream: Stream,
         lines: int | None = None,
         told: bool = True,
     ) -> int:
         files = self._files(owner)
-        full = path if path.startswith("/") else f"{iwd}/{path}"
 
         async def read(start: int, size: int) -> bytes:
             return b"".join([chunk async for chunk in files.read(full, offset=start, length=size)])

@@ -107,7 +107,7 @@ class OutputStreams:
     async def _follow(self, one: _Follower) -> None:
         """Until the run is over. What cannot be written is tried again: the end brings all of it in any case."""
         schedd, fresh, told = self._schedd, True, False
-        files = schedd.given.files(one.job.cluster.owner)
+        files = schedd.spool.files(one.job.cluster.owner, one.job.cluster.id)
         try:
             while one.runs:
                 pause = EVERY

@@ -6,7 +6,7 @@ by its text, and appended where it is missing. So a log tells each event once, w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 from pool.errors import PoolError
@@ -16,6 +16,7 @@ from pool.policy.packed import unpack
 from pool.policy.queue import Wire
 from pool.roles.pieces import Turn, Turns
 from pool.roles.schedd.ledger import Ledger
+from pool.roles.schedd.spool import SENT_ALONG
 from pool.shadow.files import FilesOf
 from pool.store import WHOLE_CLUSTER
 
@@ -24,20 +25,31 @@ LOGGED = "logged"
 #: So much of a log's end is searched, bytes: what is missing happened just before the end.
 SEARCHED = 4 << 20
 
+#: What of a job's ad says where its log is.
+LOG_NAMES = ("UserLog", "Iwd", SENT_ALONG)
 Target = tuple[str, str]
+Locate = Callable[[int, str], str]
 T = TypeVar("T")
 
 
-def target_of(owner: str, wire: Wire) -> Target | None:
-    """A job's log: its owner and the path; None where it has none."""
+def target_of(owner: str, cluster: int, wire: Wire, locate: Locate) -> Target | None:
+    """A job's log: its owner and the path; None where it has none, or none on this machine any more.
+
+    Args:
+        locate: where on this machine a file of a cluster's lies.
+    """
     path = wire.get("UserLog")
     if not isinstance(path, str) or not path:
         return None
-    return owner, path if path.startswith("/") else f"{wire.get('Iwd') or '/'}/{path}"
+    full = path if path.startswith("/") else f"{wire.get('Iwd') or '/'}/{path}"
+    where = locate(cluster, full)
+    if wire.get(SENT_ALONG) is not None and where == full:
+        return None  # its submitter has it, on another machine
+    return owner, where
 
 
 async def missing(
-    ledger: Ledger, files: FilesOf, host: str, since: int, until: int, turns: Turns
+    ledger: Ledger, files: FilesOf, host: str, since: int, until: int, turns: Turns, locate: Locate
 ) -> dict[Target, list[str]]:
     """For each log the texts it lacks of the events after number `since`, up to `until`, oldest first.
 
@@ -50,7 +62,7 @@ async def missing(
         async for event in _events(ledger, since, until, turn):
             key = (event.cluster, event.proc)
             if key not in targets:
-                targets[key] = await _find(ledger, *key, turn)
+                targets[key] = await _find(ledger, *key, turn, locate)
             target = targets[key]
             if target is not None:
                 found.setdefault(target, []).append(render(event, host=host))
@@ -91,12 +103,12 @@ async def _next(read: AsyncIterator[Sequence[T]]) -> Sequence[T]:
     return ()
 
 
-async def _find(ledger: Ledger, cluster: int, proc: int, turn: Turn) -> Target | None:
+async def _find(ledger: Ledger, cluster: int, proc: int, turn: Turn, locate: Locate) -> Target | None:
     job = ledger.queue.find(cluster, proc)
     if job is not None:
-        return target_of(job.cluster.owner, {name: job.get(name) for name in ("UserLog", "Iwd")})
+        return target_of(job.cluster.owner, cluster, {name: job.get(name) for name in LOG_NAMES}, locate)
     rows = await turn.aside(_next(ledger.store.history(jobs=[(cluster, proc)], limit=1)))
-    return target_of(rows[0].owner, unpack(rows[0].ad)) if rows else None
+    return target_of(rows[0].owner, cluster, unpack(rows[0].ad), locate) if rows else None
 
 
 async def _end_of(files: FilesOf, target: Target) -> str:

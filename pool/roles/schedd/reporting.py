@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import posixpath
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -24,7 +25,8 @@ from pool.policy.queue import HELD, Cluster, Job, Wire
 from pool.roles.base import Surroundings
 from pool.roles.schedd.intake import TURN
 from pool.roles.schedd.ledger import Ledger
-from pool.roles.schedd.relogging import LOGGED, Target, missing, target_of
+from pool.roles.schedd.relogging import LOG_NAMES, LOGGED, Locate, Target, missing, target_of
+from pool.roles.schedd.spool import Spool
 from pool.shadow.files import FileProblem
 from pool.store import WHOLE_CLUSTER, SetMeta
 
@@ -41,7 +43,16 @@ MANY = 10_000
 class Reporting:
     """Writes user logs and sends notices, in the order things happened."""
 
-    def __init__(self, ledger: Ledger, given: Surroundings, log: logging.Logger, act: Act) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        given: Surroundings,
+        log: logging.Logger,
+        act: Act,
+        spool: Spool | None = None,
+    ) -> None:
+        self._spool = spool
+        self._locate: Locate = spool.locate if spool is not None else lambda cluster, path: path
         self._act = act
         self._ledger = ledger
         self._given = given
@@ -91,7 +102,9 @@ class Reporting:
 
     async def _missing(self, since: int, until: int) -> dict[Target, list[str]]:
         given = self._given
-        return await missing(self._ledger, given.files, given.node, since, until, given.turns) if since < until else {}
+        if since >= until:
+            return {}
+        return await missing(self._ledger, given.files, given.node, since, until, given.turns, self._locate)
 
     async def _note(self) -> None:
         """Keep in the store how far the users' logs are."""
@@ -119,7 +132,7 @@ class Reporting:
         """Tell the logs of all jobs of a large cluster, with the loop free in between."""
         lines: dict[Target, list[str]] = {}
         for number, job in enumerate(jobs, 1):
-            target = target_of(job.cluster.owner, {name: job.get(name) for name in ("UserLog", "Iwd")})
+            target = self._target(job)
             if target is not None:
                 lines.setdefault(target, []).append(render(event.for_proc(job.proc), host=self._given.node))
             if not number % TURN:
@@ -130,10 +143,20 @@ class Reporting:
         while lines:
             await self._append(*lines.popitem())
 
+    def _target(self, job: Job) -> Target | None:
+        wire = {name: job.get(name) for name in LOG_NAMES}
+        return target_of(job.cluster.owner, job.cluster.id, wire, self._locate)
+
     async def _append(self, target: Target, lines: Sequence[str]) -> None:
         owner, path = target
+        files, text = self._given.files(owner), "".join(lines).encode()
         try:
-            await self._given.files(owner).append(path, "".join(lines).encode())
+            kept = self._spool.keeps(path) if self._spool is not None else None
+            if kept is False:
+                return  # nobody can fetch it any more
+            if kept:
+                await files.makedirs(posixpath.dirname(path))
+            await files.append(path, text)
         except PoolError as error:
             if path not in self._told:
                 self._told.add(path)
@@ -148,9 +171,7 @@ class Reporting:
             if cluster.owner != target[0] or not self._any_log(cluster, cluster.jobs.values()):
                 continue
             for number, job in enumerate(list(cluster.jobs.values()), 1):
-                if job.status != HELD and target == target_of(
-                    cluster.owner, {name: job.get(name) for name in ("UserLog", "Iwd")}
-                ):
+                if job.status != HELD and target == self._target(job):
                     found.append(list(job.id))
                 if not number % TURN:
                     await asyncio.sleep(0)
@@ -186,7 +207,7 @@ class Reporting:
             job = job or self._ledger.gone.get(key)
             if job is None:
                 return
-            target = target_of(job.cluster.owner, {name: job.get(name) for name in ("UserLog", "Iwd")})
+            target = self._target(job)
             if target is None:
                 return
             self._paths[key] = target

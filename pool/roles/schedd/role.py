@@ -20,10 +20,11 @@ from pool.policy.checkpoints import Rhythm
 from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Job, Queue, Wire
 from pool.roles.advertise import Advertiser
-from pool.roles.base import Role, bandwidth_of, quota_of
+from pool.roles.base import bandwidth_of, quota_of
 from pool.roles.schedd.accepting import check_kind, clean
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.away import CheckpointServer
+from pool.roles.schedd.callers import owner_of, viewer_of
 from pool.roles.schedd.deferral import Deferrals, defer
 from pool.roles.schedd.following import Following
 from pool.roles.schedd.intake import TURN, Intake, at_rest
@@ -36,13 +37,14 @@ from pool.roles.schedd.placement import Placement
 from pool.roles.schedd.remote import Remote
 from pool.roles.schedd.reporting import Reporting
 from pool.roles.schedd.rules import Rules
+from pool.roles.schedd.spool import SPOOLING
+from pool.roles.schedd.spool_methods import SpoolMethods
 from pool.roles.schedd.submitters import Submitters
 from pool.roles.schedd.why import Why
 from pool.shadow.executables import Executables
 from pool.shadow.shadow import PLACING, Shadow
 from pool.store import SetMeta, Shrink, Trim
 from pool.wire import Call, Right, Stream, method, streaming
-from pool.wire.errors import Refused
 from pool.wire.shapes import JOB_ID, JOB_IDS, MAPPINGS, TEXTS, Takes, optional
 
 T = TypeVar("T")
@@ -75,6 +77,8 @@ CHOICE: Takes = {
     "attributes": optional(TEXTS),
     "limit": int | None,
 }
+#: What is said beside the jobs when they are queued; `spool`: their files come from another machine.
+QUEUING: Takes = {"cluster": int | None, "owner": str | None, "spool": bool | None}
 
 
 class Names:
@@ -94,7 +98,7 @@ class Names:
         return self._queue.find(int(cluster), int(proc)) is not None
 
 
-class Schedd(Role):
+class Schedd(SpoolMethods):
     """The schedd role."""
 
     name: ClassVar[str] = "schedd"
@@ -153,7 +157,6 @@ class Schedd(Role):
         self.placement.remote = self.remote
         self.placement.images.announced = self.remote.secure
         self.placement.images.kept = self.remote.kept
-        self.shadow = Shadow(self.placement, self.executables, given.files, self._note, self._tell_owner)
         self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links, given.turns)
         self.rules = Rules.of(self.settings)
         self.acts = Acts(self.ledger, self.placement, self.outside, given.turns, lambda: self.rules)
@@ -161,12 +164,14 @@ class Schedd(Role):
         self.local = self.placement.local = LocalJobs(self)
         self.pacing = Pacing(self, self.acts.judge)
         self.output_streams = OutputStreams(self)
-        self.shadow.before_placing = self.output_streams.end
         kept_back = self.queue.keeps_back
         self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
         self.explaining = Why(self.ledger, self.placement, self.outside, given.node, given.turns)
-        self.reporting = Reporting(self.ledger, given, self.log, self.acts.act)
         running = await self.ledger.load()
+        self.make_spool()
+        self.shadow = Shadow(self.placement, self.executables, given.files, self._note, self._tell_owner, self.spool)
+        self.shadow.before_placing = self.output_streams.end
+        self.reporting = Reporting(self.ledger, given, self.log, self.acts.act, self.spool)
         for name, digest in self.ledger.meta.items():
             if name.startswith(EXECUTABLE):
                 self.executables.recall(int(name.removeprefix(EXECUTABLE)), digest.decode())
@@ -185,6 +190,7 @@ class Schedd(Role):
         self.spawn(self.placement.reaching.watch_leases(), "leases")
         self.spawn(self.reporting.run(), "reporting")
         self.spawn(self.acts.watch_expressions(self.settings.number("PERIODIC_INTERVAL")), "periodic")
+        self.spawn(self.spool.run(), "spool")
         self.spawn(self._forget_old(), "history")
         self.spawn(self._shrink_store(), "shrink")
         for owner in self.queue.owners():
@@ -248,27 +254,27 @@ class Schedd(Role):
 
     @method(
         Right.SUBMIT,
-        takes={"ad": dict, "count": int, "deltas": list | None, "cluster": int | None, "owner": str | None},
+        takes={"ad": dict, "count": int, "deltas": list | None, **QUEUING},
     )
     async def submit(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Accept a cluster: {ad, count, deltas, cluster?} -> {cluster, count}. Durable when answered."""
+        """Accept a cluster: {ad, count, deltas, cluster?, spool?} -> {cluster, count}. Durable when answered."""
         owner, deltas = self._submitter(call, params), params.get("deltas")
-        intake = Intake(self._accept(params["ad"], owner), params["count"], differs=deltas is not None)
+        intake = Intake(self._accept(params, owner), params["count"], differs=deltas is not None)
         with at_rest(intake.count):
             for start in range(0, len(deltas or ()), TURN):
                 if start:
                     await asyncio.sleep(0)
                 intake.take(deltas[start : start + TURN] if deltas else None)
-            return await self._take_in(intake, owner, params.get("cluster"))
+            return await self._take_in(intake, owner, params)
 
-    @streaming(Right.SUBMIT, takes={"ad": dict, "count": int, "cluster": int | None, "owner": str | None})
+    @streaming(Right.SUBMIT, takes={"ad": dict, "count": int, **QUEUING})
     async def submit_large(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Accept a cluster of any size: {ad, count, cluster?}, then its differences in lists, then "done".
 
         Answers {cluster, count}, durably, or nothing has happened: a stream that ends before "done" leaves nothing.
         """
         owner = self._submitter(call, params)
-        intake = Intake(self._accept(params["ad"], owner), params["count"], differs=True)
+        intake = Intake(self._accept(params, owner), params["count"], differs=True)
         with at_rest(intake.count):
             async for item in stream:
                 if item == "done":
@@ -280,7 +286,7 @@ class Schedd(Role):
                     await asyncio.sleep(0)
             else:
                 raise PoolError("the submit broke off; nothing was queued", retry=True)
-            await stream.send(await self._take_in(intake, owner, params.get("cluster")))
+            await stream.send(await self._take_in(intake, owner, params))
         await stream.finish()
 
     def _submitter(self, call: Call, params: dict[str, Any]) -> str:
@@ -290,10 +296,18 @@ class Schedd(Role):
                 f"cannot queue jobs of {owner}: this schedd runs as {self.given.user} and serves nobody else",
                 hint="submit as that user, or to a schedd that root runs",
             )
+        self.given.files(owner)  # raises for who has no account here
         return owner
 
-    async def _take_in(self, intake: Intake, owner: str, number: int | None) -> dict[str, Any]:
+    async def _take_in(self, intake: Intake, owner: str, params: dict[str, Any]) -> dict[str, Any]:
+        number, spool = params.get("cluster"), params.get("spool") is True
         intake.complete()
+        if spool:
+            for place, delta in enumerate(intake.deltas or ()):
+                if not place % TURN:
+                    await asyncio.sleep(0)
+                self.spool.check_difference(delta or {})
+            intake.hold_all(SPOOLING)
         self.rules.check_room(self.queue, owner, intake.count)
         if self.rules.requirements:
             for place, delta in enumerate(intake.deltas or ()):
@@ -307,11 +321,13 @@ class Schedd(Role):
         elif not self.ledger.take_reserved(number, owner):
             raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
         # What has been begun is done to its end, also where nobody waits for the answer any more.
-        queued = asyncio.get_running_loop().create_task(self._queued(intake, owner, number))
+        queued = asyncio.get_running_loop().create_task(self._queued(intake, owner, number, spool))
         return await asyncio.shield(queued)
 
-    async def _queued(self, intake: Intake, owner: str, number: int) -> dict[str, Any]:
+    async def _queued(self, intake: Intake, owner: str, number: int, spool: bool) -> dict[str, Any]:
         origin, images = intake.ad.get("StartFromCheckpoint"), self.placement.images
+        if spool:
+            await self.spool.begin(number, owner)
         try:
             if origin is not None:
                 await images.begin_with(origin, owner, number, intake.count)
@@ -320,18 +336,19 @@ class Schedd(Role):
         finally:
             if origin is not None:
                 images.queued(number, intake.count)
+            if spool:
+                self.spool.queued(number)
         self.acts.added(cluster, intake.names)
         self.local.added(cluster)
-        self.executables.keep_soon(cluster)
+        if not spool:
+            self.executables.keep_soon(cluster)
         if len(intake.held) < intake.count:
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
         return {"cluster": cluster.id, "count": intake.count}
 
-    def _accept(self, ad: Any, owner: str) -> Wire:
-        if not isinstance(ad, dict):
-            raise PoolError("cannot queue: the job ad is no mapping")
-        accepted = clean(ad) or {}
+    def _accept(self, params: dict[str, Any], owner: str) -> Wire:
+        accepted = clean(params["ad"]) or {}
         check_kind(accepted)
         self.remote.check_wish(accepted)
         for name, value in UNLESS_SAID.items():
@@ -341,6 +358,8 @@ class Schedd(Role):
             "User": f"{owner}@{self.settings.text('UID_DOMAIN')}",
             "QDate": int(self.outside.wall()),
         }
+        if params.get("spool") is True:
+            self.spool.accept(accepted)
         defer(accepted, self.outside.wall())
         # Of each process, and as it is when it is asked for.
         accepted["GlobalJobId"] = [f'strcat("{self.given.node}#", ClusterId, ".", ProcId, "#", QDate)']
@@ -374,6 +393,7 @@ class Schedd(Role):
         for owner in done["owners"]:
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
+        self.spool.wake()
         return done
 
     @streaming(Right.READ, takes=CHOICE)
@@ -669,29 +689,8 @@ class Schedd(Role):
         while True:
             await asyncio.sleep(3600.0)
             self.tidy()
+            await self.remove_abandoned()
             before = self.outside.wall() - 86400.0 * self.settings.number("HISTORY_DAYS")
             left = True
             while left:
                 left = any(await self.store.write(Trim(before)))
-
-
-def viewer_of(call: Call) -> str | None:
-    """Who looks, as `pool.jobs.privacy.may_see` takes it."""
-    if Right.ADMINISTER in call.identity.rights:
-        return None
-    return call.identity.name if call.identity.kind == "user" else ""
-
-
-def owner_of(call: Call, params: dict[str, Any]) -> str:
-    """The user a call acts for: the authenticated one; an administrator may name another.
-
-    A node is nobody's user, whatever its name: it chose that itself when it joined.
-    """
-    wish = params.get("owner")
-    if call.identity.kind != "user" and Right.ADMINISTER not in call.identity.rights:
-        raise Refused(f"{call.identity} is no user and has no jobs", hint="call as a user, with a token")
-    if wish and wish != call.identity.name:
-        if Right.ADMINISTER not in call.identity.rights:
-            raise PoolError(f"{call.identity.name} may not act for {wish}")
-        return str(wish)
-    return call.identity.name
