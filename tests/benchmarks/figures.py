@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.benchmarks import (
     accounts,
     checkpoint,
+    connections,
     fairness,
     idle,
     language,
@@ -29,6 +30,7 @@ __all__ = [
     "remoteio",
     "checkpoint",
     "accounts",
+    "connections",
     "fairness",
     "idle",
     "language",
