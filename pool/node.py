@@ -243,7 +243,8 @@ class Node:
             try:
                 await role.start()
                 self.running[name] = role
-                self.dispatcher.add(name, role)
+                for service in role.services:
+                    self.dispatcher.add(name, service)
                 self._ready[name].set()
                 await role.run()
             except asyncio.CancelledError:

@@ -33,6 +33,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str, str]]] = {
         "globalq": ("pool.cli.queue", "globalq", "List the queued jobs of every machine of the pool"),
         "status": ("pool.cli.status", "status", "List the pool's machines"),
         "why": ("pool.cli.why", "why", "Say why a job waits, or why a machine runs nothing"),
+        "inspect": ("pool.cli.inspect", "inspect", "Say what a running job does now, and what it waits for"),
         "history": ("pool.cli.queue", "history", "List jobs that have left the queue"),
         "summary": ("pool.cli.queue", "summary", "What each user got out of the pool"),
         "checkpoints": ("pool.cli.checkpoints", "checkpoints", "List kept checkpoints of removed jobs, or delete them"),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pool.client.why import Explanation
     from pool.jobs.description import Description
     from pool.outside import Outside
+    from pool.policy.inspection import Inspection
     from pool.wire import Connection, Network, Stream
 
 WireAd = dict[str, Any]
@@ -167,9 +168,7 @@ class Pool:
                 retry=True,
             ) from error
         except DeadlineExceeded as error:
-            raise NoPool(
-                f"{at or self.address} did not answer {method} within {timeout:g} s", retry=True
-            ) from error
+            raise NoPool(f"{at or self.address} did not answer {method} within {timeout:g} s", retry=True) from error
 
     async def batches(
         self, method: str, params: Mapping[str, Any] | None = None, *, at: str | None = None
@@ -199,9 +198,7 @@ class Pool:
                 if not ended:
                     stream.abort(None)
         except ConnectionLost as error:
-            raise NoPool(
-                f"the connection to {at or self.address} was lost during {method}", retry=True
-            ) from error
+            raise NoPool(f"the connection to {at or self.address} was lost during {method}", retry=True) from error
 
     async def gather(
         self,
@@ -481,9 +478,7 @@ class Pool:
         limit: int | None = None,
     ) -> list[ClassAd]:
         """The ads of jobs that have left the queue, newest first."""
-        return as_ads(
-            await self.gather("schedd.history", question(ids, owner, constraint, attributes, limit))
-        )
+        return as_ads(await self.gather("schedd.history", question(ids, owner, constraint, attributes, limit)))
 
     async def find(
         self, ids: Iterable[Sequence[int]], attributes: Sequence[str] | None = None, *, patient: bool = False
@@ -644,6 +639,19 @@ class Pool:
         params: dict[str, Any] = {"type": kind}
         params |= question(None, None, constraint, attributes, limit)
         return await self.gather("collector.query", params, at=await self.collector())
+
+    async def inspect(self, job: str | Sequence[int], seconds: float = 0.5) -> Inspection:
+        """What a running job does now (`"12.3"` or `(12, 3)`): its processes and what each of them waits for.
+
+        Args:
+            seconds: for which it is looked at, to know rates; at most 10.
+
+        Raises:
+            PoolError: there is no such job, it does not run, or it is another user's.
+        """
+        from pool.client.inspecting import inspect_job
+
+        return await inspect_job(self, *one_job(job), seconds)
 
     async def why(self, job: str | Sequence[int]) -> Explanation:
         """Why a job does not run (`"12.3"` or `(12, 3)`), from its schedd and the negotiator.

@@ -97,6 +97,11 @@ class Role(Service):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failed: asyncio.Future[None] | None = None
 
+    @property
+    def services(self) -> tuple[Service, ...]:
+        """What is served under the role's name: its own methods, and those of its parts."""
+        return (self,)
+
     async def start(self) -> None:
         """Make ready; afterwards calls are served."""
 

@@ -32,6 +32,7 @@ from pool.starter.files import Files, Seen
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.order import one_output, order_of
 from pool.starter.place import Account, Place, StartRefused
+from pool.starter.progress import CountedStream
 from pool.starter.spec import NO_ENDS, EndReport, KeeperSpec, StartFailed
 from pool.wire import RemoteError
 
@@ -91,6 +92,8 @@ class Starter:
         #: Bytes of files carried to the job before it began, and home from it (B4).
         self.received = 0
         self.sent = 0
+        #: The latest transfer of files, in either direction.
+        self.transfer: CountedStream | None = None
         self._before: dict[str, tuple[int, int]] = {}
         #: Whether its program was started once more, after a checkpoint that it wrote itself.
         self._goes_on = False
@@ -425,9 +428,7 @@ class Starter:
             if not how["stop"]:
                 crossings.thaw()
 
-    async def _begin_sending(
-        self, images: ImageStore, draft: Draft, pace: Pace | None, number: str | None
-    ) -> None:
+    async def _begin_sending(self, images: ImageStore, draft: Draft, pace: Pace | None, number: str | None) -> None:
         draft.on_piece = onward = self._home.coming(self.activation)
         if not self._home.reachable:
             return
@@ -517,7 +518,8 @@ class Starter:
             if name := self.activation.manifest:
                 found += await asyncio.to_thread(self._manifest, safe, name)
             async with await self._home.store(self.activation) as stream:
-                self.sent = await bringing.send(stream, self.activation, safe, found)
+                self.transfer = CountedStream(stream)
+                self.sent = await bringing.send(self.transfer, self.activation, safe, found)
 
     @staticmethod
     def _manifest(safe: SafeDirectory, name: str) -> list[staging.Output]:
@@ -579,7 +581,8 @@ class Starter:
             async with await self._home.fetch(activation, wanted) as stream:
                 if activation.processes:
                     offered = await programs.ask(stream, self.place.executables)
-                self.received = await staging.receive(stream, self.scratch, self.account.owner, signed)
+                self.transfer = CountedStream(stream)
+                self.received = await staging.receive(self.transfer, self.scratch, self.account.owner, signed)
             await self._fetch_urls(signed)
             with self._safe_scratch() as safe:
                 if offered:
@@ -664,9 +667,7 @@ class Starter:
         full, seen = self._keepers.abilities.full, self._seen
         start, account, place = self.activation, self.account, self.place
         append = self._goes_on or start.append_output or (self.resumed is not None and self.resumed.own)
-        return order_of(
-            self.id, start, account, place, full=full, seen=seen, lease=left, claim=claim, append=append
-        )
+        return order_of(self.id, start, account, place, full=full, seen=seen, lease=left, claim=claim, append=append)
 
 
 def _way(keepers: Keepers) -> str:

@@ -208,7 +208,8 @@ class SimPool:
         await role.start()
         node.running[name] = role
         assert node.dispatcher is not None
-        node.dispatcher.add(name, role)
+        for service in role.services:
+            node.dispatcher.add(name, service)
         node.watchers.append(asyncio.create_task(self._watch(node, role), name=f"watch {name}"))
 
     def trap(self, method: str, phase: Phase, victim: str, *, count: int = 1, machine_too: bool = False) -> Trap:

@@ -1,4 +1,4 @@
-"""For whom a call to the schedd acts, and what may be shown to whoever made it."""
+"""For whom a call to the schedd acts, what may be shown to its caller, and how it chooses jobs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from typing import Any
 from pool.errors import PoolError
 from pool.wire import Call, Right
 from pool.wire.errors import Refused
+from pool.wire.shapes import JOB_IDS, TEXTS, Takes, optional
+
+#: How jobs are chosen, in listings and by what changes them.
+CHOICE: Takes = {
+    "ids": optional(JOB_IDS),
+    "constraint": str | None,
+    "owner": str | None,
+    "attributes": optional(TEXTS),
+    "limit": int | None,
+}
 
 
 def viewer_of(call: Call) -> str | None:

@@ -140,6 +140,11 @@ class LocalJobs:
         await found.starter.happen(Event.VACATE if graceful else Event.DIE)
         return True
 
+    def starter_of(self, job: Job) -> tuple[str, Starter] | None:
+        """Where a job runs that runs here, and its starter; None for another."""
+        found = self._running.get(job.id)
+        return (self.name, found.starter) if found is not None else None
+
     # -- starting --------------------------------------------------------------------------------------------
 
     async def _start_waiting(self) -> None:

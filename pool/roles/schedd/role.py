@@ -1,7 +1,7 @@
 """The schedd's methods: what users and other roles may ask of it.
 
-Thin: the queue changes through `Ledger`, running jobs are `Placement`'s, listings `Listings`', what people do to
-jobs is `Acts`'.
+Thin: the queue changes through `Ledger`, running jobs are `Placement`'s, what people see of jobs is `JobViews`', what
+they do to jobs is `Acts`'.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from pool.roles.base import bandwidth_of, quota_of
 from pool.roles.schedd.accepting import check_kind, clean
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.away import CheckpointServer
-from pool.roles.schedd.callers import owner_of, viewer_of
+from pool.roles.schedd.callers import CHOICE, owner_of
 from pool.roles.schedd.deferral import Deferrals, defer
-from pool.roles.schedd.following import Following
 from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.listings import Listings
@@ -40,12 +39,13 @@ from pool.roles.schedd.rules import Rules
 from pool.roles.schedd.spool import SPOOLING
 from pool.roles.schedd.spool_methods import SpoolMethods
 from pool.roles.schedd.submitters import Submitters
+from pool.roles.schedd.views import JobViews
 from pool.roles.schedd.why import Why
 from pool.shadow.executables import Executables
 from pool.shadow.shadow import PLACING, Shadow
 from pool.store import SetMeta, Shrink, Trim
-from pool.wire import Call, Right, Stream, method, streaming
-from pool.wire.shapes import JOB_ID, JOB_IDS, MAPPINGS, TEXTS, Takes, optional
+from pool.wire import Call, Right, Service, Stream, method, streaming
+from pool.wire.shapes import JOB_ID, MAPPINGS, TEXTS, Takes, optional
 
 T = TypeVar("T")
 #: Characters of a reason that a negotiator gives.
@@ -69,14 +69,6 @@ UNLESS_SAID = {"TransferInputSizeMB": 0, "ImageSize": 0, "DiskUsage": 0}
 #: Seconds between two words on how far a long change of jobs is.
 TELL_EVERY = 1.0
 
-#: How jobs are chosen, in listings and by what changes them.
-CHOICE: Takes = {
-    "ids": optional(JOB_IDS),
-    "constraint": str | None,
-    "owner": str | None,
-    "attributes": optional(TEXTS),
-    "limit": int | None,
-}
 #: What is said beside the jobs when they are queued; `spool`: their files come from another machine.
 QUEUING: Takes = {"cluster": int | None, "owner": str | None, "spool": bool | None}
 
@@ -167,6 +159,7 @@ class Schedd(SpoolMethods):
         kept_back = self.queue.keeps_back
         self.queue.keeps_back = lambda job: self._keeps_back(job) or kept_back(job)
         self.explaining = Why(self.ledger, self.placement, self.outside, given.node, given.turns)
+        self._views = JobViews(self.ledger, self.listings, self.explaining, self.placement)
         running = await self.ledger.load()
         self.make_spool()
         self.shadow = Shadow(self.placement, self.executables, given.files, self._note, self._tell_owner, self.spool)
@@ -396,21 +389,6 @@ class Schedd(SpoolMethods):
         self.spool.wake()
         return done
 
-    @streaming(Right.READ, takes=CHOICE)
-    async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """Jobs in the queue, in batches of ads."""
-        await self.listings.query(params, stream, viewer_of(call), call.identity.name)
-
-    @streaming(Right.READ, takes=CHOICE)
-    async def history(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """Jobs that have left the queue, newest first."""
-        await self.listings.history(params, stream, viewer_of(call), call.identity.name)
-
-    @method(Right.READ, takes={"id": JOB_ID})
-    async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Why a job does not run, as far as its schedd knows: {id} -> {findings, request, time}"""
-        return await self.explaining.why(int(params["id"][0]), int(params["id"][1]))
-
     @method(Right.SUBMIT)
     async def checkpoints(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         """The checkpoints that `rm --checkpoint` has kept: one's own, an administrator's answer is everybody's."""
@@ -423,26 +401,9 @@ class Schedd(SpoolMethods):
         everybody = Right.ADMINISTER in call.identity.rights
         return await self.placement.images.drop_kept(params["jobs"], None if everybody else owner_of(call, {}))
 
-    @method(Right.READ)
-    async def summary(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
-        """What each user's ended jobs have used (EV 2.8)."""
-        return await self.listings.summary()
-
-    @streaming(Right.READ, takes={"cluster": int | None, "ids": optional(JOB_IDS), "after": int | None})
-    async def watch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """Events of jobs: those since `after`, then each as it happens."""
-        await self.listings.watch(params, stream)
-
-    @streaming(Right.READ)
-    async def follow(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """Events of jobs for any number of watches: `following` has the messages."""
-        await Following(self.ledger, stream).run()
-
-    @streaming(Right.SUBMIT, takes={"id": JOB_ID, "file": str | None, "offset": int | None, "lines": int | None})
-    async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """A job's output as it grows."""
-        everybody = Right.ADMINISTER in call.identity.rights
-        await self.listings.tail(params, stream, None if everybody else owner_of(call, {}))
+    @property
+    def services(self) -> tuple[Service, ...]:
+        return (self, self._views)
 
     # -- negotiator --------------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ from pool.roles.startd.slots import Claim, Refused, Slot, Wire
 from pool.roles.startd.streams import Streams
 from pool.roles.startd.urgent import Urgent
 from pool.starter import scratch
+from pool.starter.inspecting import bounded
 from pool.starter.keeper import Keepers
 from pool.wire import Call, Right, Stream, method, streaming
 from pool.wire.shapes import JOB_ID, MAPPINGS, TEXTS, Takes, optional
@@ -426,6 +427,16 @@ class Startd(Role):
             async for chunk in running.output(which, offset):
                 await stream.send(chunk)
         await stream.finish()
+
+    @method(Right.SUBMIT, cancellable=True, takes={"claim": str, "run": int, "seconds": float | int | None})
+    async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """What a running job does now: {claim, run, seconds} -> {part}; see `pool.policy.inspection`."""
+        slot, claim = self._claimed(call, params)
+        running: Running | None = claim.running
+        if running is None or running.start.run != params["run"]:
+            raise Refused(f"no such job runs on slot {slot.name}", retry=True)
+        part = await running.inspect(bounded(params.get("seconds")))
+        return {"part": part.to_wire()}
 
     # -- the owner ---------------------------------------------------------------------------------------
 

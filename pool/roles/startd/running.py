@@ -16,8 +16,9 @@ from pool.jobs.activation import Activation, Mode
 from pool.jobs.activation_fields import WrongStart
 from pool.jobs.reasons import MEMORY_EXCEEDED, Evict, Reason
 from pool.policy.checkpoints import Saves
+from pool.policy.inspection import Part
 from pool.policy.slots import STILL
-from pool.policy.starter import EXAMINED, Action, Event
+from pool.policy.starter import EXAMINED, Action, Event, State
 from pool.roles.startd import disk_use, written
 from pool.roles.startd.homelink import HomeLink
 from pool.roles.startd.job_account import account_of
@@ -29,6 +30,7 @@ from pool.roles.startd.slots import Claim, Slot
 from pool.roles.startd.streams import Others
 from pool.starter.accounts import NoAccount
 from pool.starter.crossings import Crossings
+from pool.starter.inspecting import inspect_start
 from pool.starter.keeper import Keeper
 from pool.starter.place import Account, StartRefused
 from pool.starter.several import ends_of
@@ -85,6 +87,11 @@ class Running:
         self._why_still = ""
         #: Its processes are gone, and what they wrote for other machines may be on its way yet.
         self.closing = False
+        #: When it was last seen to have used processor time, by the loop's time, and how much it had used then.
+        self.used_cpu_at: float | None = None
+        self._used_cpu = 0.0
+        #: One look at its processes at a time, however many ask.
+        self._inspecting = asyncio.Lock()
         self.saving = Saving(self)
         self.sets = Sets(self)
 
@@ -308,9 +315,7 @@ class Running:
             pass
         return True
 
-    async def stop(
-        self, graceful: bool, why: Reason, saves: Saves = Saves.WORTH, signal: int | None = None
-    ) -> None:
+    async def stop(self, graceful: bool, why: Reason, saves: Saves = Saves.WORTH, signal: int | None = None) -> None:
         """Have the job end, softly or at once, asked by a signal of its own; its end is reported as an eviction."""
         if self.ended:
             return  # by itself, and its end is on the way
@@ -389,6 +394,17 @@ class Running:
         """The lease was renewed; the keeper is told how long it may let the job run."""
         if self.starter is not None and not self.ended:
             self.starter.renew(max(seconds, 0.0))
+
+    async def inspect(self, seconds: float) -> Part:
+        """What the job does now, looked at for so many seconds."""
+        slot = f"{self.slot.name}@{self.startd.given.node}"
+        if self.starter is None:
+            return Part(slot, stage=str(State.START))
+        still = None
+        if self.used_cpu_at is not None:
+            still = max(0.0, asyncio.get_running_loop().time() - self.used_cpu_at)
+        async with self._inspecting:
+            return await inspect_start(self.starter, slot, seconds, still)
 
     async def last(self, which: str, lines: int) -> int:
         """Where the last lines of what `output` gives begin."""
@@ -533,6 +549,8 @@ class Running:
         if usage is None:
             return
         self._measured(usage.max_rss)
+        if self.used_cpu_at is None or usage.user_cpu + usage.system_cpu > self._used_cpu:
+            self.used_cpu_at, self._used_cpu = asyncio.get_running_loop().time(), usage.user_cpu + usage.system_cpu
         self._tell(
             "usage",
             {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu},

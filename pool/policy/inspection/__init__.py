@@ -1,0 +1,20 @@
+"""What a running job does now, as plain data: its processes, what each waits for, and words for people.
+
+`model` is the data, as it crosses the wire; `system_calls` the calls that a process can wait in; `waits` works out for
+whom and for what a thread waits; `words` lays it out. `pool.machine.job_processes` reads it from /proc.
+"""
+
+from pool.policy.inspection.model import Inspection, OpenFile, Part, Process, Thread, WrongInspection
+from pool.policy.inspection.waits import with_waits
+from pool.policy.inspection.words import lines
+
+__all__ = [
+    "Inspection",
+    "OpenFile",
+    "Part",
+    "Process",
+    "Thread",
+    "WrongInspection",
+    "lines",
+    "with_waits",
+]

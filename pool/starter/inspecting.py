@@ -1,0 +1,44 @@
+"""What a job does now, as its starter sees it: how far it is, and its processes. See `pool.policy.inspection`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pool.machine.job_processes import look_at
+from pool.policy.inspection import Part
+from pool.policy.starter import State
+from pool.starter.starter import Starter
+
+#: States in which files of the job travel.
+TRANSFERS = frozenset({State.GET_EXEC, State.SEND_OUTPUT})
+#: Seconds for which a job is looked at, where nothing else is asked for, and the most that may be.
+USUAL, LONGEST = 0.5, 10.0
+
+
+def bounded(seconds: float | None) -> float:
+    """For how long to look, when somebody asked for so many seconds."""
+    return seconds if seconds is not None and 0.0 <= seconds <= LONGEST else USUAL
+
+
+async def inspect_start(starter: Starter, slot: str, seconds: float, still: float | None = None) -> Part:
+    """One start of a job.
+
+    Args:
+        seconds: for which its processes are looked at, to know their rates.
+        still: seconds since it was last known to have done anything.
+    """
+    keeper = starter.keeper
+    part = Part(slot)
+    if keeper is not None and keeper.pid and not keeper.ended.done():
+        part, moved = await look_at(keeper.pid, seconds)
+        still = 0.0 if moved else still
+    state, transfer = starter.machine.state, starter.transfer
+    return replace(
+        part,
+        slot=slot,
+        stage=str(state),
+        received=starter.received,
+        sent=starter.sent,
+        transferred=transfer.bytes if state in TRANSFERS and transfer is not None else None,
+        still=still,
+    )
