@@ -16,6 +16,8 @@ _FLOCK = struct.Struct("@hhqqi4x")
 _KINDS = (fcntl.F_UNLCK, fcntl.F_RDLCK, fcntl.F_WRLCK)
 _GETLK, _SETLK = 36, 37  # F_OFD_GETLK, F_OFD_SETLK
 WAIT, WHOLE, TEST = 1, 2, 4
+#: The bytes that SQLite locks in the file by which users of a database share memory: each has one of them.
+_DATABASE = (120, 9)
 
 
 class Waits(Exception):
@@ -31,6 +33,12 @@ class Locks:
     def wake(self) -> None:
         """Something was let go of: those who wait may try again."""
         self.freed.set()
+
+    def is_database_in_use(self, fd: int) -> bool:
+        """Whether anybody else uses the database whose file for shared memory this is."""
+        start, length = _DATABASE
+        found = self.take(fd, start, length, _KINDS.index(fcntl.F_WRLCK), TEST)
+        return found is not None and found[0] != 0
 
     def take(self, fd: int, start: int, length: int, kind: int, how: int) -> tuple[int, int, int, int] | None:
         """Take, change or let go of a lock.

@@ -32,6 +32,8 @@ MOST = 1024 * 1024
 #: What comes with a file that is opened to be written where the disk has less room than this: writers are to wait for
 #: home's own answers.
 FULL, SCARCE = b"full", 64 * 1024
+#: SQLite's name for the file by which users of a database in WAL mode share memory.
+SHARED_MEMORY = b"-shm"
 #: Files of which it is told that what was written to them could not be kept.
 TOLD = 20
 #: Listings that are kept to be gone on with.
@@ -53,7 +55,8 @@ class Work:
     Args:
         most: files that the job may have open at a time; EMFILE beyond.
         changes: those of all jobs that may have the same files.
-        not_kept: hears of the first write to each file that the disk has no room for.
+        not_kept: hears of the first write to each file that the disk has no room for, and of a database that the job
+            cannot share.
 
     Attributes:
         journal: made when the places are known, before the first request.
@@ -188,6 +191,8 @@ class Work:
             data = b""
             if wish != os.O_WRONLY and 0 < status.st_size <= min(want, MOST):
                 data = os.pread(fd, status.st_size, 0)
+            if path.endswith(SHARED_MEMORY):
+                self._refuse_shared_memory(path, fd, (status.st_dev, status.st_ino))
             if writes and not want and _is_full(fd):
                 data = FULL
             self._keep(handle, fd, status, writes)
@@ -195,6 +200,18 @@ class Work:
             os.close(fd)
             raise
         return (self._attr(status), data)
+
+    def _refuse_shared_memory(self, path: bytes, fd: int, identity: Identity) -> None:
+        """No two machines can share memory: the job is let have the file that no other job or program at home uses."""
+        if self.is_open(identity) or not self.locks.is_database_in_use(fd):
+            return
+        self._tell_of(
+            path,
+            f"it could not open {os.fsdecode(path)}, which another job or program uses: a database of SQLite in WAL"
+            " mode is for one machine at a time over remote files; have it use another journal"
+            " (pragma journal_mode = delete), or one job after the other",
+        )
+        raise _problem(errno.EBUSY)
 
     def _opened(self, unique: int, path: bytes, wish: int, mode: int, flags: int) -> int:
         plain = wish | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -262,10 +279,13 @@ class Work:
 
     def _tell(self, file: Open, error: OSError) -> None:
         path = os.readlink(kernel.path_of(file.fd))
+        why = os.strerror(error.errno or errno.EIO).lower()
+        self._tell_of(path, f"what it wrote to {os.fsdecode(path)} could not be kept: {why}")
+
+    def _tell_of(self, path: bytes, why: str) -> None:
         if path not in self._told_of and len(self._told_of) < TOLD:
             self._told_of.add(path)
-            why = os.strerror(error.errno or errno.EIO).lower()
-            self._not_kept(f"what it wrote to {os.fsdecode(path)} could not be kept: {why}")
+            self._not_kept(why)
 
     def _write(self, unique: int, file: Open, offset: int, data: bytes | memoryview) -> tuple[Any, ...]:
         if offset == APPEND:

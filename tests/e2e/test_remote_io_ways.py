@@ -73,6 +73,7 @@ echo >../ready; until [ -e ../go ]; do sleep 0.05; done
     assert (home / "data/numbers").read_text().endswith("9999\nmore\n")
     assert sorted(os.listdir(home / "data")) == ["newer", "numbers"]
     assert f"by notification, as {NO_FUSE}" in log
+    assert "locks on them bind its own processes only" in log
     assert f"its owner's files: by notification, as {NO_FUSE}" in told
 
 

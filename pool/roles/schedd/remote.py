@@ -45,6 +45,8 @@ from pool.wire.shapes import PLACES, check_item
 
 #: The attribute of a job that names the trees it works on.
 TREES = "RemoteIOTrees"
+#: Added to the way a job reaches its files, where that is true of it.
+OWN_LOCKS = "\n\tlocks on them bind its own processes only: neither other jobs nor programs at home are kept out"
 #: The name in a checkpoint's manifest of its mark at home.
 MARK = "mark"
 #: Bytes between a home and its node that are on their way at most.
@@ -255,6 +257,8 @@ class Remote:
         trees = [path for path, _ in facts["trees"] if path not in direct]
         parts = [f"{', '.join(direct)} directly" if direct else "", f"{', '.join(trees)} by {how}" if trees else ""]
         text = "its owner's files: " + ("; ".join(part for part in parts if part) or "none are shown to it")
+        if trees and how.startswith("notification"):
+            text += OWN_LOCKS
         for problem in facts["problems"]:
             text += f"\n\tnot as at its checkpoint: {problem}"
         facts = {"RemoteIOHow": how, "RemoteIODirect": ", ".join(direct)}

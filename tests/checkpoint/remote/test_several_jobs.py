@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.checkpoint.remote.conftest import Site
-from tests.starter.support import PYTHON, soon
+from tests.starter.support import PYTHON, soon, until
 
 JOBS, TIMES = 3, 60
 
@@ -75,6 +75,25 @@ for number in range(times):
     print(number, flush=True)
 """
 
+#: The same in WAL mode, which has processes share memory; says once that it has begun, and goes on when it may.
+WAL = """
+import os, sqlite3, sys, time
+who = sys.argv[1]
+try:
+    db = sqlite3.connect("wal.db", timeout=1, isolation_level=None)
+    db.execute("pragma journal_mode = wal")
+    db.execute("create table if not exists rows (who text, number integer)")
+    for number in range(40):
+        db.execute("insert into rows values (?, ?)", (who, number))
+        if number == 20 and who == "job 1":
+            open("begun", "w").close()
+            while not os.path.exists("go"):
+                time.sleep(0.01)
+    print("whole")
+except sqlite3.OperationalError as error:
+    print(error)
+"""
+
 #: Opens a file that others add to, adds a line, and closes it.
 LINES = """
 import os, sys
@@ -93,25 +112,27 @@ for number in range(int(sys.argv[2])):
 """
 
 
+async def one_of(site: Site, number: int, program: str, *arguments: str) -> str:
+    """Runs it in a job of its own; what that has written."""
+    scratch, journal = site.top / f"scratch{number}", site.top / f"journal{number}"
+    scratch.mkdir()
+    journal.mkdir()
+    end = site.home.open(site.tree, journal, job=f"{number}.0")
+    wanted = site.spec(PYTHON, "-c", program, *arguments, id=f"{number}.0.0")
+    wanted = replace(wanted, scratch=str(scratch))
+    keeper = await soon(site.keepers.start(wanted, remote=end.end.fileno()))
+    end.close()
+    ended = await soon(keeper.ended)
+    await keeper.forget()
+    errors = (scratch / "err").read_text()
+    assert (ended.code, errors) == (0, ""), ended
+    return (scratch / "out").read_text()
+
+
 async def all_of(site: Site, program: str, arguments: Callable[[int], tuple[str, ...]]) -> list[str]:
     """Runs it in several jobs at once; what each has written."""
-
-    async def one(number: int) -> str:
-        scratch, journal = site.top / f"scratch{number}", site.top / f"journal{number}"
-        scratch.mkdir()
-        journal.mkdir()
-        end = site.home.open(site.tree, journal, job=f"{number}.0")
-        wanted = site.spec(PYTHON, "-c", program, *arguments(number), id=f"{number}.0.0")
-        wanted = replace(wanted, scratch=str(scratch))
-        keeper = await soon(site.keepers.start(wanted, remote=end.end.fileno()))
-        end.close()
-        ended = await soon(keeper.ended)
-        await keeper.forget()
-        errors = (scratch / "err").read_text()
-        assert (ended.code, errors) == (0, ""), ended
-        return (scratch / "out").read_text()
-
-    return await asyncio.gather(*(one(number) for number in range(1, JOBS + 1)))
+    numbers = range(1, JOBS + 1)
+    return await asyncio.gather(*(one_of(site, number, program, *arguments(number)) for number in numbers))
 
 
 @pytest.mark.parametrize("kind", ["flock", "lockf", "flock of another file", "O_EXCL"])
@@ -149,6 +170,25 @@ async def test_a_database(site: Site, way: str) -> None:
         command = [PYTHON, "-c", ROWS, f"job {number}", str(TIMES // 2)]
         await asyncio.to_thread(subprocess.run, command, cwd=local, check=True, capture_output=True)
     assert found(site.tree) == found(local)
+
+
+async def test_a_database_whose_users_share_memory(site: Site, way: str) -> None:
+    """Machines cannot: one job at a time has it, and others are refused, by what the job's log says, too."""
+    if not site.able or way == "notification":
+        return
+    first = asyncio.ensure_future(one_of(site, 1, WAL, "job 1"))
+    await until((site.tree / "begun").exists)
+    assert await one_of(site, 2, WAL, "job 2") == "unable to open database file\n"
+    (site.tree / "go").touch()
+    assert await first == "whole\n"
+    assert await one_of(site, 3, WAL, "job 3") == "whole\n"
+    with closing(sqlite3.connect(site.tree / "wal.db", timeout=1)) as db:
+        assert db.execute("select who, count(*) from rows group by who").fetchall() == [("job 1", 40), ("job 3", 40)]
+        assert await one_of(site, 4, WAL, "job 4") == "unable to open database file\n"
+    site.home.ask("leave", job="4.0", run=1)
+    said = [(event["job"], event["why"]) for event in site.home.events]
+    assert [job for job, _ in said] == ["2.0", "4.0"]
+    assert all("wal.db-shm" in why and "journal_mode" in why for _, why in said)
 
 
 async def test_a_file_that_all_add_to(site: Site) -> None:
