@@ -8,11 +8,13 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from pool.classad import ClassAd, requirements_accept
-from pool.jobs.examining import FIRST_LINE, interpreter_of, program_trouble
+from pool.jobs.arguments import QuotingError, arguments_of
+from pool.jobs.examining import FIRST_LINE, interpreter_of, known_as, network_hints, program_trouble
 from pool.policy.checkpoints import Wish
 
 #: Interpreters of interpreters that are followed.
@@ -22,11 +24,16 @@ MOST_NAMED = 5
 _LOOKED = "nothing in its file speaks against it; what it opens is looked at when it runs"
 
 
-def checkpoints(folded: Mapping[str, Any]) -> str:
+#: Bytes of a script that are looked at.
+SCRIPT = 1 << 20
+
+
+def checkpoints(folded: Mapping[str, Any], refusals: Mapping[str, str] | None = None) -> str:
     """One line on checkpoints.
 
     Args:
         folded: the first job's attributes by lower-case name.
+        refusals: why programs could not be saved when they ran last, by the name that they are known as.
     """
     wish = str(folded.get("jobcheckpoint") or ("self" if "successcheckpointexitcode" in folded else "auto"))
     if wish == Wish.OFF:
@@ -38,9 +45,57 @@ def checkpoints(folded: Mapping[str, Any]) -> str:
     if isinstance(gpus, int) and gpus > 0:
         found.append("what it keeps on a GPU cannot be saved")
     if not found:
-        return _LOOKED
+        return _doubts(folded, wish, refusals or {}) or _LOOKED
     lost = "it would be held" if wish == Wish.REQUIRED else "it runs, and what it has done is lost with its machine"
     return f"cannot be made: {'; '.join(dict.fromkeys(found))}: {lost}"
+
+
+def known_program(folded: Mapping[str, Any]) -> str:
+    """By which name a schedd remembers a job's program."""
+    return known_as(str(folded.get("cmd") or ""), str(folded.get("iwd") or "/"), _arguments(folded))
+
+
+def earlier(program: str, why: str) -> str:
+    """What a program was refused for, in one line."""
+    return f"{program} could not be checkpointed when it ran last: {why}"
+
+
+def _arguments(folded: Mapping[str, Any]) -> list[str]:
+    try:
+        return arguments_of({name: folded.get(name.lower()) for name in ("Arguments", "Args")})
+    except QuotingError:
+        return []
+
+
+def _doubts(folded: Mapping[str, Any], wish: str, refusals: Mapping[str, str]) -> str:
+    """What earlier runs and the program's file make one expect; "" where it is nothing."""
+    found: list[str] = []
+    program = known_program(folded)
+    if why := refusals.get(program):
+        found.append(earlier(program, why))
+    if hints := _hints(program.split(" "), str(folded.get("iwd") or "/"), _arguments(folded)):
+        found.append(f"{', '.join(hints)}: what it has open on the network cannot be saved")
+    held = "; it is held where it cannot be" if wish == Wish.REQUIRED else ""
+    return f"{'; '.join(found)}{held}" if found else ""
+
+
+def _hints(files: Sequence[str], directory: str, arguments: Sequence[str]) -> list[str]:
+    """Of its own file and the script that it is given, not of an interpreter, which can do anything."""
+    modules = [word for flag, word in pairwise(arguments) if flag == "-m"]
+    found = [hint for module in modules for hint in network_hints(module.partition(".")[0], b"")]
+    for path in files if len(files) == 1 else files[1:]:
+        for data in _contents(os.path.join(directory, path)):
+            found += network_hints(os.path.basename(path), data)
+    return list(dict.fromkeys(found))
+
+
+def _contents(path: str) -> Iterator[bytes]:
+    """The whole of a program, or the beginning of a script; nothing of what cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            yield file.read() if file.peek(4)[:4] == b"\x7fELF" else file.read(SCRIPT)
+    except OSError:
+        return
 
 
 def saves(folded: Mapping[str, Any]) -> bool:

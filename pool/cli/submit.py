@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,7 +91,7 @@ def submit(
     if dry_run:
         return _show(description, as_json)
     if check:
-        return _check(description, name, as_json, _machines(address))
+        return _check(description, name, as_json, _known(address, _programs(description)))
     warn(description)
 
     async def question(pool: Pool) -> tuple[list[tuple[int, ...]], list[Result] | None]:
@@ -106,6 +107,8 @@ def submit(
             )
         for cluster in clusters:
             report(cluster.cluster, cluster.count or 0, quiet=quiet, as_json=as_json)
+        for line in await _refusals(pool, _programs(description)):
+            tell(f"poolnode: {formats.one_line(line)}")
         ids: list[tuple[int, ...]] = [(cluster.cluster,) for cluster in clusters]
         if not wait or not any(cluster.spooled for cluster in clusters):
             return ids, None
@@ -185,27 +188,56 @@ def jobs_of(description: Description) -> Iterator[tuple[int, dict[str, str]]]:
             yield cluster, dict(sorted(job.items(), key=lambda pair: pair[0].lower()))
 
 
-def _machines(address: str | None) -> list[ClassAd] | None:
-    """The slots of the pool; None where none can be reached at once, which a check does not need."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the pool tells of jobs before they are queued: its slots, and what their programs were refused for."""
+
+    machines: list[ClassAd]
+    refusals: dict[str, str]
+
+
+def _known(address: str | None, programs: list[str]) -> Known | None:
+    """None where no pool can be reached at once, which a check does not need."""
     import asyncio
 
     from pool.client.pool import Pool
 
-    async def slots() -> list[ClassAd]:
+    async def asked() -> Known:
         async with asyncio.timeout(POOL_MOMENT), await Pool.connect(address) as pool:
-            return await pool.machines()
+            return Known(await pool.machines(), await pool.call("schedd.refusals", {"programs": programs}))
 
     try:
-        return run(slots())
+        return run(asked())
     except (PoolError, OSError, TimeoutError):
         return None
 
 
-def _check(description: Description, name: str, as_json: bool, machines: list[ClassAd] | None) -> int:
+def _programs(description: Description) -> list[str]:
+    """The programs of the first jobs of all clusters that the pool is to save."""
+    from pool.cli.saving import known_program, saves
+
+    ads = [{name.lower(): value for name, value in draft.attributes.items()} for draft in description.clusters]
+    return list(dict.fromkeys(known_program(ad) for ad in ads if ad.get("cmd") and saves(ad)))
+
+
+async def _refusals(pool: Pool, programs: list[str]) -> list[str]:
+    """What is to be said of programs that could not be checkpointed when they ran last."""
+    from pool.cli.saving import earlier
+
+    if not programs:
+        return []
+    try:
+        found = await pool.call("schedd.refusals", {"programs": programs}, timeout=POOL_MOMENT)
+    except PoolError:  # they are queued; this would have been more to know
+        return []
+    return [earlier(program, why) for program, why in found.items()]
+
+
+def _check(description: Description, name: str, as_json: bool, known: Known | None) -> int:
     """VS 6.3.2's check: a summary in which a person sees at once what was not understood as meant."""
     if as_json:
         say_json(
-            {"cluster": number, "jobs": draft.count, **_facts(draft, machines), **({"pipes": drawn} if drawn else {})}
+            {"cluster": number, "jobs": draft.count, **_facts(draft, known), **({"pipes": drawn} if drawn else {})}
             for number, draft in enumerate(description.clusters, 1)
             for drawn in [_drawn(draft)]
         )
@@ -213,7 +245,7 @@ def _check(description: Description, name: str, as_json: bool, machines: list[Cl
         return 0
     several = len(description.clusters) > 1
     for number, draft in enumerate(description.clusters, 1):
-        facts = _facts(draft, machines)
+        facts = _facts(draft, known)
         lines = [f"{'cluster ' + str(number) + ': ' if several else ''}{formats.amount(draft.count, 'job')}"]
         width = max(map(len, facts))
         if drawn := _drawn(draft, _columns() - width - 4):
@@ -286,11 +318,11 @@ _SUMMARY = (
 )
 
 
-def _facts(draft: ClusterDraft, machines: list[ClassAd] | None = None) -> dict[str, str]:
+def _facts(draft: ClusterDraft, known: Known | None = None) -> dict[str, str]:
     """What a person reads of a cluster: the first job's values, and how many there are of what varies.
 
     Args:
-        machines: the pool's slots, where they are known.
+        known: what the pool tells, where it can be reached.
     """
     unnumbered = str(draft.cluster)
     folded = {name.lower(): value for name, value in draft.attributes.items()}
@@ -316,12 +348,12 @@ def _facts(draft: ClusterDraft, machines: list[ClassAd] | None = None) -> dict[s
     if not of_several:
         from pool.cli.saving import checkpoints
 
-        facts["checkpoints"] = checkpoints(folded)
-    if machines is not None:
+        facts["checkpoints"] = checkpoints(folded, known.refusals if known is not None else {})
+    if known is not None:
         from pool.cli.saving import places, saves
 
         if saves(folded):
-            facts["machines"] = places(draft.ad, machines, Outside().wall())
+            facts["machines"] = places(draft.ad, known.machines, Outside().wall())
     state = folded.get("jobstatus")
     if state == 5:
         facts["state"] = "held at submission"

@@ -6,9 +6,11 @@ what it was built for and from is seen now. An interpreter's script is its inter
 
 from __future__ import annotations
 
+import os
+import re
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 #: The processors that the keeper knows, by their number in an ELF file.
 PROCESSORS = {62: "x86-64"}
@@ -27,6 +29,19 @@ _OUTSIDE = {
 }
 _LOAD, _DYNAMIC = 1, 2
 _NEEDED, _STRTAB = 1, 5
+#: Programs that are known to listen on the network, or to connect over it, by their names.
+_ON_THE_NETWORK = re.compile(
+    r"(redis-server|postgres|mysqld|mariadbd|mongod|memcached|nginx|apache2|httpd|etcd|jupyter(-\w+)?|gunicorn|uvicorn"
+    r"|dask(-\w+)?|ray|mpirun|mpiexec|orterun|torchrun)$"
+)
+#: What scripts import to do so. Pickled calls and tests import much else; only what is there for the network counts.
+_IMPORTS = re.compile(
+    rb"^[ \t]*(?:from|import)[ \t]+((?:mpi4py|socketserver|xmlrpc\.server|http\.server|wsgiref|flask|fastapi"
+    rb"|uvicorn|tornado|aiohttp|dask\.distributed|distributed|ray|zmq|grpc|torch\.distributed))\b",
+    re.MULTILINE,
+)
+#: Programs that run others, which are known by their first argument that is a file.
+_INTERPRETER = re.compile(r"(python|perl|ruby|Rscript|node|java|bash|sh|dash|julia|php|octave|luajit|lua)[\d.]*$")
 
 
 def program_trouble(data: bytes, mode: int) -> list[str]:
@@ -51,6 +66,35 @@ def program_trouble(data: bytes, mode: int) -> list[str]:
             if library.startswith(beginning):
                 found.append(f"{what} cannot be saved (it uses {library})")
     return list(dict.fromkeys(found))
+
+
+def network_hints(name: str, data: bytes) -> list[str]:
+    """Why a program may have something open on the network, which cannot be saved, a line each.
+
+    Args:
+        name: the last part of its path.
+        data: its file, or the beginning of it.
+    """
+    if _ON_THE_NETWORK.match(name):
+        return [f"{name} works over the network"]
+    if data[:4] == b"\x7fELF":
+        return ["it can listen at a port"] if _imports_listen(data) else []
+    found = {match.decode() for match in _IMPORTS.findall(data)}
+    return [f"it imports {module}" for module in sorted(found)]
+
+
+def _imports_listen(data: bytes) -> bool:
+    """A program that is linked dynamically names what it calls."""
+    return b"\0listen\0" in data and (b"\0accept\0" in data or b"\0accept4\0" in data)
+
+
+def known_as(program: str, directory: str, arguments: Sequence[str]) -> str:
+    """By which name a program's runs are remembered: its path, and of an interpreter the script's with it."""
+    path = os.path.normpath(os.path.join(directory, program))
+    if not _INTERPRETER.match(os.path.basename(path)):
+        return path
+    script = next((word for word in arguments if not word.startswith("-")), "")
+    return f"{path} {os.path.normpath(os.path.join(directory, script))}" if script else path
 
 
 def interpreter_of(data: bytes) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from pool.classad import ClassAd
-from pool.cli import main
+from pool.cli import main, saving
 from pool.cli.saving import places
 
 SWEEP = """\
@@ -164,3 +165,18 @@ def test_a_check_says_on_which_machines_a_job_could_be_put_back() -> None:
     lacking = [ClassAd.from_wire({**ad.to_wire(), "CheckpointLacks": "no time namespaces"}) for ad in (one, without)]
     assert places(job, [lacking[0], other], 0.0) == f"{two}; one: no time namespaces"
     assert places(job, lacking[1:], 0.0) == f"{nowhere}; none: no time namespaces"
+
+
+def test_a_check_says_what_may_be_refused_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By what a script imports, and by what the pool says of earlier runs."""
+    script = tmp_path / "serve.py"
+    script.write_text("import http.server\n")
+    text = f"executable = /usr/bin/env\ntransfer_executable = false\narguments = {script}\nqueue\n"
+    python = text.replace("/usr/bin/env", sys.executable)
+    assert main.status(["submit", "--check", description(python)]) == 0
+    assert "it imports http.server: what it has open on the network cannot be saved" in capsys.readouterr().out
+    folded = {"cmd": sys.executable, "iwd": str(tmp_path), "arguments": "quiet.py"}
+    name = saving.known_program(folded)
+    said = saving.checkpoints({**folded, "jobcheckpoint": "required"}, {name: "descriptor 3 is a TCP connection"})
+    assert said.startswith(f"{name} could not be checkpointed when it ran last: descriptor 3")
+    assert said.endswith("it is held where it cannot be")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.checkpoint.build import compiler
-from pool.jobs.examining import interpreter_of, libraries, program_trouble
+from pool.jobs.examining import interpreter_of, known_as, libraries, network_hints, program_trouble
 
 
 def built(place: Path, *options: str) -> bytes:
@@ -65,3 +65,25 @@ def test_scripts_name_their_interpreters() -> None:
 def test_no_bytes_do_harm(tail: bytes, data: st.DataObject) -> None:
     head = b"\x7fELF\x02\x01" + bytes(12) + b"\x3e\x00"
     program_trouble(data.draw(st.sampled_from([tail, head + tail])), 0o755)
+
+
+SERVER = """
+#include <sys/socket.h>
+int main(void) { return listen(socket(AF_INET, SOCK_STREAM, 0), 5) || accept(3, 0, 0); }
+"""
+
+
+def test_what_may_work_over_the_network(tmp_path: Path) -> None:
+    assert network_hints("a", built(tmp_path)) == []
+    (tmp_path / "s.c").write_text(SERVER)
+    subprocess.run([*compiler().split(), "-o", tmp_path / "s", tmp_path / "s.c"], check=True)
+    assert network_hints("s", (tmp_path / "s").read_bytes()) == ["it can listen at a port"]
+    assert network_hints("redis-server", b"") == ["redis-server works over the network"]
+    script = b"import os\nfrom mpi4py import MPI\nimport raytracer\n# import flask\n  import torch.distributed as d\n"
+    assert network_hints("job.py", script) == ["it imports mpi4py", "it imports torch.distributed"]
+
+
+def test_scripts_are_known_by_their_own_name() -> None:
+    assert known_as("sim", "/home/a", ["in"]) == "/home/a/sim"
+    assert known_as("/bin/python3.11", "/home/a", ["-u", "b/../run.py", "x"]) == "/bin/python3.11 /home/a/run.py"
+    assert known_as("/bin/sh", "/home/a", []) == "/bin/sh"

@@ -13,6 +13,7 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.notice import notice
 from pool.policy import slots
+from pool.roles.schedd.notes import Notes
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -361,6 +362,28 @@ def test_what_cannot_be_saved_is_told_soon_after_the_start() -> None:
         assert it.slot.claim.running.saving.resumable is False
         ad = await it.ad()
         assert f"It could not be checkpointed: {SOCKET}" in notice(ClassAd.from_wire(ad))
+
+    play(story, behave=replace(SAVABLE, refused=(SOCKET,)))
+
+
+def test_what_a_program_was_refused_for_is_kept_for_its_owner() -> None:
+    """Also after a restart, and until a run of it can be saved again; other users hear nothing of it."""
+
+    async def told(it: Story, owner: str) -> Any:
+        program = str(it.job.get("Cmd"))
+        async with asking(it.pool, owner) as pool:
+            return program, await pool.call("schedd.refusals", {"programs": [program, "/else"]})
+
+    async def story(it: Story) -> None:
+        await asyncio.sleep(12.0)
+        program, found = await told(it, "alice")
+        assert found == {program: SOCKET}
+        assert (await told(it, "bob"))[1] == {}
+        await asyncio.sleep(MINUTE)
+        schedd = it.pool.role("head", "schedd")
+        again = Notes(schedd)
+        again.take_up(schedd.store.load().meta)
+        assert again.refusals("alice", [program]) == {program: SOCKET}
 
     play(story, behave=replace(SAVABLE, refused=(SOCKET,)))
 

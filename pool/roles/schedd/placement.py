@@ -89,6 +89,7 @@ class Placement:
         unheard: seconds after which a negotiator that says nothing counts as gone.
         spawn: runs a coroutine in the background of the role.
         changed: called when the owner's idle or running numbers changed.
+        refused: called with a job that cannot be checkpointed and why not, or with "" where it can again.
         finished: called with the job's last ad once its end is durable.
     """
 
@@ -112,6 +113,7 @@ class Placement:
         patience: float,
         hold: float,
         unheard: float,
+        refused: Callable[[Job, str], None] = lambda job, why: None,
     ) -> None:
         self.ledger = ledger
         self.queue = ledger.queue
@@ -128,6 +130,7 @@ class Placement:
         self.images = Images(checkpoints, ledger, self.claims, outside, log, name)
         self.spawn = spawn
         self._changed = changed
+        self._refused = refused
         self._finished = finished
         self._idle: dict[str, list[Claim]] = {}
         self.matches = Matches(self)
@@ -409,6 +412,7 @@ class Placement:
             why: a line each; none where it can be saved again.
         """
         text = "; ".join(why)
+        self._refused(job, text)
         if not why:
             if job.get("CheckpointTrouble") is not None:
                 notice = {"text": "This job can be checkpointed now"}

@@ -30,6 +30,7 @@ from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.local import LocalJobs
+from pool.roles.schedd.notes import Notes
 from pool.roles.schedd.output_streams import OutputStreams
 from pool.roles.schedd.pacing import Pacing
 from pool.roles.schedd.placement import Placement
@@ -43,17 +44,13 @@ from pool.roles.schedd.views import JobViews
 from pool.roles.schedd.why import Why
 from pool.shadow.executables import Executables
 from pool.shadow.shadow import PLACING, Shadow
-from pool.store import SetMeta, Shrink, Trim
+from pool.store import Shrink, Trim
 from pool.wire import Call, Right, Service, Stream, method, streaming
 from pool.wire.shapes import JOB_ID, MAPPINGS, TEXTS, Takes, optional
 
 T = TypeVar("T")
 #: Characters of a reason that a negotiator gives.
 MOST_REASON = 500
-#: The name under which the store keeps the digest of a cluster's executable; the cluster's number follows.
-EXECUTABLE = "executable "
-#: Seconds that what can be found out again waits for another write to go along with.
-UNHURRIED = 1.0
 #: Seconds for which an executable is kept that no job in the queue needs: the next submit often does.
 KEEP_UNUSED = 86400.0
 #: Seconds between two looks at what the queue's file could give back, pages given back at a time, seconds in between,
@@ -111,7 +108,8 @@ class Schedd(SpoolMethods):
         )
         self.submitters = Submitters(self, self.advertiser)
         kept = given.state / "spool" / "executables" if given.state else None
-        self.executables = Executables(kept, given.files, self._remember)
+        self.notes = Notes(self)
+        self.executables = Executables(kept, given.files, self.notes.remember)
         self.placement = Placement(
             self.ledger,
             given.links,
@@ -130,6 +128,7 @@ class Schedd(SpoolMethods):
             patience=self.settings.number("CLAIM_PATIENCE"),
             hold=self.settings.number("GANG_PATIENCE"),
             unheard=self._unheard(),
+            refused=self.notes.refused,
         )
         self.placement.moving.terms = self._terms_of_moving()
         self.placement.gangs.sets.rhythm = self._rhythm()
@@ -162,12 +161,11 @@ class Schedd(SpoolMethods):
         self._views = JobViews(self.ledger, self.listings, self.explaining, self.placement)
         running = await self.ledger.load()
         self.make_spool()
-        self.shadow = Shadow(self.placement, self.executables, given.files, self._note, self._tell_owner, self.spool)
+        put, tell = self.notes.put, self._tell_owner
+        self.shadow = Shadow(self.placement, self.executables, given.files, put, tell, self.spool)
         self.shadow.before_placing = self.output_streams.end
         self.reporting = Reporting(self.ledger, given, self.log, self.acts.act, self.spool)
-        for name, digest in self.ledger.meta.items():
-            if name.startswith(EXECUTABLE):
-                self.executables.recall(int(name.removeprefix(EXECUTABLE)), digest.decode())
+        self.notes.take_up(self.ledger.meta)
         self.pacing.take_up()
         self.output_streams.take_up()
         self.tidy()
@@ -389,6 +387,11 @@ class Schedd(SpoolMethods):
         self.spool.wake()
         return done
 
+    @method(Right.SUBMIT, takes={"programs": TEXTS})
+    async def refusals(self, call: Call, params: dict[str, Any]) -> dict[str, str]:
+        """Why one's programs could not be checkpointed when they ran last: {programs} -> program to reason"""
+        return self.notes.refusals(owner_of(call, {}), params["programs"])
+
     @method(Right.SUBMIT)
     async def checkpoints(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         """The checkpoints that `rm --checkpoint` has kept: one's own, an administrator's answer is everybody's."""
@@ -568,30 +571,8 @@ class Schedd(SpoolMethods):
     def _finished(self, ad: Wire) -> None:
         self.reporting.finished(ad)
 
-    def _remember(self, cluster: int, digest: str | None) -> None:
-        async def write() -> None:
-            try:
-                change = SetMeta(f"{EXECUTABLE}{cluster}", digest.encode() if digest else None)
-                await self.store.write(change, within=UNHURRIED)
-            except PoolError as error:
-                self.log.warning("an executable will be read again", extra={"cluster": cluster, "why": str(error)})
-
-        self.spawn(write(), "remember")
-
     async def _tell_owner(self, job: Job, text: str) -> None:
         await self.ledger.commit(Step(job, None, {}, EventKind.NOTICE, {"text": text}))
-
-    async def _note(self, name: str, value: bytes | None) -> None:
-        if value is not None:
-            await self.store.write(SetMeta(name, value))
-        else:
-            self.spawn(self._forget(name), "forget")
-
-    async def _forget(self, name: str) -> None:
-        try:
-            await self.store.write(SetMeta(name, None), within=UNHURRIED)
-        except PoolError as error:
-            self.log.warning("a note stays until it can be removed", extra={"note": name, "why": str(error)})
 
     def let_jobs_go(self) -> None:
         """What jobs were kept back for may be over."""
