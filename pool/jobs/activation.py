@@ -35,6 +35,8 @@ STDOUT, STDERR = ".poolnode.out", ".poolnode.err"
 
 #: In the ad of a claimed slot: its jobs run as nobody there, and can open none of their owner's files.
 AS_NOBODY = "JobRunsAsNobody"
+#: What an image is unpacked to in the job's directory, and how the names of image files end.
+UNPACKED_IMAGE, UNPACKED = ".image", (".tar", ".sif")
 #: The number of the java universe.
 JAVA = 10
 #: What lists a job's inputs: its own, and those that many jobs may share.
@@ -75,6 +77,7 @@ class Activation:
         manifest: the name of a directory for lists of the job's directory before and after its run; empty for none.
         image: the directory that is the job's root: a path on the machine, or a name in its scratch directory; empty
             for the machine's own tree.
+        image_source: the URL, archive or SIF file that is unpacked to it before the start; empty where it is there.
         remaps: output name to the path it gets at home.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
@@ -112,6 +115,7 @@ class Activation:
     outputs: tuple[str, ...] | None = None
     remaps: dict[str, str] = field(default_factory=dict)
     image: str = ""
+    image_source: str = ""
     keeps_paths: bool = False
     manifest: str = ""
     most_input: int | None = None
@@ -315,6 +319,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     image, inputs = _image(job, slot, iwd), _inputs(job) if transfer else ()
     if image.startswith("/"):  # it is there
         inputs = tuple(name for name in inputs if os.path.join(iwd, name).rstrip("/") != image)
+    source = image if "://" in image or image.endswith(UNPACKED) else ""
     carries = transfer and not processes and not java and job.value("TransferExecutable", True) is not False
     outputs = _text(job, "TransferOutput")
     has_outputs = job.get("TransferOutput") is not None
@@ -334,7 +339,8 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         stdout=_path(job, "Out"),
         stderr=_path(job, "Err"),
         inputs=inputs,
-        image=image,
+        image=UNPACKED_IMAGE if source else image,
+        image_source=source,
         outputs=_list(outputs) if transfer and has_outputs else None,
         remaps=_remaps(_text(job, "TransferOutputRemaps")) if transfer else {},
         keeps_paths=transfer and job.value("PreserveRelativePaths", False) is True,
@@ -371,10 +377,12 @@ def in_image(job: ClassAd) -> bool:
 
 
 def _image(job: ClassAd, slot: ClassAd, iwd: str) -> str:
-    """The directory that is the job's root: where the submit side's files are seen, in its place; else a copy of it."""
+    """The job's root, or what is unpacked to it: where the submit side's files are seen, in its place; else a copy."""
     name = _text(job, "ContainerImage")
-    if not in_image(job) or not name:
-        return ""
+    if in_image(job) and (reference := _text(job, "DockerImage")):
+        return f"docker://{reference.removeprefix('docker://')}"
+    if not in_image(job) or not name or "://" in name:
+        return name if in_image(job) else ""
     if _text(job, "ContainerImageSource") == "local":
         return os.path.join(iwd, name).rstrip("/")
     shared = job.value("FileSystemDomain", "") == slot.value("FileSystemDomain", None)

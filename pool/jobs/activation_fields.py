@@ -137,6 +137,7 @@ FIELDS: dict[str, Fits] = {
     "inputs": is_list(is_text),
     "outputs": or_none(is_list(is_text)),
     "keeps_paths": _truth,
+    "image_source": is_text,
     "image": lambda value: value == "" or is_name(value) or (is_program(value) and value.startswith("/")),
     "manifest": lambda value: value == "" or is_name(value),
     "remaps": is_mapping(is_text, is_text),

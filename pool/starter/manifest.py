@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pool.jobs.activation import STDERR, STDOUT
 from pool.safe_directory import SafeDirectory
 from pool.starter.staging import Output, write_all
+from pool.starter.unpacking import ROOT
 
 IN, OUT, ENVIRONMENT = "in", "out", "environment"
 #: Entries that one list has at most.
@@ -62,7 +63,7 @@ def _entries(scratch: SafeDirectory, own: str) -> Iterator[tuple[str, os.stat_re
         above, inner = pending.pop(), []
         for entry, status, _ in sorted(scratch.entries(above), key=lambda one: one[0]):
             name = os.path.join(above, os.fsdecode(entry))
-            if name in (own, STDOUT, STDERR):
+            if name in (own, STDOUT, STDERR, ROOT):
                 continue
             yield name, status
             if stat.S_ISDIR(status.st_mode):

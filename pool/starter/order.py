@@ -6,6 +6,8 @@ Nothing is prepared here, and nothing is started: `starter.py` does that.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
@@ -29,6 +31,7 @@ def order_of(
     lease: float,
     claim: dict[str, Any],
     append: bool = False,
+    image_environment: Mapping[str, str] = MappingProxyType({}),
 ) -> KeeperSpec:
     """What the keeper of one start is told.
 
@@ -38,6 +41,7 @@ def order_of(
         seen: what the job sees of its owner's files, where it works on them from here.
         lease: seconds the keeper lets the job run without being renewed.
         claim: kept with the keeper, to find again after a restart of the node.
+        image_environment: what the image that is the job's root names.
         append: the job goes on from a checkpoint of its own: what it wrote before stays in its standard files.
     """
     transfer, closed = activation.mode is Mode.TRANSFER, activation.mode is not Mode.SHARED
@@ -55,6 +59,7 @@ def order_of(
         stdin = os.path.join(own, os.path.basename(stdin))
     env = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
+        **image_environment,
         "HOME": own if transfer else seen.home,
         "USER": account.name,
         "LOGNAME": account.name,

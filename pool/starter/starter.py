@@ -34,6 +34,7 @@ from pool.starter.order import one_output, order_of
 from pool.starter.place import Account, Place, StartRefused
 from pool.starter.progress import CountedStream
 from pool.starter.spec import NO_ENDS, EndReport, KeeperSpec, StartFailed
+from pool.starter.unpacking import CannotUnpack, unpack
 from pool.wire import RemoteError
 
 #: What a keeper says could not be restored when it is not the image but the machine (pool/checkpoint/restore.c).
@@ -114,6 +115,7 @@ class Starter:
         self._asked: Keeper | None = None
         #: Set when the job has to leave before it began.
         self._leaves = asyncio.Event()
+        self._image_environment: dict[str, str] = {}
         #: What asks the job to end where its owner removes or holds it; None: what asks it otherwise.
         self.asked_by: int | None = None
         #: The pipes to other machines, where the job runs on several.
@@ -189,6 +191,8 @@ class Starter:
                 await self._fetch_checkpoint()
             if self._own_files:
                 await self._place_files()
+            if self.activation.image_source:
+                await self._unpack_image()
             await self._wait_for_its_moment(arrived)
             cards: Cards = await self._meet() if self.crossings is not None else []
             await self.happen(Event.SUCCESS)
@@ -598,6 +602,13 @@ class Starter:
         except staging.StagingError as error:
             raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
 
+    async def _unpack_image(self) -> None:
+        try:
+            source = self.activation.image_source
+            self._image_environment = await unpack(source, self.scratch, self.account, self._leaves)
+        except CannotUnpack as error:
+            raise StartRefused(error.message, where="start", hint=error.hint, retry=error.retry) from error
+
     async def _fetch_urls(self, signed: dict[str, str]) -> None:
         """The inputs that are URLs, by a process that becomes the job's user."""
         wanted = {name: signed.get(name, name) for name in self.activation.inputs if is_fetched(name)}
@@ -666,8 +677,11 @@ class Starter:
             raise StartRefused("the claim's lease ended before the job began", where="machine", retry=True)
         full, seen = self._keepers.abilities.full, self._seen
         start, account, place = self.activation, self.account, self.place
+        own, how = self._image_environment, (start, account, place)
         append = self._goes_on or start.append_output or (self.resumed is not None and self.resumed.own)
-        return order_of(self.id, start, account, place, full=full, seen=seen, lease=left, claim=claim, append=append)
+        return order_of(
+            self.id, *how, full=full, seen=seen, lease=left, claim=claim, append=append, image_environment=own
+        )
 
 
 def _way(keepers: Keepers) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from pool.client import Pool
 from tests.e2e.support import ALL, Node, Nodes, client, outcome, program, until
 from tests.starter.images import make_image
+from tests.starter.test_unpacking import archive
 
 
 async def able(pool: Pool) -> None:
@@ -87,3 +90,24 @@ async def test_a_checkpoint_of_it_is_refused_by_name(nodes: Nodes) -> None:
         done = await cluster.checkpoint()
         assert "the root of the job is an image" in str(done.refused)
         await cluster.remove()
+
+
+async def test_an_archive_of_an_image_is_unpacked(nodes: Nodes) -> None:
+    home, image = image_of(nodes)
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        tar.add(image, ".")
+    archive(home / "image.tar", "docker", data.getvalue())
+    (home / "wrong.tar").write_text("no archive")
+    whole = nodes.start("whole", ALL).ready()
+    async with client(whole) as pool:
+        await able(pool)
+        commands = {"executable": "sh", "transfer_executable": "false", "arguments": "\"-c 'cat /etc/image; env'\""}
+        result = await outcome(pool, home, container_image="image.tar", output="out", **commands)
+        assert result.ok, result
+        said = (home / "out").read_text().splitlines()
+        assert said[0] == "the image's own"
+        assert "COLOUR=green" in said
+        result = await outcome(pool, home, container_image="wrong.tar", **commands)
+        assert result.state == "held"
+        assert "cannot unpack the image" in result.reason

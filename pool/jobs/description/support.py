@@ -196,7 +196,8 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "container_image docker_image transfer_container",
-        "the image that is its root: an unpacked directory on every machine, others where a tool unpacks them",
+        "the image that is its root: a directory or an archive (.tar) anywhere, docker:// where skopeo, podman or"
+        " apptainer fetches it, .sif where apptainer unpacks it",
         "jobs/activation.py",
         "ContainerImage",
     ),

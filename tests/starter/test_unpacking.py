@@ -1,0 +1,98 @@
+"""Archives of images, as `docker save` and OCI tools write them: unpacked layer by layer, never beside the image."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pool.starter.unpacking import unpack_archive
+
+Entry = tuple[str, str, str]
+LOWER: list[Entry] = [
+    ("d", "./", ""),
+    ("d", "usr", ""),
+    ("d", "usr/bin", ""),
+    ("l", "bin", "usr/bin"),
+    ("f", "usr/bin/old", "old"),
+    ("f", "keep", "kept"),
+    ("d", "emptied", ""),
+    ("f", "emptied/one", "1"),
+    ("l", "out", "/outside"),
+    ("h", "second", "keep"),
+]
+UPPER: list[Entry] = [
+    ("f", "bin/new", "by way of a link"),
+    ("f", "usr/bin/.wh.old", ""),
+    ("f", "emptied/.wh..wh..opq", ""),
+    ("f", "emptied/two", "2"),
+    ("f", "out/file", "stays inside"),
+    ("f", "../../above", "stays inside, too"),
+    ("c", "null", ""),
+]
+
+
+def layer(entries: list[Entry]) -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        for kind, name, text in entries:
+            entry = tarfile.TarInfo(name)
+            entry.type = {"d": tarfile.DIRTYPE, "l": tarfile.SYMTYPE, "h": tarfile.LNKTYPE, "c": tarfile.CHRTYPE}.get(
+                kind, tarfile.REGTYPE
+            )
+            entry.mode = 0o755
+            entry.linkname = text if kind in "lh" else ""
+            entry.size = len(text) if kind == "f" else 0
+            tar.addfile(entry, io.BytesIO(text.encode()) if kind == "f" else None)
+    return data.getvalue()
+
+
+def archive(path: Path, form: str, *layers: bytes) -> Path:
+    """An archive of an image of these layers, which names an environment."""
+    config = json.dumps({"config": {"Env": ["COLOUR=green", "wrong"]}}).encode()
+    files = {"blobs/sha256/c": config}
+    names = [f"blobs/sha256/{number}" for number in range(len(layers))]
+    files |= {name: gzip.compress(data) if form == "oci" else data for name, data in zip(names, layers, strict=True)}
+    if form == "oci":
+        digests = [{"digest": f"sha256:{number}"} for number in range(len(layers))]
+        files["blobs/sha256/m"] = json.dumps({"config": {"digest": "sha256:c"}, "layers": digests}).encode()
+        files["index.json"] = json.dumps({"manifests": [{"digest": "sha256:m"}]}).encode()
+    elif form == "docker":
+        files["manifest.json"] = json.dumps([{"Config": "blobs/sha256/c", "Layers": names}]).encode()
+    with tarfile.open(path, "w") as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("form", ["docker", "oci"])
+def test_layers_lie_one_over_the_other_and_inside(tmp_path: Path, form: str) -> None:
+    root = tmp_path / "inner" / "root"
+    root.parent.mkdir()
+    environment = unpack_archive(str(archive(tmp_path / "image.tar", form, layer(LOWER), layer(UPPER))), str(root))
+    assert environment == {"COLOUR": "green"}
+    found = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+    inside = ["above", "bin", "emptied", "emptied/two", "keep", "out", "outside", "outside/file", "second", "usr"]
+    assert found == [*inside, "usr/bin", "usr/bin/new"]
+    assert (root / "usr/bin/new").read_text() == "by way of a link"
+    assert os.readlink(root / "out") == "/outside"
+    assert (root / "second").stat().st_ino == (root / "keep").stat().st_ino
+    assert sorted(path.name for path in tmp_path.rglob("above")) == ["above"]
+
+
+def test_links_that_lead_in_a_circle_are_an_error(tmp_path: Path) -> None:
+    image = archive(tmp_path / "image.tar", "docker", layer([("l", "a", "b"), ("l", "b", "a"), ("f", "a/x", "")]))
+    with pytest.raises(ValueError, match="too many links"):
+        unpack_archive(str(image), str(tmp_path / "root"))
+
+
+def test_what_is_no_archive_of_an_image_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="neither manifest"):
+        unpack_archive(str(archive(tmp_path / "image.tar", "none")), str(tmp_path / "root"))
