@@ -5,6 +5,8 @@ r"""Reading configuration text into assignments (EV 2.5, TS 8).
     NAME : expression               a control expression
     NAME = a long value \           a backslash at the end goes on with the next line
            that goes on
+    NAME @=end                      a value of several lines, up to
+    @end                            this one
     include : other.conf            read another file here; its path is relative to this file's
     include ifexist : other.conf    the same, if it is there
 
@@ -23,6 +25,7 @@ from pool.errors import PoolError
 
 Opener = Callable[[Path], str]
 _LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)\s*([=:])\s*(.*)", re.DOTALL)
+_BLOCK = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)\s*@=\s*(\S+)")
 _INCLUDE = re.compile(r"include(?:\s+(?P<word>\w+))?\s*:\s*(?P<path>.*)", re.IGNORECASE | re.DOTALL)
 #: Characters of one file, and files within files, that a configuration has at most.
 LONGEST = 1_000_000
@@ -77,6 +80,8 @@ def parse(text: str, name: str) -> Iterator[Assignment | Include]:
             yield _included(include, where)
             continue
         match = _LINE.fullmatch(line)
+        if match is None and (block := _BLOCK.fullmatch(line)) is not None:
+            raise ConfigError(f"{where}: {block[1]} has no end", hint=f"a line that is @{block[2]} ends it")
         if match is None:
             raise ConfigError(
                 f"{where}: expected NAME = value or NAME : expression, found `{_short(line)}`",
@@ -91,6 +96,15 @@ def joined(text: str) -> Iterator[tuple[int, str]]:
     for number, line in lines:
         line = line.strip()
         if not line or line.startswith("#"):
+            continue
+        if (block := _BLOCK.fullmatch(line)) is not None:
+            inner: list[str] = []
+            for _, following_line in lines:
+                if following_line.strip() == f"@{block[2]}":
+                    line = "\n".join([f"{block[1]} =", *inner])
+                    break
+                inner.append(following_line.strip())
+            yield number, line
             continue
         while line.endswith("\\"):
             line = line[:-1].rstrip()

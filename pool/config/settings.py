@@ -119,6 +119,11 @@ class Settings:
             value = self._known[name] = self._expanded(name, ()) or ""
         return value
 
+    def raw(self, name: str) -> str:
+        """What a name was set to, with its macros; empty where it was not."""
+        found = self.values.get(canonical(name))
+        return found.text if found is not None else ""
+
     def number(self, name: str) -> float:
         """A setting that is a number or a length of time, in its unit."""
         row = TABLE[canonical(name)]
@@ -348,6 +353,7 @@ class Settings:
 
     def _check_names(self) -> None:
         used = set(self._used)
+        used |= {f"JOB_TRANSFORM_{one}".upper() for one in self.text("JOB_TRANSFORM_NAMES").replace(",", " ").split()}
         for made in self.values.values():
             one: Assignment | None = made
             while one is not None:

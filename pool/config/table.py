@@ -285,6 +285,11 @@ _SCHEDD = (
         "long one is held whose inputs never came",
     ),
     _text(
+        "JOB_TRANSFORM_NAMES",
+        "",
+        "names; each JOB_TRANSFORM_NAME changes the ads of jobs as they come in, in this order (docs/transforms.md)",
+    ),
+    _text(
         "SUBMIT_REQUIREMENTS",
         "",
         "names; a job must make each SUBMIT_REQUIREMENT_NAME true, and is refused with its _REASON otherwise",

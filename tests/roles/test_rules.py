@@ -136,3 +136,64 @@ def test_a_machines_own_attributes_are_in_its_ads_and_matched_by() -> None:
             assert (ad["Room"], ad["Fast"], ad["Machine"]) == ("B 12", ["TARGET.RequestCpus < 2"], "m1")
 
     run_virtual(work())
+
+
+TRANSFORMS = config(
+    "SITE = here",
+    "JOB_TRANSFORM_NAMES = Site, Small",
+    "JOB_TRANSFORM_Small @=end",
+    "    REQUIREMENTS RequestMemory < 1000",
+    "    EVALSET Size strcat(Site, \"-small\")",
+    "    DELETE Site",
+    "@end",
+    "JOB_TRANSFORM_Site @=x",
+    "    # before Small, which uses what it says",
+    "    DEFAULT Site \"$(SITE)/$(MY.Owner)\"",
+    "    SET RequestDisk 7",
+    "@x",
+    "SUBMIT_REQUIREMENTS = Sized",
+    "SUBMIT_REQUIREMENT_Sized = Size =!= undefined || RequestMemory == 5000",
+)
+
+
+def test_jobs_are_transformed_in_the_order_of_the_names_before_they_are_judged() -> None:
+    async def work() -> None:
+        async with SimPool(6, settings=QUICK, config=TRANSFORMS) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            link = await pool.network.user("alice", "head")
+            ad = {"Cmd": "/bin/true", "RequestMemory": 1, "RequestDisk": 1}
+            deltas = [None, {"RequestMemory": 5000}, {"Site": "there"}, {"RequestDisk": 3}, {"Note": 1}]
+            asked = {"ad": ad, "count": 5, "deltas": deltas}
+            assert (await link.call("schedd.submit", asked))["count"] == 5
+            with pytest.raises(RemoteError, match="Sized"):
+                await link.call("schedd.submit", {"ad": ad | {"RequestMemory": 2000}, "count": 1})
+            await link.close()
+            found = [job.ad() for job in jobs(pool)]
+            usual = "here/alice-small"
+            assert [ad.value("Size") for ad in found] == [usual, None, "there-small", usual, usual]
+            assert [ad.value("Site") for ad in found] == [None, "here/alice", None, None, None]
+            assert {ad.value("RequestDisk") for ad in found} == {7}
+            assert [ad.value("Note") for ad in found] == [None, None, None, None, 1]
+
+    run_virtual(work())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("JOB_TRANSFORM_NAMES = A\n", "there is no JOB_TRANSFORM_A"),
+        ("JOB_TRANSFORM_NAMES = A\nJOB_TRANSFORM_A = SET B 1 +\n", "JOB_TRANSFORM_A: no expression in"),
+        ("JOB_TRANSFORM_NAMES = A\nJOB_TRANSFORM_A @=end\nSET B 1\n", "JOB_TRANSFORM_A has no end"),
+        ("JOB_TRANSFORM_NAMES = A\nJOB_TRANSFORM_A = SET QDate 1\n", "QDate is the schedd's to say"),
+    ],
+)
+def test_a_transform_that_is_none_is_said_when_the_configuration_is_read(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(PoolError, match=said):
+        Rules.of(Settings.load(tmp_path / "a.conf", sets={}, environ={}, opener=lambda path: text))
+
+
+def test_a_value_of_several_lines_is_a_setting_like_others(tmp_path: Path) -> None:
+    text = "JOB_TRANSFORM_NAMES = A\nJOB_TRANSFORM_A @=end\n\n# said\nSET B 1\n@end\nADMIN = ann\n"
+    settings = Settings.load(tmp_path / "a.conf", sets={}, environ={}, opener=lambda path: text)
+    assert (settings.raw("JOB_TRANSFORM_A"), settings.text("ADMIN")) == ("# said\nSET B 1", "ann")
+    assert not settings.warnings

@@ -82,6 +82,14 @@ class Intake:
                 hint="queue them in several clusters",
             )
 
+    def replace(self, place: int, delta: Wire) -> None:
+        """Give a job other differences than came."""
+        assert self.deltas is not None
+        assert self.packed is not None
+        self.deltas[place] = delta or None
+        self.packed[place] = pack(delta) if delta else None
+        self.names.update(delta)
+
     def hold_all(self, reason: Wire) -> None:
         """Hold the jobs that are not to be held already."""
         for proc in range(self.count):

@@ -300,12 +300,8 @@ class Schedd(SpoolMethods):
                 self.spool.check_difference(delta or {})
             intake.hold_all(SPOOLING)
         self.rules.check_room(self.queue, owner, intake.count)
-        if self.rules.requirements:
-            for place, delta in enumerate(intake.deltas or ()):
-                if not place % TURN:
-                    await asyncio.sleep(0)
-                if delta:
-                    self.rules.check(ClassAd.from_wire({**intake.ad, **delta}), self.outside.wall())
+        await self.rules.take_in(intake, self.outside.wall())
+        self.remote.check_wish(intake.ad)
         if number is None:
             number = self.ledger.next_cluster
             self.ledger.next_cluster += 1
@@ -355,7 +351,7 @@ class Schedd(SpoolMethods):
         # Of each process, and as it is when it is asked for.
         accepted["GlobalJobId"] = [f'strcat("{self.given.node}#", ClusterId, ".", ProcId, "#", QDate)']
         accepted.setdefault("MemoryUsage", ["((ResidentSetSize + 1023) / 1024)"])
-        if self.rules.requirements:
+        if self.rules.requirements and not self.rules.transforms:
             self.rules.check(ClassAd.from_wire(accepted), self.outside.wall())
         return accepted
 

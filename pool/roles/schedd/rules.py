@@ -6,16 +6,23 @@ with the jobs' own periodic expressions, and come after those.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pool.classad import ClassAd, Expr, ParseError, evaluate, parse_expr
 from pool.config import Settings
+from pool.config.macros import Replacer
 from pool.errors import PoolError
 from pool.jobs.reasons import Hold
 from pool.policy.exits import STAY, Decision, Verdict
-from pool.policy.queue import Queue
+from pool.policy.queue import Queue, Wire
+from pool.policy.transforms import Transform, read_transform
+from pool.roles.schedd.accepting import OWN_NAMES, check_kind
+from pool.roles.schedd.intake import Intake
 
+#: Jobs whose ads are looked at before others on the loop have their turn.
+SOME = 50
 _PERIODIC = (
     ("SYSTEM_PERIODIC_RELEASE", Verdict.RELEASE),
     ("SYSTEM_PERIODIC_HOLD", Verdict.HOLD),
@@ -39,11 +46,13 @@ class Rules:
 
     Attributes:
         periodic: verdicts with their expressions; those that are plainly false are left out.
+        transforms: what is changed in each job that comes in, in this order, before it is looked at.
         most, most_of_one: jobs in the queue, and of one owner; 0 for any number.
     """
 
     periodic: tuple[tuple[str, Verdict, Expr], ...] = ()
     requirements: tuple[Requirement, ...] = ()
+    transforms: tuple[Transform, ...] = ()
     most: int = 0
     most_of_one: int = 0
 
@@ -63,6 +72,7 @@ class Rules:
         return cls(
             tuple(one for one in periodic if one[2].text.lower() not in ("false", "0")),
             tuple(requirements),
+            tuple(_transforms(settings)),
             int(settings.number("MAX_JOBS_SUBMITTED")),
             int(settings.number("MAX_JOBS_PER_OWNER")),
         )
@@ -83,6 +93,31 @@ class Rules:
                     f"cannot queue {count} jobs: {there} {whose}are in the queue, and {setting} = {most}",
                     hint="submit again when some have ended",
                 )
+
+    async def take_in(self, intake: Intake, now: float) -> None:
+        """Transform the jobs of a submit, then refuse what the administrator does not let in. Raises PoolError."""
+        before, shared = intake.ad, self._transformed(intake.ad, now)
+        if self.transforms:
+            check_kind(shared)
+            if self.requirements:
+                self.check(ClassAd.from_wire(shared), now)
+        looked_at = self.requirements or self.transforms
+        for place, delta in enumerate((intake.deltas or ()) if looked_at else ()):
+            if not place % SOME:
+                await asyncio.sleep(0)
+            if not delta:
+                continue
+            whole = self._transformed({**before, **delta}, now)
+            if self.transforms:
+                intake.replace(place, _difference(whole, shared))
+            if self.requirements:
+                self.check(ClassAd.from_wire(whole), now)
+        intake.ad = shared
+
+    def _transformed(self, ad: Wire, now: float) -> Wire:
+        for transform in self.transforms:
+            ad = transform.apply(ad, now)
+        return ad
 
     def check(self, ad: ClassAd, now: float) -> None:
         """Refuse a job that does not meet the administrator's requirements.
@@ -106,6 +141,26 @@ class Rules:
                 continue
             return Decision(verdict, f"the administrator's {name} became true", int(Hold.SYSTEM_POLICY))
         return STAY
+
+
+def _transforms(settings: Settings) -> Iterator[Transform]:
+    def expand(line: str) -> str:
+        def lookup(name: str) -> str | None:
+            return f"$({name})" if name.upper().startswith("MY.") else settings.text(name)
+
+        return Replacer(lookup, settings.environ).replace(line)
+
+    for name in settings.text("JOB_TRANSFORM_NAMES").replace(",", " ").split():
+        text = settings.raw(f"JOB_TRANSFORM_{name}")
+        if not text:
+            raise PoolError(f"JOB_TRANSFORM_NAMES has {name}, and there is no JOB_TRANSFORM_{name}")
+        yield read_transform(name, text, OWN_NAMES, expand)
+
+
+def _difference(whole: Wire, shared: Wire) -> Wire:
+    """What a job's ad has beyond the shared one; what that has and the job has not is undefined in it."""
+    own = {name: value for name, value in whole.items() if name not in shared or shared[name] != value}
+    return own | {name: ["undefined"] for name in shared if name not in whole}
 
 
 def _read(name: str, text: Callable[[str], str]) -> Expr:
