@@ -22,6 +22,7 @@ from pool.remoteio.frames import VERSION, said_of_versions
 from pool.remoteio.relay import carry
 from pool.remoteio.trees import below
 from pool.starter.keeper import Keeper
+from pool.starter.place import StartRefused
 
 #: Bytes between a keeper and its node that are on their way at most.
 ROOM = 1 << 20
@@ -149,7 +150,8 @@ class Files:
         try:
             _, facts = await stream.receive()
             if (other := facts.get("frames", 1)) != VERSION:
-                raise PoolError(f"cannot reach the job's files at its home: {said_of_versions(other)}", hint=NEARER)
+                text = f"cannot reach the job's files at its home: {said_of_versions(other)}"
+                raise StartRefused(text, where="input", hint=NEARER)
         except BaseException:
             stream.abort()
             raise

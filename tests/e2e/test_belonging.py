@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import time
@@ -11,6 +12,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.wire.certificates import life_of
 from pool.wire.credentials import Credentials
+from pool.wire.identity import user_name
 from pool.wire.network import RealNetwork
 from pool.wire.tokens import Token
 from tests.e2e.support import HEAD, Nodes, asked, client, one_line, outcome, poolnode, slots, token, until
@@ -79,7 +81,8 @@ async def test_tokens_are_listed_and_taken_back_and_a_revoked_node_leaves_the_st
         return {one["id"]: one for one in map(json.loads, typed("token", "--list", "--json").splitlines())}
 
     taken, used = await token(head, "startd"), await token(head, "startd", uses=2)
-    alices = typed("token", "--user", "alice")
+    user = user_name(os.getuid())  # one whom this machine knows
+    users = typed("token", "--user", user).strip()
     run = nodes.start("donder", "startd", join=used).ready()
     known, shown = listed(), typed("token", "--list")
     ids = {text: Token.read(text).id for text in (taken, used)}
@@ -87,9 +90,9 @@ async def test_tokens_are_listed_and_taken_back_and_a_revoked_node_leaves_the_st
     lines = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
     assert lines["ID"] == ["FOR", "USED", "EXPIRES"]
     assert lines[ids[used]][:4] == ["startd", "1", "of", "2"]
-    assert "alice" in shown
-    for text in (taken, used, alices):  # what is shown opens nothing
-        assert Token.read(text.strip()).secret not in shown + json.dumps(known)
+    assert lines[Token.read(users).id][0] == user
+    for text in (taken, used, users):  # what is shown opens nothing
+        assert Token.read(text).secret not in shown + json.dumps(known)
     assert typed("token", "--revoke", ids[taken]) == f"the token {ids[taken]} is worth nothing any more\n"
     assert ids[taken] in one_line(poolnode("token", "--revoke", ids[taken], **asking))
     late = nodes.start("late", "startd", join=taken)
@@ -102,7 +105,7 @@ async def test_tokens_are_listed_and_taken_back_and_a_revoked_node_leaves_the_st
     # At once, while the node itself goes on and would advertise; and its token went with it.
     assert "donder" not in typed("status")
     assert run.process.poll() is None
-    assert set(listed()) == {Token.read(alices.strip()).id}
+    assert set(listed()) == {Token.read(users).id}
 
 
 async def test_certificates_are_renewed_before_they_end(nodes: Nodes) -> None:

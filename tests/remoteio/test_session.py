@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pool.errors import PoolError
 from pool.remoteio import frames
 from pool.remoteio.frames import Op
 from pool.remoteio.session import Session
 from pool.starter.files import Files
+from pool.starter.place import StartRefused
 from tests.remoteio.support import Desk, JobEnd, Refused
 
 CREATE, RDWR = os.O_CREAT, os.O_RDWR
@@ -116,9 +116,10 @@ async def test_a_machine_refuses_a_home_of_another_version_in_words() -> None:
             self.aborted = True
 
     home = Home()
-    with pytest.raises(PoolError, match="speaks version 1 of remote files, and this side version 2") as caught:
+    with pytest.raises(StartRefused, match="speaks version 1 of remote files, and this side version 2") as caught:
         await Files("1.0", 1, home).begin(0, 0, ())
     assert "nearer to each other" in caught.value.hint
+    assert (caught.value.where, caught.value.retry) == ("input", False), "the job is held with these words"
     assert home.aborted
 
 
