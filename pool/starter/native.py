@@ -46,6 +46,7 @@ from pool.starter.messages import (
 )
 from pool.starter.nursery import GONE_TIME, Nursery, exits, resolve
 from pool.starter.outbox import Letter, Outbox
+from pool.starter.slow_starts import SLOW, say_slow
 from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
 from pool.starter.strays import Strays
 from pool.starter.waiting import Idle, Waiting, kind_of
@@ -390,6 +391,11 @@ class NativeKeepers:
 
     def _start_was_sent(self, keeper: NativeKeeper) -> None:
         keeper.letter = None
+        self._watch_start(keeper)
+
+    def _watch_start(self, keeper: NativeKeeper) -> None:
+        """See that something comes of a start that was sent."""
+        self._loop.call_later(SLOW, say_slow, self._directory, keeper, self.nursery)
         self._loop.call_later(START_TIME, self._must_have_begun, keeper)
 
     def _must_have_begun(self, keeper: NativeKeeper) -> None:
@@ -499,6 +505,7 @@ class NativeKeepers:
             if len(message) < TOO_BIG:
                 self._control.sendto(message, self._directory.socket(idle.cell))
                 keeper.generation, keeper.reused = self.generation, idle.pid
+                self._watch_start(keeper)
                 return
         except OSError:
             pass

@@ -36,9 +36,9 @@ async def test_a_dict_is_submitted_as_a_cluster(fakes: Fakes, tmp_path: Path) ->
 async def test_what_is_said_about_a_description_reaches_python(fakes: Fakes, tmp_path: Path) -> None:
     async with serving(fakes, tmp_path) as address, await Pool.connect(address) as pool:
         with pytest.warns(DescriptionWarning) as caught:
-            await pool.submit({"executable": "/bin/true", "ouput": "out", "request_memry": 5, "stack_size": 9})
+            await pool.submit({"executable": "/bin/true", "ouput": "out", "request_memry": 5, "skip_if_dataflow": True})
         said = sorted(str(one.message).partition("warning: ")[2] for one in caught)
-        assert [one.split("'")[1] for one in said] == ["ouput", "request_memry", "stack_size"]
+        assert [one.split("'")[1] for one in said] == ["ouput", "request_memry", "skip_if_dataflow"]
         assert "did you mean output?" in said[0]
         assert "did you mean request_memory?" in said[1]
         with pytest.raises(PoolError, match="cannot be the name of a command"):

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pool.starter import waiting
-from pool.starter.keeper import KeeperSpec, NativeKeepers
+from pool.starter import native, waiting
+from pool.starter.keeper import KeeperSpec, NativeKeepers, StartFailed
 from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
 
 
@@ -217,3 +217,23 @@ async def test_a_job_cannot_stop_what_comes_after_it(best: NativeKeepers, scratc
         _, end = await run(best, shell(scratch, script, isolation=isolation, env=env))
         assert end.code == 0
         assert int((scratch / "out").read_text()) > 3
+
+
+async def test_a_waiting_keeper_that_does_not_take_its_start_fails_it(
+    best: NativeKeepers, scratch: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job may begin elsewhere; before that the log says where the start stands."""
+    if not best.abilities.ipc:
+        pytest.skip("no System V objects of a job's own: keepers are not used again")
+    monkeypatch.setattr(native, "SLOW", 0.1)
+    monkeypatch.setattr(native, "START_TIME", 0.5)
+    pid, _ = await run(best, shell(scratch, "true"))
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(StartFailed, match="nothing has come of it"):
+        await soon(best.start(shell(scratch, "echo ran >> ran")))
+    (said,) = [record for record in caplog.records if record.message == "a start takes long"]
+    assert said.keeper.startswith(f"has not read it: {pid} T")  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    os.kill(pid, signal.SIGCONT)
+    await until(lambda: not best._live)
+    assert (await run(best, shell(scratch, "exit 3")))[1].code == 3
