@@ -677,10 +677,15 @@ class Starter:
             raise StartRefused("the claim's lease ended before the job began", where="machine", retry=True)
         full, seen = self._keepers.abilities.full, self._seen
         start, account, place = self.activation, self.account, self.place
-        own, how = self._image_environment, (start, account, place)
         append = self._goes_on or start.append_output or (self.resumed is not None and self.resumed.own)
         return order_of(
-            self.id, *how, full=full, seen=seen, lease=left, claim=claim, append=append, image_environment=own
+            *(self.id, start, account, place),
+            full=full,
+            seen=seen,
+            lease=left,
+            claim=claim,
+            append=append,
+            image_environment=self._image_environment,
         )
 
 

@@ -17,6 +17,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import IO, Any
 
@@ -136,11 +137,11 @@ def _by_tool(image: str) -> dict[str, str]:
     if tool == "skopeo":
         _run(tool, "--insecure-policy", "copy", "-q", image, f"docker-archive:{FETCHED}")
     elif tool == "podman":
-        storage = ("--root", f"{TOOLS}/storage", "--runroot", f"{TOOLS}/run", "--storage-driver", "vfs")
-        own = (tool, *(os.path.abspath(one) if one.startswith(TOOLS) else one for one in storage))
         name = image.removeprefix("docker://")
-        _run(*own, "--storage-opt", "vfs.ignore_chown_errors=true", "pull", "-q", name)
-        _run(*own, "save", "-q", "--format", "docker-archive", "-o", FETCHED, name)
+        with tempfile.TemporaryDirectory(prefix="image-", dir="/tmp") as run:  # its path may have 50 characters
+            own = (tool, "--root", os.path.abspath(f"{TOOLS}/storage"), "--runroot", run, "--storage-driver", "vfs")
+            _run(*own, "--storage-opt", "vfs.ignore_chown_errors=true", "pull", "-q", name)
+            _run(*own, "save", "-q", "--format", "docker-archive", "-o", FETCHED, name)
     else:
         _run(tool, "build", "--sandbox", ROOT, image)
         return {}
