@@ -22,6 +22,7 @@ from pool.errors import PoolError
 from pool.outside import Outside
 from pool.policy.user_map import account_of, read_user_map
 from pool.wire import Identity, own_identity
+from pool.wire.identity import user_name
 
 if TYPE_CHECKING:
     from pool.wire.authority import Authority, Gate
@@ -221,11 +222,13 @@ class Membership:
 
     def _is_served(self, name: str) -> bool:
         """Whether this machine has an account of that name, and this node may work for it."""
+        if os.geteuid() != 0:
+            return name == user_name(os.geteuid())
         try:
-            found = pwd.getpwnam(name)
+            pwd.getpwnam(name)
         except KeyError:
             return False
-        return os.geteuid() in (0, found.pw_uid)
+        return True
 
     def _check_account(self, name: str) -> None:
         """Refuse a token for a user whose jobs would never run here. Raises NoAccount."""
@@ -234,7 +237,7 @@ class Membership:
         if os.geteuid() == 0:
             why, account = f"this machine has no user {name}", "ACCOUNT"
         else:
-            account = pwd.getpwuid(os.geteuid()).pw_name
+            account = user_name(os.geteuid())
             why = f"this node runs as {account} and serves nobody else"
         hint = f"make the account, or map the user to another one here: MAP_USERS = {name} = {account}"
         raise NoAccount(f"cannot make a token for {name}: {why}", hint=hint)

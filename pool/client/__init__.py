@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pool.client.pool import Acted as Acted
     from pool.client.pool import Pool as Pool
     from pool.client.results import Result as Result
+    from pool.client.spooling import Fetched as Fetched
     from pool.client.tally import Tally as Tally
     from pool.client.why import Explanation as Explanation
     from pool.errors import PoolError as PoolError
@@ -52,6 +53,7 @@ _HOMES = {
     "EventKind": "pool.jobs.events",
     "Explanation": "pool.client.why",
     "Expr": "pool.classad",
+    "Fetched": "pool.client.spooling",
     "Job": "pool.client.handles",
     "JobEvent": "pool.jobs.events",
     "NoPool": "pool.client.addresses",
@@ -71,6 +73,7 @@ __all__ = [
     "EventKind",
     "Explanation",
     "Expr",
+    "Fetched",
     "Job",
     "JobEvent",
     "NoPool",

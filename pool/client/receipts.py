@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ FILE_ATTRIBUTES = (
 #: Files with keys, of which the schedd makes signed URLs.
 KEY_FILES = ("EC2AccessKeyId", "EC2SecretAccessKey", "EC2SessionToken")
 _NAMES = frozenset(FILE_ATTRIBUTES)
+_WRITTEN = frozenset({"Out", "Err", "UserLog"})
 #: A machine on which any job starts, as far as its files go.
 _ANY = ClassAd.from_wire({"JavaPath": "/usr/bin/java"})
 #: Seconds after which a receipt is of no use: no schedd waits so long for outputs to be fetched.
@@ -72,6 +74,16 @@ class Receipt:
         start = activation(ClassAd.from_wire(ad | facts), _ANY, 1, None)
         log = ad.get("UserLog")
         return start, full_path(start, log) if isinstance(log, str) and log else None
+
+    def unlike(self) -> Iterator[int]:
+        """Jobs whose inputs, or the directories of whose outputs, may be others than those of the jobs before."""
+        known: set[str] = set()
+        for proc in [0, *sorted(self.deltas.keys() - {0})]:
+            own = self.deltas.get(proc, {})
+            mark = {name: posixpath.dirname(str(own[name])) if name in _WRITTEN else own[name] for name in sorted(own)}
+            if (text := repr(mark)) not in known:
+                known.add(text)
+                yield proc
 
     def key_files(self, proc: int) -> list[str]:
         """The files with keys that a job names."""

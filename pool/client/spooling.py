@@ -163,7 +163,7 @@ class InputsOnTheWay:
             had, self.sent[name] = self.sent.get(name), mark
             return name in there and had == mark
 
-        for number, proc in enumerate([0, *sorted(receipt.deltas.keys() - {0})]):
+        for number, proc in enumerate(receipt.unlike()):
             if number % TURN == TURN - 1:
                 await asyncio.sleep(0)
             start, log = receipt.start(proc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,12 @@ def seen(home: Path) -> dict[str, int]:
     return {path.name: path.lstat().st_mtime_ns for path in home.iterdir()}
 
 
-async def fetched(place: Path, items: list[Any], ad: dict[str, Any] | None, into: Path | None = None) -> list[Any]:
+async def fetched(items: list[Any], ad: dict[str, Any] | None, into: Path | None = None) -> list[Any]:
     """Fetch job 7.0 from a schedd that sends these; what it heard of the client."""
     schedd, dispatcher = Schedd(items), Dispatcher()
     dispatcher.add("schedd", schedd)
-    address = f"unix://{place}/s"
+    place = tempfile.TemporaryDirectory(prefix="s-")  # a socket's name has to be short
+    address = f"unix://{place.name}/s"
     server = await RealNetwork().listen(address, dispatcher)
     try:
         async with await Pool.connect(address) as pool:
@@ -63,6 +65,7 @@ async def fetched(place: Path, items: list[Any], ad: dict[str, Any] | None, into
             await pool.fetch([(7, 0)], into)
     finally:
         await server.close()
+        place.cleanup()
     return schedd.heard
 
 
@@ -84,7 +87,7 @@ JOB, OVER = ["job", 7, 0], ["over", []]
 async def test_what_the_description_names_is_written_and_told(home: Path) -> None:
     items = [JOB, ["stdout", 3], b"out", ["file", "new", 0o644, 1], b"n", ["done"], ["log", 8], b"event...", OVER]
     (home / "log").write_text("older\n...\n")
-    assert await fetched(home, items, ad(home, UserLog="log")) == [["kept", 7, 0]]
+    assert await fetched(items, ad(home, UserLog="log")) == [["kept", 7, 0]]
     assert ((home / "out").read_text(), (home / "new").read_text()) == ("out", "n")
     assert (home / "log").read_text() == "older\n...\nevent......\n"
 
@@ -119,7 +122,7 @@ async def test_what_a_hostile_schedd_sends_is_refused(home: Path, sent: list[Any
     (home / "link").symlink_to("target")
     before = seen(home)
     with pytest.raises(PoolError, match=said):
-        await fetched(home.parent, [JOB, *sent, ["done"], OVER], ad(home))
+        await fetched([JOB, *sent, ["done"], OVER], ad(home))
     assert seen(home) == before
     assert not (home.parent / "escaped").exists()
 
@@ -127,14 +130,22 @@ async def test_what_a_hostile_schedd_sends_is_refused(home: Path, sent: list[Any
 async def test_without_a_receipt_all_comes_into_one_new_directory(home: Path) -> None:
     items = [JOB, ["stdout", 1], b"o", ["file", "new", 0o644, 1], b"n", ["done"], OVER]
     with pytest.raises(PoolError, match="was not submitted from here"):
-        await fetched(home, items, None)
+        await fetched(items, None)
     with pytest.raises(PoolError, match="is not empty"):
-        await fetched(home, items, None, into=home.parent)
-    assert await fetched(home.parent, items, None, into=home / "new") == [["kept", 7, 0]]
+        await fetched(items, None, into=home.parent)
+    assert await fetched(items, None, into=home / "new") == [["kept", 7, 0]]
     assert sorted(path.name for path in (home / "new").iterdir()) == [".profile", "new"]
 
 
 async def test_a_schedd_that_breaks_off_is_told_of_whole_jobs_only(home: Path) -> None:
     with pytest.raises(PoolError):
-        await fetched(home.parent, [JOB, ["stdout", 3], b"ou"], ad(home))
+        await fetched([JOB, ["stdout", 3], b"ou"], ad(home))
     assert seen(home) == {}
+
+
+def test_only_jobs_that_need_other_files_are_looked_at_when_files_are_sent() -> None:
+    deltas = [{"Out": f"out.{proc}", "Args": str(proc)} for proc in range(1000)]
+    deltas += [{"Out": "elsewhere/out"}, {"TransferInput": "other"}]
+    receipt = Receipt.of(1, 1002, {"Cmd": "/x", "Iwd": "/y"}, deltas)
+    assert list(receipt.unlike()) == [0, 1000, 1001]
+    assert receipt.places(999).target(["stdout", 1]) == ("/y/out.999", 0o644, 1)

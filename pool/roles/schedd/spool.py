@@ -48,6 +48,8 @@ SENT_ALONG = "StageInStart"
 MOST_FILES, NAMES = 1_000_000, 1000
 #: Jobs released in one durable step.
 BATCH = 300
+#: Seconds that how much a cluster's files take waits for another write to go along with.
+SOON = 0.1
 #: Seconds between two looks at what is left of clusters that have gone.
 TIDY_EVERY = 60.0
 #: Bytes of the list of one job's outputs.
@@ -136,7 +138,7 @@ class Spool:
     async def announce(self, start: Activation, announced: list[list[Any]]) -> None:
         """Keep what a job brings home, for when it is fetched."""
         number, proc = start.job
-        if number not in self._records:
+        if (record := self._records.get(number)) is None:
             return
         files = self._given.files(start.owner)
         writer = await files.create(str(self._root(number) / OUTPUTS / f"{proc}.{start.part}"), mode=0o600)
@@ -148,6 +150,7 @@ class Spool:
         except BaseException:
             await writer.abandon()
             raise
+        await self._ledger.store.write(SetMeta(f"{SPOOLED}{number}", record.packed()), within=SOON)
 
     def waits(self, job: Job) -> bool:
         """Whether inputs of a job have still to come."""
@@ -376,7 +379,7 @@ class Spool:
                 if problem.errno == errno.ENOENT:
                     break
                 raise
-            found += [json.loads(line) for line in text.splitlines()]
+            found += [_listed(line) for line in text.splitlines()]
         return found
 
     # -- small things ------------------------------------------------------------------------------------
@@ -407,6 +410,17 @@ class Spool:
             )
         record.size += size
         self._used[record.owner] += size
+
+
+def _listed(line: bytes) -> list[Any]:
+    """An output as it was noted. Its owner may have changed the list: raises PoolError where it makes no sense."""
+    try:
+        item = json.loads(line)
+    except ValueError:
+        item = None
+    if not isinstance(item, list) or len(item) < 3 or not isinstance(item[0], str) or not isinstance(item[-1], str):
+        raise PoolError("the list of the job's outputs makes no sense", hint="release or submit the job again")
+    return item
 
 
 def _hole(item: Any) -> int:

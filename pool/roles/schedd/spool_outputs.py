@@ -19,6 +19,7 @@ from pool.errors import PoolError
 from pool.jobs.states import Happening
 from pool.policy.packed import unpack
 from pool.policy.queue import COMPLETED, HELD, Job
+from pool.roles.schedd.intake import TURN
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.spool import BATCH, Spool
 from pool.shadow.files import FileProblem, UserFiles
@@ -76,7 +77,9 @@ class SpooledOutputs:
                     hint="only what was submitted with --spool is fetched",
                 )
             there = queued.jobs if queued is not None else {}
-            for proc in procs or list(there) or [0]:
+            for number, proc in enumerate(procs or list(there) or [0]):
+                if not number % TURN:
+                    await asyncio.sleep(0)
                 job = there.get(proc)
                 if job is None:
                     said, way_out = await self._gone(cluster, proc, owner)
