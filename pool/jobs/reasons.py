@@ -87,26 +87,26 @@ _ADVICE: dict[Kind, tuple[str, bool]] = {
     Hold.USER_REQUEST: ("release the job when it may run", False),
     Hold.JOB_POLICY: ("look at the job's hold expression, then release it", False),
     Hold.JOB_POLICY_UNDEFINED: ("the job's policy names an attribute it does not have: correct it", False),
-    Hold.START_FAILED: ("check that the executable exists, may be executed and fits the machine", False),
+    Hold.START_FAILED: ("mend what the reason names: the program must be there, runnable, and fit the machine", False),
     Hold.OUTPUT_FILE: ("check that the output's directory exists and may be written", False),
     Hold.INPUT_FILE: ("check that the input exists and may be read", False),
     Hold.TRANSFER_OUTPUT: ("check the space and the rights where the output goes, then release", False),
-    Hold.TRANSFER_INPUT: ("check that every file in transfer_input_files may be read, then release", False),
+    Hold.TRANSFER_INPUT: ("check that the executable and every input can be read, then release", False),
     Hold.INITIAL_DIRECTORY: ("check that the initial directory exists and may be entered", False),
     Hold.SUBMITTED_ON_HOLD: ("release the job when it may run", False),
     Hold.SPOOLING_INPUT: ("it runs when all its files have come; remove it where its submit was broken off", False),
-    Hold.USER_LOG: ("check that the log file may be written", False),
+    Hold.USER_LOG: ("name a plain file that may be written as the log, then release", False),
     Hold.NO_ACCOUNT: ("ask the administrator whom you are mapped to on the machines", False),
     Hold.SYSTEM_POLICY: ("ask the administrator which rule of the pool the job meets", False),
     Hold.MISSED_DEFERRED_TIME: ("give it a later deferral_time or a larger deferral_window and submit it again", False),
     Hold.INPUT_TOO_LARGE: ("raise max_transfer_input_mb or send less", False),
     Hold.OUTPUT_TOO_LARGE: ("raise max_transfer_output_mb or write less", False),
     Hold.OUT_OF_RESOURCES: ("raise request_memory or request_disk, then release", False),
-    Hold.CHECKPOINT_FAILED: ("look at what could not be saved; the job can run without checkpoints", False),
+    Hold.CHECKPOINT_FAILED: ("mend what the reason names, or let the job do without checkpoints, then release", False),
     Hold.TIME_EXCEEDED: ("raise the allowed duration, then release", False),
     Hold.EXECUTION_TIME_EXCEEDED: ("raise the allowed execution time, then release", False),
     Hold.TOO_MANY_STARTS: ("mend what the last machine reported, then release", False),
-    Hold.MAPPED_FILE: ("a file mapped to a pipe was used in a way a pipe cannot serve", False),
+    Hold.MAPPED_FILE: ("map only files that are read or written once, from the beginning to the end", False),
     Evict.OWNER_RETURNED: ("", True),
     Evict.BETTER_JOB: ("", True),
     Evict.USER_PRIORITY: ("", True),
@@ -132,6 +132,13 @@ _ADVICE: dict[Kind, tuple[str, bool]] = {
 }
 
 
+# Better advice, where a hold's subcode says more.
+_BY_SUBCODE: dict[tuple[Kind, int], str] = {
+    (Hold.OUT_OF_RESOURCES, MEMORY_EXCEEDED): "raise request_memory, then release",
+    (Hold.OUT_OF_RESOURCES, DISK_EXCEEDED): "raise request_disk or write less, then release",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why.
@@ -151,7 +158,7 @@ class Reason:
     @property
     def hint(self) -> str:
         """The way out; empty where nothing needs to be done."""
-        return self.own_hint or _ADVICE[self.kind][0]
+        return self.own_hint or _BY_SUBCODE.get((self.kind, self.subcode)) or _ADVICE[self.kind][0]
 
     @property
     def heals(self) -> bool:

@@ -68,9 +68,20 @@ class StartRefused(PoolError):
     Attributes:
         where: input, checkpoint, start, machine or account.
         unfit: no fault of the checkpoint's: this machine can never put it back.
+        step: of the program's start, where that failed: see `StartFailed.call`.
     """
 
-    def __init__(self, message: str, *, where: str, hint: str = "", retry: bool = False, unfit: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str,
+        hint: str = "",
+        retry: bool = False,
+        unfit: bool = False,
+        step: str = "",
+    ) -> None:
         super().__init__(message, hint=hint, retry=retry)
         self.where = where
         self.unfit = unfit
+        self.step = step

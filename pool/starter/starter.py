@@ -209,7 +209,9 @@ class Starter:
             self._not_started()
             where = "start" if self._image is None else "checkpoint"
             unfit = self._image is not None and error.path == UNFIT
-            raise StartRefused(error.message, where=where, hint=error.hint, retry=error.retry, unfit=unfit) from error
+            raise StartRefused(
+                error.message, where=where, hint=error.hint, retry=error.retry, unfit=unfit, step=error.call
+            ) from error
         except OSError as error:
             self._not_started()
             raise StartRefused(
@@ -507,7 +509,9 @@ class Starter:
             raise
         except StartFailed as error:
             await self.happen(Event.FAILURE)
-            raise StartRefused(error.message, where="start", hint=error.hint, retry=error.retry) from error
+            raise StartRefused(
+                error.message, where="start", hint=error.hint, retry=error.retry, step=error.call
+            ) from error
         return await self.happen(Event.SUCCESS)
 
     async def bring_home(self) -> None:

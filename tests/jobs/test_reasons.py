@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pool.jobs.reasons import Evict, Hold, Kind, Reason, Refuse, hold_attributes
+from pool.jobs.reasons import DISK_EXCEEDED, MEMORY_EXCEEDED, Evict, Hold, Kind, Reason, Refuse, hold_attributes
 
 KINDS: list[Kind] = [*Hold, *Evict, *Refuse]
 
@@ -28,7 +28,7 @@ def test_the_numbers_scripts_know() -> None:
 
 def test_as_a_line_and_in_the_ad() -> None:
     reason = Reason(Hold.START_FAILED, "cannot execute /bin/nothing: no such file", 2)
-    assert str(reason).startswith("cannot execute /bin/nothing: no such file (check that")
+    assert str(reason).startswith("cannot execute /bin/nothing: no such file (mend what")
     assert hold_attributes(reason) == {
         "HoldReason": "cannot execute /bin/nothing: no such file",
         "HoldReasonCode": 6,
@@ -43,3 +43,12 @@ def test_kinds_of_a_newer_program_become_general_ones() -> None:
     assert Reason.from_wire({"family": "Evict", "kind": "new", "text": "t"}).kind is Evict.MACHINE_LOST
     assert Reason.from_wire({"family": "Refuse", "kind": "new"}).kind is Refuse.WRONG_STATE
     assert Reason.from_wire({}).kind is Hold.UNSPECIFIED
+
+
+def test_the_way_out_is_of_what_was_exceeded() -> None:
+    memory = Reason(Hold.OUT_OF_RESOURCES, "x", MEMORY_EXCEEDED).hint
+    disk = Reason(Hold.OUT_OF_RESOURCES, "x", DISK_EXCEEDED).hint
+    assert "request_memory" in memory
+    assert "request_disk" not in memory
+    assert "request_disk" in disk
+    assert "request_memory" not in disk

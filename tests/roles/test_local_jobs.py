@@ -113,6 +113,20 @@ def test_one_that_is_gone_with_its_machine_is_started_again(tmp_path: Path, away
     run_virtual(work())
 
 
+def test_a_checkpoint_of_one_is_refused_in_words_that_are_right() -> None:
+    async def work() -> None:
+        async with SimPool(2, settings=QUICK) as pool:
+            await submit_side(pool, 5000.0)
+            cluster = await pool.submit("head", ad=LOCAL)
+            await pool.until(lambda: running(pool) == 1, within=5)
+            (refused,) = (await pool.act("head", "alice", action="checkpoint", ids=[[cluster, 0]]))["refused"]
+            assert "runs on the submit machine" in refused["why"]
+            assert "not running" not in refused["why"]
+            pool.sound()
+
+    run_virtual(work())
+
+
 @pytest.mark.parametrize("action", ["remove", "hold", "vacate"])
 def test_what_people_do_to_them_takes_effect(action: str) -> None:
     async def work() -> None:

@@ -222,6 +222,8 @@ class Acts:
         elif action == "checkpoint":
             if not active:
                 return "it is not running"
+            if job.cluster.at_home:
+                return "it runs on the submit machine, which nobody takes from it: such jobs are not saved"
         elif action == "vacate":
             if not active:
                 return "it is not running"

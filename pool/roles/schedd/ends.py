@@ -229,6 +229,15 @@ def both(first: Any, second: Any) -> Any:
     return [" && ".join(f"({text})" for text in texts)]
 
 
+#: The reason for a hold by the step of the start that failed; HTCondor has one for each of these.
+FAILED_STEPS = {
+    "chdir": Hold.INITIAL_DIRECTORY,
+    "open stdin": Hold.INPUT_FILE,
+    "open stdout": Hold.OUTPUT_FILE,
+    "open stderr": Hold.OUTPUT_FILE,
+}
+
+
 def failed_start(
     job: Job, slot: str, changes: dict[str, Any], report: dict[str, Any], after: After, now: float
 ) -> Step:
@@ -242,7 +251,8 @@ def failed_start(
         code = Hold.INPUT_TOO_LARGE if INPUT_LIMIT in why else Hold.TRANSFER_INPUT
         return hold_step(job, f"its input could not be sent: {why}", code, changes)
     if not report.get("retry") and where in ("start", "account"):
-        return hold_step(job, f"it could not be started on {slot}: {why}", Hold.START_FAILED, changes)
+        code = Hold.NO_ACCOUNT if where == "account" else FAILED_STEPS.get(str(report.get("step")), Hold.START_FAILED)
+        return hold_step(job, f"it could not be started on {slot}: {why}", code, changes)
     if failed >= MOST_FAILED_STARTS:
         reason = f"{failed} machines in a row could not start it; the last said: {why}"
         return hold_step(job, reason, Hold.TOO_MANY_STARTS, changes)

@@ -166,17 +166,20 @@ class LocalJobs:
     async def _start(self, job: Job) -> None:
         """Make the intended start durable, then begin; what can never start here is held."""
         trouble: str | None = None
+        code = Hold.START_FAILED
         try:
             if not self._accepts(job):
+                code = Hold.UNSPECIFIED
                 trouble = "it runs on the submit machine, and its Requirements do not hold there"
             start, account = self._activation(job), self._account(job)
             keepers = await self._opened()
         except (CannotStart, CannotFill, NoAccount) as error:
             trouble = str(error)
+            code = Hold.NO_ACCOUNT if isinstance(error, NoAccount) else code
         if job.status != IDLE:
             return
         if trouble is not None:
-            await self._ledger.commit(hold_step(job, f"cannot start: {trouble}", Hold.START_FAILED))
+            await self._ledger.commit(hold_step(job, f"cannot start: {trouble}", code))
             return
         now = int(self._schedd.outside.wall())
         changes: dict[str, Any] = {
@@ -203,6 +206,7 @@ class LocalJobs:
         except (StartRefused, PoolError) as error:
             retry = bool(getattr(error, "retry", False))
             report = {"cause": "start", "where": getattr(error, "where", "start"), "error": str(error), "retry": retry}
+            report["step"] = getattr(error, "step", "")
             await self._over(running, {"cause": "vacated", "why": "it was stopped"} if running.vacated else report)
             return
         await self._go_on(running)

@@ -180,12 +180,12 @@ def _end(ad: Wire) -> Ended:
 def _held(job: Job) -> Held:
     code = int(_number(job.get("HoldReasonCode")))
     kind = next((kind for kind in Hold if kind.value == code), Hold.UNSPECIFIED)
-    reason = str(job.get("HoldReason") or "")
+    reason, subcode = str(job.get("HoldReason") or ""), int(_number(job.get("HoldReasonSubCode")))
     return Held(
         reason,
         code,
-        int(_number(job.get("HoldReasonSubCode"))),
-        Reason(kind, reason).hint,
+        subcode,
+        Reason(kind, reason, subcode).hint,
         _number(job.get("EnteredCurrentStatus") or job.get("QDate")),
     )
 

@@ -200,6 +200,8 @@ class Running:
             report = {"cause": "start", "where": where, "error": str(error), "retry": retry}
             if getattr(error, "unfit", False):
                 report["unfit"] = True
+            if step := getattr(error, "step", ""):
+                report["step"] = step
             await self._report(report | {"checkpoint": self.start.checkpoint})
             return
         self.startd.peers.forget(self.key)
