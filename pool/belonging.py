@@ -1,4 +1,4 @@
-"""Staying in the pool, or being put out of it: revocation, and certificates renewed before they end (DESIGN 4).
+"""Staying in the pool, or being put out of it: revocation, and certificates renewed before they end.
 
 The node with the authority keeps the list of revoked nodes and signs anew; every other node holds a stream to it over
 its ordinary connection, learns of each revocation as it happens, and keeps the list.

@@ -1,4 +1,4 @@
-"""What a node is in its pool: its lasting instance, its certificate, and how others come in (DESIGN 4).
+"""What a node is in its pool: its lasting instance, its certificate, and how others come in.
 
 A node that nobody else talks to has its unix socket and nothing more. Trust is made when it is first needed: the first
 token makes the pool's certificate authority on the node that has the collector, and from then on that node listens on

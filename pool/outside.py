@@ -2,7 +2,7 @@
 
 Monotonic time comes from the running event loop; connections, sensors and keepers are handed in where they
 are used. Nothing else in the package reads a clock or draws a random number, so that a test or a simulation
-can run the real roles in a world of its own making (DESIGN 7). This module is the one place that may.
+can run the real roles in a world of its own making. This module is the one place that may.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A job's *signature* is the text of every attribute that can matter to a match: its Requirements and Rank, the
 resources it asks for, whatever those refer to, and whatever the machines' expressions refer to. Jobs of equal
-signature form an autocluster; the negotiator evaluates it once, however many jobs stand behind it (DESIGN 6).
+signature form an autocluster; the negotiator evaluates it once, however many jobs stand behind it.
 Nothing here decides about order or fairness.
 """
 

@@ -1,4 +1,4 @@
-"""The pool's certificate authority, and the gate by which new nodes come in (DESIGN 4).
+"""The pool's certificate authority, and the gate by which new nodes come in.
 
 It is made at the first start of the pool's first node and lives in that node's state directory. It remembers
 whom it gave a name to: a name belongs to the first key that asked for it, so that a token for a new machine

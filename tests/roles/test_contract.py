@@ -1,4 +1,4 @@
-"""The start contract (DESIGN 5): either side dies at each step, and no job is lost, doubled, or reported twice.
+"""The start contract: either side dies at each step, and no job is lost, doubled, or reported twice.
 
 Every message between the roles is the last thing that one of them sees: before it is acted upon, or after that and
 before the answer. The node that died comes back after a while, or its machine is gone with it. In the end every job

@@ -3,7 +3,7 @@
 A request is matched with all machines at once: its Requirements and theirs are taken apart into questions (`clauses`),
 each question is answered for groups of machines that hold the same for what it looks at (`columns`, `tables`), and the
 answers are put together as sets (`solving`). What was answered stays until the machines it is about change, so that the
-next cycle costs what changed. DESIGN 6 and 12.
+next cycle costs what changed.
 
 Nothing here decides who gets what; see `pool.policy.negotiation`.
 """

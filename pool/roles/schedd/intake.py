@@ -1,4 +1,4 @@
-"""Taking in a submit piece by piece, so that a million jobs hold nobody up (DESIGN 12).
+"""Taking in a submit piece by piece, so that a million jobs hold nobody up.
 
 The differences of its jobs come in lists, are checked, and are made ready for store and queue; nothing is stored or
 queued here, so that what breaks off in the middle has never been. While a large one is taken in, Python's collector
