@@ -136,6 +136,7 @@ COMMANDS = {
     "srun": "run",
     "start": "run",
     "top": "status",
+    "transfer_data": "fetch",
     "unhold": "release",
 }
 
