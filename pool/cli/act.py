@@ -278,7 +278,7 @@ def _act(
         say([f"{amount(acted.done, 'job')} {done}"])
     if not (acted.refused or constraint):
         for owner in chosen.owners:
-            if owner not in acted.owners:
+            if owner not in acted.owners and owner.rpartition("@")[0] not in acted.owners:
                 tell(f"poolnode: {owner} has no jobs in the queue")
     for job, why in acted.refused[:20]:
         tell(f"poolnode: {job}: {why}")

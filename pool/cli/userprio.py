@@ -91,6 +91,20 @@ SAID = {
 }
 
 
+def whole_name(user: str, known: Sequence[str]) -> str:
+    """The name of a user's account: alice, as the queue names her, means alice@lab.example where there is no other.
+
+    Raises:
+        UsageProblem: there are accounts of several domains.
+    """
+    if user in known:
+        return user
+    found = [name for name in known if name.rpartition("@")[0] == user]
+    if len(found) > 1:
+        raise UsageProblem(f"userprio: '{user}' may be {' or '.join(found)}", hint="give the whole name")
+    return found[0] if found else user
+
+
 def userprio(
     users: Annotated[
         list[str] | None, typer.Argument(metavar="USER", help="Only these; whom to change.", show_default=False)
@@ -112,7 +126,7 @@ def userprio(
     begins at 0, rises while waiting and sinks while running. Under fair share the real priority follows the number
     of slots in use with a half-life, and is multiplied by the factor. Groups are shown where the pool has quotas.
     Jobs with nice_user = true have accounts of their own, nice-user/..., and come after everybody else's. Changing
-    needs an administrator's rights.
+    needs an administrator's rights. A user may be named as `q` does, without the domain.
 
     \b
     Examples:
@@ -128,13 +142,17 @@ def userprio(
     async def question(pool: Pool) -> Priorities:
         from pool.client.priorities import priorities, set_priority
 
-        for user in users or () if changes else ():
+        if users:
+            known = [str(account["name"]) for account in (await priorities(pool)).accounts]
+            chosen.update(whole_name(user, known) for user in users)
+        for user in sorted(chosen) if changes else ():
             await set_priority(pool, user, factor=factor, priority=priority, reset=reset, forget=forget)
         return await priorities(pool)
 
+    chosen: set[str] = set()
     found = ask(address, question)
-    accounts = [account for account in found.accounts if not users or account["name"] in users]
-    missing = [] if forget else sorted(set(users or ()) - {account["name"] for account in accounts})
+    accounts = [account for account in found.accounts if not users or account["name"] in chosen]
+    missing = [] if forget else sorted(chosen - {account["name"] for account in accounts})
     if as_json:
         say_json(accounts)
     elif accounts or not missing:

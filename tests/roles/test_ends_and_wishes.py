@@ -141,3 +141,19 @@ def test_what_takes_long_is_waited_for_and_told() -> None:
                 assert sorted(why for _, why in acted.refused) == whys
 
     run_virtual(work())
+
+
+def test_a_user_may_be_named_as_priorities_and_slots_name_him() -> None:
+    async def work() -> None:
+        async with SimPool(5, settings=QUICK | {"UID_DOMAIN": "lab.example"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.submit("head", count=2)
+            async with asking(pool) as user:
+                for name, count in (("alice", 2), ("alice@lab.example", 2), ("alice@other.example", 0), ("bob", 0)):
+                    assert len(await user.jobs(owner=name)) == count
+                assert (await user.act("remove", owner="alice@other.example")).done == 0
+                acted = await user.act("remove", owner="alice@lab.example")
+                assert (acted.done, acted.owners) == (2, ("alice",))
+                assert len(await user.history(owner="alice@lab.example")) == 2
+
+    run_virtual(work())

@@ -41,8 +41,16 @@ class Listings:
     """The read side of a schedd."""
 
     def __init__(
-        self, ledger: Ledger, outside: Outside, placement: Placement, files: FilesOf, links: Links, turns: Turns
+        self,
+        ledger: Ledger,
+        outside: Outside,
+        placement: Placement,
+        files: FilesOf,
+        links: Links,
+        turns: Turns,
+        user_name: Callable[[str], str],
     ) -> None:
+        self._user_name = user_name
         self._turns = turns
         self._ledger = ledger
         self._queue = ledger.queue
@@ -53,6 +61,10 @@ class Listings:
         self.locate: Callable[[int, str], str] = lambda cluster, path: path
         self._links = links
 
+    def named(self, params: dict[str, Any]) -> dict[str, Any]:
+        """How jobs are chosen, with their user named as in the queue."""
+        return params | {"owner": self._user_name(params["owner"])} if params.get("owner") else params
+
     async def query(self, params: dict[str, Any], stream: Stream, viewer: str | None, asker: str) -> None:
         """Jobs in the queue: {constraint, ids, owner, attributes, limit} -> batches of ads.
 
@@ -60,6 +72,7 @@ class Listings:
             viewer: as whom (`pool.jobs.privacy.may_see`); what others may not see, they cannot ask by either.
             asker: who asks, for his turn.
         """
+        params = self.named(params)
         constraint = _parsed(params.get("constraint"))
         wanted = params.get("attributes")
         left = int(params.get("limit") or 0) or -1
@@ -84,6 +97,7 @@ class Listings:
 
     async def history(self, params: dict[str, Any], stream: Stream, viewer: str | None, asker: str) -> None:
         """Ended jobs, newest first: the same parameters as `query`."""
+        params = self.named(params)
         constraint = _parsed(params.get("constraint"))
         wanted = params.get("attributes")
         left = int(params.get("limit") or 0) or -1

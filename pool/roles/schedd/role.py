@@ -148,7 +148,9 @@ class Schedd(SpoolMethods):
         self.placement.remote = self.remote
         self.placement.images.announced = self.remote.secure
         self.placement.images.kept = self.remote.kept
-        self.listings = Listings(self.ledger, self.outside, self.placement, given.files, given.links, given.turns)
+        self.listings = Listings(
+            self.ledger, self.outside, self.placement, given.files, given.links, given.turns, self._user_name
+        )
         self.rules = Rules.of(self.settings)
         self.acts = Acts(self.ledger, self.placement, self.outside, given.turns, lambda: self.rules)
         self.deferrals = self.placement.deferrals = Deferrals(self, self._is_due)
@@ -376,7 +378,8 @@ class Schedd(SpoolMethods):
 
     async def _act(self, call: Call, params: dict[str, Any], count: list[int]) -> dict[str, Any]:
         everybody = Right.ADMINISTER in call.identity.rights
-        done = await self.acts.act(params, None if everybody else owner_of(call, {}), call.identity.name, count)
+        only, params = None if everybody else owner_of(call, {}), self.listings.named(params)
+        done = await self.acts.act(params, only, call.identity.name, count)
         for owner in done["owners"]:
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
@@ -560,6 +563,11 @@ class Schedd(SpoolMethods):
 
     def _rhythm(self) -> Rhythm:
         return Rhythm(self.settings.number("CHECKPOINT_FIRST"), self.settings.number("CHECKPOINT_MOST"))
+
+    def _user_name(self, user: str) -> str:
+        """A user as the queue names him: alice for alice@UID_DOMAIN, as priorities and slots have it."""
+        name, _, domain = user.rpartition("@")
+        return name if name and domain == self.settings.text("UID_DOMAIN") else user
 
     def _owner(self, submitter: str) -> str:
         return submitter.rsplit("@", 1)[0]
