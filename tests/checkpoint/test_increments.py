@@ -82,7 +82,7 @@ async def test_a_wrong_or_damaged_parent(
     await saved(keepers, keeper, tmp_path / "full", stop=True)
     chained = tmp_path / "first"
     if not (chained / "pages.1").exists():
-        return  # this kernel cannot tell what was written
+        pytest.skip("this kernel cannot tell which pages were written")
     for change in (lambda at: at[:-4096], lambda at: at[: len(at) // 2] + b"?" + at[len(at) // 2 + 1 :]):
         whole = (chained / "pages.1").read_bytes()
         (chained / "pages.1").unlink()

@@ -218,7 +218,7 @@ async def test_a_real_bus_without_logind(tmp_path: Path) -> None:
     """dbus-daemon itself reads what we write, and answers that there is no logind."""
     daemon = shutil.which("dbus-daemon")
     if daemon is None:
-        return
+        pytest.skip("needs dbus-daemon")
     (tmp_path / "bus.conf").write_text(CONFIGURATION.format(tmp_path / "real"))
     options = (f"--config-file={tmp_path}/bus.conf", "--nofork", "--print-address")
     process = await asyncio.create_subprocess_exec(daemon, *options, stdout=PIPE, stderr=DEVNULL)

@@ -100,7 +100,7 @@ async def test_a_job_that_wants_to_be_traced_goes_on(keepers: NativeKeepers, scr
 
 async def test_terminals_of_one_job_are_not_anothers(best: NativeKeepers, scratch: Path) -> None:
     if not best.abilities.full:
-        return
+        pytest.skip("needs the ability full")
     one, two = scratch / "one", scratch / "two"
     one.mkdir()
     two.mkdir()
@@ -116,7 +116,7 @@ async def test_terminals_of_one_job_are_not_anothers(best: NativeKeepers, scratc
 async def test_root_in_full_cannot_set_the_kernel(best: NativeKeepers, scratch: Path) -> None:
     """User id 0 owns the files by which it is set, capabilities or not."""
     if not best.abilities.full or not ROOT:
-        return
+        pytest.skip("needs the ability full and root")
     same = Path("/proc/sys/vm/swappiness").read_text().strip()
     script = (
         f"echo {same} > /proc/sys/vm/swappiness && echo set; true > /proc/sysrq-trigger && echo opened; "
@@ -129,7 +129,7 @@ async def test_root_in_full_cannot_set_the_kernel(best: NativeKeepers, scratch: 
 async def test_covers_keep_nothing(best: NativeKeepers, place: Path, scratch: Path) -> None:
     """What hides a directory is no place to leave something in for the claim's next job."""
     if not best.abilities.mount:
-        return
+        pytest.skip("needs the ability mount")
     (place / "state").mkdir()
     kind = {"isolation": "shared", "hidden": (str(place / "state"),)}
     for directory in (place / "state", best._directory.path):
@@ -140,7 +140,7 @@ async def test_covers_keep_nothing(best: NativeKeepers, place: Path, scratch: Pa
 
 async def test_daemons_in_namespaces_of_their_own_do_not_escape(best: NativeKeepers, scratch: Path) -> None:
     if shutil.which("unshare") is None or not best.abilities.pid:
-        return
+        pytest.skip("needs unshare and process namespaces")
     script = "unshare -U -p -f --kill-child=SIGCONT setsid nohup sleep 60 >/dev/null 2>&1 & sleep 0.2; exit 0"
     keeper = await best.start(shell(scratch, script, isolation="shared"))
     processes = family(keeper.pid)
@@ -151,7 +151,7 @@ async def test_daemons_in_namespaces_of_their_own_do_not_escape(best: NativeKeep
 async def test_a_fork_bomb_ends_with_its_job(best: NativeKeepers, place: Path, scratch: Path) -> None:
     """Bounded, so that a defect of the keeper does not bring this machine down."""
     if not best.abilities.pid:
-        return
+        pytest.skip("needs the ability pid")
     bomb = "b() { [ $1 -gt 0 ] || exec sleep 60; b $(($1 - 1)) & b $(($1 - 1)) & wait; }; b 6"
     keeper = await best.start(shell(scratch, bomb, lease_seconds=30.0))
     await until(lambda: len(family(keeper.pid)) > 60)
@@ -163,7 +163,7 @@ async def test_a_fork_bomb_ends_with_its_job(best: NativeKeepers, place: Path, s
 
 async def test_processes_of_another_user_are_counted(best: NativeKeepers, common: Path) -> None:
     if not best.abilities.other_users:
-        return
+        pytest.skip("needs the ability other_users")
     scratch = common / "scratch"
     scratch.mkdir()
     os.chown(scratch, SOMEBODY, SOMEBODY)

@@ -41,7 +41,7 @@ def output(scratch: Path) -> str:
 @pytest.mark.parametrize("isolation", ["full", "shared"])
 async def test_processes_are_its_own(best: NativeKeepers, scratch: Path, isolation: str) -> None:
     if not best.abilities.proc:
-        return
+        pytest.skip("needs the ability proc")
     script = "echo $$; ls /proc | grep -c '^[0-9]'; kill -9 -1; kill -9 1; readlink /proc/self/ns/ipc"
     end = await to_end(best, shell(scratch, script, isolation=isolation))
     assert end.code == 0
@@ -53,7 +53,7 @@ async def test_processes_are_its_own(best: NativeKeepers, scratch: Path, isolati
 @pytest.mark.parametrize("isolation", ["full", "shared"])
 async def test_it_holds_no_power_over_the_machine(best: NativeKeepers, scratch: Path, isolation: str) -> None:
     if not best.abilities.mount:
-        return
+        pytest.skip("needs the ability mount")
     wanted = shell(
         scratch,
         "grep NoNewPrivs /proc/self/status; mount -t tmpfs none /tmp; umount /proc; umount /tmp; hostname x; "
@@ -70,7 +70,7 @@ async def test_it_holds_no_power_over_the_machine(best: NativeKeepers, scratch: 
 
 async def test_full_sees_the_system_and_its_scratch_only(best: NativeKeepers, place: Path, scratch: Path) -> None:
     if not best.abilities.full:
-        return
+        pytest.skip("needs the ability full")
     (place / "secret").write_text("x")
     home = Path("~").expanduser()
     script = (
@@ -91,7 +91,7 @@ async def test_full_sees_the_system_and_its_scratch_only(best: NativeKeepers, pl
 
 async def test_full_keeps_other_jobs_scratch_from_sight(best: NativeKeepers, scratch: Path) -> None:
     if not best.abilities.full:
-        return
+        pytest.skip("needs the ability full")
     one, two = scratch / "one", scratch / "two"
     one.mkdir()
     two.mkdir()
@@ -104,7 +104,7 @@ async def test_full_keeps_other_jobs_scratch_from_sight(best: NativeKeepers, scr
 
 async def test_shared_sees_the_host_but_not_what_is_hidden(best: NativeKeepers, place: Path) -> None:
     if not best.abilities.mount:
-        return
+        pytest.skip("needs the ability mount")
     state = place / "state"
     scratch = state / "execute" / "dir_1"
     scratch.mkdir(parents=True)
@@ -123,7 +123,7 @@ async def test_shared_sees_the_host_but_not_what_is_hidden(best: NativeKeepers, 
 
 async def test_shared_with_a_tmp_of_its_own(best: NativeKeepers, scratch: Path) -> None:
     if not best.abilities.mount:
-        return
+        pytest.skip("needs the ability mount")
     end = await to_end(best, shell(scratch, "ls /tmp; pwd", isolation="shared", private_tmp=True))
     assert end.code == 0
     below = str(scratch).startswith("/tmp/")
@@ -182,7 +182,7 @@ async def test_a_full_disk_is_said_and_loses_no_end(best: NativeKeepers, place: 
     small = place / "small"
     small.mkdir()
     if not ROOT or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", small], check=False).returncode:
-        return
+        pytest.skip("needs root and a small disk to mount")
     try:
         scratch = small / "scratch"
         scratch.mkdir()
@@ -225,7 +225,7 @@ def _fill(path: Path) -> None:
 
 async def test_pseudo_terminals_work(best: NativeKeepers, scratch: Path) -> None:
     if not best.abilities.full:
-        return
+        pytest.skip("needs the ability full")
     end = await to_end(best, shell(scratch, "command -v script >/dev/null || exit 0; script -qc 'tty' /dev/null"))
     assert end.code == 0
     if output(scratch):
@@ -258,7 +258,7 @@ async def test_all_of_it_as_an_ordinary_user(common: Path, repository: Path) -> 
     setpriv = shutil.which("setpriv")
     python = shutil.which("python3", path="/usr/bin:/bin")
     if setpriv is None or python is None or not ROOT:
-        return
+        pytest.skip("needs root, setpriv and a Python that every user can run")
     command = [setpriv, "--reuid", str(SOMEBODY), "--regid", str(SOMEBODY), "--clear-groups"]
     done = subprocess.run(
         [*command, sys.executable, "-c", "import pytest, psutil"], capture_output=True, check=False, cwd="/"

@@ -32,7 +32,7 @@ async def run(keepers: NativeKeepers, wanted: KeeperSpec) -> tuple[int, Any]:
 @pytest.mark.parametrize("isolation", ["full", "shared"])
 async def test_the_next_job_runs_in_the_same_keeper(best: NativeKeepers, scratch: Path, isolation: str) -> None:
     if not best.abilities.ipc:
-        return
+        pytest.skip("needs the ability ipc")
     kind = {"isolation": isolation, "claim": {"claim": "1"}}
     pids = set()
     for number in range(5):
@@ -69,13 +69,13 @@ async def test_each_job_has_its_own_account(best: NativeKeepers, scratch: Path) 
 )
 async def test_what_leaves_something_has_had_its_keeper(best: NativeKeepers, scratch: Path, leaves: str) -> None:
     if not best.abilities.full or not best.abilities.ipc:
-        return
+        pytest.skip("needs the ability full and the ability ipc")
     kind: dict[str, Any] = {"isolation": "shared" if "python3" in leaves else "full"}
     if kind["isolation"] == "shared":
         kind["env"] = {"PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin"}
     first, end = await run(best, shell(scratch, leaves, **kind))
-    if end.code == 9:  # this machine lacks the tool
-        return
+    if end.code == 9:
+        pytest.skip("needs the program that leaves it")
     second, end = await run(best, shell(scratch, "ls -d /tmp/left; ipcs -mqs | grep 0x; exit 0", **kind))
     assert second != first
     assert (scratch / "out").read_text() == ""
@@ -83,7 +83,7 @@ async def test_what_leaves_something_has_had_its_keeper(best: NativeKeepers, scr
 
 async def test_a_daemon_is_dead_before_the_next_begins(best: NativeKeepers, scratch: Path) -> None:
     if not best.abilities.proc or not best.abilities.ipc:
-        return
+        pytest.skip("needs the ability proc and the ability ipc")
     await run(best, shell(scratch, "(setsid nohup sh -c 'sleep 60; :' >/dev/null 2>&1 &); sleep 0.05"))
     await run(best, shell(scratch, "ls -d /proc/[0-9]* | wc -l"))
     assert int((scratch / "out").read_text()) <= 4  # the keeper, the shell, ls and wc
@@ -133,7 +133,7 @@ async def test_a_start_lost_with_a_waiting_keeper_is_made_again_once(
     best: NativeKeepers, scratch: Path, nursery_too: bool
 ) -> None:
     if not best.abilities.ipc:
-        return
+        pytest.skip("needs the ability ipc")
     pid, _ = await run(best, shell(scratch, "true"))
     os.kill(pid, signal.SIGSTOP)
     starting = asyncio.ensure_future(best.start(shell(scratch, "echo ran >> ran; exit 3")))
@@ -201,7 +201,7 @@ async def test_nobody_waits_for_long(best: NativeKeepers, scratch: Path, monkeyp
 async def test_a_job_cannot_stop_what_comes_after_it(best: NativeKeepers, scratch: Path) -> None:
     """It does to its keeper, its /tmp and its cover what it may."""
     if not best.abilities.full or not best.abilities.ipc:
-        return
+        pytest.skip("needs the ability full and the ability ipc")
     hostile = (
         "for s in 1 2 3 9 10 12 13 14 15 17 18 19 20 23 31 34 64; do kill -$s 1; kill -$s -1; done 2>/dev/null; "
         f"touch {best._directory.path}/x; ulimit -n 3; exit 0"

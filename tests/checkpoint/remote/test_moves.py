@@ -40,7 +40,7 @@ def expected(number: int) -> str:
 async def test_open_files_go_on_where_they_were(site: Site, undone: bool) -> None:
     """Also when the job has run on after the image, and home has undone that."""
     if not site.able or not site.keepers.abilities.checkpoint:
-        return
+        pytest.skip("needs remote files in this way and the ability checkpoint")
     (site.tree / "source").write_bytes(b"".join(bytes([number]) * 5000 for number in range(40)))
     keeper = await site.start(PYTHON, "-c", JOB)
     await wait_for_output(site, "half")
@@ -66,7 +66,7 @@ async def test_open_files_go_on_where_they_were(site: Site, undone: bool) -> Non
 @pytest.mark.parametrize("way", ["notification"])
 async def test_without_fuse_it_is_refused_by_name(site: Site) -> None:
     if not site.able or not site.keepers.abilities.checkpoint:
-        return
+        pytest.skip("needs remote files in this way and the ability checkpoint")
     keeper = await site.start("/bin/sh", "-c", "echo half; until [ -e go ]; do sleep 0.02; done; echo done >out")
     await wait_for_output(site, "half")
     report = await soon(keeper.checkpoint(site.top / "image", stop=False, mark=7), 20)

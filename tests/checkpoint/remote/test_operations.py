@@ -22,7 +22,7 @@ def trees(path: Path) -> dict[str, object]:
 @pytest.mark.parametrize("seed", range(6))
 async def test_random_operations_as_on_a_plain_directory(site: Site, top: Path, seed: int) -> None:
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     plain = top / "plain"
     plain.mkdir()
     there = await site.python("operations.py", str(site.tree), str(seed), str(COUNT))
@@ -36,7 +36,7 @@ async def test_random_operations_as_on_a_plain_directory(site: Site, top: Path, 
 
 async def test_a_job_reads_and_writes_under_its_files_own_names(site: Site) -> None:
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     (site.tree / "in").write_text("from home\n")
     (site.tree / "directory").mkdir()
     await site.shell(f"cat in > directory/copy; cd directory; echo more >> ../in; mv copy {site.tree}/moved; pwd")
@@ -48,7 +48,7 @@ async def test_a_job_reads_and_writes_under_its_files_own_names(site: Site) -> N
 async def test_what_is_changed_at_home_is_seen(site: Site) -> None:
     """The kernel's cache believes itself, so another file has to take the place of the changed one."""
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     (site.tree / "in").write_text("before")
     script = "cat in; echo; until [ -e go ]; do sleep 0.05; done; sleep 1.1; cat in; echo; stat -c %s in"
     keeper = await site.start("/bin/sh", "-c", script)
@@ -62,7 +62,7 @@ async def test_what_is_changed_at_home_is_seen(site: Site) -> None:
 async def test_a_link_that_became_a_file_is_opened_as_that(site: Site) -> None:
     """For a second nobody tells the job's kernel, which follows the link that it knows."""
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     (site.tree / "target").write_text("before")
     (site.tree / "name").symlink_to("target")
     script = 'cat name; until [ "$(cat name)" = after ]; do :; done'
@@ -76,7 +76,7 @@ async def test_a_link_that_became_a_file_is_opened_as_that(site: Site) -> None:
 
 async def test_appends_of_job_and_home_both_stay(site: Site) -> None:
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     (site.tree / "log").write_text("home 1\n")
     script = "exec 5>>log; echo job 1 >&5; echo ready; until [ -e go ]; do sleep 0.05; done; echo job 2 >&5"
     keeper = await site.start("/bin/sh", "-c", script)
@@ -90,7 +90,7 @@ async def test_appends_of_job_and_home_both_stay(site: Site) -> None:
 
 async def test_errors_are_the_owners(site: Site) -> None:
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     (site.tree / "file").write_text("x")
     script = """if True:
         import os, sys
@@ -118,7 +118,7 @@ async def test_errors_are_the_owners(site: Site) -> None:
 
 async def test_extended_attributes_are_those_of_a_disk(site: Site, top: Path) -> None:
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     alone = top / "alone"
     alone.mkdir()
     command = [PYTHON, str(PROGRAMS / "extra.py")]
@@ -168,7 +168,7 @@ PIPES = """if True:
 @pytest.mark.parametrize("way", ["fuse"])
 async def test_named_pipes_and_sockets_join_a_jobs_own_processes(site: Site) -> None:
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     assert await site.run(PYTHON, "-c", PIPES) == "through the pipe\nthrough the socket\n"
     assert [path.name for path in site.tree.iterdir() if path.is_fifo()] == ["pipe"]
     assert not (site.tree / "socket").exists()
@@ -198,7 +198,7 @@ ALLOCATING = """if True:
 @pytest.mark.parametrize("way", ["fuse"])
 async def test_bytes_are_reserved_freed_and_zeroed_as_on_a_disk(site: Site, top: Path) -> None:
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     plain = top / "plain"
     plain.mkdir()
     there = await site.run(PYTHON, "-c", ALLOCATING)

@@ -6,6 +6,8 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.checkpoint.remote.conftest import WAYS, Site
 from tests.remoteio.support import HomeProcess
 from tests.starter.support import opened
@@ -16,7 +18,7 @@ HERE, HOME = 12345, 23456
 async def test_the_jobs_user_owns_what_its_owner_owns_at_home(top: Path, keeper_program: Path, way: str) -> None:
     """Only root can be two users."""
     if os.getuid() != 0:
-        return
+        pytest.skip("needs root")
     async with opened(top, keeper_program, without=int(WAYS[way])) as keepers:
         home = HomeProcess(HOME, HOME)
         site = Site(keepers, top, home)

@@ -138,14 +138,14 @@ async def all_of(site: Site, program: str, arguments: Callable[[int], tuple[str,
 @pytest.mark.parametrize("kind", ["flock", "lockf", "flock of another file", "O_EXCL"])
 async def test_a_counter(site: Site, way: str, kind: str) -> None:
     if not site.able or (way == "notification" and kind != "O_EXCL"):  # locks there are among a job's own processes
-        return
+        pytest.skip("needs remote files in this way and /dev/fuse")
     await all_of(site, COUNTER, lambda number: (kind, str(TIMES)))
     assert (site.tree / "counter").read_text() == f"{JOBS * TIMES}\n"
 
 
 async def test_a_counter_that_programs_at_home_add_to(site: Site, way: str) -> None:
     if not site.able or way == "notification":
-        return
+        pytest.skip("needs remote files in this way and /dev/fuse")
     at_home = await asyncio.create_subprocess_exec(PYTHON, "-c", COUNTER, "flock", str(TIMES), cwd=site.tree)
     await all_of(site, COUNTER, lambda number: ("flock", str(TIMES)))
     assert await at_home.wait() == 0
@@ -155,7 +155,7 @@ async def test_a_counter_that_programs_at_home_add_to(site: Site, way: str) -> N
 async def test_a_database(site: Site, way: str) -> None:
     """As the same three programs on the local disk: each row that was told of is there, and the file is whole."""
     if not site.able or way == "notification":
-        return
+        pytest.skip("needs remote files in this way and /dev/fuse")
     told = await all_of(site, ROWS, lambda number: (f"job {number}", str(TIMES // 2)))
     assert told == ["".join(f"{number}\n" for number in range(TIMES // 2))] * JOBS
 
@@ -175,7 +175,7 @@ async def test_a_database(site: Site, way: str) -> None:
 async def test_a_database_whose_users_share_memory(site: Site, way: str) -> None:
     """Machines cannot: one job at a time has it, and others are refused, by what the job's log says, too."""
     if not site.able or way == "notification":
-        return
+        pytest.skip("needs remote files in this way and /dev/fuse")
     first = asyncio.ensure_future(one_of(site, 1, WAL, "job 1"))
     await until((site.tree / "begun").exists)
     assert await one_of(site, 2, WAL, "job 2") == "unable to open database file\n"
@@ -193,7 +193,7 @@ async def test_a_database_whose_users_share_memory(site: Site, way: str) -> None
 
 async def test_a_file_that_all_add_to(site: Site) -> None:
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     at_home = await asyncio.create_subprocess_exec(PYTHON, "-c", LINES, "home", str(TIMES), cwd=site.tree)
     await all_of(site, LINES, lambda number: (str(number), str(TIMES)))
     assert await at_home.wait() == 0
@@ -204,7 +204,7 @@ async def test_a_file_that_all_add_to(site: Site) -> None:
 
 async def test_a_file_that_is_exchanged_at_home(site: Site) -> None:
     if not site.able:
-        return
+        pytest.skip("needs remote files in this way")
     (site.tree / "exchanged").write_text("0" * 5000 + "\n")
     running = asyncio.ensure_future(all_of(site, READS, lambda number: ("", str(TIMES * 5))))
     number = 0
@@ -219,7 +219,7 @@ async def test_a_file_that_is_exchanged_at_home(site: Site) -> None:
 
 async def test_a_small_file_comes_with_its_opening(site: Site, way: str) -> None:
     if not site.able or way == "notification":
-        return
+        pytest.skip("needs remote files in this way and /dev/fuse")
     (site.tree / "first").write_bytes(b"x" * 60000)
     (site.tree / "small").write_bytes(b"x" * 60000)
     await site.shell("cat first > /dev/null")
