@@ -120,7 +120,7 @@ class SimPool:
         self._stateful = stateful
 
     async def __aenter__(self) -> Self:
-        self._scratch = tempfile.TemporaryDirectory(prefix="poolnode-simulation-")
+        self._scratch = tempfile.TemporaryDirectory(prefix="poolnode-simulation-", dir=self._directory)
         self._fullness = nothing_fits(self._disks)
         self._fullness.__enter__()
         return self

@@ -68,15 +68,20 @@ class Plan:
     jobs: dict[str, tuple[float, ...]]
     faults: tuple[Fault, ...]
 
+    @property
+    def troubles(self) -> int:
+        """How many of its faults are one."""
+        return sum(fault.kind is not Kind.CALM for fault in self.faults)
+
 
 def plan(seed: int) -> Plan:
     """The plan that a seed stands for."""
     chance = random.Random(f"plan {seed}")
     lease = chance.choice((10.0, 20.0, 60.0))
-    jobs = {
-        name: tuple(round(chance.uniform(0.0, 90.0), 3) for _ in range(chance.randrange(1, 7))) for name in SCHEDDS
-    }
-    faults = sorted((_fault(chance, lease) for _ in range(chance.randrange(1, 13))), key=lambda fault: fault.at)
+    jobs = {name: tuple(round(chance.uniform(0.0, 90.0), 3) for _ in range(chance.randrange(1, 7))) for name in SCHEDDS}
+    # Every second round has a few faults, the others so many that hardly a message is without trouble.
+    count = chance.randrange(1, 13) if chance.random() < 0.5 else chance.randrange(13, 61)
+    faults = sorted((_fault(chance, lease) for _ in range(count)), key=lambda fault: fault.at)
     return Plan(seed, lease, chance.choice((1, 2)), jobs, tuple(faults))
 
 

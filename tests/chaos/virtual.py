@@ -91,6 +91,7 @@ class Round:
         }
         async with SimPool(self.plan.seed, settings=settings, directory=self._directory) as pool:
             self.pool = pool
+            self._usual_delay = pool.network.delay
             await pool.add(HEAD, "collector,negotiator")
             for name in SCHEDDS:
                 await pool.add(name, "schedd")
@@ -155,9 +156,9 @@ class Round:
                 await asyncio.sleep(fault.seconds)
                 network.heal(fault.node, fault.other)
             case Kind.DELAY:
-                before, network.delay = network.delay, (0.01, self.chance.uniform(0.05, 3.0))
+                network.delay = (0.01, self.chance.uniform(0.05, 3.0))
                 await asyncio.sleep(fault.seconds)
-                network.delay = before
+                network.delay = self._usual_delay
             case Kind.LOSS:
                 network.loss = self.chance.uniform(0.001, 0.1)
                 await asyncio.sleep(fault.seconds)
@@ -210,7 +211,7 @@ class Round:
     async def _calm_down(self) -> None:
         """All is well again; jobs that were held are released."""
         pool = self.pool
-        pool.network.loss = 0.0
+        pool.network.loss, pool.network.delay = 0.0, self._usual_delay
         pool.network.heal()
         for name in NODES:
             if not pool.nodes[name].running:
