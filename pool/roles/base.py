@@ -96,6 +96,8 @@ class Role(Service):
         self.log = given.log.getChild(self.name)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failed: asyncio.Future[None] | None = None
+        #: It was stopped or is dead: connections and timers may still call it, and nothing may come of that.
+        self._over = False
 
     @property
     def services(self) -> tuple[Service, ...]:
@@ -112,6 +114,7 @@ class Role(Service):
 
     async def stop(self, *, handover: bool) -> None:
         """End the role. With `handover` running jobs go on in their keepers, to be found again."""
+        self._over = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -131,10 +134,14 @@ class Role(Service):
     def spawn(self, work: Coroutine[Any, Any, Any], name: str, *, alone: bool = False) -> asyncio.Task[Any]:
         """Run something in the background of the role; if it raises, the role fails (and is restarted).
 
+        Nothing begins in a role that is over: another may have taken its place.
+
         Args:
             alone: it concerns one job, and the others shall not feel it: what it raises is logged.
         """
         task = asyncio.get_running_loop().create_task(work, name=f"{self.name}.{name}")
+        if self._over:
+            task.cancel()
         self._tasks.add(task)
         task.add_done_callback(self._ended_alone if alone else self._ended)
         return task

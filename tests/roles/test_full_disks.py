@@ -8,6 +8,7 @@ from typing import Any
 
 from pool.policy.queue import HELD
 from pool.testing import run_virtual
+from pool.testing.faults import Phase
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, lasting
 
@@ -70,6 +71,56 @@ def test_a_job_without_space_for_its_input_waits_for_it(tmp_path: Path) -> None:
             await pool.act("head", "alice", action="release", all=True)
             await pool.until(lambda: not pool.queued("head"), within=900)
             assert len(pool.witness.starts) == 2
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_start_is_not_sent_before_it_is_durable_whatever_happens_to_the_connection(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(3, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("s1", "schedd")
+            await pool.add("m1", "startd", behave=lambda spec: lasting(5.0))
+
+            async def fill() -> None:
+                pool.fill_disk("s1")
+
+            pool.when("startd.claim", Phase.AFTER, fill)
+            await pool.submit("s1")
+            await pool.until(lambda: pool.nodes["s1"].disk.full, within=60)
+            await asyncio.sleep(1.0)
+            pool.network.cut("s1", "m1")
+            await asyncio.sleep(1.0)
+            pool.network.heal()
+            await asyncio.sleep(20.0)
+            assert pool.traps.called.get("startd.resume"), "the claim was reached for"
+            assert not pool.witness.starts
+            pool.free_disk("s1")
+            await pool.until(lambda: not pool.queued("s1"), within=900)
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_claim_may_be_lost_while_its_start_is_being_written(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(4, settings={**QUICK, "CLAIM_LEASE": "10"}, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("s1", "schedd")
+            await pool.add("m1", "startd", behave=lambda spec: lasting(5.0))
+
+            async def fill() -> None:
+                pool.fill_disk("s1")
+
+            pool.when("startd.claim", Phase.AFTER, fill)
+            await pool.submit("s1")
+            await pool.until(lambda: pool.nodes["s1"].disk.full, within=60)
+            await pool.crash("m1")
+            await asyncio.sleep(60.0)
+            pool.free_disk("s1")
+            await pool.restart("m1")
+            await pool.until(lambda: not pool.queued("s1"), within=900)
             pool.sound()
 
     run_virtual(work())

@@ -52,6 +52,7 @@ class Claim:
         fits: whether it may serve a group of jobs, by the group's number.
         job, run, start: what was sent to it last and has not ended.
         template: the start of a job that differs from its cluster in nothing, for the next such one.
+        writing: its start is not durable yet; whoever writes it sends it, and nobody else.
         link: the connection whose end is watched for it.
         lost: its startd is being reached for; over: it has ended, and is none of the schedd's any more.
         watched: somebody looks at it by its time (`lease_watch`).
@@ -78,6 +79,7 @@ class Claim:
     run: int = 0
     start: Activation | None = None
     going: bool = False
+    writing: bool = False
     idle_timer: asyncio.TimerHandle | None = None
     idle_until: float | None = None
     keep: float = 0.0

@@ -178,11 +178,19 @@ class Placement:
         steps: list[Step] = []
         start = self._choose(claim, steps, first)
         if steps:
-            await self.ledger.commit(*steps)
+            await self._commit_start(claim, steps)
         if start is None:
             self._keep_idle(claim)
-            return
-        await self.send(claim, start)
+        elif claim.start is start:  # else the claim was lost while the start was being made durable
+            await self.send(claim, start)
+
+    async def _commit_start(self, claim: Claim, steps: list[Step]) -> None:
+        """Commit steps of which one may be a claim's next start, which is not to be sent before."""
+        claim.writing = True
+        try:
+            await self.ledger.commit(*steps)
+        finally:
+            claim.writing = False
 
     def _choose(self, claim: Claim, steps: list[Step], first: Job | None = None) -> Activation | None:
         """The next job for a claim, marked as running there; holds what can never start. Adds to `steps`."""
@@ -479,7 +487,7 @@ class Placement:
         if job.get("KeepClaimIdle") is not None:
             claim.keep = seconds if isinstance(seconds := job.ad().value("KeepClaimIdle"), (int, float)) else 0.0
         self.charge_home(job, steps, self.outside.thread_cpu() - turn_began)
-        await self.ledger.commit(*steps)
+        await self._commit_start(claim, steps)
         self.is_over(job)
         if self.remote is not None:
             self.remote.left(job, run, over=job.status.final or report.get("cause") in BY_ITSELF)

@@ -171,6 +171,8 @@ class Reaching:
                     await placement.stop(job, wish, bool(wish.get("graceful", True)))
         elif job is None:
             await placement.use(claim)
+        elif claim.writing:
+            return  # the start goes out when it is durable
         elif job.note("_wish") or claim.start is None:
             placement.drop(claim)
             await placement.release(claim)
