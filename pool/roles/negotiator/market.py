@@ -19,6 +19,8 @@ from pool.roles.negotiator.holdings import PLAIN, Held, held_by, limits_of, weig
 
 #: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
 GIVEN = 30.0
+#: A timer may ring this much early, seconds.
+TICK = 0.001
 #: Seconds after which it is looked for somebody who would rather have the slots that were just taken.
 SOON = 1.0
 
@@ -185,7 +187,7 @@ class Market:
 
     def _let_lapse(self, now: float) -> bool:
         """Forget what was given and never taken; whether there was any."""
-        lapsed = [name for name, since in self._given.items() if now - since >= GIVEN]
+        lapsed = [name for name, since in self._given.items() if since + GIVEN <= now + TICK]
         for name in lapsed:
             del self._given[name]
             self._accounting.holdings.lapsed(name)
