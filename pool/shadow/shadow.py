@@ -244,8 +244,10 @@ class Shadow:
 
     def _running(self, params: dict[str, Any]) -> tuple[Activation, UserFiles]:
         claim: ClaimedJob | None = self._claims.claims.get(str(params.get("claim")))
-        if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
+        if claim is None or claim.job is None or claim.run != int(params.get("run", -1)):
             raise NotThisRun("this start of the job is not the present one any more")
+        if claim.start is None:
+            raise NotThisRun("the schedd was started again and has not reached this job's machine yet", retry=True)
         if claim.start.mode is not Mode.TRANSFER:
             raise NotPermitted(f"the files of job {claim.start.name} are not carried in this start")
         return claim.start, self._spooled.files(claim.owner, claim.start.job[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from pool.errors import PoolError
 from pool.roles.startd import running
 from pool.shadow.shadow import Shadow
 from pool.testing import run_virtual
+from pool.testing.faults import Phase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
-from tests.roles.support import QUICK
+from tests.roles.support import QUICK, lasting
 
 
 @pytest.mark.parametrize("heals", [True, False])
@@ -49,6 +51,31 @@ def test_a_home_that_cannot_take_the_outputs_holds_the_job(
             assert "its output could not be brought home" in job.get("HoldReason")
             assert "too many open files" in job.get("HoldReason")
             assert job.get("NumJobStarts") == 1
+            pool.sound()
+
+    run_virtual(work())
+
+
+def test_outputs_that_come_before_a_restarted_schedd_has_reached_the_machine_wait_for_it(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with SimPool(9, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("s1", "schedd")
+            await pool.add("m1", "startd", behave=lambda spec: lasting(20.0))
+            files = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path)}
+            await pool.submit("s1", ad=files)
+            await pool.until(lambda: bool(pool.witness.starts), within=60)
+            await asyncio.sleep(18.0)
+
+            async def stand_still() -> None:
+                await asyncio.sleep(9.0)
+
+            pool.when("startd.resume", Phase.BEFORE, stand_still)
+            await pool.restart_role("s1", "schedd")
+            await pool.until(lambda: not pool.queued("s1"), within=300)
+            await asyncio.sleep(1.0)
+            (ad,) = await pool.ended("s1")
+            assert (ad["NumJobStarts"], ad["NumJobCompletions"]) == (1, 1)
             pool.sound()
 
     run_virtual(work())

@@ -360,6 +360,8 @@ class Remote:
 
     def _present(self, params: dict[str, Any]) -> tuple[Claim, Job, Activation]:
         claim = self._claims.get(str(params.get("claim")))
+        if claim is not None and claim.job is not None and claim.start is None:
+            raise NotThisRun("the schedd was started again and has not reached this job's machine yet", retry=True)
         if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
             raise NotThisRun("this start of the job is not the present one any more")
         if claim.start.mode is not Mode.REMOTE:
