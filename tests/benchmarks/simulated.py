@@ -1,0 +1,71 @@
+"""What simulated pools cost (`pool.testing`): a quiet day, a day's work, and rounds of random faults.
+
+Processor time: the clock of a busy machine says nothing of a program that never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from pool.testing import run_virtual
+from pool.testing.keepers import Behaviour
+from pool.testing.pool import SimPool
+from tests.benchmarks.rows import Effort, Goal, Row, benchmark
+from tests.chaos.faults import plan
+from tests.chaos.virtual import run_round
+
+DAY = 86400.0
+
+
+async def _pool_of(pool: SimPool, machines: int) -> None:
+    await pool.add("head", "collector,negotiator,schedd")
+    for number in range(machines):
+        await pool.add(f"m{number}", "startd", behave=lambda spec: Behaviour(600.0))
+
+
+async def _quiet_day() -> float:
+    async with SimPool(1) as pool:
+        await _pool_of(pool, 10)
+        began = time.thread_time()
+        await asyncio.sleep(DAY)
+        return time.thread_time() - began
+
+
+async def _work(jobs: int) -> float:
+    async with SimPool(1) as pool:
+        began = time.thread_time()
+        await _pool_of(pool, 100)
+        await pool.submit("head", count=jobs)
+        await pool.until(lambda: not pool.queued("head"), within=10 * DAY)
+        return time.thread_time() - began
+
+
+def _chaos(rounds: int) -> tuple[float, int, int]:
+    """Processor time, faults, and rounds that broke a rule."""
+    logging.disable(logging.CRITICAL)
+    run_round(0)
+    began = time.thread_time()
+    broken = sum(bool(run_round(seed)) for seed in range(1, rounds + 1))
+    used = time.thread_time() - began
+    logging.disable(logging.NOTSET)
+    return used, sum(plan(seed).troubles for seed in range(1, rounds + 1)), broken
+
+
+@benchmark("simulated")
+async def simulated(effort: Effort) -> list[Row]:
+    """Processor time of simulated pools: a quiet day of 10 machines, 3,000 jobs on 100, rounds of random faults."""
+    loop, jobs, rounds = asyncio.get_running_loop(), effort.of(3000), effort.of(100)
+    with ThreadPoolExecutor(1) as thread:  # each has a loop of its own
+        quiet = await loop.run_in_executor(thread, lambda: run_virtual(_quiet_day()))
+        worked = await loop.run_in_executor(thread, lambda: run_virtual(_work(jobs)))
+        used, faults, broken = await loop.run_in_executor(thread, _chaos, rounds)
+    note = f"{faults} faults in {rounds} rounds, {broken} broken"
+    return [
+        Row("simulated quiet day, 10 machines", quiet, "s", Goal("at most", 1.0)),
+        Row(f"simulated 100 machines, {jobs} jobs", worked, "s", Goal("at most", 10.0)),
+        Row("rounds of random faults", 60 * rounds / used, "a minute", Goal("at least", 1000), note=note),
+        Row("random faults", 60 * faults / used, "a minute"),
+    ]
