@@ -10,7 +10,7 @@ from tests.chaos.record import Outcome, Record, Run
 from tests.chaos.virtual import run_round
 
 #: Rounds of every run of the suite; those behind them were found to break a rule once.
-SEEDS = (*range(12), 60)
+SEEDS = (*range(10), 2000012, 2000024, 2000546)
 JOB = ("s1", 1, 0)
 
 
