@@ -49,6 +49,7 @@ class Surroundings:
         local_keepers: made for a schedd that starts jobs beside itself.
         tell_admin: leaves a message for the administrator (log, and mail where configured).
         turns: who does long work next, for all roles of the process.
+        leases: of a startd that failed, when the lease of each claim was last asked for, for the one that follows it.
         mail: sends a notice to a user; returns False where there is no mail here.
     """
 
@@ -71,6 +72,7 @@ class Surroundings:
     mail: Callable[[str, str, str], Coroutine[Any, Any, bool]]
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
     turns: Turns = field(default_factory=Turns)
+    leases: dict[str, float] = field(default_factory=dict)
 
 
 def quota_of(settings: Settings) -> int:

@@ -18,7 +18,7 @@ from pool.testing import run_virtual
 from pool.testing.faults import Phase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
-from tests.roles.support import QUICK
+from tests.roles.support import QUICK, lasting
 
 #: Leases end long before a silent connection does, which is after 60 s.
 SHORT = {**QUICK, "CLAIM_LEASE": "20"}
@@ -168,3 +168,25 @@ def test_silence_begins_at_a_call(method: str, phase: Phase, tmp_path: Path) -> 
         await pool.until(lambda: pool.queued("submit") == 0, within=600)
 
     play(tmp_path, story)
+
+
+def test_a_startd_that_was_started_again_counts_a_lease_on_and_ends_a_keeper_that_hangs_in_time() -> None:
+    async def work() -> None:
+        async with SimPool(8, settings={**QUICK, "CLAIM_LEASE": "20"}) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            for name in ("m1", "m2"):
+                await pool.add(name, "startd", behave=lambda spec: lasting(300.0))
+            await pool.submit("head")
+            await pool.until(lambda: bool(pool.witness.starts), within=60)
+            machine = pool.witness.starts[0][1]
+            await asyncio.sleep(10.0)
+            pool.network.silence("head", machine)
+            (keeper,) = pool.nodes[machine].machine.keepers.values()
+            keeper.hang()
+            await asyncio.sleep(8.0)
+            await pool.restart_role(machine, "startd")
+            await pool.until(lambda: len(pool.witness.starts) == 2, within=60)
+            await asyncio.sleep(30.0)
+            pool.sound()
+
+    run_virtual(work())

@@ -50,7 +50,7 @@ def find(startd: Startd, keeper: Keeper) -> None:
         submitter=str(note["submitter"]),
         node=str(note["node"]),
         lease=float(note["lease"]),
-        asked=now,
+        asked=min(now, startd.given.leases.pop(str(note["claim"]), now)),
         born=now,
         since=startd.outside.wall(),
         link=None,

@@ -117,6 +117,7 @@ class Startd(Role):
         self._lay_out()
         for keeper in sorted(await self.keepers.open(), key=on_top_of_others):
             find(self, keeper)
+        given.leases.clear()
         self.machine = self.owner.facts()  # what the keepers can is known now
         held = [name for name, slot in self.slots.items() if slot.claim is not None]
         for left in scratch.leftovers(self.execute, held):
@@ -150,6 +151,8 @@ class Startd(Role):
         await self.sensors.stop()
 
     async def die(self) -> None:
+        # Who is started in this one's place counts the leases on, from when they were last asked for.
+        self.given.leases.update({name: slot.claim.asked for name, slot in self.claims.items() if slot.claim})
         await super().die()
         await self.leases.break_links()
         await self.keepers.close(kill=False)
