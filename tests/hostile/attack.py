@@ -16,6 +16,8 @@ from tests.hostile.drawing import Drawing
 
 #: Whoever may do these may end the node; that they do is what they are for.
 ENDING = {"node.stop", "node.die"}
+#: Calls after which what they have queued is removed.
+TIDY_AFTER = 200
 #: Items that are listened to in one stream.
 HEARD = 200
 
@@ -66,7 +68,7 @@ class Attack:
         self.target = target
         self.drawing = drawing
         self.wrong: list[str] = []
-        self.made = self.answered = 0
+        self.made = self.answered = self._tidied = 0
         self._links: dict[tuple[str, str], Connection] = {}
 
     async def run(self, calls: int, only: str = "") -> None:
@@ -98,7 +100,9 @@ class Attack:
 
         await asyncio.gather(*(some() for _ in range(min(self.target.together, calls))))
         after = self.target.state()
-        await self.target.tidy()
+        if self.made - self._tidied >= TIDY_AFTER:
+            self._tidied = self.made
+            await self.target.tidy()
         for what in before.keys() | after.keys():
             if before.get(what) != after.get(what):
                 change = f"{before.get(what)!r:.300} became {after.get(what)!r:.300}"
