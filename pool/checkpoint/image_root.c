@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/mount.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,13 +15,10 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "keeper.h"
-
-#ifndef AT_RECURSIVE
-#define AT_RECURSIVE 0x8000
-#endif
 
 /* Where the image hangs while its entries are taken from it. */
 #define IMAGE ".image"
@@ -58,6 +56,14 @@ static bool holds_hidden(const struct job *job, int directory)
     return false;
 }
 
+/* The kernel's own views of the machine are no images: by way of the host's /proc a job reaches other processes' files. */
+static bool is_files(int directory)
+{
+    struct statfs found;
+    return fstatfs(directory, &found) == 0 && found.f_type != PROC_SUPER_MAGIC && found.f_type != SYSFS_MAGIC;
+}
+
+/* Without what is mounted below the directory: that would be more than the image. */
 int image_take(const struct job *job, struct failure *f)
 {
     struct mount_attr quiet = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
@@ -69,16 +75,16 @@ int image_take(const struct job *job, struct failure *f)
     errno = err;
     if (directory < 0)
         return fail(f, "open image", job->root);
-    if (holds_hidden(job, directory)) {
+    if (!is_files(directory) || holds_hidden(job, directory)) {
         close(directory);
         errno = EPERM;
         return fail(f, "open image", job->root);
     }
-    int tree = (int)syscall(SYS_open_tree, directory, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    int tree = (int)syscall(SYS_open_tree, directory, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     close(directory);
     if (tree < 0)
         return fail(f, "open_tree", job->root);
-    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &quiet, sizeof quiet) < 0)
+    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &quiet, sizeof quiet) < 0)
         return fail(f, "mount_setattr", job->root);
     return tree;
 }

@@ -69,7 +69,7 @@ async def test_the_next_job_has_the_machines_own_tree_again(
         assert (scratch / "out").read_text() == said
 
 
-@pytest.mark.parametrize("which", ["around", "in it", "missing", "a file"])
+@pytest.mark.parametrize("which", ["around", "in it", "missing", "a file", "processes"])
 async def test_what_cannot_be_a_root_is_named(
     best: NativeKeepers, scratch: Path, tmp_path: Path, which: str
 ) -> None:
@@ -81,6 +81,7 @@ async def test_what_cannot_be_a_root_is_named(
     (state / "inner").mkdir(parents=True)
     (image / "file").touch()
     roots = {"around": image, "in it": state / "inner", "missing": image / "no", "a file": image / "file"}
+    roots["processes"] = Path("/proc")
     with pytest.raises(StartFailed) as failed:
         await best.start(inside(scratch, roots[which], "true", hidden=(str(state),)))  # type: ignore[arg-type]
     assert (failed.value.call, failed.value.path) == ("open image", str(roots[which]))
