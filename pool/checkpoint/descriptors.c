@@ -489,7 +489,7 @@ int files_contents(struct dump *d)
 {
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         struct file *files = d->image.files.rows, *f = &files[i];
-        if ((f->kind == FILE_PAIR && socket_contents(d, i)) || (f->kind == FILE_TERMINAL && pty_contents(d, i)))
+        if (((f->kind == FILE_PAIR || f->kind == FILE_NAMED) && socket_contents(d, i)) || (f->kind == FILE_TERMINAL && pty_contents(d, i)))
             return -1;
         if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY && !is_fifo(f))
             continue;

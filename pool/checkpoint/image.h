@@ -16,7 +16,7 @@
 #include "wire.h"
 
 #define IMAGE_MAGIC "POOLIMG\n"
-#define IMAGE_VERSION 10
+#define IMAGE_VERSION 11
 #define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX

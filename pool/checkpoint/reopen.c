@@ -307,7 +307,8 @@ static bool carries(const struct image *image)
 
 int files_reopen(struct restoring *r, struct failure *f)
 {
-    if (reopen_rows(r, false, f) || reopen_rows(r, true, f) || set_attributes(r, f) || locks_of_files(r, f))
+    if (reopen_rows(r, false, f) || reopen_rows(r, true, f) || set_attributes(r, f) || locks_of_files(r, f) ||
+        sockets_connect(r, f))
         return -1;
     sockets_shut(r);
     pty_shut(r);

@@ -56,6 +56,7 @@ void selves_seek(struct restoring *r, uint32_t owner, struct held *h);
 /* sockets.c */
 int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 int socket_named(struct restoring *r, const struct file *row, struct failure *f);
+int sockets_connect(struct restoring *r, struct failure *f);
 void sockets_shut(struct restoring *r);
 
 /* attributes.c */

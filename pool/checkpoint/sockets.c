@@ -1,7 +1,7 @@
 /* Unix sockets whose both ends are the job's, with what is in them, and those that it listens at or is bound to.
  *
  * The kernel tells of each its other end (sock_diag); what waits in it is looked at and stays. An end that was closed
- * is closed again. A connected socket has no name afterwards; descriptors on their way in one are refused. A datagram of no
+ * is closed again. A connected socket has no name afterwards; descriptors on their way in one are refused. A datagram socket may be connected to another one by its name. A datagram of no
  * bytes shows only to the first who looks: in a second image it lacks. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,11 +33,11 @@
 #define PARTS 16u /* of them in an image */
 #define LAST 48832u /* bytes that the kernel makes one piece of: 16 KiB but for its own part of them, and 32 KiB of pages */
 
-struct traits { /* before the contents of the row: of a pair what waits, else the name it is bound to */
+struct traits { /* before the contents of the row: the name it is bound to, then what waits */
     uint32_t type, shut, send_buffer, credentials, listens, backlog;
     int64_t patience[2][2]; /* SO_RCVTIMEO, SO_SNDTIMEO */
     int32_t low_water, peek; /* SO_RCVLOWAT, SO_PEEK_OFF */
-    uint32_t receive_buffer, unused;
+    uint32_t receive_buffer, name; /* name: its size; of a datagram socket what waits comes behind it */
 };
 
 struct facts {
@@ -165,6 +165,19 @@ static socklen_t bound_name(struct dump *d, struct file *f, int fd, uint32_t ino
     return size;
 }
 
+/* Something else has the name by now, or the directory that it was in has gone: it cannot be bound to it again. */
+static bool name_is_lost(const struct dump *d, const struct file *f, const struct sockaddr_un *name)
+{
+    char path[4400];
+    struct stat st;
+    const char *directory = name->sun_path[0] == '/' ? "" : image_string(&d->image, f->path);
+    snprintf(path, sizeof path, "%s%s%.*s", directory, *directory ? "/" : "", (int)sizeof name->sun_path, name->sun_path);
+    if (lstat(path, &st) == 0)
+        return !S_ISSOCK(st.st_mode);
+    *strrchr(path, '/') = 0;
+    return *path && stat(path, &st) < 0;
+}
+
 /* A row for it; false when it is none of these, or is refused. `other` is told whether a reason was given. */
 bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t inode, bool *told)
 {
@@ -182,14 +195,19 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
     bool found;
     socklen_t size = bound_name(d, f, fd, (uint32_t)inode, pid, &name, &found);
     close(fd);
-    bool alone = facts.state == LISTENS || (facts.state != CONNECTED && size) || (facts.state != CONNECTED && facts.type != SOCK_DGRAM);
+    /* The kernel calls a datagram socket connected once somebody has connected to it. */
+    bool datagrams = facts.type == SOCK_DGRAM, alone = datagrams ? size || !facts.has_peer : facts.state != CONNECTED;
     const char *why = NULL;
     if (facts.state == LISTENS && facts.waiting)
         why = "has connections that nobody has accepted yet";
-    else if (alone && facts.waiting)
+    else if (alone && facts.waiting && !datagrams)
         why = "has messages that nobody has read yet";
+    else if (datagrams && facts.has_peer && !facts.peer)
+        why = "is connected to one that was closed";
     else if (!alone && facts.has_peer && !facts.peer && facts.shut != 3)
         why = "waits to be accepted";
+    else if (alone && size && name.sun_path[0] && name_is_lost(d, f, &name))
+        why = "has a name that was removed, and cannot have it again";
     else if (alone && !found)
         why = "has a relative name, which is not where the job's processes are";
     if (why) {
@@ -200,16 +218,46 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
     f->kind = alone ? FILE_NAMED : FILE_PAIR;
     f->number = inode;
     f->times[0] = facts.peer;
+    t.name = alone ? size : 0;
     f->contents = image_put(&d->image, &t, sizeof t);
     if (alone && size)
         f->contents.size += image_put(&d->image, &name, size).size;
     return true;
 }
 
+static bool is_datagrams(const struct image *image, const struct file *f)
+{
+    struct traits t;
+    if ((f->kind != FILE_NAMED && f->kind != FILE_PAIR) || f->contents.size < sizeof t)
+        return false;
+    memcpy(&t, image_bytes(image, f->contents), sizeof t);
+    return t.type == SOCK_DGRAM;
+}
+
+/* A datagram socket that is connected to one with a name: `size` is 1 and that one's row. True: it is none, or was found. */
+static bool join_named(struct dump *d, struct file *f)
+{
+    struct file *files = d->image.files.rows;
+    if (!f->times[0] || !is_datagrams(&d->image, f))
+        return f->kind == FILE_NAMED;
+    for (uint32_t j = 0; j < d->image.files.count; j++)
+        if (files[j].kind == FILE_NAMED && files[j].number == f->times[0] && files[j].contents.size > sizeof(struct traits)) {
+            f->kind = FILE_NAMED;
+            f->size = j + 1;
+            return true;
+        }
+    return false;
+}
+
 /* Both ends have been met by now, if they are the job's. */
 void sockets_join(struct dump *d)
 {
     struct file *files = d->image.files.rows;
+    for (uint32_t i = 0; i < d->image.files.count; i++) {
+        const struct sample *sample = (struct sample *)d->samples.rows + i;
+        if ((files[i].kind == FILE_NAMED || files[i].kind == FILE_PAIR) && !join_named(d, &files[i]) && files[i].kind == FILE_NAMED)
+            refuse(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
+    }
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         if (files[i].kind != FILE_PAIR || !files[i].times[0])
             continue;
@@ -249,13 +297,21 @@ static int look(struct dump *d, uint32_t row, int fd, const struct traits *t)
     } control;
     const struct sample *sample = (struct sample *)d->samples.rows + row;
     struct span *span = &((struct file *)d->image.files.rows)[row].contents;
-    struct span all = image_put(&d->image, t, sizeof *t); /* again, to be followed by what waits */
+    char begin[sizeof *t + sizeof(struct sockaddr_un)]; /* again, to be followed by what waits */
+    memcpy(begin, image_bytes(&d->image, *span), sizeof *t + t->name);
+    struct span all = image_put(&d->image, begin, sizeof *t + t->name);
     for (;;) {
         struct iovec part = {buffer, sizeof buffer};
-        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+        struct sockaddr_un from;
+        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control,
+                           .msg_name = &from, .msg_namelen = sizeof from};
         ssize_t n = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT);
         if (n >= 0 && carries_descriptors(&m)) {
             refuse(d, "descriptor %d of process %d is a unix socket that a descriptor is on its way in", sample->fd, sample->pid);
+            return 0;
+        }
+        if (n >= 0 && t->type == SOCK_DGRAM && t->name && m.msg_namelen > offsetof(struct sockaddr_un, sun_path)) {
+            refuse(d, "descriptor %d of process %d is a unix socket that has messages of others with names", sample->fd, sample->pid);
             return 0;
         }
         if (n < 0 && errno != EAGAIN)
@@ -279,6 +335,8 @@ int socket_contents(struct dump *d, uint32_t row)
     struct file f = ((struct file *)d->image.files.rows)[row];
     struct traits t;
     memcpy(&t, image_bytes(&d->image, f.contents), sizeof t);
+    if (f.kind == FILE_NAMED && t.type != SOCK_DGRAM)
+        return 0;
     int fd = descriptor_borrow((struct sample *)d->samples.rows + row), before = -1, at = 0;
     socklen_t size = sizeof before;
     if (fd < 0)
@@ -309,7 +367,7 @@ static int traits_of(const struct restoring *r, const struct file *row, struct t
     if (row->contents.size < sizeof *t)
         return fail(f, "read", "a socket");
     memcpy(t, image_bytes(r->image, row->contents), sizeof *t);
-    return 0;
+    return t->name > sizeof(struct sockaddr_un) || t->name > row->contents.size - sizeof *t ? fail(f, "read", "a socket") : 0;
 }
 
 /* The whole of a stream, in pieces as large as the kernel makes them: it was full when the last of it was let in, which therefore
@@ -345,7 +403,7 @@ static bool send_stream(int through, struct iovec *parts, size_t count, size_t t
 /* Through the other end, which meanwhile gets as much room as the machine allows. */
 static int send_all(const struct restoring *r, const struct file *row, const struct traits *t, int through, struct failure *f)
 {
-    const char *at = (const char *)image_bytes(r->image, row->contents) + sizeof *t;
+    const char *at = (const char *)image_bytes(r->image, row->contents) + sizeof *t + t->name;
     const char *end = (const char *)image_bytes(r->image, row->contents) + row->contents.size;
     uint32_t before = 0, most = 1 << 30;
     struct iovec parts[2 * PARTS];
@@ -398,7 +456,8 @@ void sockets_shut(struct restoring *r)
         const struct file *row = (struct file *)r->image->files.rows + i;
         struct traits t;
         struct failure ignored;
-        if (row->kind == FILE_PAIR && row->times[0] && traits_of(r, row, &t, &ignored) == 0 && t.shut)
+        bool shut = (row->kind == FILE_PAIR && row->times[0]) || is_datagrams(r->image, row);
+        if (shut && traits_of(r, row, &t, &ignored) == 0 && t.shut)
             shutdown(r->opened[i], t.shut == 3 ? SHUT_RDWR : t.shut == 1 ? SHUT_RD : SHUT_WR);
     }
 }
@@ -431,9 +490,9 @@ int socket_named(struct restoring *r, const struct file *row, struct failure *f)
     struct traits t;
     if (traits_of(r, row, &t, f))
         return -1;
-    size_t size = row->contents.size - sizeof t;
+    size_t size = t.name;
     int fd = socket(AF_UNIX, (int)t.type | SOCK_CLOEXEC, 0);
-    if (fd < 0 || put_traits(fd, &t) < 0 || size > sizeof name)
+    if (fd < 0 || put_traits(fd, &t) < 0)
         return fail(f, "socket", "");
     memcpy(&name, (const char *)image_bytes(r->image, row->contents) + sizeof t, size);
     name.sun_path[sizeof name.sun_path - 1] = 0;
@@ -442,4 +501,63 @@ int socket_named(struct restoring *r, const struct file *row, struct failure *f)
     if (t.listens && listen(fd, (int)t.backlog) < 0)
         return fail(f, "listen", name.sun_path);
     return fd;
+}
+
+/* By the name that it is bound to, wherever that counts from. */
+static int connect_to(const struct restoring *r, const struct file *row, int fd, struct failure *f)
+{
+    struct sockaddr_un name = {0};
+    struct traits t;
+    char path[4200];
+    if (traits_of(r, row, &t, f))
+        return -1;
+    memcpy(&name, (const char *)image_bytes(r->image, row->contents) + sizeof t, t.name);
+    name.sun_path[sizeof name.sun_path - 1] = 0;
+    int before = open(".", O_PATH | O_CLOEXEC), done = -1;
+    moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
+    if (before >= 0 && (!name.sun_path[0] || chdir(path) == 0)) {
+        moved_path(r->image, r->job, name.sun_path, path, sizeof path);
+        if (name.sun_path[0])
+            copy_text(name.sun_path, sizeof name.sun_path, path);
+        done = connect(fd, (struct sockaddr *)&name, name.sun_path[0] ? sizeof name : t.name);
+        if (fchdir(before) < 0)
+            done = -1;
+    }
+    if (before >= 0)
+        close(before);
+    return done < 0 ? fail(f, "connect", name.sun_path) : 0;
+}
+
+/* What waits in one with a name, whoever sent it: by one that has none. */
+static int send_datagrams(const struct restoring *r, const struct file *row, struct failure *f)
+{
+    struct traits t;
+    if (traits_of(r, row, &t, f))
+        return -1;
+    if (!t.name || row->contents.size == sizeof t + t.name)
+        return 0;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int done = fd < 0 ? fail(f, "socket", "") : connect_to(r, row, fd, f) || send_all(r, row, &t, fd, f) ? -1 : 0;
+    if (fd >= 0)
+        close(fd);
+    return done;
+}
+
+/* Datagram sockets with names, when all are there: what waits in them, then which is connected to which. */
+int sockets_connect(struct restoring *r, struct failure *f)
+{
+    const struct file *files = r->image->files.rows;
+    for (int connects = 0; connects < 2; connects++)
+        for (uint32_t i = 0; i < r->image->files.count; i++) {
+            const struct file *row = &files[i];
+            if (row->kind != FILE_NAMED || !is_datagrams(r->image, row) || (connects && !row->size))
+                continue;
+            if (connects && (row->size > r->image->files.count || files[row->size - 1].kind != FILE_NAMED)) {
+                errno = EBADMSG;
+                return fail(f, "read", "a socket");
+            }
+            if (connects ? connect_to(r, &files[row->size - 1], r->opened[i], f) : send_datagrams(r, row, f))
+                return -1;
+        }
+    return 0;
 }

@@ -238,3 +238,8 @@ async def test_handles_and_what_has_no_name(
     """Processes, directories, links, epolls, terminals and timers, each as the job knows it."""
     program = (SOURCES / "handles.py").read_text()
     await lives(keepers, tmp_path, spec(scratch, PYTHON, "-c", program, isolation=isolation))
+
+
+async def test_datagram_sockets(keepers: NativeKeepers, tmp_path: Path, scratch: Path) -> None:
+    program = (SOURCES / "datagrams.py").read_text()
+    await lives(keepers, tmp_path, spec(scratch, PYTHON, "-c", program))
