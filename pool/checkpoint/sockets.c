@@ -113,8 +113,12 @@ static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name,
         ssize_t n = readlink(path, file, sizeof file - 1);
         close(at);
         file[n < 0 ? 0 : n] = 0;
-        if (n > 10 && strcmp(file + n - 10, " (deleted)") == 0)
-            return true; /* its name was removed: it counts from anywhere */
+        if (n > 10 && strcmp(file + n - 10, " (deleted)") == 0) { /* its name was removed: it counts from where it can be made again */
+            const char *own = space_scratch(d->job);
+            if (*own && !below(directory, own))
+                copy_text(directory, size, own);
+            return true;
+        }
         size_t whole = strlen(file), end = strlen(name);
         if (whole > end + 1 && file[whole - end - 1] == '/' && strcmp(file + whole - end, name) == 0) {
             file[whole - end - 1] = 0;
