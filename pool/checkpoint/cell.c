@@ -79,8 +79,8 @@ int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
     if (fd < 0)
         return fail(f, "open", name);
     bool locked = flock(fd, LOCK_EX | LOCK_NB) < 0;
-    if (pread(fd, &c, sizeof c, 0) != (ssize_t)sizeof c)
-        c.magic = 0;
+    if (pread(fd, &c, sizeof c, 0) != (ssize_t)sizeof c || c.version != VERSION)
+        c.magic = 0; /* a node cannot read the number in a cell of another version, and begins again below it */
     taken = its_turn(&c, ((const struct head *)spec)->number, locked, name, f);
     if (taken == 0)
         taken = fill(fd, spec, size, boot_us(), 0, name, f);

@@ -105,6 +105,7 @@ class Starter:
         self.scratch = place.scratch
         self._frozen = freezing.Frozen(place.scratch, account.owner)
         self._earlier = increments.Earlier()
+        self._left = False
         #: The way to its owner's files, and what it sees of them, where it works on them from here.
         self._files: Files | None = None
         self._seen: Seen | None = None
@@ -521,7 +522,12 @@ class Starter:
             StagingError: an output is missing or cannot be read.
             WireError: home cannot be reached, or refused.
         """
-        with self._safe_scratch() as safe:
+        try:
+            opened = self._safe_scratch()
+        except OSError as error:
+            why = f"cannot open its scratch directory {self.scratch}: {error.strerror}"
+            raise staging.StagingError(why) from error
+        with opened as safe:
             found = await asyncio.to_thread(bringing.outputs_of, self.activation, safe, self._before)
             if name := self.activation.manifest:
                 found += await asyncio.to_thread(self._manifest, safe, name)
@@ -537,14 +543,19 @@ class Starter:
             raise staging.StagingError(f"cannot write the job's manifest {name}: {error.strerror}") from error
 
     async def done(self) -> None:
-        """The end has been reported: forget the keeper and leave nothing behind (A14)."""
+        """The end has been reported: forget the keeper and leave nothing behind (A14).
+
+        May be called again, also when the scratch directory's name is another job's.
+        """
         if self._files is not None:
             await self._files.end()
             self._files = None
         await self._earlier.drop()
         if self.keeper is not None:
             await self.keeper.forget()
-        self.clean()
+        if not self._left:
+            self._left = True
+            self.clean()
 
     def clean(self) -> None:
         """Leave the scratch directory empty, or none."""

@@ -20,7 +20,8 @@ from tests.chaos.record import JobName, Outcome, Record, Run
 
 #: Bytes that a job changes in a tick (`reporter.c`).
 PART = 4096
-KILLED = 9
+#: A signal, and HTCondor's hold code for outputs.
+KILLED, NOT_BROUGHT_HOME = 9, 12
 
 
 @dataclass(slots=True)
@@ -142,7 +143,10 @@ def _name(schedd: str, ad: ClassAd) -> JobName:
 def _outcome(job: Submitted, ad: ClassAd) -> Outcome:
     status = "completed" if ad.value("JobStatus") == COMPLETED else f"in state {ad.value('JobStatus')}"
     code = 0 if job.killed and ad.value("ExitSignal") == KILLED else ad.value("ExitCode")
-    return Outcome(status, code, int(ad.value("NumJobCompletions") or 0), float(ad.value("CompletionDate") or 0))
+    times = int(ad.value("NumJobCompletions") or 0)
+    if ad.value("LastHoldReasonCode") == NOT_BROUGHT_HOME:
+        times = min(times, 1)  # a full disk at home: it ended, was held, and ran again
+    return Outcome(status, code, times, float(ad.value("CompletionDate") or 0))
 
 
 def _output(job: Submitted) -> bytes:

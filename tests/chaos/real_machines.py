@@ -185,6 +185,10 @@ class Machine:
         self.wake_keepers()
         return self._signal_node(SIGNALS[number % len(self.roles)])
 
+    def go_on(self) -> None:
+        """Nothing stands still any more: a job that was saved while it did was restored so, under another number."""
+        send(self.processes(), signal.SIGCONT)
+
     def show_tasks(self) -> None:
         """Have the node write into its log where each of its tasks stands."""
         self._signal_node(signal.SIGQUIT)

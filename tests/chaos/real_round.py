@@ -66,6 +66,7 @@ class RealRound:
         done.copies = sum(len(runs) for runs in record.runs.values())
         if done.broken:
             self._evidence.keep(f"seed-{self.plan.seed}", [*done.faults, "", *done.broken, ""])
+            await self._remove_what_is_left()
         for job in self.jobs:
             shutil.rmtree(job.home, ignore_errors=True)
             self.cluster.reports.copies.pop(job.label, None)
@@ -212,22 +213,31 @@ class RealRound:
             await machine.ready()
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            left = 0
-            for name in SCHEDDS:
-                try:
-                    async with self.cluster.user(name) as pool:
-                        ads = await pool.jobs()
-                        left += len(ads)
-                        if any(ad.value("JobStatus") == HELD for ad in ads):
-                            await pool.act("release", constraint=f"JobStatus == {HELD}")
-                except TROUBLE:
-                    left += 1
-            if not left:
+            for machine in self.cluster.machines.values():
+                machine.go_on()
+            if not sum([await self._release(name) for name in SCHEDDS]):
                 return
             await asyncio.sleep(0.3)
         for machine in self.cluster.machines.values():
             machine.show_tasks()
         await asyncio.sleep(1.0)
+
+    async def _release(self, schedd: str) -> int:
+        """Release what is held; how many jobs there are, as far as is known."""
+        with contextlib.suppress(*TROUBLE):
+            async with self.cluster.user(schedd) as pool:
+                ads = await pool.jobs()
+                if any(ad.value("JobStatus") == HELD for ad in ads):
+                    await pool.act("release", constraint=f"JobStatus == {HELD}")
+                return len(ads)
+        return 1
+
+    async def _remove_what_is_left(self) -> None:
+        """What did not end in this round is no part of the next one."""
+        for name in SCHEDDS:
+            with contextlib.suppress(*TROUBLE):
+                async with self.cluster.user(name) as pool:
+                    await pool.act("remove", constraint="true", force=True)
 
 
 def _around(node: str) -> list[Direction]:

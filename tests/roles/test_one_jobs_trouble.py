@@ -165,3 +165,19 @@ def test_a_start_that_fails_unforeseen_is_tried_again(tmp_path: Path, monkeypatc
         assert starts(pool) == ["1.0", "1.0", "1.1"]
 
     play(tmp_path, story)
+
+
+def test_a_role_that_has_failed_begins_nothing_more(tmp_path: Path) -> None:
+    """Its connections live on, and end: the next role sees to the claims then, and nobody else."""
+
+    async def story(pool: SimPool) -> None:
+        await pool.restart_role("head", "schedd")
+        await asyncio.sleep(5.0)
+        pool.network.silence("head", "m1")
+        pool.network.cut("head", "m1")
+        await asyncio.sleep(1.0)
+        reaching = [task for task in asyncio.all_tasks() if task.get_name() == "schedd.reach"]
+        assert len(reaching) == 2, "for each claim one"
+        pool.network.heal()
+
+    play(tmp_path, story)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,5 +78,23 @@ def test_outputs_that_come_before_a_restarted_schedd_has_reached_the_machine_wai
             (ad,) = await pool.ended("s1")
             assert (ad["NumJobStarts"], ad["NumJobCompletions"]) == (1, 1)
             pool.sound()
+
+    run_virtual(work())
+
+
+def test_a_scratch_directory_that_is_gone_holds_the_job(tmp_path: Path) -> None:
+    """It was taken for a connection that is lost, and tried again for as long as the lease was renewed: for ever."""
+
+    async def work() -> None:
+        async with SimPool(6, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator,schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(20.0))
+            wish = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path), "Out": "out"}
+            await pool.submit("head", ad=wish)
+            await pool.until(lambda: bool(pool.witness.running), within=100)
+            shutil.rmtree(pool.role("m1", "startd").execute / "slot1")
+            job = pool.role("head", "schedd").queue.jobs().__iter__().__next__()
+            await pool.until(lambda: job.status == 5, within=100)
+            assert "cannot open its scratch directory" in job.get("HoldReason")
 
     run_virtual(work())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from pool.starter.keeper import KeeperError, NativeKeepers
 from pool.starter.messages import VERSION
 from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
 
+#: The beginning of struct cell: magic, version, state, pid, number.
+CELL = struct.Struct("=IIIiQ")
 FORKS = "i=0; while [ $i -lt 40 ]; do (setsid sh -c 'while :; do sleep 0.01; done' &) ; i=$((i+1)); done"
 
 
@@ -269,3 +272,18 @@ async def test_a_keeper_that_does_not_answer_is_ended_by_force(
     assert (await soon(keeper.ended)).cause == "killed"
     await until(lambda: not alive(processes))
     await keeper.forget()
+
+
+async def test_cells_of_another_version_are_used_again(place: Path, program: Path, scratch: Path) -> None:
+    """A node that was upgraded cannot read the numbers of the runs before, which may be higher than its own."""
+    async with opened(place, program) as before:
+        for number in range(3):
+            assert (await to_end(before, shell(scratch, "exit 0", id=f"{number}.0.0"))).code == 0
+    cells = [path for path in (place / "keepers").glob("cell.*") if path.suffix[1:].isdigit()]
+    assert cells
+    for path in cells:
+        magic, _, state, pid, _ = CELL.unpack_from(path.read_bytes())
+        with path.open("r+b") as cell:
+            cell.write(CELL.pack(magic, VERSION - 1, state, pid, 1000))
+    async with opened(place, program) as upgraded:
+        assert (await to_end(upgraded, shell(scratch, "exit 4", id="9.0.0"))).code == 4
