@@ -22,6 +22,8 @@ from tests.chaos.record import JobName, Outcome, Record, Run
 PART = 4096
 #: A signal, and HTCondor's hold code for outputs.
 KILLED, NOT_BROUGHT_HOME = 9, 12
+#: Of holds whose cause can be no fault: its files were there when the program ended.
+FILES_WENT = ("did not leave its output", "scratch directory")
 
 
 @dataclass(slots=True)
@@ -63,6 +65,9 @@ class Evidence:
                 for ad in await pool.history():
                     if (job := self._known(schedd, ad)) is not None:
                         record.outcomes[_name(schedd, ad)].append(_outcome(job, ad))
+                        why = str(ad.value("LastHoldReason"))
+                        if any(words in why for words in FILES_WENT):
+                            record.failures.append(f"{job.label} was held: {why}")
                 await self._count_ends(pool, schedd, record)
         for job in self._jobs:
             if job.name is not None:
