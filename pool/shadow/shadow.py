@@ -100,7 +100,14 @@ class _NothingSpooled:
 
 
 class NotThisRun(PoolError):
-    """The caller's start of the job is not the present one."""
+    """The caller's start of the job is not the present one; or it is, and a restarted schedd does not know it yet."""
+
+    @classmethod
+    def of(cls, claim: ClaimedJob | None, run: int) -> NotThisRun:
+        """For a claim that has not the job and the start that were asked for."""
+        if claim is not None and claim.job is not None and claim.start is None and claim.run == run:
+            return cls("the schedd was started again and has not reached this job's machine yet", retry=True)
+        return cls("this start of the job is not the present one any more")
 
 
 class _Bounded:
@@ -244,10 +251,8 @@ class Shadow:
 
     def _running(self, params: dict[str, Any]) -> tuple[Activation, UserFiles]:
         claim: ClaimedJob | None = self._claims.claims.get(str(params.get("claim")))
-        if claim is None or claim.job is None or claim.run != int(params.get("run", -1)):
-            raise NotThisRun("this start of the job is not the present one any more")
-        if claim.start is None:
-            raise NotThisRun("the schedd was started again and has not reached this job's machine yet", retry=True)
+        if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
+            raise NotThisRun.of(claim, int(params.get("run", -1)))
         if claim.start.mode is not Mode.TRANSFER:
             raise NotPermitted(f"the files of job {claim.start.name} are not carried in this start")
         return claim.start, self._spooled.files(claim.owner, claim.start.job[0])

@@ -98,3 +98,26 @@ def test_a_scratch_directory_that_is_gone_holds_the_job(tmp_path: Path) -> None:
             assert "cannot open its scratch directory" in job.get("HoldReason")
 
     run_virtual(work())
+
+
+@pytest.mark.parametrize("before", [0.2, 0.6, 1.0, 1.4, 1.8])
+def test_outputs_that_come_before_a_restarted_schedd_knows_the_start_again(tmp_path: Path, before: float) -> None:
+    """It asks the machine for it. The job was held, as if this start of it were not the present one any more."""
+
+    async def work() -> None:
+        async with SimPool(6, settings=QUICK, directory=tmp_path) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("s1", "schedd")
+            await pool.add("m1", "startd", behave=lambda spec: Behaviour(20.0))
+            wish = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path), "Out": "out"}
+            await pool.submit("s1", ad=wish)
+            await pool.until(lambda: bool(pool.witness.running), within=100)
+            pool.network.delay = (1.0, 1.0)
+            await asyncio.sleep(20.0 - before)
+            await pool.restart_role("s1", "schedd")
+            await pool.until(lambda: not pool.queued("s1"), within=100)
+            assert [ad["ExitCode"] for ad in await pool.ended("s1")] == [0]
+            assert len(pool.witness.starts) == 1
+            pool.sound()
+
+    run_virtual(work())

@@ -363,7 +363,7 @@ class Remote:
         if claim is not None and claim.job is not None and claim.start is None:
             raise NotThisRun("the schedd was started again and has not reached this job's machine yet", retry=True)
         if claim is None or claim.job is None or claim.start is None or claim.run != int(params.get("run", -1)):
-            raise NotThisRun("this start of the job is not the present one any more")
+            raise NotThisRun.of(claim, int(params.get("run", -1)))
         if claim.start.mode is not Mode.REMOTE:
             raise NotPermitted(
                 f"this start of job {claim.start.name} does not work on its owner's files here",

@@ -28,6 +28,7 @@ from pool.roles.startd.saving import Saving
 from pool.roles.startd.sets import Sets
 from pool.roles.startd.slots import Claim, Slot
 from pool.roles.startd.streams import Others
+from pool.shadow.shadow import NotThisRun
 from pool.starter.accounts import NoAccount
 from pool.starter.crossings import Crossings
 from pool.starter.inspecting import inspect_start
@@ -196,6 +197,8 @@ class Running:
                 await self._report(self._evicted({"cause": "vacated", "checkpoint": self.start.checkpoint}))
                 return
             where = getattr(error, "where", "input" if isinstance(error, RemoteError) else "start")
+            if isinstance(error, RemoteError) and error.kind == NotThisRun.__name__:
+                where = "machine"  # a schedd that was restarted does not know the start yet; the inputs are all right
             retry = getattr(error, "retry", True) and where != "input"
             report = {"cause": "start", "where": where, "error": str(error), "retry": retry}
             if getattr(error, "unfit", False):
