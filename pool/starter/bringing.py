@@ -6,11 +6,36 @@ What is wanted of them and under which names they arrive is home's (`pool.shadow
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation
-from pool.safe_directory import SafeDirectory
-from pool.starter import staging
+from pool.safe_directory import Owner, SafeDirectory
+from pool.starter import manifest, staging
+
+
+def open_scratch(path: Path, owner: Owner) -> SafeDirectory:
+    """The scratch directory that outputs are read from.
+
+    Raises:
+        StagingError: it cannot be opened. It is on this machine: no later try would find it.
+    """
+    try:
+        return SafeDirectory(path, owner)
+    except OSError as error:
+        raise staging.StagingError(f"cannot open its scratch directory {path}: {error.strerror}") from error
+
+
+def manifest_of(scratch: SafeDirectory, name: str) -> list[staging.Output]:
+    """The job's manifest, written now that all of its outputs are there.
+
+    Raises:
+        StagingError: it cannot be written.
+    """
+    try:
+        return manifest.write_after(name, scratch)
+    except OSError as error:
+        raise staging.StagingError(f"cannot write the job's manifest {name}: {error.strerror}") from error
 
 
 def outputs_of(

@@ -522,25 +522,13 @@ class Starter:
             StagingError: an output is missing or cannot be read.
             WireError: home cannot be reached, or refused.
         """
-        try:
-            opened = self._safe_scratch()
-        except OSError as error:
-            why = f"cannot open its scratch directory {self.scratch}: {error.strerror}"
-            raise staging.StagingError(why) from error
-        with opened as safe:
+        with bringing.open_scratch(self.scratch, self.account.owner) as safe:
             found = await asyncio.to_thread(bringing.outputs_of, self.activation, safe, self._before)
             if name := self.activation.manifest:
-                found += await asyncio.to_thread(self._manifest, safe, name)
+                found += await asyncio.to_thread(bringing.manifest_of, safe, name)
             async with await self._home.store(self.activation) as stream:
                 self.transfer = CountedStream(stream)
                 self.sent = await bringing.send(self.transfer, self.activation, safe, found)
-
-    @staticmethod
-    def _manifest(safe: SafeDirectory, name: str) -> list[staging.Output]:
-        try:
-            return manifest.write_after(name, safe)
-        except OSError as error:
-            raise staging.StagingError(f"cannot write the job's manifest {name}: {error.strerror}") from error
 
     async def done(self) -> None:
         """The end has been reported: forget the keeper and leave nothing behind (A14).
