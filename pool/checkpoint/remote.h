@@ -15,7 +15,7 @@
 enum remote_op {
     R_HELLO = 1, R_STAT, R_READLINK, R_LIST, R_OPEN, R_REOPEN, R_READ, R_WRITE, R_SYNC, R_CLOSE, R_TRUNCATE, R_MKDIR, R_RMDIR,
     R_UNLINK, R_RENAME, R_LINK, R_SYMLINK, R_CHMOD, R_CHOWN, R_UTIMES, R_STATFS, R_LOCK, R_ACCESS, R_XATTR, R_MARK,
-    R_MKNOD = 28, R_FALLOCATE, R_LEASE, R_NOTICE, R_SETXATTR, R_REMOVEXATTR,
+    R_MKNOD = 28, R_FALLOCATE, R_LEASE, R_NOTICE, R_SETXATTR, R_REMOVEXATTR, R_SEEK,
 };
 
 #define FRAME_HEAD 16
@@ -279,6 +279,7 @@ void tree_is_full(struct tree *tree); /* for a while */
 void ask_flush(struct ask *q);
 void ask_fsync(struct ask *q);
 void ask_fallocate(struct ask *q);
+void ask_lseek(struct ask *q); /* remote_seek.c */
 
 /* remote_extra.c */
 void ask_getxattr(struct ask *q);

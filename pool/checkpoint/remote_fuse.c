@@ -178,11 +178,11 @@ static void (*const answers[])(struct ask *) = {
     [FUSE_CREATE] = ask_create, [FUSE_INTERRUPT] = ask_interrupt, [FUSE_DESTROY] = ask_nothing,
     [FUSE_BATCH_FORGET] = ask_forgets, [FUSE_READDIRPLUS] = ask_readdir, [FUSE_RENAME2] = ask_rename, [FUSE_SYNCFS] = ask_nothing,
     [FUSE_FALLOCATE] = ask_fallocate, [FUSE_GETXATTR] = ask_getxattr, [FUSE_LISTXATTR] = ask_listxattr, [FUSE_SETXATTR] = ask_setxattr,
-    [FUSE_REMOVEXATTR] = ask_removexattr,
+    [FUSE_REMOVEXATTR] = ask_removexattr, [FUSE_LSEEK] = ask_lseek,
 };
 
 /* What the kernel is told once that it is not there it does not ask again, or does by itself: copy_file_range,
- * lseek for holes, ioctl, poll. */
+ * ioctl, poll. */
 void dispatch(struct ask *q)
 {
     uint32_t op = q->head->opcode;

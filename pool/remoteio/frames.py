@@ -68,6 +68,7 @@ class Op(IntEnum):
     LEASE = 30
     SETXATTR = 32
     REMOVEXATTR = 33
+    SEEK = 34
 
 
 class Malformed(ValueError):
@@ -141,6 +142,7 @@ REQUESTS: dict[Op, str] = {
     Op.LEASE: "8s",
     Op.SETXATTR: "sss4",
     Op.REMOVEXATTR: "ss",
+    Op.SEEK: "881",
 }
 ANSWERS: dict[Op, str] = {
     Op.HELLO: "48(s)f44",
@@ -175,6 +177,7 @@ ANSWERS: dict[Op, str] = {
     Op.LEASE: "",
     Op.SETXATTR: "a",
     Op.REMOVEXATTR: "a",
+    Op.SEEK: "8",
 }
 #: What home says unasked, as `notice` has it: the operation, and the shape of its body.
 NOTICE, NOTICED = 31, "(8s)"

@@ -39,9 +39,10 @@ REMEMBERED = 4096
 #: Seconds after which a lock that is waited for is tried again though nobody said that it is free.
 AGAIN = 0.05
 #: Requests that change nothing: they may be done twice.
-_HARMLESS = {Op.STAT, Op.READLINK, Op.LIST, Op.READ, Op.STATFS, Op.ACCESS, Op.XATTR, Op.SYNC, Op.LOCK}
+_HARMLESS = {Op.STAT, Op.READLINK, Op.LIST, Op.READ, Op.STATFS, Op.ACCESS, Op.XATTR, Op.SYNC, Op.LOCK,
+             Op.SEEK}  # fmt: skip
 _BY_HANDLE = {Op.OPEN: 0, Op.REOPEN: 0, Op.READ: 0, Op.WRITE: 0, Op.SYNC: 0, Op.CLOSE: 0, Op.TRUNCATE: 1, Op.LOCK: 0,
-              Op.FALLOCATE: 0}  # fmt: skip
+              Op.FALLOCATE: 0, Op.SEEK: 0}  # fmt: skip
 #: Requests by which jobs meet: who has made a lock file or got a lock is to know what others have changed before.
 _MEETS = {Op.OPEN, Op.LOCK, Op.MKDIR, Op.RENAME, Op.LINK, Op.SYMLINK, Op.UNLINK, Op.STAT, Op.LIST}
 #: An answer, in the parts that are sent.

@@ -268,6 +268,12 @@ class Work:
             room = self._rooms.room = memoryview(bytearray(MOST))
         return (room[: os.preadv(self._file(handle).fd, [room[: min(size, MOST)]], offset)],)
 
+    def seek(self, unique: int, handle: int, offset: int, whence: int) -> tuple[Any, ...]:
+        """Where data or a hole begins at or after an offset."""
+        if whence not in (os.SEEK_DATA, os.SEEK_HOLE):
+            raise _problem(errno.EINVAL)
+        return (os.lseek(self._file(handle).fd, offset, whence),)
+
     def write(self, unique: int, handle: int, offset: int, data: bytes | memoryview) -> tuple[Any, ...]:
         file = self._file(handle)
         try:
