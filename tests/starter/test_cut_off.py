@@ -72,6 +72,7 @@ class Home(Service):
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.facts = {"trees": [["/home", False]], "uid": 1, "gid": 1, "home": "/", "probes": []}
+        self.facts["frames"] = frames.VERSION
         #: The directories that the node opens directly, once that is kept in the job's log.
         self.direct: list[Any] | None = None
         self.streams = 0
