@@ -141,7 +141,7 @@ async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
         elif kind == "query":
             listener = Listener()
             nothing: Any = None
-            listings = Listings(ledger, outside, nothing, nothing, nothing, turns)
+            listings = Listings(ledger, outside, nothing, nothing, nothing, turns, str)
             await listings.query({"constraint": DEAR}, listener, "ann", "ann")  # type: ignore[arg-type]
             assert listener.items == []
         else:

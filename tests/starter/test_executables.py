@@ -72,7 +72,7 @@ class NoKeepers:
         self.started: list[bytes] = []
         self.abilities = Abilities(full=False)
 
-    async def start(self, spec: Any, *, image: Any = None, ends: Any = None) -> Any:
+    async def start(self, spec: Any, *, image: Any = None, ends: Any = None, asked: Any = None) -> Any:
         self.started.append(content(spec.argv[0]))
 
 
