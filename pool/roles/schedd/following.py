@@ -82,8 +82,8 @@ class Following:
                 await self._wake.wait()
                 self._wake.clear()
                 await self._obey()
-                await self._tell()
-                await asyncio.sleep(GATHER)
+                if await self._tell():
+                    await asyncio.sleep(GATHER)
         finally:
             stop()
             reading.cancel()
@@ -168,12 +168,12 @@ class Following:
         async for rows in self._ledger.store.events(only, after=after):
             yield rows
 
-    async def _tell(self) -> None:
-        """Send what has happened to each watch it is for."""
+    async def _tell(self) -> bool:
+        """Send what has happened to each watch it is for; whether there was anything."""
         if self._too_slow:
             raise PoolError("too slow a reader of events", hint="follow again from the last number seen", retry=True)
         items: dict[int, list[dict[str, Any]]] = {}
-        count = 0
+        count, told = 0, False
         while self._events:
             event = self._events.popleft()
             for number, watch in self._watching(event.cluster):
@@ -181,12 +181,13 @@ class Following:
                 if not count % TURN:
                     await asyncio.sleep(0)
                 if (event.number or 0) > watch.last and watch.wants(event.cluster, event.proc):
-                    watch.last = event.number or 0
+                    watch.last, told = event.number or 0, True
                     items.setdefault(number, []).append(event.to_wire())
             if count >= BATCH:
                 await self._send(items)
                 items, count = {}, 0
         await self._send(items)
+        return told
 
     def _watching(self, cluster: int) -> Iterator[tuple[int, _Watch]]:
         yield from list(self._of_cluster.get(cluster, {}).items())
