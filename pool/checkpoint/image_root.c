@@ -94,6 +94,19 @@ static int bind(const char *from, const char *to, struct failure *f)
     return mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0 ? fail(f, "bind", to) : 0;
 }
 
+/* Mounts something of the image, which its user may change at any time. No link is followed, at neither end: a name that
+ * became one since it was looked at would lead out of the image, to what is hidden from the job. */
+static int show(int from_links, const char *from, const char *to, struct failure *f)
+{
+    unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)from_links;
+    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, flags);
+    if (tree < 0)
+        return fail(f, "open_tree", from);
+    int done = syscall(SYS_move_mount, tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? fail(f, "move_mount", to) : 0;
+    close(tree);
+    return done;
+}
+
 static int show_entry(const char *name, struct failure *f)
 {
     char from[300], link[4096];
@@ -107,14 +120,14 @@ static int show_entry(const char *name, struct failure *f)
         return symlink(link, name) < 0 ? fail(f, "symlink", name) : 0;
     }
     if (S_ISDIR(st.st_mode))
-        return mkdir(name, 0755) < 0 ? fail(f, "mkdir", name) : bind(from, name, f);
+        return mkdir(name, 0755) < 0 ? fail(f, "mkdir", name) : show(AT_SYMLINK_NOFOLLOW, from, name, f);
     if (!S_ISREG(st.st_mode))
         return 0;
     int fd = open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
     if (fd < 0)
         return fail(f, "create", name);
     close(fd);
-    return bind(from, name, f);
+    return show(AT_SYMLINK_NOFOLLOW, from, name, f);
 }
 
 static int show_all(struct failure *f)
@@ -138,7 +151,7 @@ static int show_resolving(struct failure *f)
         snprintf(from, sizeof from, "/%s", resolving[i]);
         if (lstat("etc", &st) < 0 || !S_ISDIR(st.st_mode) || lstat(resolving[i], &st) < 0 || !S_ISREG(st.st_mode))
             continue;
-        if (access(from, R_OK) == 0 && bind(from, resolving[i], f))
+        if (access(from, R_OK) == 0 && show(0, from, resolving[i], f))
             return -1;
     }
     return 0;

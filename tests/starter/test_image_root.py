@@ -1,11 +1,14 @@
 """An unpacked image as a job's root: what the job sees, and what it does not."""
 
 # A test has the loop to itself: it may block.
+# ruff: noqa: ASYNC220
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,3 +103,30 @@ async def test_a_user_cannot_name_what_he_may_not_enter(best: NativeKeepers, com
     with pytest.raises(StartFailed) as failed:
         await best.start(inside(scratch, image, "true", uid=61234, gid=61234, groups=()))  # type: ignore[arg-type]
     assert failed.value.errno == 13
+
+
+async def test_a_link_that_takes_the_place_of_a_directory_leads_nowhere(
+    best: NativeKeepers, scratch: Path, tmp_path: Path
+) -> None:
+    """Names of the image are exchanged all the time while jobs start; the machine stays out of sight."""
+    if not best.abilities.full:
+        pytest.skip("needs a file tree of a job's own")
+    image = make_image(tmp_path / "image")
+    (image / "swapped").mkdir()
+    (tmp_path / "link").symlink_to("/etc")
+    swap = "import ctypes, sys\nlibc = ctypes.CDLL(None)\nwhile True: libc.renameat2(-100, sys.argv[1].encode(), -100, "
+    swap += "sys.argv[2].encode(), 2)"
+    with subprocess.Popen([sys.executable, "-IS", "-c", swap, image / "swapped", tmp_path / "link"]) as swapping:
+        try:
+            begun = 0
+            for number in range(60):
+                wanted = inside(scratch, image, "cat /swapped/passwd", id=f"{number}.0.0")
+                try:
+                    await to_end(best, wanted)  # type: ignore[arg-type]
+                except StartFailed:
+                    continue
+                begun += 1
+                assert (scratch / "out").read_text() == ""
+            assert begun
+        finally:
+            swapping.kill()
