@@ -140,12 +140,23 @@ def _by_tool(image: str) -> dict[str, str]:
         name = image.removeprefix("docker://")
         with tempfile.TemporaryDirectory(prefix="image-", dir="/tmp") as run:  # its path may have 50 characters
             own = (tool, "--root", os.path.abspath(f"{TOOLS}/storage"), "--runroot", run, "--storage-driver", "vfs")
-            _run(*own, "--storage-opt", "vfs.ignore_chown_errors=true", "pull", "-q", name)
-            _run(*own, "save", "-q", "--format", "docker-archive", "-o", FETCHED, name)
+            try:
+                _run(*own, "--storage-opt", "vfs.ignore_chown_errors=true", "pull", "-q", name)
+                _run(*own, "save", "-q", "--format", "docker-archive", "-o", FETCHED, name)
+            finally:
+                _end_pause(run)
     else:
         _run(tool, "build", "--sandbox", ROOT, image)
         return {}
     return unpack_archive(FETCHED, ROOT)
+
+
+def _end_pause(*more: str) -> None:
+    """End the process with which podman keeps its user namespace for a next time: nothing stays behind a job."""
+    for place in (TOOLS, *more):
+        for found in Path(place).rglob("pause.pid"):
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(found.read_text()), signal.SIGKILL)
 
 
 def _run(*command: str) -> None:

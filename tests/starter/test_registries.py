@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pool.starter.place import Account
@@ -21,7 +22,7 @@ from pool.starter.unpacking import PATH, ROOT, CannotUnpack, unpack
 from tests.e2e.test_fetching import own_certificate
 from tests.starter.test_unpacking import LOWER, UPPER, layer
 
-SOMEBODY = 61234
+SOMEBODY = 61235
 MANIFEST, CONFIG, LAYER = (
     "application/vnd.docker.distribution.manifest.v2+json",
     "application/vnd.docker.container.image.v1+json",
@@ -123,3 +124,5 @@ async def test_an_image_of_a_registry_is_unpacked(registry: str, common: Path, u
     assert [path.name for path in scratch.iterdir()] == [ROOT]
     with pytest.raises(CannotUnpack, match=r"mine:2: (podman|skopeo) says"):
         await unpack(f"docker://{registry}/mine:2", other, account, asyncio.Event())
+    left = [one for one in psutil.process_iter(["name", "status", "uids"]) if one.info["name"] == "podman"]
+    assert [one for one in left if one.info["status"] != "zombie" and one.info["uids"].real == uid] == []
