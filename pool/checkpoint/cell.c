@@ -26,7 +26,7 @@ static uint32_t crc32(const void *data, size_t size)
 
 static void cell_name(char name[32], uint32_t cell, const char *suffix) { snprintf(name, 32, "cell.%u%s", cell, suffix); }
 
-/* What a keeper of another version left says nothing here: not that its numbers are behind those of today. */
+/* A cell of another version tells nothing: its numbers are not compared with those of today. */
 static bool is_ours(const struct cell *c) { return c->magic == MAGIC && c->version == VERSION; }
 
 /* Whether this run may have the cell. A start is sent again when a nursery dies with it in hand, and may come when the

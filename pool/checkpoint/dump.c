@@ -135,7 +135,7 @@ static void give_way(struct dump *d, bool behind)
     d->behind = behind;
 }
 
-/* What of it was open is known by the image's names, and is looked for by the machine's where the job goes on. */
+/* Files of it that were open have the image's names, and are looked for by the machine's names at the restore. */
 static void check_root(struct dump *d)
 {
     if (*d->job->root)

@@ -150,7 +150,7 @@ def qedit(
 ) -> int:
     """Change attributes of queued jobs. A value is an expression; a running job takes it at its next start.
 
-    What says whose a job is, and what has happened to it, cannot be changed.
+    Attributes that say whose a job is, or what has happened to it, cannot be changed.
 
     \b
     Examples:

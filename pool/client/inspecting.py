@@ -1,4 +1,4 @@
-"""What a running job does now, asked of its schedd, which asks the machines."""
+"""Asks a job's schedd what the running job does now; the schedd asks the machines."""
 
 from __future__ import annotations
 

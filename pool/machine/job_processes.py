@@ -1,7 +1,7 @@
-"""What the processes of a job do now, read from /proc: once, or twice with a pause between, for rates.
+"""Reads from /proc what the processes of a job do now: once, or twice with a pause between, for rates.
 
 A process may end while it is looked at; what is missing then is left out. Nothing is stopped for it, and nothing of
-the job can notice it. What may not be read (system calls of a process that changed its user, say) stays unknown.
+the job can notice it. A value that may not be read (the system call of a process of another user, say) stays unknown.
 """
 
 from __future__ import annotations

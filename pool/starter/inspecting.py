@@ -1,4 +1,4 @@
-"""What a job does now, as its starter sees it: how far it is, and its processes. See `pool.policy.inspection`."""
+"""Describes what a job does now: its stage and its processes. See `pool.policy.inspection`."""
 
 from __future__ import annotations
 

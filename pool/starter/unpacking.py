@@ -21,11 +21,10 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
-import pool
 from pool.errors import PoolError
-from pool.identity import become
 from pool.jobs.activation import UNPACKED_IMAGE
 from pool.safe_directory import SafeDirectory
+from pool.starter import user_process
 from pool.starter.place import Account
 
 #: What the unpacked image, the archive that was fetched, and the tools' own files are called in the scratch directory.
@@ -35,8 +34,6 @@ FETCHING, SIF = ("skopeo", "podman", "apptainer", "singularity"), ("apptainer", 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 #: Links that one name leads through at most, characters of what a tool says that are kept, and bytes of a description.
 MOST_LINKS, MOST_SAID, MOST_TEXT = 40, 1000, 4 << 20
-_HOME = os.path.dirname(os.path.dirname(os.path.abspath(pool.__file__)))
-_PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
@@ -60,39 +57,15 @@ async def unpack(image: str, scratch: Path, account: Account, leaves: asyncio.Ev
     Raises:
         CannotUnpack: with the image, and what is wrong.
     """
-    identity = [account.uid, account.gid, list(account.groups or ())] if account.switch else None
-    environ = {"PYTHONPATH": _HOME, "PATH": PATH, "LANG": "C.UTF-8"}
-    environ |= {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     directory = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-s", "-P", "-m", "pool.starter.unpacking", str(directory)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=environ,
-            pass_fds=(directory,),
-            start_new_session=True,
-        )
+        answer = await user_process.ask(__name__, {"image": image}, directory, account, PATH, leaves)
+    except user_process.Stopped:
+        raise CannotUnpack("the job was stopped while its image was unpacked", retry=True) from None
+    except user_process.Died:
+        raise CannotUnpack(f"the process that unpacks {image} died", retry=True) from None
     finally:
         os.close(directory)
-    work = json.dumps({"image": image, "identity": identity}).encode()
-    talking = asyncio.ensure_future(process.communicate(work))
-    leaving = asyncio.ensure_future(leaves.wait())
-    try:
-        await asyncio.wait((talking, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not talking.done():
-            raise CannotUnpack("the job was stopped while its image was unpacked", retry=True)
-    finally:
-        leaving.cancel()
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.wait((talking,))
-    try:
-        answer = json.loads(talking.result()[0])
-    except ValueError:
-        raise CannotUnpack(f"the process that unpacks {image} died", retry=True) from None
     if "error" in answer:
         raise CannotUnpack(f"cannot unpack the image {image}: {answer['error']}"[: 2 * MOST_SAID])
     return {str(name): str(value) for name, value in answer["environment"].items() if "\0" not in f"{name}{value}"}
@@ -103,12 +76,7 @@ async def unpack(image: str, scratch: Path, account: Account, leaves: asyncio.Ev
 
 def main() -> None:
     """Unpack what standard input names, in the directory whose descriptor is given."""
-    work = json.load(sys.stdin)
-    os.fchdir(int(sys.argv[1]))
-    if work["identity"] is not None:
-        uid, gid, groups = work["identity"]
-        become(uid, gid, groups)
-    os.umask(0o022)
+    work = user_process.take_work()
     answer: dict[str, Any]
     try:
         answer = {"environment": _unpacked(work["image"])}
@@ -144,19 +112,22 @@ def _by_tool(image: str) -> dict[str, str]:
                 _run(*own, "--storage-opt", "vfs.ignore_chown_errors=true", "pull", "-q", name)
                 _run(*own, "save", "-q", "--format", "docker-archive", "-o", FETCHED, name)
             finally:
-                _end_pause(run)
+                _end_pause()
     else:
         _run(tool, "build", "--sandbox", ROOT, image)
         return {}
     return unpack_archive(FETCHED, ROOT)
 
 
-def _end_pause(*more: str) -> None:
-    """End the process with which podman keeps its user namespace for a next time: nothing stays behind a job."""
-    for place in (TOOLS, *more):
-        for found in Path(place).rglob("pause.pid"):
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(int(found.read_text()), signal.SIGKILL)
+def _end_pause() -> None:
+    """End the process with which podman keeps its user namespace for a next time: nothing stays behind a job.
+
+    Its number is looked for in podman's own file only: other files below TOOLS are the image's, which may say anything.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(Path(TOOLS, "libpod", "tmp", "pause.pid").read_text())
+        if pid > 1 and Path(f"/proc/{pid}/comm").read_text().startswith("podman"):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _run(*command: str) -> None:

@@ -13,7 +13,6 @@ import base64
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import urllib.error
@@ -23,10 +22,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pool
 from pool.errors import PoolError
-from pool.identity import become
 from pool.jobs.urls import name_of, scheme_of, without_secrets
+from pool.starter import user_process
 from pool.starter.place import Account
 
 #: The schemes that every machine can fetch.
@@ -38,11 +36,8 @@ SILENCE = 60.0
 CHUNK = 256 * 1024
 #: Seconds in which a transfer program says what it can do.
 MOMENT = 10.0
-#: Where this program is, for the process that is started.
-_HOME = os.path.dirname(os.path.dirname(os.path.abspath(pool.__file__)))
 #: Bytes of what a transfer program says that are kept.
 MOST_SAID = 4096
-_PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 
 
 class CannotFetch(PoolError):
@@ -71,39 +66,13 @@ async def fetch(
     work = {
         "urls": [[own, name_of(url), url] for url, own in urls.items()],
         "plugins": dict(plugins),
-        "identity": [account.uid, account.gid, list(account.groups or ())] if account.switch else None,
         "most": most,
     }
-    environ = {"PYTHONPATH": _HOME, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-    environ |= {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-s", "-P", "-m", "pool.starter.urls", str(directory)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=environ,
-        pass_fds=(directory,),
-        start_new_session=True,
-    )
-    talking = asyncio.ensure_future(process.communicate(json.dumps(work).encode()))
-    leaving = asyncio.ensure_future(leaves.wait())
     try:
-        await asyncio.wait((talking, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not talking.done():
-            raise CannotFetch("the job was stopped while its inputs were fetched", retry=True)
-    finally:
-        leaving.cancel()
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        await asyncio.wait((talking,))
-    return _answer(talking.result()[0])
-
-
-def _answer(said: bytes) -> int:
-    try:
-        answer = json.loads(said)
-    except ValueError:
+        answer = await user_process.ask(__name__, work, directory, account, "/usr/local/bin:/usr/bin:/bin", leaves)
+    except user_process.Stopped:
+        raise CannotFetch("the job was stopped while its inputs were fetched", retry=True) from None
+    except user_process.Died:
         raise CannotFetch("the process that fetches inputs died", retry=True) from None
     if "error" in answer:
         raise CannotFetch(str(answer["error"])[:MOST_SAID])
@@ -139,12 +108,7 @@ def _pair(line: str) -> tuple[str, str, str]:
 
 def main() -> None:
     """Fetch what standard input names into the directory whose descriptor is given."""
-    work = json.load(sys.stdin)
-    os.fchdir(int(sys.argv[1]))
-    if work["identity"] is not None:
-        uid, gid, groups = work["identity"]
-        become(uid, gid, groups)
-    os.umask(0o022)
+    work = user_process.take_work()
     answer: dict[str, Any] = {"bytes": 0}
     for url, name, called in work["urls"]:
         left = None if work["most"] is None else work["most"] - answer["bytes"]

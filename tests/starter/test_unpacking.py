@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pool.starter import unpacking
 from pool.starter.unpacking import unpack_archive
 
 Entry = tuple[str, str, str]
@@ -96,3 +97,17 @@ def test_links_that_lead_in_a_circle_are_an_error(tmp_path: Path) -> None:
 def test_what_is_no_archive_of_an_image_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="neither manifest"):
         unpack_archive(str(archive(tmp_path / "image.tar", "none")), str(tmp_path / "root"))
+
+
+@pytest.mark.parametrize("said", ["-1", "0", "1", "{shell}", "nonsense"])
+def test_a_process_that_an_image_names_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """An image holds a file of podman's name, or says in it what is no process of podman's."""
+    killed: list[int] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(unpacking.os, "kill", lambda pid, number: killed.append(pid))
+    for place in ("libpod/tmp", "storage/vfs/dir/layer"):
+        directory = tmp_path / unpacking.TOOLS / place
+        directory.mkdir(parents=True)
+        (directory / "pause.pid").write_text(said.format(shell=os.getpid()))
+    unpacking._end_pause()
+    assert killed == []

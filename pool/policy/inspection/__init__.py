@@ -1,4 +1,4 @@
-"""What a running job does now, as plain data: its processes, what each waits for, and words for people.
+"""The present activity of a running job as plain data: its processes, what each waits for, and words for people.
 
 `model` is the data, as it crosses the wire; `system_calls` the calls that a process can wait in; `waits` works out for
 whom and for what a thread waits; `words` lays it out. `pool.machine.job_processes` reads it from /proc.

@@ -1,4 +1,4 @@
-"""What each thread of a job waits for, worked out from what /proc says of all its processes.
+"""Works out what each thread of a job waits for, from /proc's data about all its processes.
 
 A thread sleeps in a system call. The call's file descriptor leads to a file; where that is a pipe, the processes that
 have its other end are those that are waited for. From this come the pairs (waiting process, process it waits for), and

@@ -1,4 +1,4 @@
-"""What a running job does now, asked of the machines that run it (`poolnode inspect`)."""
+"""Asks the machines that run a job what it does now (`poolnode inspect`)."""
 
 from __future__ import annotations
 

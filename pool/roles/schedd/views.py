@@ -1,4 +1,4 @@
-"""What people may see of the jobs of a schedd: its methods that change nothing."""
+"""The schedd's methods that only show jobs and change nothing."""
 
 from __future__ import annotations
 
