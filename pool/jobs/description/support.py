@@ -131,7 +131,7 @@ TABLE: tuple[Row, ...] = (
         "transfer_checkpoint_files", "the files of a self-made checkpoint", "jobs/activation.py", "TransferCheckpoint"
     ),
     _done(
-        "remote_io", "the job works on its owner's files at home (docs/remoteio.md)", "jobs/activation.py", "RemoteIO"
+        "remote_io", "the job works on the submit machine's files (docs/remote-files.md)", "jobs/activation.py", "RemoteIO"
     ),
     _done("remote_io_trees", "which trees of files at home it may reach", "roles/schedd/remote.py", "rees"),
     _partly(
