@@ -131,9 +131,12 @@ TABLE: tuple[Row, ...] = (
         "transfer_checkpoint_files", "the files of a self-made checkpoint", "jobs/activation.py", "TransferCheckpoint"
     ),
     _done(
-        "remote_io", "the job works on the submit machine's files (docs/remote-files.md)", "jobs/activation.py", "RemoteIO"
+        "remote_io",
+        "the job works on the submit machine's files (docs/remote-files.md)",
+        "jobs/activation.py",
+        "RemoteIO",
     ),
-    _done("remote_io_trees", "which trees of files at home it may reach", "roles/schedd/remote.py", "rees"),
+    _done("remote_io_trees", "the submit machine's directories that it may reach", "roles/schedd/remote.py", "rees"),
     _partly(
         "transfer_input transfer_output transfer_error",
         "with a list of files as transfer_input_files and its kin; of the standard files all are carried",
