@@ -40,6 +40,10 @@ class StagingError(PoolError):
     """A file of the job could not be carried."""
 
 
+class DiskRefused(StagingError):
+    """This machine's disk did not take an input; another's may."""
+
+
 class ItemStream(Protocol):
     """The part of a wire stream that staging uses."""
 
@@ -107,7 +111,7 @@ async def receive(
                 if file is not None:
                     os.close(file)
     except OSError as error:
-        raise StagingError(
+        raise DiskRefused(
             f"cannot write the job's input on the execute machine: {error.strerror or error}", retry=True
         ) from error
     raise StagingError("the submit side ended the transfer in the middle", retry=True)

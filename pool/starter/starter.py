@@ -603,7 +603,8 @@ class Starter:
                     await asyncio.to_thread(manifest.write_before, activation.manifest, safe, activation.env)
                 self._before = await asyncio.to_thread(self._marks, safe)
         except staging.StagingError as error:
-            raise StartRefused(error.message, where="input", hint=error.hint, retry=error.retry) from error
+            where = "machine" if isinstance(error, staging.DiskRefused) else "input"
+            raise StartRefused(error.message, where=where, hint=error.hint, retry=error.retry) from error
 
     async def _unpack_image(self) -> None:
         try:

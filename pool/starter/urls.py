@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
+import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -40,8 +43,18 @@ MOMENT = 10.0
 MOST_SAID = 4096
 
 
+#: Answers of servers that are busy, and those of 500 and more that stay: not implemented, not this version.
+BUSY, NEVER = (408, 425, 429), (501, 505)
+#: Errors of the network that may pass.
+NETWORK = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT)
+
+
 class CannotFetch(PoolError):
-    """An input could not be fetched."""
+    """An input could not be fetched; `retry` where the cause may pass."""
+
+
+class MayPass(OSError):
+    """An input did not come this time."""
 
 
 async def fetch(
@@ -75,7 +88,7 @@ async def fetch(
     except user_process.Died:
         raise CannotFetch("the process that fetches inputs died", retry=True) from None
     if "error" in answer:
-        raise CannotFetch(str(answer["error"])[:MOST_SAID])
+        raise CannotFetch(str(answer["error"])[:MOST_SAID], retry=answer.get("passes") is True)
     return int(answer["bytes"])
 
 
@@ -119,14 +132,28 @@ def main() -> None:
                 raise OSError(f"more than max_transfer_input_mb allows ({work['most'] >> 20})")
         except urllib.error.HTTPError as error:
             answer = {"error": f"cannot fetch {shown(called)}: the server answered {error.code} {error.reason}"}
+            answer["passes"] = passes(error)
             break
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-            answer = {"error": f"cannot fetch {shown(called)}: {why}"}
+            answer = {"error": f"cannot fetch {shown(called)}: {why}", "passes": passes(error)}
             break
     if "error" in answer:  # a program may say the whole URL
         answer["error"] = without_secrets(str(answer["error"]))
     json.dump(answer, sys.stdout)
+
+
+def passes(error: Exception) -> bool:
+    """Whether what kept an input from coming may pass by itself: the network, or a server in trouble."""
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code in BUSY or (error.code >= 500 and error.code not in NEVER)
+    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
+        return passes(error.reason)
+    if isinstance(error, socket.gaierror):
+        return error.errno == socket.EAI_AGAIN
+    if isinstance(error, (ConnectionError, TimeoutError, http.client.HTTPException, MayPass)):
+        return True
+    return isinstance(error, OSError) and error.errno in NETWORK
 
 
 def shown(url: str) -> str:
@@ -151,7 +178,7 @@ def _by_http(url: str, name: str, left: int | None) -> int:
                     raise OSError("more than max_transfer_input_mb allows")
                 file.write(chunk)
     if expected is not None and expected.isdigit() and total != int(expected):
-        raise OSError(f"{total} of {expected} bytes came")
+        raise MayPass(f"{total} of {expected} bytes came")
     return total
 
 
@@ -176,7 +203,8 @@ def _by_program(program: str, url: str, name: str) -> int:
         )
         if done.returncode or not os.path.exists(name):
             text = Path(said).read_text(errors="replace")[:MOST_SAID] if os.path.exists(said) else ""
-            raise OSError(_error_in(text) or f"{program} ended with status {done.returncode}")
+            kind = MayPass if _said(text, "transferretryable").lower() == "true" else OSError
+            raise kind(_said(text, "transfererror") or f"{program} ended with status {done.returncode}")
     finally:
         for path in (asked, said):
             with contextlib.suppress(FileNotFoundError):
@@ -184,11 +212,12 @@ def _by_program(program: str, url: str, name: str) -> int:
     return os.stat(name).st_size
 
 
-def _error_in(text: str) -> str:
+def _said(text: str, attribute: str) -> str:
+    """What a transfer program says of an attribute (lower case); empty where it says nothing."""
     for line in text.replace(";", "\n").splitlines():
         name, _, value = line.partition("=")
-        if name.strip(" [").lower() == "transfererror":
-            return value.strip().strip('"')
+        if name.strip(" [").lower() == attribute:
+            return value.strip(' ]').strip('"')
     return ""
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import email.message
+import errno
 import http.server
 import ipaddress
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
+import urllib.error
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,11 +25,26 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from pool.errors import PoolError
 from pool.shadow.object_urls import Keys, signed
+from pool.starter import urls
 from tests.e2e.support import ALL, Nodes, client, outcome, program
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves a directory without a word."""
+    """Serves a directory without a word.
+
+    Attributes:
+        in_trouble: so many requests are answered with 503 before that.
+    """
+
+    in_trouble = 0
+
+    def do_GET(self) -> None:
+        """As asked, unless there is trouble."""
+        if Quiet.in_trouble:
+            Quiet.in_trouble -= 1
+            self.send_error(503)
+        else:
+            super().do_GET()
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing is said."""
@@ -238,3 +257,41 @@ async def test_objects_of_a_store_are_signed_at_home(nodes: Nodes, store: tuple[
         assert "Amz" not in result.reason
         with pytest.raises(PoolError, match="keys"):
             await pool.submit(commands, iwd=str(home))
+
+
+async def test_a_server_in_trouble_is_asked_again(nodes: Nodes, served: tuple[Path, str]) -> None:
+    """The first answer is 503: the job waits for a moment, is not held, and says why."""
+    directory, url = served
+    home = nodes.directory("home")
+    (directory / "far").write_text("from afar\n")
+    Quiet.in_trouble = 1
+    whole = nodes.start("whole", ALL).ready()
+    async with client(whole) as pool:
+        script = program(home, "cat far")
+        inputs = {"transfer_input_files": f"{url}/far", "output": "out", "log": "log"}
+        result = await outcome(pool, home, executable=script, **inputs)
+    assert result.ok, result
+    assert (home / "out").read_text() == "from afar\n"
+    assert "answered 503" in (home / "log").read_text()
+    assert "it is tried again in 10 s" in (home / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (urllib.error.HTTPError("http://x", 503, "", email.message.Message(), None), True),
+        (urllib.error.HTTPError("http://x", 429, "", email.message.Message(), None), True),
+        (urllib.error.HTTPError("http://x", 404, "", email.message.Message(), None), False),
+        (urllib.error.HTTPError("http://x", 501, "", email.message.Message(), None), False),
+        (urllib.error.URLError(ConnectionRefusedError()), True),
+        (urllib.error.URLError(socket.gaierror(socket.EAI_AGAIN, "later")), True),
+        (urllib.error.URLError(socket.gaierror(socket.EAI_NONAME, "no such name")), False),
+        (urllib.error.URLError(ssl.SSLCertVerificationError()), False),
+        (TimeoutError(), True),
+        (OSError(errno.ENETUNREACH, "no way"), True),
+        (OSError(errno.ENOSPC, "full"), False),
+        (ValueError("not a URL"), False),
+    ],
+)
+def test_causes_that_may_pass(error: Exception, expected: bool) -> None:
+    assert urls.passes(error) is expected

@@ -185,7 +185,7 @@ def small(kilobytes: int) -> Iterator[None]:
 
 
 async def test_a_full_disk_on_the_execute_side_does_not_hold_the_node_up(nodes: Nodes) -> None:
-    """The job is held or tried again, in words; the node goes on and takes the next job."""
+    """The job is tried again later, and its log says why; the node goes on and takes the next job."""
     home = nodes.directory("home")
     (home / "large").write_bytes(bytes(3_000_000))
     head = nodes.start("head", HEAD).ready()
@@ -195,10 +195,13 @@ async def test_a_full_disk_on_the_execute_side_does_not_hold_the_node_up(nodes: 
     async with client(head) as pool:
         await slots(pool, 1)
         script = program(home, "ls -l large")
-        result = await outcome(pool, home, executable=script, transfer_input_files="large")
-        assert result.state == "held"
-        assert "cannot write the job's input on the execute machine" in result.reason
-        assert "file too large" in result.reason.lower() or "no space" in result.reason.lower()
+        large = {"executable": script, "transfer_input_files": "large", "log": "log"}
+        await pool.submit(large, iwd=str(home))
+        said = "cannot write the job's input on the execute machine"
+        await until(lambda: (home / "log").exists() and said in (home / "log").read_text(), "the log to say why")
+        (line,) = [line for line in (home / "log").read_text().splitlines() if said in line]
+        assert "file too large" in line.lower() or "no space" in line.lower()
+        assert "it is not sent to run for" in line
         await pool.act("remove", everything=True)
         assert (await outcome(pool, home, executable=program(home, "true"))).ok
     await until(lambda: not os.listdir(run.state / "execute"), "the scratch directories to go")

@@ -22,7 +22,7 @@ def carried(directory: Path) -> dict[str, Any]:
 async def held(pool: SimPool, why: str) -> None:
     """Wait until the one job is held, for that reason."""
     (job,) = pool.role("head", "schedd").queue.jobs()
-    await pool.until(lambda: job.status == HELD, within=300)
+    await pool.until(lambda: job.status == HELD, within=3000)  # it is tried five times, after growing pauses
     assert why in job.get("HoldReason")
     assert "No space left" in job.get("HoldReason")
 
@@ -65,7 +65,7 @@ def test_a_job_without_space_for_its_input_waits_for_it(tmp_path: Path) -> None:
             await pool.until(lambda: not pool.queued("head"), within=900)
             pool.fill_disk("m1")
             await pool.submit("head", ad=carried(tmp_path))
-            await held(pool, "write the job's input")
+            await held(pool, "5 starts failed, on m1")
             assert len(pool.witness.starts) == 1
             pool.free_disk("m1")
             await pool.act("head", "alice", action="release", all=True)

@@ -197,7 +197,7 @@ def test_a_restore_that_comes_to_no_end() -> None:
         startd = pool.role("one", "startd")
         await pool.until(lambda: startd.slots["slot1"].claim is not None, within=100)
         assert not pool.witness.running
-        await pool.until(lambda: the_job(pool).note("_failed_starts", 0) == 1, within=1000)
+        await pool.until(lambda: len(the_job(pool).note("_start_failures", ())) == 1, within=1000)
         assert the_job(pool).get("NumCkpts") == 1
 
     play(story, lease="20", one=replace(SAVABLE, restoring=1e6))

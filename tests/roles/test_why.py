@@ -308,7 +308,8 @@ def test_machines_that_cannot_start_a_job() -> None:
     async def story(pool: SimPool) -> None:
         cluster = await pool.submit("head", ad={"Requirements": ["false"]})
         (job,) = pool.role("head", "schedd").queue.jobs()
-        job.update({"_failed_starts": 2, "LastRemoteHost": "slot1@m0"})
+        failures = [["m1", 0.0, 10.0], ["m0", 5.0, 15.0]]
+        job.update({"_start_failures": failures, "LastRemoteHost": "slot1@m0"})
         failed = the(await why(pool, f"{cluster}.0"), FailedStarts)
         assert (failed.count, failed.most, failed.slot) == (2, 5, "slot1@m0")
 

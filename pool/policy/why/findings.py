@@ -187,11 +187,16 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class FailedStarts:
-    """Machines could not start it; after so many in a row it is held."""
+    """Starts of it failed; after so many it is held.
+
+    Attributes:
+        pause: seconds until a machine is asked for again, where none is now.
+    """
 
     count: int
     most: int
     slot: str = ""
+    pause: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,9 +176,9 @@ def _state_lines(findings: Sequence[Finding], now: float) -> list[str]:
             made.append(f"what it had was given back for others; it asks again in {ago(gang.pause)}")
     if (failed := _first(findings, FailedStarts)) is not None:
         where = f", the last on {failed.slot}" if failed.slot else ""
-        made.append(
-            f"{plural(failed.count, 'machine')} in a row could not start it{where}; it is held after {failed.most}"
-        )
+        made.append(f"{plural(failed.count, 'start')} of it failed{where}; it is held after {failed.most}")
+        if failed.pause:
+            made.append(f"its input could not be had; that is tried again in {ago(failed.pause)}")
     if (away := _first(findings, OutOfReach)) is not None:
         made.append(f"it goes on when that is back, and does not begin anew meanwhile; the last try said: {away.why}")
     made += [f"{silent.who} cannot be asked: {silent.why}" for silent in _all(findings, Silent)]

@@ -6,6 +6,7 @@ Functions over a job and a report; nothing is written or sent here. Which claims
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,9 @@ from pool.policy.checkpoints import KEPT_AWAY, Attempt, shunned
 from pool.policy.exits import Decision, Verdict, after_exit
 from pool.policy.more_resources import more_for
 from pool.policy.queue import RUNNING, Job
+from pool.policy.start_failures import EVERYWHERE, Again, after_failure, from_wire, to_wire
 from pool.roles.schedd.ledger import Step
+from pool.roles.schedd.start_pauses import FAILURES
 from pool.shadow.shadow import INPUT_LIMIT, OUTPUT_LIMIT
 
 #: What becomes of a job that says nothing about it.
@@ -28,8 +31,6 @@ COMPLETED = Decision(Verdict.COMPLETE)
 BY_ITSELF = ("exit", "signal", "misuse")
 #: When the program of the present run began; there once the log has its beginning.
 BEGAN = "JobCurrentStartExecutingDate"
-#: A job that a machine could not start this often in a row is held instead of being tried for ever.
-MOST_FAILED_STARTS = 5
 #: So many starts that could not go on from a checkpoint are remembered.
 MOST_TRIES = 50
 #: The job's own note of processor seconds by process in all its runs: {name: [user, system]}.
@@ -70,6 +71,8 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
     if report.get("started_event") and job.get(BEGAN) is None:
         steps.append(Step(job, None, {}, EventKind.EXECUTE, {"slot": slot, **started(report)}))
     cause = str(report.get("cause"))
+    if cause != "start" and (job.get(BEGAN) is not None or report.get("started_event")):
+        changes[FAILURES] = None  # its program did begin
     wish = job.note("_wish")
     if wish:
         changes["_wish"] = None
@@ -121,7 +124,6 @@ def by_itself(job: Job, changes: dict[str, Any], report: dict[str, Any], now: fl
         "JobCoreDumped": bool(report.get("core")),
         "NumJobCompletions": int(job.get("NumJobCompletions", 0)) + 1,
         "LastJobStatus": RUNNING,
-        "_failed_starts": None,
     }
     data = {"signal": report.get("signal"), "code": report.get("code"), "core": bool(report.get("core"))}
     data |= usage_data(report)
@@ -216,6 +218,10 @@ def without_machine(requirements: Any, machine: str, until: int | None = None) -
     if requirements is None or requirements is True:
         return [other]
     text = requirements[0] if isinstance(requirements, list) else str(requirements).lower()
+    if until is not None:  # a later time takes the place of an earlier one
+        earlier = re.compile(rf'\(TARGET\.Machine =!= "{re.escape(name)}" \|\| time\(\) >= \d+\)')
+        if earlier.search(text):
+            return [earlier.sub(lambda _: other, text)]
     return [text if other in text else f"({text}) && {other}"]
 
 
@@ -245,18 +251,43 @@ def failed_start(
     where, why = str(report.get("where", "start")), str(report.get("error", "it could not be started"))
     if where == "checkpoint":
         return failed_restore(job, slot, changes, report, after, now)
-    failed = int(job.note("_failed_starts", 0)) + 1
-    changes["_failed_starts"] = failed
     if where == "input":
-        code = Hold.INPUT_TOO_LARGE if INPUT_LIMIT in why else Hold.TRANSFER_INPUT
-        return hold_step(job, f"its input could not be sent: {why}", code, changes)
+        return failed_input(job, slot, why, bool(report.get("retry")), changes, now)
     if not report.get("retry") and where in ("start", "account"):
         code = Hold.NO_ACCOUNT if where == "account" else FAILED_STEPS.get(str(report.get("step")), Hold.START_FAILED)
         return hold_step(job, f"it could not be started on {slot}: {why}", code, changes)
-    if failed >= MOST_FAILED_STARTS:
-        reason = f"{failed} machines in a row could not start it; the last said: {why}"
+    machine = slot.rpartition("@")[2]
+    again = noted(job, machine, changes, now)
+    if again.hold:
+        machines = {failure.machine for failure in again.failures} - {EVERYWHERE}
+        counted = f"{len(machines)} machines" if len(machines) > 1 else machine
+        reason = f"{len(again.failures)} starts failed, on {counted}; the last said: {why}"
         return hold_step(job, reason, Hold.TOO_MANY_STARTS, changes)
-    return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {"why": why, "slot": slot})
+    changes["Requirements"] = without_machine(
+        changes.get("Requirements", job.get("Requirements")), machine, int(again.until)
+    )
+    data = {"why": f"{why}; it is not sent to {machine} for {again.until - now:.0f} s", "slot": slot}
+    return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, data)
+
+
+def failed_input(job: Job, slot: str, why: str, passes: bool, changes: dict[str, Any], now: float) -> Step:
+    """Its input did not come: tried again for a while where the cause may pass, else held."""
+    tries = ""
+    if passes:
+        again = noted(job, EVERYWHERE, changes, now)
+        if not again.hold:
+            data = {"why": f"its input could not be sent: {why}; it is tried again in {again.until - now:.0f} s"}
+            return Step(job, Happening.EVICT, changes, EventKind.SHADOW_EXCEPTION, {**data, "slot": slot})
+        tries = f", after {len(again.failures)} tries"
+    code = Hold.INPUT_TOO_LARGE if INPUT_LIMIT in why else Hold.TRANSFER_INPUT
+    return hold_step(job, f"its input could not be sent{tries}: {why}", code, changes)
+
+
+def noted(job: Job, machine: str, changes: dict[str, Any], now: float) -> Again:
+    """What follows on a failed start, noted in the changes."""
+    again = after_failure(from_wire(job.note(FAILURES)), machine, now)
+    changes[FAILURES] = to_wire(again.failures)
+    return again
 
 
 def hold_step(job: Job, reason: str, code: int, changes: dict[str, Any] | None = None, subcode: int = 0) -> Step:
@@ -279,7 +310,7 @@ def release_step(job: Job, reason: str) -> Step:
         "HoldReasonCode": None,
         "HoldReasonSubCode": None,
         "ReleaseReason": reason,
-        "_failed_starts": None,
+        FAILURES: None,
     }
     return Step(job, Happening.RELEASE, changes, EventKind.RELEASED, {"why": reason})
 

@@ -158,10 +158,14 @@ class LocalJobs:
                     for job in list(cluster.jobs.values()):
                         if len(self._running) >= self.most:
                             return
-                        if job.status == IDLE and not self._schedd.deferrals.waits(job):
+                        if job.status == IDLE and not self._waits(job):
                             await self._start(job)
         finally:
             self._looking = False
+
+    def _waits(self, job: Job) -> bool:
+        """Whether its moment has not come, or its last start has just failed."""
+        return self._schedd.deferrals.waits(job) or self._schedd.start_pauses.waits(job)
 
     async def _start(self, job: Job) -> None:
         """Make the intended start durable, then begin; what can never start here is held."""

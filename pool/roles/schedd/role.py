@@ -39,6 +39,7 @@ from pool.roles.schedd.reporting import Reporting
 from pool.roles.schedd.rules import Rules
 from pool.roles.schedd.spool import SPOOLING
 from pool.roles.schedd.spool_methods import SpoolMethods
+from pool.roles.schedd.start_pauses import StartPauses
 from pool.roles.schedd.submitters import Submitters
 from pool.roles.schedd.views import JobViews
 from pool.roles.schedd.why import Why
@@ -154,6 +155,7 @@ class Schedd(SpoolMethods):
         self.rules = Rules.of(self.settings)
         self.acts = Acts(self.ledger, self.placement, self.outside, given.turns, lambda: self.rules)
         self.deferrals = self.placement.deferrals = Deferrals(self, self._is_due)
+        self.start_pauses = StartPauses(self.outside, self._is_due)
         self.local = self.placement.local = LocalJobs(self)
         self.pacing = Pacing(self, self.acts.judge)
         self.output_streams = OutputStreams(self)
@@ -204,6 +206,7 @@ class Schedd(SpoolMethods):
         await self.reporting.flush()
         await self.remote.close()
         self.deferrals.close()
+        self.start_pauses.close()
         self.pacing.close()
         await self.local.close(kill=not handover)
         await super().stop(handover=handover)
@@ -212,6 +215,7 @@ class Schedd(SpoolMethods):
     async def die(self) -> None:
         await self.remote.close()
         self.deferrals.close()
+        self.start_pauses.close()
         self.pacing.close()
         await self.local.close(kill=False)
         await super().die()
@@ -537,10 +541,10 @@ class Schedd(SpoolMethods):
         if cluster.at_home:
             return True
         deferred = cluster.deferred or (job.delta is not None and "DeferralTime" in job.delta)
-        return deferred and self.deferrals.waits(job)
+        return (deferred and self.deferrals.waits(job)) or self.start_pauses.waits(job)
 
     def _is_due(self, job: Job) -> None:
-        """A deferred job may be started now."""
+        """A job may be started now that could not be before: its moment has come, or a pause is over."""
         if job.cluster.at_home:
             self.local.look()
             return

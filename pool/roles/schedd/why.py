@@ -17,6 +17,7 @@ from pool.outside import Outside
 from pool.policy.deferral import deferral_of
 from pool.policy.packed import unpack
 from pool.policy.queue import ACTIVE, IDLE, Job, Wire
+from pool.policy.start_failures import MOST_FAILED_STARTS, from_wire, waits_until
 from pool.policy.why.findings import (
     BesideSchedd,
     Claiming,
@@ -36,10 +37,10 @@ from pool.policy.why.findings import (
 )
 from pool.roles.pieces import Turns
 from pool.roles.schedd.claims import Claim
-from pool.roles.schedd.ends import MOST_FAILED_STARTS
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import every
 from pool.roles.schedd.placement import Placement
+from pool.roles.schedd.start_pauses import FAILURES
 
 _PHASES = {JobStatus.SUSPENDED: "suspended", JobStatus.TRANSFERRING_OUTPUT: "sending output"}
 _WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again", "move": "moved to another machine"}
@@ -114,6 +115,8 @@ class Why:
             deferral = deferral_of(job)
             if deferral is not None:
                 found.append(Deferred(deferral.time, deferral.time - deferral.preparation))
+            elif not job.cluster.at_home:
+                found += self._failed_starts(job)
             else:
                 local = self._placement.local
                 found.append(BesideSchedd(local.most if local is not None else 0))
@@ -123,11 +126,18 @@ class Why:
                 found.append(Claiming(matches.on_the_way(owner), matches.being_freed(owner)))
             if (gang := self._placement.gangs.gathering.why(job)) is not None:
                 found.append(gang)
-            if failed := int(job.note("_failed_starts", 0) or 0):
-                found.append(FailedStarts(failed, MOST_FAILED_STARTS, str(job.get("LastRemoteHost") or "")))
+            found += self._failed_starts(job)
             if job.group is not None and job.group.rejected is not None:
                 found.append(Rejected(*job.group.rejected))
         return found
+
+    def _failed_starts(self, job: Job) -> list[Finding]:
+        failures, now = from_wire(job.note(FAILURES)), self._outside.wall()
+        if not failures:
+            return []
+        until = waits_until(failures, now)
+        last = str(job.get("LastRemoteHost") or "")
+        return [FailedStarts(len(failures), MOST_FAILED_STARTS, last, max(0.0, until - now) if until else 0.0)]
 
     async def _place(self, job: Job) -> tuple[int, int]:
         """How many idle jobs of the owner come before this one, and how many there are."""

@@ -199,7 +199,7 @@ class Running:
             where = getattr(error, "where", "input" if isinstance(error, RemoteError) else "start")
             if isinstance(error, RemoteError) and error.kind == NotThisRun.__name__:
                 where = "machine"  # a schedd that was restarted does not know the start yet; the inputs are all right
-            retry = getattr(error, "retry", True) and where != "input"
+            retry = getattr(error, "retry", True)
             report = {"cause": "start", "where": where, "error": str(error), "retry": retry}
             if getattr(error, "unfit", False):
                 report["unfit"] = True

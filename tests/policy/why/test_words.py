@@ -163,7 +163,7 @@ def test_what_a_state_leads_to() -> None:
     stopping = lines([QUEUED, Running("s@m", "stopping", 0.0, "removed")], NOW)
     assert stopping[1] == "  it was told to stop, and will then be removed"
     failed = lines([QUEUED, FailedStarts(2, 5, "s@m")], NOW)
-    assert failed[1] == "  2 machines in a row could not start it, the last on s@m; it is held after 5"
+    assert failed[1] == "  2 starts of it failed, the last on s@m; it is held after 5"
 
 
 def test_a_machine() -> None:
