@@ -13,7 +13,10 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context, copy_context
+from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
 from pool.outside import Outside
@@ -22,6 +25,10 @@ T = TypeVar("T")
 
 START_OF_TIME = 1_700_000_000.0  # wall time at loop time 0; any would do, as long as it is always the same
 MOST_STEPS = 200_000
+#: Timers that are no further apart than this ring in one turn, seconds.
+RESOLUTION = 1e-9
+#: So many cancelled timers may always lie in the heap.
+FEW_TIMERS = 100
 
 
 class Deadlock(RuntimeError):
@@ -33,20 +40,56 @@ class Livelock(RuntimeError):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """See above. `steps` counts the turns it has taken."""
+    """See above. `steps` counts the turns it has taken.
+
+    It has a queue and a heap of timers of its own, since asyncio's are written for a loop that waits for input: timers
+    of one time run in the order in which they were set.
+    """
+
+    #: Asked for each future and each handle. Nothing is slow here, so there is nothing to debug in asyncio's way.
+    get_debug = staticmethod(bool)
+    _closed: bool
+    _stopping: bool
+    _ready: deque[asyncio.Handle]
+    _check_closed: Callable[[], None]
 
     def __init__(self, start: float = 0.0) -> None:
-        self._clock = _Clock(start, self._waiting)
-        super().__init__(self._clock)
-        self._clock_resolution = 1e-9
-        self._clock.sealed = True
-
-    @property
-    def steps(self) -> int:
-        return self._clock.steps
+        self.steps = 0
+        self._now = start
+        self._since_moved = 0
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._set = 0  # timers so far
+        self._cancelled = 0  # of those in the heap
+        self._no_input = _NoInput()
+        super().__init__(self._no_input)
+        self._no_input.sealed = True
 
     def time(self) -> float:
-        return self._clock.now
+        return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        if self._closed:
+            self._check_closed()
+        handle = _Soon(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        if self._closed:
+            self._check_closed()
+        timer = _Timer(when, callback, args, self, context)
+        self._set += 1
+        heappush(self._timers, (when, self._set, timer))
+        return timer
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
@@ -60,39 +103,124 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
     def close(self) -> None:
-        self._clock.sealed = False
+        self._no_input.sealed = False
         super().close()
+        self._timers.clear()
+
+    def _run_once(self) -> None:
+        """Take turns until the loop is stopped. A turn is as asyncio's: all that was ready when it began."""
+        ready, timers = self._ready, self._timers
+        next_, put = ready.popleft, ready.append
+        while True:
+            self.steps += 1
+            if ready or self._stopping:
+                self._since_moved += 1
+                if self._since_moved > MOST_STEPS:
+                    self._since_moved = 0
+                    raise Livelock(f"{MOST_STEPS} steps at {self._now:g} s; running: {self._waiting()}")
+            else:
+                self._let_time_pass()
+            due = self._now + RESOLUTION
+            while timers and timers[0][0] < due:
+                timer = heappop(timers)[2]
+                if timer._cancelled:
+                    self._cancelled -= 1
+                else:
+                    timer._scheduled = False
+                    put(timer)
+            for _ in range(len(ready)):
+                handle = next_()
+                if not handle._cancelled:
+                    try:
+                        handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self.call_exception_handler(
+                            {"message": f"Exception in callback {handle!r}", "exception": error, "handle": handle}
+                        )
+            if self._stopping:
+                return
+
+    def _let_time_pass(self) -> None:
+        """Nothing is ready: it is the time of the next timer."""
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heappop(timers)
+            self._cancelled -= 1
+        if not timers:
+            raise Deadlock(f"at {self._now:g} s nothing is ready and no timer is set; waiting: {self._waiting()}")
+        self._now = max(self._now, timers[0][0])
+        self._since_moved = 0
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Most timers guard a call that is answered: they do not stay until their time comes."""
+        if not handle._scheduled:  # type: ignore[attr-defined]
+            return
+        self._cancelled += 1
+        if self._cancelled > FEW_TIMERS and 2 * self._cancelled > len(self._timers):
+            self._timers[:] = [entry for entry in self._timers if not entry[2]._cancelled]
+            heapify(self._timers)
+            self._cancelled = 0
 
     def _waiting(self) -> str:
         tasks = sorted(str(task.get_coro()).partition(" at ")[0] for task in asyncio.all_tasks(self))
         return "; ".join(tasks[:20]) or "no task"
 
 
-class _Clock(selectors.BaseSelector):
-    """In the place of a selector: waiting for input is letting time pass."""
+class _Soon(asyncio.Handle):
+    """A handle without what asyncio keeps for its debugging."""
 
-    def __init__(self, start: float, waiting: Callable[[], str]) -> None:
-        self.now = start
-        self.steps = 0
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], loop: VirtualLoop, context: Context | None
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+
+class _Timer(asyncio.TimerHandle):
+    """The same with a time."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        loop: VirtualLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+        self._when = when
+        self._scheduled = True
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = self._args = None  # type: ignore[assignment]
+            self._loop._timer_handle_cancelled(self)
+
+
+class _NoInput(selectors.BaseSelector):
+    """In the place of a selector."""
+
+    def __init__(self) -> None:
         self.sealed = False
-        self._waiting = waiting
-        self._since_moved = 0
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.steps += 1
-        if timeout is None:
-            raise Deadlock(
-                f"at {self.now:g} s nothing is ready and no timer is set; waiting: {self._waiting()}"
-            )
-        if timeout > 0:
-            self.now += timeout
-            self._since_moved = 0
-        else:
-            self._since_moved += 1
-            if self._since_moved > MOST_STEPS:
-                self._since_moved = 0
-                raise Livelock(f"{MOST_STEPS} steps at {self.now:g} s; running: {self._waiting()}")
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:

@@ -192,13 +192,16 @@ class Round:
             await self.pool.restart(fault.node)
 
     async def _trouble_a_keeper(self, fault: Fault) -> None:
-        there = [one for one in self.pool.nodes[fault.node].machine.keepers.values() if not one.ended.done()]
+        node = self.pool.nodes[fault.node]
+        there = [one for one in node.machine.keepers.values() if not one.ended.done()]
         if not there:
             return
         keeper = there[fault.number % len(there)]
         if fault.kind is Kind.KEEPER_DIES:
             keeper.end_by_force()
             return
+        if not node.running:
+            return  # nobody on the machine would end it; see `_away`
         keeper.hang()
         await asyncio.sleep(fault.seconds)
         keeper.go_on()

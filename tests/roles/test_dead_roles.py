@@ -48,3 +48,27 @@ def test_nothing_begins_in_a_role_that_is_dead() -> None:
             pool.sound()
 
     run_virtual(work())
+
+
+def test_a_startd_that_was_replaced_leaves_the_next_jobs_directory_alone() -> None:
+    """An idle claim is kept for ten seconds after its connection ended; by then the slot may be another's."""
+
+    async def work() -> None:
+        async with SimPool(3, settings=QUICK) as pool:
+            await pool.add("head", "collector,negotiator")
+            await pool.add("s1", "schedd")
+            await pool.add("m1", "startd", behave=lambda spec: lasting(1.0 if spec.id.startswith("1.") else 60.0))
+            await pool.submit("s1")
+            await pool.until(lambda: not pool.queued("s1"), within=60)
+            slot = pool.role("m1", "startd").slots["slot1"]
+            assert slot.claim is not None
+            assert slot.claim.running is None
+            await pool.restart_role("m1", "startd")
+            await pool.submit("s1")
+            await pool.until(lambda: len(pool.witness.starts) == 2, within=5)
+            await asyncio.sleep(20.0)
+            assert pool.witness.running
+            assert (pool.role("m1", "startd").execute / "slot1").is_dir()
+            pool.sound()
+
+    run_virtual(work())

@@ -501,9 +501,12 @@ class Startd(Role):
         return slot, slot.claim
 
     def drop(self, slot: Slot) -> None:
-        """The claim on a slot is over, and nothing of a job is left."""
+        """The claim on a slot is over, and nothing of a job is left.
+
+        In a role that is over the slot, its directory among it, is the next one's.
+        """
         claim = slot.claim
-        if claim is None:
+        if claim is None or self._over:
             return
         self.owner.job_ended(slot)
         if slot.condition == CLAIMED_IDLE:
