@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Builds pool/checkpoint/keeper."""
+    """Builds pool/checkpoint/bin/keeper."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile before the files are gathered; `version` is 'standard' or 'editable'."""
@@ -30,7 +30,7 @@ class KeeperHook(BuildHookInterface):  # type: ignore[type-arg]
             print(f"\nerror: {error}\n", file=sys.stderr, flush=True)
             sys.exit(1)
         if version != "editable":
-            build_data["force_include"][str(program)] = "pool/checkpoint/keeper"
+            build_data["force_include"][str(program)] = "pool/checkpoint/bin/keeper"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{_platform()}"
 

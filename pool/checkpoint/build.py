@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+PROGRAM = HERE / "bin" / "keeper"
 SANITIZERS = (
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
@@ -45,7 +46,7 @@ def compiler() -> str:
     raise CannotBuild("poolnode's keeper needs a C compiler: install one (Debian: apt install gcc libc6-dev)")
 
 
-def build(output: Path = HERE / "keeper", *, sanitize: bool = False) -> Path:
+def build(output: Path = PROGRAM, *, sanitize: bool = False) -> Path:
     """Compile the keeper to `output`, which is replaced in one step, also while the old one runs.
 
     The sources are compiled one by one, on all processors, so that a compiler that remembers objects (ccache, or
@@ -63,9 +64,10 @@ def build(output: Path = HERE / "keeper", *, sanitize: bool = False) -> Path:
         raise CannotBuild(
             f"the keeper's C sources are not in {HERE}: build from a checkout or a source distribution"
         )
+    output.parent.mkdir(exist_ok=True)
     aside = output.with_name(f".{output.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="keeper-build-") as directory:
-        objects = [Path(directory, f"{number}-{source.stem}.o") for number, source in enumerate(sources)]
+        objects = [Path(directory, f"{source.parent.name}-{source.stem}.o") for source in sources]
         compile_source = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}"]
         compile_source += SANITIZERS if sanitize else ("-O2",)
         link = [*compiler().split(), *(SANITIZERS if sanitize else ("-static", "-s"))]
@@ -102,7 +104,7 @@ def main() -> int:
     parser.add_argument(
         "--sanitize", action="store_true", help="with address and undefined behaviour sanitizers"
     )
-    parser.add_argument("--output", type=Path, default=HERE / "keeper", help="where to put the program")
+    parser.add_argument("--output", type=Path, default=PROGRAM, help="where to put the program")
     given = parser.parse_args()
     try:
         print(build(given.output, sanitize=given.sanitize))

@@ -1,6 +1,6 @@
 """The keepers' directory as a node reads it: which cells are free, running, ended, and which keeper is dead.
 
-A cell is a file (struct cell in pool/checkpoint/wire.h). A keeper holds a lock on its cell until no process
+A cell is a file (struct cell in pool/checkpoint/common/messages.h). A keeper holds a lock on its cell until no process
 of its job is left; this module looks at locks but takes none for longer than the look.
 """
 

@@ -1,7 +1,7 @@
 """Checkpoints of running jobs, as the starter asks for them and is told of them. Where images are kept, and when
 one is made, is for others to say (pool.images, pool.policy.checkpoints).
 
-An image is a directory that the keeper writes: `meta` and `pages` (pool/checkpoint/image.h). It is written
+An image is a directory that the keeper writes: `meta` and `pages` (pool/checkpoint/image/image.h). It is written
 aside and renamed when it is whole and on disk, so that a directory of its name is always a whole one.
 """
 
@@ -28,7 +28,7 @@ LetGo = Callable[[frozenset[int]], None]
 DONE, REFUSED = 1, 2
 STOP, EXAMINE, LOOSE, CARRY = 1, 2, 4, 8
 #: The contents of memory, in one file or two; those of images before it are named with a number behind
-#: (pool/checkpoint/image.h).
+#: (pool/checkpoint/image/image.h).
 PAGES, MORE, SOURCES = "pages", "pages_2", 8
 #: The rest of an image: its tables, and what it carries of programs and libraries.
 META, CARRIED = "meta", "carried"
@@ -87,12 +87,12 @@ async def checkpoint(
 ) -> CheckpointReport:
     """Write an image of a job to `directory`, which must not exist. With `stop` it ends with it: nothing of the job
     happens after the image. With `taken` the keeper also lists the scratch directory of a job that goes on, and copies
-    what is not as it is said there (pool/checkpoint/scratch.c). With `loose` the image is not synchronised: it is on
-    its way to where it is kept. With `parent`, the image that was made of this keeper's job just before, what has not
-    changed since is taken over from it, if the kernel can tell; both directories stay whole, whichever goes first.
-    With `mark` the submit machine notes the moment under that number. With `carry` it holds what is mapped of programs
-    and libraries as well, for a machine that has others or none. `let_go` is called where the job runs on before its
-    image is written, with the pipes as in `CheckpointReport.held`.
+    what is not as it is said there (pool/checkpoint/state/scratch_directory.c). With `loose` the image is not
+    synchronised: it is on its way to where it is kept. With `parent`, the image that was made of this keeper's job just
+    before, what has not changed since is taken over from it, if the kernel can tell; both directories stay whole,
+    whichever goes first. With `mark` the submit machine notes the moment under that number. With `carry` it holds what
+    is mapped of programs and libraries as well, for a machine that has others or none. `let_go` is called where the job
+    runs on before its image is written, with the pipes as in `CheckpointReport.held`.
 
     Raises:
         CheckpointFailed: there is no image.
@@ -125,8 +125,8 @@ async def checkpoint(
 
 
 def _lay_beside(parent: Path, aside: Path) -> None:
-    """What pool/checkpoint/earlier.c looks for: links to the image before. Without links, on another file system, the
-    image will be a whole one."""
+    """What pool/checkpoint/dump/parent_image.c looks for: links to the image before. Without links, on another
+    file system, the image will be a whole one."""
     try:
         for stem in (PAGES, MORE):
             for number in range(SOURCES - 1):

@@ -3,7 +3,8 @@
     settled (job runs) -> the keeper holds the job, lists all, copies what has changed -> gather -> ... -> put_back
 
 What can be read before the job stands still is read then, and only if it has changed since the checkpoint before; the
-keeper (pool/checkpoint/scratch.c) compares inode, size and both times, and copies what differs while nothing moves.
+keeper (pool/checkpoint/state/scratch_directory.c) compares inode, size and both times, and copies what
+differs while nothing moves.
 
 Guaranteed: an image holds exactly the directories, files, links and fifos of that moment, with modes and times of
 change; two names of one file stay that. Not kept: sockets, extended attributes, the owner (all becomes the job's).
@@ -28,7 +29,7 @@ from pool.safe_directory import SafeDirectory
 
 #: Parts of an image: what the scratch directory is made of, and its files by number.
 TREE, FILES = "tree", "files/"
-#: What the keeper writes beside its own: struct listed of pool/checkpoint/scratch.c, and copies by number.
+#: What the keeper writes beside its own: struct listed of checkpoint/state/scratch_directory.c, and numbered copies.
 LISTED, KEPT = "scratch", "kept."
 #: A file is read early only when it was last changed so long ago (ns): a change after that has another time, however
 #: coarse the kernel's clock for files is.

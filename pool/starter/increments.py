@@ -3,9 +3,9 @@ between the two is read, summed, packed and sent.
 
     keep(image) -> parent() for the next one, whose files are in part those of the image before -> keep -> ... -> forget
 
-The keeper takes over pages and carried files by links (pool/checkpoint/earlier.c), under other names; a file is known
-again by its inode, and what the store has of it by then is held there. Where there is no room for either, nothing is
-kept and the next image is a whole one, as it is where the keeper finds that the image before does not count.
+The keeper takes over pages and carried files by links (pool/checkpoint/dump/parent_image.c), under other names; a file
+is known again by its inode, and what the store has of it by then is held there. Where there is no room for either,
+nothing is kept and the next image is a whole one, as it is where the keeper finds that the image before does not count.
 """
 
 from __future__ import annotations

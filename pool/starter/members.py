@@ -1,4 +1,4 @@
-"""The parts of messages to and from keepers that are about jobs of several processes: see pool/checkpoint/wire.h.
+"""The parts of keepers' messages that are about jobs of several processes (pool/checkpoint/common/messages.h).
 
 Packs and unpacks only. A job of one process has none of it.
 """

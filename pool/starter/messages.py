@@ -1,4 +1,4 @@
-"""The messages between the node and its keepers, as bytes: the counterpart of pool/checkpoint/wire.h.
+"""The messages between the node and its keepers, as bytes: the counterpart of pool/checkpoint/common/messages.h.
 
 Packs and unpacks only. Host byte order, one machine, one version: a keeper of another version is refused by
 it.

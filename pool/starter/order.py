@@ -16,7 +16,8 @@ from pool.starter.files import Seen
 from pool.starter.place import Account, Place
 from pool.starter.spec import SEEN, KeeperSpec
 
-#: JOB_SYSTEM_CALLS as a keeper knows it. Not for who shares the node's user and files: see pool/checkpoint/filter.c.
+#: JOB_SYSTEM_CALLS as a keeper knows it. Not for a job with the node's own user and files:
+#: see pool/checkpoint/sandbox/filter.c.
 FILTERS = {"filtered": "plain", "namespaces": "nested", "all": ""}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pool.errors import PoolError
 
-#: What a scratch directory is called inside of 'full' where it is `fixed` (pool/checkpoint/space.c).
+#: What a scratch directory is called inside of 'full' where it is `fixed` (pool/checkpoint/sandbox/namespaces.c).
 SEEN = "/job"
 #: For a job none of whose pipes leads to another machine.
 NO_ENDS: Mapping[int, int] = MappingProxyType({})
@@ -140,7 +140,7 @@ class KeeperSpec:
         hidden: host directories it may not look into (the node's state).
         devices: accelerators that it sees in 'full' (/dev/nvidia0); no others.
         remote: directories of the submit machine that it sees under these names, in 'full'; served over the streams
-            that the keeper is handed (pool/checkpoint/remote_keep.c). None lies below another.
+            that the keeper is handed (pool/checkpoint/keeper/remote_files.c). None lies below another.
         binds: (directory of this machine, name under which it sees it in 'full'), to read and write.
         private_tmp: a /tmp of its own in 'shared' too.
         filter: '' lets it make every system call; 'plain' refuses those that no job needs; 'nested' the same but for

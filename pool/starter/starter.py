@@ -37,7 +37,8 @@ from pool.starter.spec import NO_ENDS, EndReport, KeeperSpec, StartFailed
 from pool.starter.unpacking import CannotUnpack, unpack
 from pool.wire import RemoteError
 
-#: What a keeper says could not be restored when it is not the image but the machine (pool/checkpoint/restore.c).
+#: What a keeper says could not be restored when not the image but the machine is at fault
+#: (pool/checkpoint/restore/restore.c).
 UNFIT = "machine"
 #: What home calls a checkpoint: the number of the start, then so many bits of its time, so that they only grow.
 MARK_SECONDS = 32

@@ -1,7 +1,7 @@
 """Keepers that wait for another job: which there are, what kind of job each may be given, and for how long they stay.
 
 A start through a waiting keeper costs a message and the program's own fork and exec: the namespaces are there
-(pool/checkpoint/again.c says when a keeper may wait). Sends nothing itself.
+(pool/checkpoint/keeper/reuse.c says when a keeper may wait). Sends nothing itself.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from pool.checkpoint import HERE
 from pool.checkpoint.build import compiler
 from pool.starter.keeper import NativeKeepers
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
@@ -26,7 +25,7 @@ async def mapping(effort: Effort) -> list[Row]:
         flow = Path(name) / "flow"
         source = Path(__file__).with_name("flow.c")
         subprocess.run([*compiler().split(), "-O2", "-o", flow, source], check=True)  # noqa: ASYNC221
-        keepers = NativeKeepers(Path(name) / "keepers", HERE / "keeper")
+        keepers = NativeKeepers(Path(name) / "keepers")
         await keepers.open()
         try:
             rows = [await _bytes(keepers, flow, block, effort) for block in BLOCKS]

@@ -22,14 +22,14 @@ from pool.starter.keeper import KeeperSpec, NativeKeepers, StartFailed
 from tests.starter.support import opened, soon, spec, until
 
 MASK, ODD = (1 << 64) - 1, 0x9E3779B97F4A7C15
-#: struct header of pool/checkpoint/image.c: size and sum, then a count and a size of rows for each table.
+#: struct header of pool/checkpoint/image/image.c: size and sum, then a count and a size of rows for each table.
 SIZE_AT, SUM_AT, TABLES_AT = 16, 24, 32
 VALUES = (0, 1, 2, 3, 0x7F, 0xFFF, 0x1000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 WIDE = (0, 1, 1 << 31, 1 << 40, (1 << 47) - 4096, 1 << 47, (1 << 63) - 1, 1 << 63, MASK - 4095, MASK)
 
 
 def checksum(data: bytes) -> int:
-    """As `checksum` in pool/checkpoint/image.c."""
+    """As `checksum` in pool/checkpoint/image/image.c."""
     lanes = list(range(1, 9))
     whole = len(data) // 64 * 64
     for row in struct.iter_unpack("=8Q", data[:whole]):

@@ -26,7 +26,7 @@ def tree(tmp_path: Path, repository: Path) -> Path:
     for name in ("pyproject.toml", "hatch_build.py"):
         shutil.copy(repository / name, target)
     (target / "README.md").write_text("A pool.\n")
-    ignore = shutil.ignore_patterns("__pycache__", "keeper", ".keeper*")
+    ignore = shutil.ignore_patterns("__pycache__", "bin")
     shutil.copytree(repository / "pool", target / "pool", ignore=ignore)
     return target
 
@@ -66,11 +66,12 @@ def test_the_wheel_runs_where_there_is_no_compiler(tree: Path, tmp_path: Path) -
     name = built.stdout.split()[-1]
     assert f"-py3-none-linux_{os.uname().machine}.whl" in name
     with zipfile.ZipFile(tmp_path / name) as wheel:
-        entry = wheel.getinfo("pool/checkpoint/keeper")
+        entry = wheel.getinfo("pool/checkpoint/bin/keeper")
         assert entry.external_attr >> 16 & 0o111
         assert not [member for member in wheel.namelist() if member.endswith((".c", ".h", ".gitignore"))]
         wheel.extractall(tmp_path / "site")
-    (tmp_path / "site" / "pool" / "checkpoint" / "keeper").chmod(0o755)  # pip keeps the mode; extractall does not
+    keeper = tmp_path / "site" / "pool" / "checkpoint" / "bin" / "keeper"
+    keeper.chmod(0o755)  # pip keeps the mode; extractall does not
     done = subprocess.run(
         [sys.executable, "-c", RUN],
         cwd=tmp_path / "site",
@@ -93,19 +94,20 @@ def test_an_editable_installation_builds_in_place(tree: Path, tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", code], cwd=tree, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "'force_include': {}" in done.stdout
-    assert (tree / "pool" / "checkpoint" / "keeper").stat().st_mode & 0o111
+    assert (tree / "pool" / "checkpoint" / "bin" / "keeper").stat().st_mode & 0o111
 
 
 def test_the_source_distribution_has_the_sources_only(tree: Path, tmp_path: Path) -> None:
-    (tree / "pool" / "checkpoint" / "keeper").write_bytes(b"built before")
+    (tree / "pool" / "checkpoint" / "bin").mkdir(exist_ok=True)
+    (tree / "pool" / "checkpoint" / "bin" / "keeper").write_bytes(b"built before")
     built = hatchling(tree, f"build_sdist({str(tmp_path)!r})")
     assert built.returncode == 0, built.stderr
     listed = subprocess.run(
         ["tar", "tf", tmp_path / built.stdout.split()[-1]], capture_output=True, text=True, check=True
     ).stdout.split()
     names = {path.partition("/")[2] for path in listed}
-    assert {"pool/checkpoint/keep.c", "pool/checkpoint/wire.h", "hatch_build.py"} <= names
-    assert "pool/checkpoint/keeper" not in names
+    assert {"pool/checkpoint/keeper/keeper.c", "pool/checkpoint/common/messages.h", "hatch_build.py"} <= names
+    assert "pool/checkpoint/bin/keeper" not in names
 
 
 def test_without_a_compiler_one_line_says_what_to_install(tree: Path, tmp_path: Path) -> None:
@@ -140,4 +142,4 @@ def test_the_command_builds_and_says_where(tmp_path: Path, repository: Path) -> 
     assert (done.returncode, done.stdout) == (0, f"{target}\n")
     assert target.read_bytes()[:4] == b"\x7fELF"
     assert program().name == "keeper"
-    assert program().parent == repository / "pool" / "checkpoint"
+    assert program().parent == repository / "pool" / "checkpoint" / "bin"

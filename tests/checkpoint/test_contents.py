@@ -67,7 +67,7 @@ DRIVER = r"""
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "restoring.h"
+#include "restore/restore.h"
 struct settings settings;
 static int file, cut = 1;
 
@@ -118,7 +118,7 @@ def test_a_file_that_is_cut_while_it_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "driver.c").write_text(DRIVER)
     (tmp_path / "pages").write_bytes(bytes(range(1, 129)) * 8192)
     command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}", "-o", tmp_path / "driver"]
-    command += [tmp_path / "driver.c", HERE / "chunks.c", HERE / "image.c"]
+    command += [tmp_path / "driver.c", HERE / "image" / "chunks.c", HERE / "image" / "image.c"]
     subprocess.run(command, check=True)
     done = subprocess.run([tmp_path / "driver", tmp_path / "pages"], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1"] * 8

@@ -19,7 +19,7 @@ DRIVER = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include "keeper.h"
+#include "common/common.h"
 struct settings settings;
 int main(int argc, char **argv)
 {
@@ -46,7 +46,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}"]
     except CannotBuild as error:
         pytest.skip(str(error))
-    command += ["-o", str(directory / "driver"), str(directory / "driver.c"), str(HERE / "group.c")]
+    command += ["-o", str(directory / "driver"), str(directory / "driver.c"), str(HERE / "sandbox" / "cgroup.c")]
     subprocess.run(command, check=True)
     return directory / "driver"
 

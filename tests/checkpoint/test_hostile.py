@@ -20,7 +20,7 @@ from tests.checkpoint.test_checkpoints import lines, saved
 from tests.conftest import passable
 from tests.starter.support import opened, soon, spec, until
 
-#: Tables of pool/checkpoint/image.h, and places of fields in their rows.
+#: Tables of pool/checkpoint/image/image.h, and places of fields in their rows.
 PROCESSES, THREADS, FILES, BYTES = 0, 1, 5, -1
 NICE, LIMITS, POLICY, FLAGS, SIZE, PATH = 32, 152, 96, 4, 24, 80
 

@@ -1,7 +1,0 @@
-/* The filter's table by this machine's numbers. */
-#include <sys/syscall.h>
-
-#include "calls.h"
-
-const struct call *const calls_native = calls;
-const size_t calls_native_count = sizeof calls / sizeof *calls;

@@ -1,0 +1,304 @@
+/* Which pages a process has written since the image before: the kernel notes it (userfaultfd's asynchronous write
+ * protection, Linux 6.7), nobody is woken for it, and a page costs its first write some two microseconds.
+ *
+ *     once:       hold; the process opens a userfaultfd, of which the keeper has a copy from then on, and is watched; let go
+ *     each time:  scan and protect again, while the job runs     -> written before the stop
+ *                 hold; scan                                     -> still clean in the stop; what is not watched yet is
+ *
+ * What was written between scan and stop stays noted, and is saved now and once more next time. Processes below a size are
+ * not watched, nor is what other processes share with them. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "state/state.h"
+#include "trace/pagemap_scan.h"
+
+#define WORTH_KIB (16u << 10)
+#define TOP ((1ull << 47) - PAGE) /* of what a process may have */
+
+static bool ranges_add(struct ranges *r, uint64_t start, uint64_t end)
+{
+    if (r->count && r->all[r->count - 1].end == start) {
+        r->all[r->count - 1].end = end;
+        return true;
+    }
+    if (r->count == r->room) {
+        struct stretch *more = realloc(r->all, (r->room = r->room ? r->room * 2 : 256) * sizeof *more);
+        if (!more)
+            return false;
+        r->all = more;
+    }
+    r->all[r->count++] = (struct stretch){start, end};
+    return true;
+}
+
+/* The first that ends behind an address. */
+const struct stretch *ranges_from(const struct ranges *r, uint64_t at)
+{
+    size_t low = 0, high = r->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (r->all[middle].end <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < r->count ? &r->all[low] : NULL;
+}
+
+static bool scan(pid_t pid, struct scan q, struct ranges *found)
+{
+    static struct region regions[4096];
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/pagemap", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC), n;
+    q.size = sizeof q;
+    q.end = TOP;
+    q.vector = (uint64_t)(uintptr_t)regions;
+    q.vector_size = sizeof regions / sizeof *regions;
+    q.wanted = IS_WRITTEN;
+    found->count = 0;
+    bool whole = fd >= 0;
+    do {
+        n = whole ? ioctl(fd, SCAN, &q) : -1;
+        whole = n >= 0;
+        for (int i = 0; i < n; i++)
+            whole = whole && ranges_add(found, regions[i].start, regions[i].end);
+    } while (whole && scan_on(&q, n));
+    if (fd >= 0)
+        close(fd);
+    return whole;
+}
+
+static struct watched *watched_of(struct dump *d, pid_t pid)
+{
+    for (size_t i = 0; i < d->watched_count; i++)
+        if (d->watched[i].pid == pid)
+            return &d->watched[i];
+    return NULL;
+}
+
+static bool watch(struct dump *d, const struct tracked *t, bool fresh)
+{
+    struct watched *more = realloc(d->watched, (d->watched_count + 1) * sizeof *more);
+    if (!more)
+        return false;
+    d->watched = more;
+    more[d->watched_count++] = (struct watched){.pid = t->pid, .born = t->born, .fd = t->fd, .fresh = fresh, .lost = t->fd < 0,
+                                                   .plain = fresh && !d->trail->wary};
+    return true;
+}
+
+static int obtain(struct subject *s)
+{
+    struct held *h = &s->threads[0];
+    if (!(h->call_at = find_call(s->pid)) || held_open(h, h->call_at) < 0) {
+        h->call_at = 0;
+        return -1;
+    }
+    regs_settle(&h->saved, false);
+    return faults_open(h, UNPOPULATED | ASYNCHRONOUS);
+}
+
+static bool worth(pid_t pid) { return proc_field(pid, "status", "VmRSS", 10) >= WORTH_KIB; }
+
+static bool someone_new(struct dump *d)
+{
+    bool found = false;
+    family_list(d);
+    for (size_t i = 0; i < d->count; i++)
+        found |= !watched_of(d, d->subjects[i].pid) && worth(d->subjects[i].pid);
+    family_forget(d);
+    return found;
+}
+
+static bool watches(int pagemap, uint64_t start)
+{
+    struct region found;
+    struct scan q = {.size = sizeof q, .start = start, .end = start + PAGE, .vector = (uint64_t)(uintptr_t)&found, .vector_size = 1,
+                     .mask = IS_WATCHED, .wanted = IS_WATCHED};
+    return ioctl(pagemap, SCAN, &q) == 1;
+}
+
+/* A page may bear the mark of what was not written from when its area was watched before: the kernel ends the watch of an area
+ * that another one is moved beside and that becomes one with it, or, before Linux 6.14, is moved itself, and the marks stay. So
+ * all of a new area counts as written, unless its process was never watched. False: it is watched in part, and nothing is known
+ * of its marks. */
+static bool watch_area(const struct watched *w, uint64_t start, uint64_t end)
+{
+    struct uffdio_register area = {.range = {start, end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
+    struct uffdio_writeprotect unmark = {.range = {start, end - start}};
+    if (ioctl(w->fd, UFFDIO_REGISTER, &area) < 0)
+        return errno != ENOMEM; /* it cannot be watched */
+    return w->plain || ioctl(w->fd, UFFDIO_WRITEPROTECT, &unmark) == 0;
+}
+
+/* Memory of its own that it may write, or may come to: other areas are taken for written. While it stands still: an area that it
+ * makes larger meanwhile would be watched in part, which makes two of it, and it could move it as one no more. */
+static bool watch_areas(const struct watched *w)
+{
+    char path[64], *text = NULL;
+    size_t room = 0;
+    snprintf(path, sizeof path, "/proc/%d/pagemap", w->pid);
+    int pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%d/maps", w->pid);
+    FILE *maps = fopen(path, "re");
+    bool known = pagemap >= 0 && maps;
+    while (known && getline(&text, &room, maps) > 0) {
+        unsigned long start, end, inode;
+        char perms[8], name[8] = "";
+        if (sscanf(text, "%lx-%lx %7s %*x %*s %lu %7s", &start, &end, perms, &inode, name) < 4 || end > TOP)
+            continue;
+        if (perms[3] != 'p' || strncmp(name, "[v", 2) == 0 || (inode && perms[1] != 'w'))
+            continue;
+        known = watches(pagemap, start) || watch_area(w, start, end);
+    }
+    free(text);
+    if (maps)
+        fclose(maps);
+    if (pagemap >= 0)
+        close(pagemap);
+    return known;
+}
+
+static int watch_new(struct dump *d)
+{
+    if (family_stop(d))
+        return -1;
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        struct stat_line line;
+        if (!s->count || watched_of(d, s->pid) || !worth(s->pid) || !stat_read(s->pid, &line))
+            continue;
+        struct tracked t = {s->pid, line.born, obtain(s)};
+        if (t.fd >= 0 && watch(d, &t, true)) {
+            struct watched *w = &d->watched[d->watched_count - 1];
+            w->lost = !watch_areas(w);
+        }
+    }
+    family_go(d);
+    family_forget(d);
+    return 0;
+}
+
+/* While the job runs. */
+int track_before(struct dump *d, bool stop, struct outcome *o)
+{
+    struct stat_line line;
+    for (size_t i = 0; i < d->trail->count; i++)
+        if (stat_read(d->trail->all[i].pid, &line) && line.born == d->trail->all[i].born)
+            watch(d, &d->trail->all[i], false);
+    if (!stop && someone_new(d)) {
+        uint64_t begun = boot_us();
+        if (watch_new(d))
+            return -1;
+        o->standstill_us = boot_us() - begun;
+    }
+    for (size_t i = 0; i < d->watched_count; i++) {
+        struct watched *w = &d->watched[i];
+        w->sound = !w->lost && scan(w->pid, (struct scan){.flags = stop ? 0 : SCAN_PROTECT, .mask = IS_WRITTEN | IS_WATCHED, .any = IS_PRESENT | IS_SWAPPED}, &w->written);
+    }
+    return 0;
+}
+
+/* While it stands still. What is new is watched from now on. */
+void track_held(struct dump *d, bool stop)
+{
+    for (size_t i = 0; i < d->watched_count; i++) {
+        struct watched *w = &d->watched[i];
+        w->sound = w->sound && !w->fresh && scan(w->pid, (struct scan){.inverted = IS_WRITTEN, .mask = IS_WRITTEN | IS_WATCHED}, &w->clean);
+        w->lost = w->lost || (!stop && !watch_areas(w));
+    }
+}
+
+/* The end of what was clean and was not written, from `at` on; `at` itself when it is not. */
+uint64_t track_clean(const struct watched *w, uint64_t at, uint64_t end, uint64_t *next)
+{
+    const struct stretch *clean = ranges_from(&w->clean, at), *written = ranges_from(&w->written, at);
+    *next = end;
+    if (!clean || clean->start >= end)
+        return at;
+    if (clean->start > at) {
+        *next = clean->start;
+        return at;
+    }
+    if (written && written->start <= at) {
+        *next = written->end < end ? written->end : end;
+        return at;
+    }
+    uint64_t until = clean->end < end ? clean->end : end;
+    return written && written->start < until ? written->start : until;
+}
+
+const struct watched *track_of(struct dump *d, pid_t pid)
+{
+    const struct watched *w = watched_of(d, pid);
+    return w && w->sound ? w : NULL;
+}
+
+/* The keeper has them from one checkpoint to the next. */
+void track_hand(struct dump *d)
+{
+    for (size_t i = 0; i < d->watched_count; i++) {
+        struct tracked t = {d->watched[i].pid, d->watched[i].born, d->watched[i].lost ? -1 : d->watched[i].fd}; /* -1: never again */
+        union {
+            struct cmsghdr align;
+            char room[CMSG_SPACE(sizeof t.fd)];
+        } control = {0};
+        struct iovec part = {&t, sizeof t};
+        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+        if (d->watched[i].fresh && t.fd >= 0) {
+            m.msg_control = &control;
+            m.msg_controllen = sizeof control;
+            struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+            c->cmsg_level = SOL_SOCKET;
+            c->cmsg_type = SCM_RIGHTS;
+            c->cmsg_len = CMSG_LEN(sizeof t.fd);
+            memcpy(CMSG_DATA(c), &t.fd, sizeof t.fd);
+        }
+        sendmsg(d->trail->hand, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+}
+
+/* In the keeper: what a dumper has handed over; what it does not name is watched no more. */
+void trail_take(struct trail *trail, int from, uint64_t id)
+{
+    struct trail old = *trail;
+    *trail = (struct trail){.id = id, .hand = -1};
+    for (;;) {
+        struct tracked t;
+        union {
+            struct cmsghdr align;
+            char room[CMSG_SPACE(sizeof t.fd)];
+        } control = {0};
+        struct iovec part = {&t, sizeof t};
+        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+        if (from < 0 || recvmsg(from, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof t)
+            break;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+        if (c)
+            memcpy(&t.fd, CMSG_DATA(c), sizeof t.fd);
+        for (size_t i = 0; i < old.count && !c; i++)
+            if (old.all[i].fd == t.fd)
+                old.all[i].fd = -1; /* goes on */
+        struct tracked *more = realloc(trail->all, (trail->count + 1) * sizeof *more);
+        if (!more) {
+            close(t.fd);
+            continue;
+        }
+        trail->all = more;
+        more[trail->count++] = t;
+    }
+    for (size_t i = 0; i < old.count; i++)
+        if (old.all[i].fd >= 0)
+            close(old.all[i].fd);
+    free(old.all);
+    trail->wary = from >= 0 && (old.wary || !trail->count);
+}

@@ -1,0 +1,278 @@
+/* A whole job dumped, in a process of its own that holds it: what takes long is done from copies, when the job runs on.
+ *
+ *     hold all -> state, files -> shared memory, pipes -> copies -> let go -> memory from the copies -> pages, meta, synced
+ *
+ * If this process is killed while the job is held, the job dies with it and the image before it stands (trace/tracee.c); later
+ * only copies die. Without memory for the copies the job stands still to the end. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "state/fork_plan.h"
+#include "dump/self_writer.h"
+
+static int64_t now_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+uint64_t since_clocks(const struct dump *d) { return d->clocked_ns ? (uint64_t)(now_ns(CLOCK_MONOTONIC) - d->clocked_ns) : 0; }
+
+/* What the job's clocks show: the keeper's, and the offsets of the job's time namespace. */
+static void clocks(struct dump *d)
+{
+    struct machine *m = &d->image.machine;
+    char text[512];
+    m->monotonic_ns = d->clocked_ns = now_ns(CLOCK_MONOTONIC);
+    m->boot_ns = now_ns(CLOCK_BOOTTIME);
+    m->wall_ns = now_ns(CLOCK_REALTIME);
+    if (!d->count || !proc_text(d->subjects[0].pid, "timens_offsets", text, sizeof text))
+        return;
+    long s, ns;
+    char *at;
+    if ((at = strstr(text, "monotonic")) && sscanf(at, "monotonic %ld %ld", &s, &ns) == 2)
+        m->monotonic_ns += s * 1000000000 + ns;
+    if ((at = strstr(text, "boottime")) && sscanf(at, "boottime %ld %ld", &s, &ns) == 2)
+        m->boot_ns += s * 1000000000 + ns;
+}
+
+static void machine(struct dump *d)
+{
+    struct machine *m = &d->image.machine;
+    struct utsname name;
+    uname(&name);
+    copy_text(m->kernel, sizeof m->kernel, name.release);
+    features(m->features);
+    m->scratch = image_text(&d->image, space_scratch(d->job));
+}
+
+/* Of every process all that must be known before the job may go on. */
+static int describe_all(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        if (family_state(d, s))
+            return -1;
+        if (!s->count || !s->room)
+            continue;
+        if (signals_save(d, s) || memory_areas(d, s) || descriptors_save(d, s))
+            return -1;
+    }
+    return 0;
+}
+
+/* Known before work is lost: whether the tree of processes can be forked again. */
+static void check_births(struct dump *d)
+{
+    pid_t wrong;
+    free(births_plan(&d->image, &wrong));
+    if (wrong)
+        refuse(d, "process %d is in a session that its parents were never in, and whose leader cannot bring it there", wrong);
+}
+
+static int take_shared(struct dump *d)
+{
+    file_settings_save(d);
+    files_peers(d);
+    memory_join(d);
+    for (size_t i = 0; i < d->count; i++)
+        if (d->subjects[i].room && memory_shared(d, &d->subjects[i]))
+            return -1;
+    return files_contents(d) || sysv_save(d) || tmp_save(d) ? -1 : 0;
+}
+
+/* False when there is no memory for it: the job then waits until its own memory is written. */
+static bool copy_all(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (d->subjects[i].room && family_copy(&d->subjects[i]) < 0) {
+            family_drop(d);
+            return false;
+        }
+    return true;
+}
+
+static int write_all_memory(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        if (s->room && memory_write(d, s, s->copy.tid ? s->copy.tid : s->pid))
+            return -1;
+    }
+    return 0;
+}
+
+static int finish(struct dump *d, int directory)
+{
+    if (!d->loose && (fdatasync(d->pages) < 0 || (d->more >= 0 && fdatasync(d->more) < 0)))
+        return fail(&d->failure, "sync", "pages");
+    if (image_write(&d->image, directory, !d->loose) < 0)
+        return fail(&d->failure, "write", "meta");
+    return !d->loose && fsync(directory) < 0 ? fail(&d->failure, "sync", "the image's directory") : 0;
+}
+
+/* The machine's owner comes first, and its other jobs. What helps to write inherits it. Nobody waits for an image beside the job:
+ * most of it is written where a processor has nothing to do (image/workers.c); the last one has to be there before the job is killed, and
+ * takes from what the job leaves. */
+static void give_way(struct dump *d, bool behind)
+{
+    struct sched_param none = {0};
+    sched_setscheduler(0, SCHED_BATCH, &none);
+    setpriority(PRIO_PROCESS, 0, 19);
+    syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, 3 << 13 /* idle */);
+    d->behind = behind;
+}
+
+/* Files of it that were open have the image's names, and are looked for by the machine's names at the restore. */
+static void check_root(struct dump *d)
+{
+    if (*d->job->root)
+        refuse(d, "the root of the job is an image: %.200s", d->job->root);
+}
+
+static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o)
+{
+    if (notify_used(d->job)) {
+        refuse(d, "the submit machine's files are shown to it by notification, and are not part of an image: it needs a machine with /dev/fuse");
+        return 1;
+    }
+    if (track_before(d, stop, o))
+        return -1;
+    earlier_open(d, directory);
+    if (inotify_stop(d, o))
+        return d->reason_count ? 1 : -1;
+    track_held(d, stop);
+    clocks(d);
+    machine(d);
+    if (describe_all(d) || members_save(d) || mapping_save(d))
+        return -1;
+    check_births(d);
+    members_crossings(d, o);
+    epoll_join(d);
+    pidfd_join(d);
+    sockets_join(d);
+    pty_join(d);
+    inotify_join(d);
+    check_root(d);
+    if (d->reason_count)
+        return 1;
+    if (remote_settle(d->job, d->mark, &d->failure))
+        return -1;
+    if (take_shared(d) || (!stop && scratch_save(d, directory)))
+        return -1;
+    if (d->reason_count)
+        return 1;
+    bool copied = !stop && copy_all(d);
+    for (size_t i = 0; copied && i < d->count; i++)
+        if (d->subjects[i].room && memory_left_out(d, &d->subjects[i]))
+            return -1;
+    if (copied) {
+        family_go(d);
+        o->standstill_us += boot_us() - d->held_since;
+        d->held_since = 0;
+        for (size_t i = 0; i < d->count; i++)
+            hands_prepare(d, &d->subjects[i]);
+        __atomic_store_n(&o->let_go, 1, __ATOMIC_RELEASE);
+        kill(getppid(), SIGCHLD); /* which tells of it, and may wait for it to suspend the job */
+        give_way(d, true);
+    } else if (stop) {
+        give_way(d, false);
+    }
+    if (write_all_memory(d) || (d->carry && carry_all(d, directory)))
+        return -1;
+    earlier_close(d, directory);
+    if (finish(d, directory))
+        return -1;
+    o->id = stop ? 0 : d->image.machine.id;
+    return 0;
+}
+
+static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
+{
+    uint64_t begun = boot_us();
+    d->directory = directory;
+    d->more = -1;
+    d->pages = openat(directory, "pages", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int done = d->pages < 0 ? fail(&d->failure, "create", "pages") : dump_held(d, directory, stop, o);
+    bool ends = stop && done == 0;
+    if (!ends) {
+        family_go(d);
+        family_drop(d);
+    }
+    if (d->held_since)
+        o->standstill_us += boot_us() - d->held_since;
+    track_hand(d);
+    o->took_us = boot_us() - begun;
+    memcpy(o->spent_us, d->spent_us, sizeof o->spent_us);
+    o->bytes = d->pages_size + d->more_size + d->taken_over + d->carried;
+    o->processes = d->image.processes.count;
+    o->failure = d->failure;
+    copy_text(o->reasons, sizeof o->reasons, d->reasons);
+    o->done = done == 0 ? 1 : done > 0 ? 2 : 3;
+    /* The last checkpoint: nothing may happen in the job after it, so it is killed before it is let go; and after the
+     * outcome is noted, since the keeper ends what is left of a job that is over, this process too. */
+    for (size_t i = 0; ends && i < d->count; i++)
+        kill(d->subjects[i].pid, SIGKILL);
+}
+
+/* Descriptors and areas tell almost all, and can be read while the job runs. */
+static void examine_all(struct dump *d, struct outcome *o)
+{
+    if (mapping_settle(d)) {
+        o->failure = d->failure;
+        return;
+    }
+    family_list(d);
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        s->row = d->image.processes.count;
+        table_add(&d->image.processes);
+        family_traced(d, s);
+        memory_areas(d, s);
+        descriptors_save(d, s);
+    }
+    if (mapping_save(d)) {
+        o->failure = d->failure;
+        return;
+    }
+    epoll_join(d);
+    pidfd_join(d);
+    sockets_join(d);
+    pty_join(d);
+    inotify_join(d);
+    check_root(d);
+    mapping_go();
+    copy_text(o->reasons, sizeof o->reasons, d->reasons);
+    o->done = d->reason_count ? 2 : 1;
+}
+
+void dump_job(int directory, uint64_t how, const struct job *job, const struct trail *trail, struct outcome *o)
+{
+    static struct dump d;
+    image_init(&d.image);
+    d.trail = trail;
+    d.samples.size = sizeof(struct sample);
+    d.order.size = sizeof(uint32_t);
+    d.removed.size = sizeof(struct removed);
+    d.taken.size = sizeof(struct part);
+    d.job = job;
+    d.loose = how & CHECKPOINT_LOOSE;
+    d.mark = how >> MARK_SHIFT;
+    d.carry = how & CHECKPOINT_CARRY;
+    if (how & CHECKPOINT_EXAMINE)
+        examine_all(&d, o);
+    else
+        dump_to(&d, directory, how & CHECKPOINT_STOP, o);
+}

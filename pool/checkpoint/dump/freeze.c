@@ -1,0 +1,284 @@
+/* The job's processes and threads found and held still.
+ *
+ * Whatever the keeper's /proc shows beside the keeper and the dumper is the job: the pid namespace is its alone. Nobody counts as
+ * ended who only could not be held: an image without it would be of another job. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/kcmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "state/state.h"
+
+#define STOP_US 50000    /* for a thread to stop once it is asked to */
+#define PASS_US 100000   /* for a vfork to pass */
+#define STUCK_US 5000000 /* of trying */
+#define LOOKS 50         /* a millisecond apart, at who holds it up */
+
+static struct subject *subject_of(struct dump *d, pid_t pid)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (d->subjects[i].pid == pid)
+            return &d->subjects[i];
+    struct subject *more = realloc(d->subjects, (d->count + 1) * sizeof *more);
+    if (!more)
+        return NULL;
+    d->subjects = more;
+    memset(&more[d->count], 0, sizeof *more);
+    more[d->count].pid = pid;
+    return &more[d->count++];
+}
+
+/* Its state; X when there is none. */
+static char state_of(pid_t pid, pid_t tid)
+{
+    char name[64], text[512];
+    snprintf(name, sizeof name, "task/%d/stat", tid);
+    char *at = proc_text(pid, name, text, sizeof text) ? strrchr(text, ')') : NULL;
+    return at && at[1] && at[2] ? at[2] : 'X';
+}
+
+static bool has_ended(pid_t pid, pid_t tid)
+{
+    char state = state_of(pid, tid);
+    return state == 'Z' || state == 'X';
+}
+
+/* Its first thread may end before the others, and is a zombie until they have. */
+static bool lives(pid_t pid)
+{
+    struct stat_line line;
+    return stat_read(pid, &line) && (line.state != 'Z' || line.threads > 1);
+}
+
+/* Returns how many threads were new. */
+static int hold_threads(struct subject *s)
+{
+    char path[64];
+    pid_t *tids;
+    int fresh = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", s->pid);
+    size_t count = numbers_in(path, &tids), before = s->count;
+    s->unheld = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool known = false;
+        for (size_t j = 0; j < before && !known; j++)
+            known = s->threads[j].tid == tids[i];
+        if (known)
+            continue;
+        struct held *more = realloc(s->threads, (s->count + 1) * sizeof *more);
+        if (!more)
+            break;
+        s->threads = more;
+        fresh++;
+        if (held_seize(&more[s->count], tids[i]) == 0)
+            s->count++;
+        else if (!has_ended(s->pid, tids[i]))
+            s->unheld = tids[i];
+    }
+    free(tids);
+    return fresh;
+}
+
+/* Whatever the job needs of the keeper's is none of it. */
+static bool is_other(pid_t pid) { return pid == 1 || pid == getpid() || is_spared(pid) || pid == mapping_supervisor(); }
+
+/* Those that have stopped are taken off `waiting`, those that are gone off the job. True when all have within the time. */
+static bool await_stops(struct dump *d, uint64_t until)
+{
+    for (uint64_t pause = 20;;) {
+        size_t waiting = 0;
+        for (size_t i = 0; i < d->count; i++)
+            for (size_t j = 0; j < d->subjects[i].count;) {
+                struct subject *s = &d->subjects[i];
+                int state = s->threads[j].still ? 1 : held_poll(&s->threads[j]);
+                if (state < 0) {
+                    s->threads[j] = s->threads[--s->count];
+                    continue;
+                }
+                s->threads[j].still = state > 0;
+                waiting += state == 0;
+                j++;
+            }
+        if (!waiting || boot_us() > until)
+            return !waiting;
+        usleep((useconds_t)pause);
+        pause = pause < 500 ? pause * 2 : pause;
+    }
+}
+
+/* All of them are on their way to a processor: on a busy machine that takes its time, and is all they wait for. */
+static bool all_run(const struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        for (size_t j = 0; j < d->subjects[i].count; j++)
+            if (!d->subjects[i].threads[j].still && state_of(d->subjects[i].pid, d->subjects[i].threads[j].tid) != 'R')
+                return false;
+    return true;
+}
+
+/* Whoever was asked to stop and has not yet cannot be let go: it stays in the list, and counts when it has. */
+static void release_still(struct dump *d)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        for (size_t j = 0; j < s->count;)
+            if (s->threads[j].still) {
+                held_release(&s->threads[j]);
+                s->threads[j] = s->threads[--s->count];
+            } else {
+                j++;
+            }
+        if (s->count)
+            d->subjects[left++] = *s;
+        else
+            free(s->threads);
+    }
+    d->count = left;
+}
+
+/* The parent of a vfork cannot be stopped before its child has its own program, and the child not get there while it is
+ * held. All that is held goes on, and so does who stops meanwhile. What the stop cut short of reads and writes of mapped files is
+ * made whole first: it would be short for the program. */
+static void let_pass(struct dump *d)
+{
+    calls_whole(d);
+    release_still(d);
+    mapping_run(); /* what the child opens on its way may have to be asked about */
+    await_stops(d, boot_us() + PASS_US);
+    calls_whole(d);
+    mapping_go();
+    release_still(d);
+}
+
+static pid_t tracer_of(pid_t pid, pid_t tid)
+{
+    char name[64];
+    snprintf(name, sizeof name, "task/%d/status", tid);
+    pid_t tracer = (pid_t)proc_field(pid, name, "TracerPid", 10);
+    return is_other(tracer) ? 0 : tracer;
+}
+
+bool family_traced(struct dump *d, struct subject *s)
+{
+    pid_t tid = s->unheld ? s->unheld : s->pid, tracer = tracer_of(s->pid, tid);
+    if (tracer)
+        refuse(d, "process %d is traced by process %d", s->pid, tracer);
+    return tracer != 0;
+}
+
+/* But those that are refused for it. */
+static bool all_asked(const struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (d->subjects[i].unheld && !tracer_of(d->subjects[i].pid, d->subjects[i].unheld))
+            return false;
+    return true;
+}
+
+static void bind_all(struct dump *d)
+{
+    held_gather();
+    for (size_t i = 0; i < d->count; i++)
+        for (size_t j = 0; j < d->subjects[i].count; j++)
+            held_bind(&d->subjects[i].threads[j]);
+}
+
+/* Until a round finds nobody new: whoever is not held yet may start another. All are asked before any is waited for. 0, 1
+ * when somebody does not stop, -1. */
+static int stop_all(struct dump *d, uint64_t end)
+{
+    if (mapping_settle(d))
+        return -1;
+    for (int round = 0; round < 1000; round++) {
+        pid_t *pids;
+        size_t count = numbers_in("/proc", &pids), known = d->count;
+        for (size_t i = 0; i < count; i++)
+            if (!is_other(pids[i]))
+                subject_of(d, pids[i]);
+        free(pids);
+        bool fresh = !round || d->count > known;
+        for (size_t i = 0; i < d->count; i++) {
+            size_t before = d->subjects[i].count;
+            if (lives(d->subjects[i].pid))
+                fresh |= hold_threads(&d->subjects[i]) > 0 && d->subjects[i].count > before;
+        }
+        if (mapping_give_back(d))
+            return -1;
+        while (!await_stops(d, boot_us() + STOP_US))
+            if (boot_us() > end || !all_run(d))
+                return 1;
+        if (fresh)
+            continue;
+        if (!all_asked(d))
+            return 1;
+        bind_all(d);
+        return mapping_held(d) || calls_whole(d) ? -1 : 0;
+    }
+    return 1;
+}
+
+/* It shares the memory of its parent, who waits for it, and sleeps: it could have a program of its own long since. */
+static bool holds_up(pid_t pid, struct stat_line *line)
+{
+    return !is_other(pid) && stat_read(pid, line) && line->state == 'S' && line->parent > 1 && state_of(line->parent, line->parent) == 'D' &&
+           syscall(SYS_kcmp, pid, line->parent, KCMP_VM, 0, 0) == 0;
+}
+
+/* It may wake now and then. */
+static bool refuse_vfork(struct dump *d)
+{
+    for (int look = 0; look < LOOKS && !d->reason_count; look++) {
+        pid_t *pids;
+        size_t count = numbers_in("/proc", &pids);
+        for (size_t i = 0; i < count; i++) {
+            struct stat_line line;
+            if (holds_up(pids[i], &line))
+                refuse(d, "process %d waits for process %d to run a program of its own (vfork), which it has not done for %u s", line.parent,
+                       pids[i], STUCK_US / 1000000);
+        }
+        free(pids);
+        usleep(1000);
+    }
+    return d->reason_count;
+}
+
+int family_stop(struct dump *d)
+{
+    int done;
+    for (uint64_t end = boot_us() + STUCK_US; (done = stop_all(d, end)) != 0;) {
+        if (done < 0)
+            return -1;
+        let_pass(d);
+        if (boot_us() > end && refuse_vfork(d))
+            return -1;
+        if (boot_us() > end) {
+            errno = EAGAIN;
+            return fail(&d->failure, "hold", "a process of the job that does not stop");
+        }
+        usleep(1000);
+    }
+    return 0;
+}
+
+int family_list(struct dump *d)
+{
+    pid_t *pids;
+    size_t count = numbers_in("/proc", &pids);
+    for (size_t i = 0; i < count; i++)
+        if (!is_other(pids[i]) && lives(pids[i]))
+            subject_of(d, pids[i]);
+    free(pids);
+    return 0;
+}
+
+void family_forget(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++)
+        free(d->subjects[i].threads);
+    d->count = 0;
+}

@@ -1,0 +1,474 @@
+/* Memory areas of a process, and their contents on the way out.
+ *
+ * Only pages that the process has changed are saved: what still is a file's is read from the file again. Which they are
+ * the kernel tells (PAGEMAP_SCAN, Linux 6.7; before it /proc/PID/pagemap). */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "state/state.h"
+#include "trace/pagemap_scan.h"
+
+#define ADVICE_WHOLE (1u << 31) /* while dumping only: the file is gone, all of the area is saved */
+
+#define ADVICE_TAKEN (1u << 30) /* while dumping only: already written */
+
+struct line { /* of /proc/PID/maps */
+    uint64_t start, end, offset, device, inode;
+    char perms[8];
+    const char *name;
+};
+
+static bool parse(char *text, struct line *l)
+{
+    unsigned major, minor;
+    int name = 0;
+    memset(l, 0, sizeof *l);
+    text[strcspn(text, "\n")] = 0;
+    if (sscanf(text, "%lx-%lx %7s %lx %x:%x %lu %n", &l->start, &l->end, l->perms, &l->offset, &major, &minor, &l->inode, &name) < 7)
+        return false;
+    l->device = makedev(major, minor);
+    l->name = text + name;
+    return true;
+}
+
+static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+static bool ends(const char *text, const char *with)
+{
+    size_t n = strlen(text), m = strlen(with);
+    return n >= m && strcmp(text + n - m, with) == 0;
+}
+
+static void refuse_area(struct dump *d, struct subject *s, const struct line *l)
+{
+    if (starts(l->name, "/SYSV"))
+        refuse(d, "process %d uses System V shared memory", s->pid);
+    else if (starts(l->name, "anon_inode:[io_uring]"))
+        refuse(d, "process %d uses io_uring", s->pid);
+    else if (starts(l->name, "/[aio]"))
+        refuse(d, "process %d uses kernel asynchronous I/O (io_setup)", s->pid);
+    else if (starts(l->name, "/anon_hugepage"))
+        refuse(d, "process %d uses reserved huge pages", s->pid);
+    else
+        refuse(d, "process %d has the device %.200s mapped", s->pid, l->name);
+}
+
+/* Another row of `files` for each thing that is mapped; memory that has no name is known by its inode. */
+static uint32_t shared_memory(struct dump *d, struct subject *s, const struct line *l)
+{
+    for EACH(&d->image, files, file, f)
+        if (f->kind == FILE_MEMORY && f->device == l->device && f->inode == l->inode)
+            return (uint32_t)(f - (struct file *)d->image.files.rows);
+    struct file *f = table_add(&d->image.files);
+    *(struct sample *)table_add(&d->samples) = (struct sample){.pid = s->pid, .fd = -1};
+    f->kind = FILE_MEMORY;
+    f->peer = NOBODY;
+    f->device = l->device;
+    f->inode = l->inode;
+    f->path = image_text(&d->image, starts(l->name, "/memfd:") ? l->name + 7 : "shared");
+    return d->image.files.count - 1;
+}
+
+/* Mapped privately, of a file without a name: saved whole, unless a descriptor is found that has the file open. */
+static void note_removed(struct dump *d, struct area *a, const struct line *l)
+{
+    a->advice |= ADVICE_WHOLE;
+    *(struct removed *)table_add(&d->removed) = (struct removed){a->owner, a->start, l->device, l->inode};
+}
+
+static void classify(struct dump *d, struct subject *s, struct area *a, const struct line *l)
+{
+    bool shared = l->perms[3] == 's', gone = ends(l->name, " (deleted)");
+    a->kind = AREA_ANON;
+    a->file = NOBODY;
+    if (strcmp(l->name, "[vdso]") == 0) {
+        a->kind = AREA_VDSO;
+    } else if (starts(l->name, "[vvar")) {
+        a->kind = AREA_VVAR;
+    } else if (starts(l->name, "/SYSV") && settings.able & ABLE_IPC) {
+        a->kind = AREA_SYSV;
+        a->sysv = l->inode;
+    } else if (starts(l->name, "/SYSV") || starts(l->name, "anon_inode:") || starts(l->name, "/[aio]") || starts(l->name, "/anon_hugepage") ||
+               (starts(l->name, "/dev/") && !starts(l->name, "/dev/zero") && !starts(l->name, "/dev/shm/"))) {
+        refuse_area(d, s, l);
+    } else if (shared && (gone || l->name[0] == '[')) {
+        a->kind = AREA_SHARED;
+        a->file = shared_memory(d, s, l);
+        struct file *f = (struct file *)d->image.files.rows + a->file;
+        if (f->size < l->offset + (l->end - l->start))
+            f->size = l->offset + (l->end - l->start);
+    } else if (l->name[0] == '/' && !starts(l->name, "/dev/zero")) {
+        a->file = gone ? NOBODY : file_mapped(d, s->pid, l->name, l->device, l->inode);
+        a->kind = a->file == NOBODY ? AREA_ANON : AREA_FILE;
+        if (a->file == NOBODY && shared)
+            refuse(d, "process %d shares the mapped file %.200s, which was replaced", s->pid, l->name);
+        else if (a->file == NOBODY)
+            note_removed(d, a, l);
+    }
+    if (strcmp(l->name, "[stack]") == 0)
+        a->flags |= MAP_GROWSDOWN;
+}
+
+static void read_advice(struct dump *d, const struct subject *s, pid_t from);
+
+int memory_areas(struct dump *d, struct subject *s)
+{
+    char path[64], *text = NULL;
+    size_t room = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", s->pid);
+    FILE *maps = fopen(path, "re");
+    if (!maps)
+        return fail(&d->failure, "open", path);
+    while (getline(&text, &room, maps) > 0) {
+        struct line l;
+        if (!parse(text, &l) || l.start >= 1ull << 47)
+            continue;
+        if (s->room && l.start < s->room + ROOM && s->room < l.end && *l.name == 0) {
+            /* The page for arguments has grown together with an area of the job's. */
+            if (s->room > l.start) {
+                struct line before = l;
+                before.end = s->room;
+                struct area *a = table_add(&d->image.areas);
+                a->owner = s->row, a->start = before.start, a->end = before.end, a->file = NOBODY;
+                a->prot = PROT_READ | PROT_WRITE, a->flags = MAP_PRIVATE | MAP_ANONYMOUS;
+            }
+            if (s->room + ROOM >= l.end)
+                continue;
+            l.start = s->room + ROOM;
+        }
+        struct area *a = table_add(&d->image.areas);
+        a->owner = s->row;
+        a->start = l.start, a->end = l.end, a->offset = l.offset;
+        a->prot = (l.perms[0] == 'r' ? PROT_READ : 0) | (l.perms[1] == 'w' ? PROT_WRITE : 0) | (l.perms[2] == 'x' ? PROT_EXEC : 0);
+        a->flags = l.perms[3] == 's' ? MAP_SHARED : MAP_PRIVATE;
+        uint32_t row = (uint32_t)(a - (struct area *)d->image.areas.rows);
+        struct area classified = *a;
+        classify(d, s, &classified, &l);
+        if (classified.kind == AREA_ANON)
+            classified.flags |= MAP_ANONYMOUS;
+        ((struct area *)d->image.areas.rows)[row] = classified;
+    }
+    free(text);
+    fclose(maps);
+    if (s->room && proc_field(s->pid, "status", "VmLck", 10)) /* which its copy does not inherit */
+        read_advice(d, s, s->pid);
+    return 0;
+}
+
+static struct area *area_at(struct dump *d, uint32_t owner, uint64_t start)
+{
+    for EACH(&d->image, areas, area, a)
+        if (a->owner == owner && a->start == start)
+            return a;
+    return NULL;
+}
+
+/* When all descriptors are known: a private mapping of a file that is saved by its descriptor is one again. Pages that the process
+ * has not changed show what is written to the file later. */
+void memory_join(struct dump *d)
+{
+    for EACH(d, removed, removed, m) {
+        struct area *a = area_at(d, m->owner, m->start);
+        for EACH(&d->image, files, file, f) {
+            uint32_t row = (uint32_t)(f - (struct file *)d->image.files.rows);
+            if (!a || f->kind != FILE_MEMORY || f->device != m->device || f->inode != m->inode || (f->flags & O_ACCMODE) == O_WRONLY ||
+                ((struct sample *)d->samples.rows)[row].fd < 0)
+                continue;
+            a->kind = AREA_FILE;
+            a->file = row;
+            a->flags &= ~(uint32_t)MAP_ANONYMOUS;
+            a->advice &= ~ADVICE_WHOLE;
+            break;
+        }
+    }
+}
+
+struct source {
+    int mem, pagemap;
+    char *buffer;
+};
+
+/* All of it that is there, at once. */
+static int put_whole(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
+{
+    for (uint64_t at = a->start; at < a->end;) {
+        size_t got = pages_take(from->mem, at, from->buffer, a->end - at < CHUNK ? a->end - at : CHUNK);
+        if (got && pages_put(d, s->row, NOBODY, at, from->buffer, got))
+            return -1;
+        at += got ? got : PAGE;
+    }
+    return 0;
+}
+
+static bool saved(const struct area *a, uint64_t categories)
+{
+    if (categories & IS_GUARD)
+        return false;
+    return categories & IS_SWAPPED || (categories & IS_PRESENT && !(categories & IS_ZERO) && !(a->kind == AREA_FILE && categories & IS_FILE));
+}
+
+/* Pages that may not be touched (MADV_GUARD_INSTALL, as stacks of threads have them): they have no contents. */
+static void note_guard(struct dump *d, uint32_t owner, const struct region *found)
+{
+    *(struct guard *)table_add(&d->image.guards) = (struct guard){.owner = owner, .start = found->start, .end = found->end};
+}
+
+static int scan_area(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
+{
+    static struct region found[1024];
+    static uint64_t guard = IS_GUARD; /* known to Linux 6.15 */
+    struct scan q = {.size = sizeof q, .start = a->start, .end = a->end, .vector = (uint64_t)(uintptr_t)found,
+                     .vector_size = sizeof found / sizeof *found, .any = IS_PRESENT | IS_SWAPPED,
+                     .wanted = IS_FILE | IS_PRESENT | IS_SWAPPED | IS_ZERO | guard};
+    int n;
+    do {
+        if ((n = ioctl(from->pagemap, SCAN, &q)) < 0 && guard && errno == EINVAL) {
+            q.wanted &= ~guard;
+            guard = 0;
+            n = ioctl(from->pagemap, SCAN, &q);
+        }
+        if (n < 0)
+            return q.start == a->start ? 1 : fail(&d->failure, "scan", "memory of the job");
+        for (int i = 0; i < n; i++)
+            if (found[i].categories & IS_GUARD)
+                note_guard(d, s->row, &found[i]);
+            else if (saved(a, found[i].categories))
+                earlier_plan(d, s->row, found[i].start, found[i].end);
+    } while (scan_on(&q, n));
+    return 0;
+}
+
+static int walk_area(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
+{
+    static uint64_t entries[4096];
+    uint64_t begun = 0, at = a->start;
+    while (at < a->end) {
+        size_t count = (a->end - at) / PAGE < 4096 ? (a->end - at) / PAGE : 4096;
+        ssize_t n = pread(from->pagemap, entries, count * 8, (off_t)(at / PAGE * 8));
+        if (n < 8)
+            return fail(&d->failure, "read", "pagemap of the job");
+        for (size_t i = 0; i < (size_t)n / 8; i++, at += PAGE) {
+            uint64_t e = entries[i], categories = (e >> 63 & 1) * IS_PRESENT | (e >> 62 & 1) * IS_SWAPPED | (e >> 61 & 1) * IS_FILE;
+            if (saved(a, categories) && !begun)
+                begun = at;
+            if (!saved(a, categories) && begun) {
+                earlier_plan(d, s->row, begun, at);
+                begun = 0;
+            }
+        }
+    }
+    if (begun)
+        earlier_plan(d, s->row, begun, at);
+    return 0;
+}
+
+static int open_of(pid_t pid, const char *name)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Advice that lies in an area's flags, from the source, since reading it walks all page tables. */
+static void read_advice(struct dump *d, const struct subject *s, pid_t from)
+{
+    static const struct {
+        const char *flag;
+        uint32_t bit;
+    } bits[] = {{" hg", ADVICE_HUGE}, {" nh", ADVICE_NO_HUGE}, {" dc", ADVICE_NO_FORK}, {" dd", ADVICE_NO_DUMP}, {" wf", ADVICE_WIPE}, {" dp", ADVICE_DROP},
+                {" rr", ADVICE_RANDOM}, {" sr", ADVICE_SEQUENTIAL}, {" mg", ADVICE_MERGEABLE}, {" lo", ADVICE_LOCKED}, {" lf", ADVICE_ON_FAULT}};
+    char path[64], *text = NULL;
+    size_t room = 0;
+    struct area *at = NULL, *areas = d->image.areas.rows;
+    snprintf(path, sizeof path, "/proc/%d/smaps", from);
+    FILE *maps = fopen(path, "re");
+    while (maps && getline(&text, &room, maps) > 0) {
+        struct line l;
+        if (starts(text, "VmFlags:")) {
+            for (size_t i = 0; at && i < sizeof bits / sizeof *bits; i++)
+                if (strstr(text, bits[i].flag))
+                    at->advice |= bits[i].bit;
+            if (at && strstr(text, " gd"))
+                at->flags |= MAP_GROWSDOWN;
+            if (at && strstr(text, " nr"))
+                at->flags |= MAP_NORESERVE;
+            continue;
+        }
+        if (!(text[0] >= '0' && text[0] <= '9') && !(text[0] >= 'a' && text[0] <= 'f'))
+            continue;
+        if (!parse(text, &l))
+            continue;
+        at = NULL;
+        for (uint32_t i = 0; i < d->image.areas.count && !at; i++)
+            if (areas[i].owner == s->row && areas[i].end == l.end)
+                at = &areas[i];
+    }
+    free(text);
+    if (maps)
+        fclose(maps);
+}
+
+static bool is_private(const struct area *a)
+{
+    return a->kind != AREA_SHARED && a->kind != AREA_SYSV && a->kind != AREA_VVAR && !(a->kind == AREA_FILE && a->flags & MAP_SHARED);
+}
+
+static bool covered(const struct line *lines, size_t count, const struct area *a)
+{
+    for (size_t i = 0; i < count; i++)
+        if (lines[i].start <= a->start && a->end <= lines[i].end)
+            return true;
+    return false;
+}
+
+static size_t areas_of(pid_t pid, struct line **all)
+{
+    char path[64], *text = NULL;
+    size_t room = 0, count = 0;
+    struct line l;
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *maps = fopen(path, "re");
+    *all = NULL;
+    while (maps && getline(&text, &room, maps) > 0) {
+        struct line *more = parse(text, &l) ? realloc(*all, (count + 1) * sizeof *more) : NULL;
+        if (!more)
+            continue;
+        *all = more;
+        more[count++] = l;
+    }
+    free(text);
+    if (maps)
+        fclose(maps);
+    return count;
+}
+
+/* Whether any page with contents is there. False where the kernel has no such scan. */
+static bool populated(int pagemap, const struct area *a)
+{
+    struct region first;
+    struct scan q = {.size = sizeof q, .start = a->start, .end = a->end, .vector = (uint64_t)(uintptr_t)&first, .vector_size = 1,
+                     .max_pages = 1, .inverted = IS_ZERO, .mask = IS_ZERO, .any = IS_PRESENT | IS_SWAPPED, .wanted = IS_PRESENT};
+    return ioctl(pagemap, SCAN, &q) > 0;
+}
+
+/* What a process keeps out of its copies (MADV_DONTFORK, as JIT compilers do with all they have) is taken from itself, while
+ * it stands still; and what is empty in them (MADV_WIPEONFORK, as generators of random numbers do): a move is no fork. */
+int memory_left_out(struct dump *d, struct subject *s)
+{
+    struct line *lines;
+    size_t count = areas_of(s->copy.tid, &lines);
+    struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = open_of(s->pid, "pagemap"), .buffer = malloc(CHUNK)};
+    int copied = open_of(s->copy.tid, "pagemap");
+    earlier_begin(d, s);
+    int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 && copied >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
+    for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
+        struct area a = ((struct area *)d->image.areas.rows)[i];
+        if (a.owner != s->row || !is_private(&a))
+            continue;
+        bool there = covered(lines, count, &a);
+        if (there && !(a.kind == AREA_ANON && !(a.advice & ADVICE_WHOLE) && populated(source.pagemap, &a) && !populated(copied, &a)))
+            continue;
+        done = a.advice & ADVICE_WHOLE ? put_whole(d, s, &source, &a) : scan_area(d, s, &source, &a);
+        if (done > 0)
+            done = walk_area(d, s, &source, &a);
+        ((struct area *)d->image.areas.rows)[i].advice |= ADVICE_TAKEN | (there ? 0 : ADVICE_NO_FORK);
+    }
+    if (!done)
+        done = pages_write(d, s, s->pid);
+    earlier_finish(d, s->row);
+    free(lines);
+    close(source.mem);
+    close(source.pagemap);
+    close(copied);
+    free(source.buffer);
+    return done;
+}
+
+int memory_write(struct dump *d, struct subject *s, pid_t from)
+{
+    struct source source = {.mem = open_of(from, "mem"), .pagemap = open_of(from, "pagemap"), .buffer = malloc(CHUNK)};
+    int done = 0;
+    if (!source.buffer || source.mem < 0 || source.pagemap < 0)
+        done = fail(&d->failure, "open", "memory of the job");
+    read_advice(d, s, from);
+    earlier_begin(d, s);
+    for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
+        struct area a = ((struct area *)d->image.areas.rows)[i];
+        if (a.owner != s->row || !is_private(&a) || a.advice & ADVICE_TAKEN)
+            continue;
+        if (a.kind == AREA_VDSO || a.advice & ADVICE_WHOLE) {
+            done = put_whole(d, s, &source, &a);
+            continue;
+        }
+        done = scan_area(d, s, &source, &a);
+        if (done > 0)
+            done = walk_area(d, s, &source, &a);
+    }
+    if (!done)
+        done = pages_write(d, s, from);
+    earlier_finish(d, s->row);
+    for EACH(&d->image, areas, area, a)
+        a->advice &= ~(a->owner == s->row ? ADVICE_WHOLE | ADVICE_TAKEN : 0);
+    close(source.mem);
+    close(source.pagemap);
+    free(source.buffer);
+    return done;
+}
+
+/* How far it was taken from there; `at` itself where it was not, and then `next` is where it may be again. */
+static uint64_t taken_to(const struct dump *d, uint32_t file, uint64_t at, uint64_t *next)
+{
+    for EACH(d, taken, part, p) {
+        if (p->file == file && p->start <= at && at < p->end)
+            return p->end;
+        if (p->file == file && p->start > at && p->start < *next)
+            *next = p->start;
+    }
+    return at;
+}
+
+static int take_part(struct dump *d, const struct source *from, const struct area *a, uint64_t at, uint64_t end)
+{
+    for (uint64_t place = a->start + (at - a->offset); at < end;) {
+        size_t got = pages_take(from->mem, place, from->buffer, end - at < CHUNK ? end - at : CHUNK);
+        if (got && pages_put(d, 0, a->file, at, from->buffer, got))
+            return -1;
+        at += got ? got : PAGE;
+        place += got ? got : PAGE;
+    }
+    return 0;
+}
+
+/* Memory that processes share is not frozen by a copy: it is taken while everything stands still, each part of it through the
+ * mapping of one of them. */
+int memory_shared(struct dump *d, struct subject *s)
+{
+    struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = -1, .buffer = malloc(CHUNK)};
+    int done = source.buffer && source.mem >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
+    for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
+        struct area a = ((struct area *)d->image.areas.rows)[i];
+        if (a.owner != s->row || a.kind != AREA_SHARED)
+            continue;
+        if (((struct file *)d->image.files.rows)[a.file].peer != NOBODY)
+            continue; /* by its descriptor it is taken whole */
+        uint64_t end = a.offset + (a.end - a.start);
+        for (uint64_t at = a.offset, next; at < end && !done; at = next) {
+            uint64_t until = end;
+            if ((next = taken_to(d, a.file, at, &until)) != at)
+                continue;
+            done = take_part(d, &source, &a, at, next = until);
+            *(struct part *)table_add(&d->taken) = (struct part){at, until, a.file};
+        }
+    }
+    close(source.mem);
+    free(source.buffer);
+    return done;
+}

@@ -1,0 +1,386 @@
+/* The job's processes and threads: described, copied, let go. freeze.c has found them and holds them. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dump/self_writer.h"
+
+bool proc_text(pid_t pid, const char *name, char *text, size_t size)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/proc/%d/%.64s", pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    size_t got = 0;
+    for (ssize_t n; got < size - 1 && (n = read(fd, text + got, size - 1 - got)) > 0;)
+        got += (size_t)n;
+    close(fd);
+    text[got] = 0;
+    return got > 0;
+}
+
+bool stat_read(pid_t pid, struct stat_line *s)
+{
+    char text[2048];
+    memset(s, 0, sizeof *s);
+    if (!proc_text(pid, "stat", text, sizeof text))
+        return false;
+    char *at = strrchr(text, ')'); /* the name before it may hold anything */
+    if (!at)
+        return false;
+    unsigned long f[53] = {0};
+    s->state = at[2];
+    at += 3;
+    for (int i = 4; i <= 52 && *at; i++)
+        f[i] = strtoul(at, &at, 10); /* a negative one wraps, and is cast back */
+    s->parent = (int)f[4], s->group = (int)f[5], s->session = (int)f[6], s->nice = (int)f[19], s->threads = (int)f[20];
+    s->start_code = f[26], s->end_code = f[27], s->start_stack = f[28];
+    s->start_data = f[45], s->end_data = f[46], s->start_brk = f[47], s->arg_start = f[48], s->arg_end = f[49];
+    s->terminal = (uint32_t)f[7];
+    s->born = f[22];
+    s->env_start = f[50], s->env_end = f[51], s->exit_code = (uint32_t)f[52];
+    return true;
+}
+
+uint64_t proc_field(pid_t pid, const char *name, const char *field, int base)
+{
+    char text[8192], wanted[64];
+    snprintf(wanted, sizeof wanted, "\n%.60s:", field);
+    text[0] = '\n';
+    if (!proc_text(pid, name, text + 1, sizeof text - 1))
+        return 0;
+    char *at = strstr(text, wanted);
+    return at ? strtoull(at + strlen(wanted), NULL, base) : 0;
+}
+
+size_t numbers_in(const char *directory, pid_t **all)
+{
+    size_t count = 0, room = 0;
+    DIR *dir = opendir(directory);
+    *all = NULL;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (e->d_name[0] < '1' || e->d_name[0] > '9')
+            continue;
+        if (count == room) {
+            pid_t *more = realloc(*all, (room = room ? room * 2 : 64) * sizeof **all);
+            if (!more)
+                break;
+            *all = more;
+        }
+        (*all)[count++] = (pid_t)atol(e->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
+static int save_thread(struct dump *d, struct subject *s, size_t place)
+{
+    static unsigned char xstate[65536];
+    size_t size = sizeof xstate;
+    struct user_regs_struct regs;
+    struct held *h = &s->threads[place];
+    char name[64], text[64];
+    struct thread *t = table_add(&d->image.threads);
+    t->owner = s->row;
+    t->tid = h->tid;
+    if (held_state(h, &regs, xstate, &size) < 0)
+        return fail(&d->failure, "ptrace", "registers");
+    if (regs_foreign(&regs))
+        refuse(d, "process %d runs 32-bit code", s->pid);
+    waits_save(d, s->pid, h->tid, &regs, t);
+    regs_settle(&regs, true);
+    t->registers = image_put(&d->image, &regs, sizeof regs);
+    t->xstate = image_put(&d->image, xstate, size);
+    d->image.machine.xstate = (uint32_t)size;
+    snprintf(name, sizeof name, "task/%d/comm", h->tid);
+    if (proc_text(s->pid, name, text, sizeof text)) {
+        text[strcspn(text, "\n")] = 0;
+        copy_text(t->name, sizeof t->name, text);
+    }
+    struct rseq_place rseq;
+    if (held_rseq(h, &rseq) == 0) {
+        t->rseq_at = rseq.at;
+        t->rseq_size = rseq.size;
+        t->rseq_signature = rseq.signature;
+    }
+    void *robust;
+    size_t robust_size;
+    if (syscall(SYS_get_robust_list, h->tid, &robust, &robust_size) == 0) {
+        t->robust = (uint64_t)(uintptr_t)robust;
+        t->robust_size = robust_size;
+    }
+    struct sched_param param = {0};
+    t->policy = sched_getscheduler(h->tid);
+    if (sched_getparam(h->tid, &param) == 0)
+        t->priority = param.sched_priority;
+    if (held_open(h, s->threads[0].call_at) < 0)
+        return fail(&d->failure, "ptrace", "registers");
+    regs_settle(&h->saved, false);
+    t->mask = h->mask;
+    return 0;
+}
+
+/* What only the thread itself can be asked; `room` is there now. */
+static int ask_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t)
+{
+    uint64_t at = 0;
+    if (CALL(h, SYS_prctl, PR_GET_TID_ADDRESS, s->room) == 0 && held_read(s->pid, s->room, &at, sizeof at) == 0)
+        t->clear_tid = at;
+    long slack = CALL(h, SYS_prctl, PR_GET_TIMERSLACK);
+    t->slack = slack > 0 ? (uint32_t)slack : 0;
+    attributes_of_thread(d, s, h, t);
+    return signals_thread(d, s, h, t);
+}
+
+static bool is_keeper(const char *path)
+{
+    struct stat one, other;
+    return stat(path, &one) == 0 && stat("/proc/self/exe", &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
+static void describe(struct dump *d, struct subject *s, struct process *p)
+{
+    struct stat_line line;
+    char text[4096], path[64];
+    stat_read(s->pid, &line);
+    p->pid = s->pid, p->parent = line.parent, p->group = line.group, p->session = line.session, p->nice = line.nice;
+    p->born = line.born;
+    p->terminal = line.terminal; /* pty_join makes it a row */
+    p->layout = (struct layout){line.start_code, line.end_code, line.start_data, line.end_data, line.start_brk, 0,
+                                line.start_stack, line.arg_start, line.arg_end, line.env_start, line.env_end};
+    p->umask = (uint32_t)proc_field(s->pid, "status", "Umask", 8);
+    if (proc_text(s->pid, "personality", text, sizeof text))
+        p->personality = (uint32_t)strtoul(text, NULL, 16);
+    int fd;
+    snprintf(path, sizeof path, "/proc/%d/auxv", s->pid);
+    if ((fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0) {
+        ssize_t n = read(fd, text, sizeof text);
+        if (n > 0)
+            p->auxv = image_put(&d->image, text, (size_t)n);
+        close(fd);
+    }
+    snprintf(path, sizeof path, "/proc/%d/cwd", s->pid);
+    ssize_t n = readlink(path, text, sizeof text - 1);
+    text[n < 0 ? 0 : n] = 0;
+    if (removed_is(path, text))
+        p->directory = removed_directory(d, path, text) + 1;
+    p->cwd = image_text(&d->image, text);
+    snprintf(path, sizeof path, "/proc/%d/exe", s->pid);
+    n = readlink(path, text, sizeof text - 1);
+    text[n < 0 ? 0 : n] = 0;
+    if (is_keeper(path))
+        text[n = 0] = 0; /* its own was not where it was put back */
+    if (n > 10 && strcmp(text + n - 10, " (deleted)") == 0)
+        refuse(d, "the program of process %d was removed or replaced: %.200s", s->pid, text);
+    p->exe = image_text(&d->image, text);
+    if ((fd = open(text, O_RDONLY | O_CLOEXEC)) >= 0) {
+        struct stat st;
+        if (fstat(fd, &st) == 0 && !(st.st_mode & 0444))
+            refuse(d, "the program of process %d may not be read: %.200s", s->pid, text);
+        p->exe_sum = file_sum(fd);
+        p->exe_size = (uint64_t)lseek(fd, 0, SEEK_END);
+        close(fd);
+    }
+    for (size_t i = 0; i < d->count; i++)
+        if (d->subjects[i].pid != s->pid && d->subjects[i].count && d->subjects[i].pid < s->pid) {
+            if (syscall(SYS_kcmp, s->pid, d->subjects[i].pid, KCMP_VM, 0, 0) == 0)
+                refuse(d, "process %d shares its memory with process %d (a vfork, or clone)", s->pid, d->subjects[i].pid);
+            else if (syscall(SYS_kcmp, s->pid, d->subjects[i].pid, KCMP_FILES, 0, 0) == 0)
+                refuse(d, "process %d shares its descriptors with process %d", s->pid, d->subjects[i].pid);
+        }
+    char status[8192];
+    char *at = proc_text(s->pid, "status", status, sizeof status) ? strstr(status, "\nNSpid:") : NULL;
+    int inner;
+    if (at && sscanf(at + 7, "%*d %d", &inner) == 1)
+        refuse(d, "process %d has a process namespace of its own", s->pid);
+}
+
+static void ask_process(struct subject *s, struct process *p)
+{
+    struct held *h = &s->threads[0];
+    int32_t value = 0;
+    long brk = CALL(h, SYS_brk, 0);
+    p->layout.brk = brk > 0 ? (uint64_t)brk : p->layout.start_brk;
+    if (CALL(h, SYS_prctl, PR_GET_PDEATHSIG, s->room) == 0 && held_read(s->pid, s->room, &value, sizeof value) == 0)
+        p->death_signal = value;
+    if (CALL(h, SYS_prctl, PR_GET_CHILD_SUBREAPER, s->room) == 0 && held_read(s->pid, s->room, &value, sizeof value) == 0 && value)
+        p->flags |= PROCESS_SUBREAPER;
+    if (CALL(h, SYS_prctl, PR_GET_DUMPABLE, 0) == 0)
+        p->flags |= PROCESS_NO_DUMP;
+    if (CALL(h, SYS_prctl, PR_GET_THP_DISABLE, 0) == 1)
+        p->flags |= PROCESS_NO_THP;
+    p->mapped = mapping_member(h);
+    attributes_of_process(s, p);
+}
+
+/* Where the process has a system call instruction: in its vdso, else in any code it has. */
+uint64_t find_call(pid_t pid)
+{
+    static unsigned char code[1 << 16];
+    char path[64], line[512];
+    uint64_t found = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *maps = fopen(path, "re");
+    while (maps && fgets(line, sizeof line, maps)) {
+        unsigned long start, end;
+        char perms[8];
+        if (sscanf(line, "%lx-%lx %7s", &start, &end, perms) != 3 || perms[0] != 'r' || perms[2] != 'x')
+            continue;
+        bool vdso = strstr(line, "[vdso]") != NULL;
+        for (unsigned long at = start; at < end && at < start + (1ul << 22) && (!found || vdso); at += sizeof code) {
+            size_t size = end - at < sizeof code ? end - at : sizeof code;
+            unsigned char *hit = held_read(pid, at, code, size) == 0 ? memmem(code, size, call_code, CALL_SIZE) : NULL;
+            if (!hit)
+                continue;
+            found = at + (uint64_t)(hit - code);
+            if (vdso) {
+                fclose(maps);
+                return found;
+            }
+        }
+    }
+    if (maps)
+        fclose(maps);
+    return found;
+}
+
+/* Out of the kernel's own code: on another kernel it is another one. */
+static void leave_vdso(struct subject *s)
+{
+    char path[64], line[512];
+    uint64_t start = 0, end = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", s->pid);
+    FILE *maps = fopen(path, "re");
+    while (maps && fgets(line, sizeof line, maps))
+        if (strstr(line, "[vdso]"))
+            sscanf(line, "%lx-%lx", &start, &end);
+    if (maps)
+        fclose(maps);
+    for (size_t i = 0; i < s->count && end; i++)
+        held_leave(&s->threads[i], start, end);
+}
+
+static int zombie(struct dump *d, struct subject *s)
+{
+    struct stat_line line;
+    if (!stat_read(s->pid, &line))
+        return 0;
+    s->row = d->image.processes.count;
+    struct process *p = table_add(&d->image.processes);
+    p->pid = s->pid, p->parent = line.parent, p->group = line.group, p->session = line.session;
+    p->flags = PROCESS_ZOMBIE;
+    p->status = line.exit_code;
+    return 0;
+}
+
+int family_state(struct dump *d, struct subject *s)
+{
+    if (s->unheld && family_traced(d, s))
+        return 0;
+    if (!s->count)
+        return zombie(d, s);
+    for (size_t i = 1; i < s->count; i++) /* the leader first */
+        if (s->threads[i].tid == s->pid) {
+            struct held leader = s->threads[i];
+            s->threads[i] = s->threads[0];
+            s->threads[0] = leader;
+        }
+    if (s->threads[0].tid != s->pid) {
+        refuse(d, "the first thread of process %d has ended before the others", s->pid);
+        return 0;
+    }
+    s->row = d->image.processes.count;
+    uint32_t first = d->image.threads.count;
+    struct process *p = table_add(&d->image.processes);
+    describe(d, s, p);
+    p = (struct process *)d->image.processes.rows + s->row;
+    if (s->threads[0].stopped) {
+        p->flags |= PROCESS_STOPPED;
+        p->status = (uint32_t)s->threads[0].stopped;
+    }
+    leave_vdso(s);
+    if (!(s->threads[0].call_at = find_call(s->pid))) {
+        refuse(d, "process %d has no code to be asked by", s->pid);
+        return 0;
+    }
+    for (size_t i = 0; i < s->count; i++)
+        if (save_thread(d, s, i))
+            return -1;
+    long room = CALL(&s->threads[0], SYS_mmap, 0, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room < 0 && room > -4096) {
+        errno = (int)-room;
+        return fail(&d->failure, "mmap", "a page in the job");
+    }
+    s->room = (uint64_t)room;
+    for (size_t i = 0; i < s->count; i++)
+        if (ask_thread(d, s, &s->threads[i], (struct thread *)d->image.threads.rows + first + i))
+            return -1;
+    ask_process(s, (struct process *)d->image.processes.rows + s->row);
+    return 0;
+}
+
+/* A copy of the whole process that never runs, made by the process itself. A process that shares its memory makes the
+ * copy and is reaped at once, so that nothing is left for the job to wonder at and the copy is the keeper's child. */
+int family_copy(struct subject *s)
+{
+    struct held middle, *h = &s->threads[0];
+    if (held_clone(h, &middle, CLONE_VM) < 0)
+        return -1;
+    pid_t copy = held_clone(&middle, &s->copy, 0);
+    if (copy < 0)
+        memset(&s->copy, 0, sizeof s->copy);
+    kill(middle.tid, SIGKILL);
+    waitpid(middle.tid, NULL, __WALL);
+    CALL(h, SYS_wait4, middle.tid, 0, __WALL, 0);
+    errno = copy < 0 ? -copy : 0;
+    return copy < 0 ? -1 : 0;
+}
+
+void family_go(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        if (s->room)
+            CALL(&s->threads[0], SYS_munmap, s->room, ROOM);
+        for (size_t j = 0; j < s->count; j++)
+            if (s->threads[j].call_at)
+                held_close(&s->threads[j]);
+    }
+    for (size_t i = 0; i < d->count; i++) {
+        for (size_t j = 0; j < d->subjects[i].count; j++)
+            held_release(&d->subjects[i].threads[j]);
+        d->subjects[i].count = 0;
+    }
+    held_scatter();
+    mapping_go();
+}
+
+void family_drop(struct dump *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        if (d->subjects[i].hands)
+            hands_end(d, &d->subjects[i]);
+        pid_t copy = d->subjects[i].copy.tid;
+        if (!copy)
+            continue;
+        kill(copy, SIGKILL);
+        waitpid(copy, NULL, __WALL);
+        d->subjects[i].copy.tid = 0;
+    }
+}

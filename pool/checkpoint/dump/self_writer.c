@@ -1,0 +1,255 @@
+/* The hands of a frozen copy: it writes its own memory, with the code of self_writer_code.c, in two processes that share it.
+ *
+ *     code into its room -> a pair of sockets -> the files and the errand through it -> a second process -> both run -> both stop
+ *
+ * A copy has all of the job's limits, filters and cgroup. Where one of them is in the way nothing is lost: its memory is read by
+ * others then (pages.c), as is what a hand has left. The job itself is never made to write: it would show in its limits.
+ *
+ * All is prepared before the keeper may suspend the job: who is made to do a call in a frozen cgroup does it when that is thawed.
+ * A hand that is frozen while it writes is given up after a while. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dump/self_writer.h"
+
+#define STACK 8192u /* of each hand, at the end of the room */
+#define GIVEN (HANDS + 1) /* descriptors: the files, and the errand */
+
+struct letter { /* as it lies in the copy's room, behind the code */
+    struct msghdr head;
+    struct iovec part;
+    int ends[2];
+    char word[8];
+    char control[CMSG_SPACE(GIVEN * sizeof(int))] __attribute__((aligned(8)));
+};
+
+/* A filter of the job's own may forbid what a hand does, and end it. */
+static bool filtered(const struct dump *d, const struct subject *s)
+{
+    const struct process *p = (struct process *)d->image.processes.rows + s->row;
+    size_t length;
+    uint64_t ours = proc_field(getpid(), "status", "Seccomp_filters", 10) + (filter_code(d->job, &length) != NULL) + (p->mapped != 0);
+    return proc_field(s->copy.tid, "status", "Seccomp", 10) && proc_field(s->copy.tid, "status", "Seccomp_filters", 10) > ours;
+}
+
+/* What it writes is charged to its cgroup's memory, and files' pages may be more than the job has left. */
+static bool charged(void) { return settings.able & ABLE_MEMORY && fcntl(GROUP, F_GETFD) >= 0; }
+
+static bool large_enough(pid_t pid, uint64_t size)
+{
+    struct rlimit limit;
+    if (prlimit(pid, RLIMIT_FSIZE, NULL, &limit) < 0)
+        return false;
+    limit.rlim_cur = limit.rlim_max;
+    return limit.rlim_max >= size && prlimit(pid, RLIMIT_FSIZE, &limit, NULL) == 0;
+}
+
+/* As those do who read for it (image/workers.c). */
+static bool gives_way(pid_t tid)
+{
+    struct sched_param none = {0};
+    cpu_set_t set;
+    return sched_setscheduler(tid, SCHED_IDLE, &none) == 0 && setpriority(PRIO_PROCESS, (id_t)tid, 19) == 0 &&
+           syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, tid, 3 << 13 /* idle */) == 0 &&
+           (sched_getaffinity(0, sizeof set, &set) < 0 || sched_setaffinity(tid, sizeof set, &set) == 0);
+}
+
+static bool send_all(int to, const int given[GIVEN])
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(GIVEN * sizeof(int))];
+    } control = {0};
+    char word = 0;
+    struct iovec part = {&word, 1};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(GIVEN * sizeof(int));
+    memcpy(CMSG_DATA(c), given, GIVEN * sizeof(int));
+    return sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+/* Our descriptors, and under which numbers the copy has them then. */
+static bool give(struct subject *s, const int given[GIVEN], int there[GIVEN])
+{
+    struct held *h = &s->copy;
+    uint64_t at = s->room + PAGE;
+    struct letter l = {.head = {.msg_iov = (struct iovec *)(uintptr_t)(at + offsetof(struct letter, part)), .msg_iovlen = 1,
+                                .msg_control = (void *)(uintptr_t)(at + offsetof(struct letter, control)), .msg_controllen = sizeof l.control},
+                       .part = {(void *)(uintptr_t)(at + offsetof(struct letter, word)), 1}};
+    if (CALL(h, SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, at + offsetof(struct letter, ends)) != 0 ||
+        held_read(h->tid, at + offsetof(struct letter, ends), l.ends, sizeof l.ends) < 0)
+        return false;
+    int of = (int)syscall(SYS_pidfd_open, h->tid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, l.ends[0], 0);
+    bool sent = fd >= 0 && send_all(fd, given);
+    if (of >= 0)
+        close(of);
+    if (fd >= 0)
+        close(fd);
+    if (!sent || held_write(h->tid, at, &l, sizeof l) < 0 || CALL(h, SYS_recvmsg, l.ends[1], at, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1 ||
+        held_read(h->tid, at, &l, sizeof l) < 0)
+        return false;
+    const struct cmsghdr *c = (struct cmsghdr *)l.control;
+    if (l.head.msg_flags & MSG_CTRUNC || c->cmsg_len != CMSG_LEN(GIVEN * sizeof(int)))
+        return false;
+    memcpy(there, CMSG_DATA(c), GIVEN * sizeof(int));
+    return true;
+}
+
+/* Enough for all of its pages, each by itself. */
+static bool reserve(struct hands *hands, pid_t pid)
+{
+    uint64_t kib = proc_field(pid, "status", "VmRSS", 10) + proc_field(pid, "status", "VmSwap", 10);
+    hands->size = ((4ul << 20) + kib / 4 * 24 + PAGE - 1) & ~(PAGE - 1);
+    hands->memory = kib << 10 < MUCH ? -1 : (int)syscall(SYS_memfd_create, "errand", MFD_CLOEXEC);
+    if (hands->memory < 0 || ftruncate(hands->memory, (off_t)hands->size) < 0)
+        return false;
+    hands->errand = mmap(NULL, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, hands->memory, 0);
+    return hands->errand != MAP_FAILED;
+}
+
+static bool make(struct dump *d, struct subject *s)
+{
+    struct held *h = &s->copy;
+    struct hands *hands = s->hands;
+    char name[SOURCE_NAME];
+    if (!reserve(hands, h->tid) || charged() || filtered(d, s) || !large_enough(h->tid, hands->size * (PAGE / 24)))
+        return false;
+    if (d->more < 0)
+        d->more = openat(d->directory, source_name(name, MORE), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int given[GIVEN] = {d->pages, d->more, hands->memory}, there[GIVEN];
+    size_t code = (size_t)(hand_end - hand_begin);
+    if (d->more < 0 || code > PAGE || held_write(h->tid, s->room, hand_begin, code) < 0 || !give(s, given, there) ||
+        CALL(h, SYS_mprotect, s->room, PAGE, PROT_READ | PROT_EXEC) != 0)
+        return false;
+    long at = CALL(h, SYS_mmap, 0, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, there[HANDS], 0);
+    if (at < 0 && at > -4096)
+        return false;
+    hands->there = (uint64_t)at;
+    memcpy(hands->files, there, sizeof hands->files);
+    if (crew_most() > 1 && held_clone(h, &hands->second, CLONE_VM | CLONE_FILES | CLONE_PARENT) < 0)
+        hands->second.tid = 0;
+    /* At last: a call that is done in the idle class may take its time. */
+    return gives_way(h->tid) && (!hands->second.tid || gives_way(hands->second.tid));
+}
+
+static void finish(struct dump *d, struct held *h)
+{
+    struct rusage use = {0};
+    int status;
+    if (!h->tid)
+        return;
+    if (!h->lost)
+        kill(h->tid, SIGKILL);
+    while (!h->lost && wait4(h->tid, &status, __WALL, &use) > 0 && WIFSTOPPED(status))
+        ;
+    d->spent_us[0] += (uint64_t)use.ru_utime.tv_sec * 1000000 + (uint64_t)use.ru_utime.tv_usec;
+    d->spent_us[1] += (uint64_t)use.ru_stime.tv_sec * 1000000 + (uint64_t)use.ru_stime.tv_usec;
+    h->tid = 0;
+}
+
+static void drop(struct dump *d, struct subject *s)
+{
+    struct hands *hands = s->hands;
+    finish(d, &hands->second);
+    if (hands->errand && hands->errand != MAP_FAILED)
+        munmap(hands->errand, hands->size);
+    if (hands->memory >= 0)
+        close(hands->memory);
+    free(hands);
+    s->hands = NULL;
+}
+
+/* Nothing that the job closes stays open because of a copy: ends of pipes, files with locks. Files at home are told of each end. */
+static void let_files_go(const struct dump *d, struct subject *s)
+{
+    if (s->copy.tid && !d->job->start->remotes && !filtered(d, s))
+        CALL(&s->copy, SYS_close_range, 0, ~0u, 0);
+}
+
+void hands_prepare(struct dump *d, struct subject *s)
+{
+    let_files_go(d, s);
+    s->hands = s->copy.tid ? calloc(1, sizeof *s->hands) : NULL;
+    if (!s->hands)
+        return;
+    s->hands->memory = -1;
+    if (!make(d, s))
+        drop(d, s);
+}
+
+static struct held *run(struct subject *s, struct held *h, uint32_t which)
+{
+    struct user_regs_struct r = h->now;
+    if (!h->tid)
+        return NULL;
+    regs_enter(&r, s->room, s->room + ROOM - which * STACK, s->hands->there);
+    return held_run(h, &r) == 0 ? h : NULL;
+}
+
+bool hands_run(struct subject *s)
+{
+    struct hands *hands = s->hands;
+    memcpy(hands->errand->files, hands->files, sizeof hands->files);
+    signal(SIGCHLD, SIG_DFL); /* the keeper's says nothing of those that stop */
+    hands->running[0] = run(s, &s->copy, 0);
+    hands->running[1] = run(s, &hands->second, 1);
+    return hands->running[0] || hands->running[1];
+}
+
+/* Whatever else stops a hand is not for it. */
+static bool runs(struct held *h)
+{
+    int status;
+    while (waitpid(h->tid, &status, __WALL | WNOHANG) > 0) {
+        if (!WIFSTOPPED(status)) {
+            h->lost = true;
+            return false;
+        }
+        int why = status >> 16 ? 0 : WSTOPSIG(status);
+        if (why == SIGILL || why == SIGSEGV || why == SIGBUS || held_on(h) < 0)
+            return false;
+    }
+    return true;
+}
+
+void hands_await(struct hands *hands, uint64_t ms)
+{
+    sigset_t child;
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, NULL);
+    for (uint64_t until = boot_us() + ms * 1000, now;;) {
+        uint32_t left = 0;
+        for (uint32_t i = 0; i < HANDS; i++) {
+            if (hands->running[i] && !runs(hands->running[i]))
+                hands->running[i] = NULL;
+            left += hands->running[i] != NULL;
+        }
+        if (!left || (now = boot_us()) >= until)
+            return;
+        struct timespec rest = {(time_t)((until - now) / 1000000), (long)((until - now) % 1000000 * 1000)};
+        sigtimedwait(&child, NULL, &rest);
+    }
+}
+
+void hands_end(struct dump *d, struct subject *s)
+{
+    finish(d, &s->copy);
+    drop(d, s);
+}

@@ -1,0 +1,173 @@
+/* Cells: what is known of a keeper on disk (see struct cell). A file stays in place from job to job, so that a start
+ * costs one write and an end another: no file is created, renamed or removed on the way. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/common.h"
+
+static uint32_t crc32(const void *data, size_t size)
+{
+    uint32_t crc = ~0u;
+    for (const unsigned char *p = data; size--; p++) {
+        crc ^= *p;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (0xedb88320u & (0u - (crc & 1)));
+    }
+    return ~crc;
+}
+
+static void cell_name(char name[32], uint32_t cell, const char *suffix) { snprintf(name, 32, "cell.%u%s", cell, suffix); }
+
+/* A cell of another version tells nothing: its numbers are not compared with those of today. */
+static bool is_ours(const struct cell *c) { return c->magic == MAGIC && c->version == VERSION; }
+
+/* Whether this run may have the cell. A start is sent again when a nursery dies with it in hand, and may come when the
+ * run has begun, ended, been forgotten, or been followed by another in the same cell: numbers only grow. 0: it may; 1: it
+ * had its turn. */
+static int its_turn(const struct cell *c, uint64_t number, bool locked, const char *name, struct failure *f)
+{
+    if (is_ours(c) && (c->number > number || (c->number == number && (locked || c->state != CELL_RUNNING))))
+        return 1;
+    if (is_ours(c) && c->number == number && !c->pid)
+        return 0; /* the nursery died between this and its fork */
+    if (is_ours(c) && c->number == number) {
+        errno = ECHILD;
+        return fail(f, "fork", "its keeper died at once");
+    }
+    if (locked || (is_ours(c) && c->state != CELL_FREE)) {
+        errno = EBUSY;
+        return fail(f, "lock", name);
+    }
+    return 0;
+}
+
+static int fill(int fd, const void *spec, size_t size, uint64_t born_us, int32_t pid, const char *name, struct failure *f)
+{
+    static char page[CELL_SPEC];
+    struct cell *c = (struct cell *)(void *)page;
+    *c = (struct cell){.magic = MAGIC, .version = VERSION, .state = CELL_RUNNING, .pid = pid, .born_us = born_us,
+                       .number = ((const struct head *)spec)->number, .started_us = wall_us()};
+    struct iovec parts[2] = {{page, sizeof page}, {(void *)(uintptr_t)spec, size}};
+    ssize_t written = pwritev(fd, parts, 2, 0);
+    if (written == (ssize_t)(sizeof page + size))
+        return 0;
+    if (written >= 0)
+        errno = ENOSPC;
+    fail(f, "write", name);
+    if (ftruncate(fd, 0) < 0)
+        return -1;
+    return -1;
+}
+
+/* Locks the cell and writes down what is about to run. The nursery does it before it forks, and the keeper inherits the
+ * lock: when a nursery is gone, every keeper it started is found by its lock. The descriptor, -1, or -2: this very run
+ * was taken before. */
+int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
+{
+    char name[32];
+    struct cell c = {0};
+    cell_name(name, cell, "");
+    int fd = openat(DIRECTORY, name, O_RDWR | O_CREAT | O_CLOEXEC, 0600), taken = 0;
+    if (fd < 0)
+        return fail(f, "open", name);
+    bool locked = flock(fd, LOCK_EX | LOCK_NB) < 0;
+    if (pread(fd, &c, sizeof c, 0) != (ssize_t)sizeof c || c.version != VERSION)
+        c.magic = 0; /* a node cannot read the number in a cell of another version, and begins again below it */
+    taken = its_turn(&c, ((const struct head *)spec)->number, locked, name, f);
+    if (taken == 0)
+        taken = fill(fd, spec, size, boot_us(), 0, name, f);
+    if (taken == 0)
+        return fd;
+    close(fd);
+    return taken > 0 ? -2 : -1;
+}
+
+/* The same by a keeper that has waited in the cell. Its node may be gone and another have the cell by now. */
+int cell_retake(int fd, const void *spec, size_t size, uint64_t born_us, struct failure *f)
+{
+    struct cell c;
+    char name[32];
+    cell_name(name, ((const struct head *)spec)->cell, "");
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return fail(f, "lock", name);
+    if (pread(fd, &c, sizeof c, 0) != (ssize_t)sizeof c || c.number >= ((const struct head *)spec)->number) {
+        errno = EBUSY;
+        return fail(f, "lock", name);
+    }
+    return fill(fd, spec, size, born_us, settings.keeper, name, f);
+}
+
+void cell_leave(int fd) { flock(fd, LOCK_UN); }
+
+int cell_pid(int fd, int32_t pid)
+{
+    return pwrite(fd, &pid, sizeof pid, offsetof(struct cell, pid)) == sizeof pid ? 0 : -1;
+}
+
+/* Overwrites the head of the cell, in one call, within the page that was allocated at the start. */
+int cell_note(int fd, const struct report *r, uint32_t state)
+{
+    static char buffer[CELL_SPEC]; /* with the ends of members after the report */
+    struct cell *c = (struct cell *)(void *)buffer;
+    if (pread(fd, c, sizeof *c, 0) != (ssize_t)sizeof *c)
+        return -1;
+    c->state = state;
+    size_t size = sizeof *c;
+    if (r) {
+        memcpy(buffer + CELL_REPORT, r, r->head.size);
+        c->checksum = crc32(r, r->head.size);
+        size = CELL_REPORT + r->head.size;
+    }
+    return pwrite(fd, buffer, size, 0) == (ssize_t)size ? 0 : -1;
+}
+
+int cell_end_for(uint32_t cell, struct report *r)
+{
+    char name[32];
+    cell_name(name, cell, "");
+    int fd = openat(DIRECTORY, name, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    struct cell c;
+    int done = -1;
+    if (pread(fd, &c, sizeof c, 0) == (ssize_t)sizeof c) {
+        r->head.number = c.number;
+        r->started_us = c.started_us;
+        r->wall_us = r->ended_us > r->started_us ? r->ended_us - r->started_us : 0;
+        if (c.state == CELL_RUNNING)
+            done = cell_note(fd, r, CELL_ENDED);
+        else
+            r->head.verb = GONE;
+    }
+    close(fd);
+    return done;
+}
+
+/* The datagram socket of a cell, reached by its name in the directory. Made once by the nursery and inherited by keeper
+ * after keeper, so that no job pays for it. The name goes through /proc/self/fd because a socket's name has 107 bytes. */
+int cell_socket(uint32_t cell, struct failure *f)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    char file[32];
+    cell_name(file, cell, ".socket");
+    snprintf(name.sun_path, sizeof name.sun_path, "/proc/self/fd/%d/%s", DIRECTORY, file);
+    if (unlinkat(DIRECTORY, file, 0) < 0 && errno != ENOENT)
+        return fail(f, "unlink", file);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return fail(f, "socket", file);
+    if (bind(fd, (struct sockaddr *)&name, sizeof name) < 0) {
+        fail(f, "bind", file);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}

@@ -1,0 +1,159 @@
+/* What the node asks a keeper for. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "keeper/keeper.h"
+
+static void to_members(int signal)
+{
+    if (!run.over)
+        members_signal(&me.job, signal);
+}
+
+void suspend(bool stop)
+{
+    if (run.killing)
+        return;
+    run.suspend_again = stop && checkpoint_holds();
+    if (run.suspended == stop || run.suspend_again)
+        return;
+    run.suspended = stop;
+    if (group_freeze(me.group, stop))
+        return;
+    if (stop && checkpoint_running())
+        tree_stop_but(checkpoint_dumper());
+    else
+        tree_signal(stop ? SIGSTOP : SIGCONT);
+}
+
+/* The signal stands above the grace; 0: the one that the start names. */
+static void vacate(uint64_t value)
+{
+    uint64_t grace_us = value & (((uint64_t)1 << SIGNAL_SHIFT) - 1);
+    int soft = (int)(value >> SIGNAL_SHIFT);
+    if (run.over || run.killing)
+        return;
+    if (!run.cause)
+        run.cause = CAUSE_VACATED;
+    run.grace_end = boot_us() + grace_us;
+    to_members(soft ? soft : (int)me.job.start->soft_signal);
+    suspend(false); /* a stopped job could not act on it */
+}
+
+/* A job that stands still is held as one that runs, and stands still again when it has been let go. */
+static void checkpoint(const struct control *c, int directory)
+{
+    if (run.over || run.killing || !run.started)
+        return;
+    bool again = run.suspended && !checkpoint_running();
+    if (again)
+        suspend(false);
+    run.suspend_again |= again;
+    if (c->value & CHECKPOINT_STOP && !run.cause)
+        run.checkpoint_ends = true;
+    checkpoint_begin(directory, c->value, c->sequence, &me.job, me.cell);
+}
+
+/* True: the directory was taken over. */
+static bool restore(int directory)
+{
+    struct failure f;
+    if (run.begun || run.image >= 0 || !(me.job.start->flags & FLAG_IMAGE))
+        return false;
+    if (directory < 0) {
+        errno = EBADF;
+        fail(&f, "restore", "no directory");
+        give_up(&f);
+    }
+    run.image = directory;
+    set_out();
+    return true;
+}
+
+/* True: the descriptor was taken over. */
+static bool obey(const struct control *c, int passed)
+{
+    switch (c->head.verb) {
+    case ADOPT:
+        if (passed >= 0 && dup3(passed, UP, O_CLOEXEC) >= 0) {
+            me.adopted = true;
+            if (run.started)
+                send_report(STARTED, c->sequence);
+        }
+        break;
+    case SIGNAL:
+        to_members((int)c->value);
+        break;
+    case SUSPEND:
+    case RESUME:
+        suspend(c->head.verb == SUSPEND);
+        break;
+    case VACATE:
+        vacate(c->value);
+        break;
+    case KILL:
+        end_because(CAUSE_KILLED, NULL);
+        break;
+    case RENEW:
+        run.lease_end = c->value;
+        break;
+    case CHECKPOINT:
+        checkpoint(c, passed);
+        break;
+    case IMAGE:
+        return restore(passed);
+    case REMOTE:
+        if (passed >= 0)
+            remote_stream(passed);
+        break;
+    case END:
+        if (passed < 0 || run.begun)
+            break;
+        members_end(&me.job, c->value, passed);
+        set_out();
+        return true;
+    case USAGE:
+        send_report(USED, c->sequence);
+        break;
+    }
+    return false;
+}
+
+/* A job that has ended by now has ended by itself, whatever is asked of it. */
+static bool look_and_obey(const struct control *c, int passed)
+{
+    checkpoint_look(run.number, me.cell); /* before the word that it is made */
+    reap();
+    return obey(c, passed);
+}
+
+void listen_to_node(void)
+{
+    for (;;) {
+        struct control c;
+        union {
+            struct cmsghdr align;
+            char room[CMSG_SPACE(sizeof(int))];
+        } extra;
+        struct iovec part = {&c, sizeof c};
+        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
+        ssize_t n = recvmsg(SOCKET, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (n < 0)
+            return;
+        struct cmsghdr *held = CMSG_FIRSTHDR(&m);
+        int passed = -1;
+        bool taken = false;
+        if (held && held->cmsg_level == SOL_SOCKET && held->cmsg_type == SCM_RIGHTS)
+            memcpy(&passed, CMSG_DATA(held), sizeof passed);
+        /* A message for an earlier job of this cell may still lie here. */
+        if (n == sizeof c && c.head.magic == MAGIC && c.head.version == VERSION && c.head.number == run.number)
+            taken = look_and_obey(&c, passed);
+        if (passed >= 0 && !taken)
+            close(passed);
+    }
+}

@@ -1,0 +1,135 @@
+/* Checkpoints as the keeper's loop sees them: a dumper is forked, works by itself, and its outcome is told when it ends. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "state/state.h"
+
+static struct outcome *outcome; /* in memory that the dumper shares */
+static pid_t dumper;
+static struct trail trail = {.hand = -1};
+static int handed = -1; /* where the dumper hands it over */
+static uint64_t asked;
+static bool examines, told;
+static uint64_t spent[2];
+
+bool checkpoint_running(void) { return dumper > 0; }
+
+bool checkpoint_holds(void) { return dumper > 0 && !__atomic_load_n(&outcome->let_go, __ATOMIC_ACQUIRE); }
+
+pid_t checkpoint_dumper(void) { return dumper; }
+
+/* The job itself is held no more by the time that this is asked of its processes. A copy may have ended since it was listed, and
+ * is traced by nobody then. */
+bool checkpoint_makes(pid_t pid, pid_t parent)
+{
+    struct stat_line line;
+    if (!dumper || checkpoint_holds())
+        return false;
+    return pid == dumper || parent == dumper || proc_field(pid, "status", "TracerPid", 10) == (uint64_t)dumper ||
+           !stat_read(pid, &line) || line.state == 'Z';
+}
+
+bool checkpoint_made(void) { return outcome && outcome->done == 1; }
+
+static void tell(uint16_t verb, const struct outcome *o, uint64_t number, uint32_t cell)
+{
+    struct report r;
+    char text[TEXT];
+    report_init(&r, verb, number, cell);
+    r.sequence = asked;
+    r.code = (int32_t)o->done;
+    r.processes = o->processes;
+    r.user_us = o->standstill_us;
+    r.system_us = o->bytes;
+    r.wall_us = o->took_us;
+    r.err = o->failure.err;
+    copy_text(r.call, sizeof r.call, o->failure.call);
+    bool whole = o->done == 1 || verb == LET_GO;
+    copy_text(text, sizeof text, whole ? o->held : o->done == 2 ? o->reasons : o->failure.text);
+    report_send(&r, text);
+}
+
+static void trail_end(uint64_t id)
+{
+    trail_take(&trail, handed, id);
+    if (handed >= 0)
+        close(handed);
+    handed = -1;
+}
+
+void checkpoint_forget(void) { trail_end(0); }
+
+void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell)
+{
+    struct outcome now = {.done = 3};
+    uint64_t number = job->start->head.number, before = asked;
+    if (!outcome && (outcome = mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED)
+        outcome = NULL;
+    asked = sequence;
+    errno = !(settings.able & ABLE_CHECKPOINT) ? EOPNOTSUPP : directory < 0 && !(how & CHECKPOINT_EXAMINE) ? EBADF : dumper ? EBUSY : 0;
+    if (errno || !outcome) {
+        fail(&now.failure, "checkpoint", dumper ? "another one is being made" : "");
+        tell(CHECKPOINTED, &now, number, cell);
+        asked = dumper ? before : asked;
+        return;
+    }
+    told = false;
+    memset(outcome, 0, sizeof *outcome);
+    outcome->done = 3;
+    outcome->failure = (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed, or the job ended first"};
+    int ends[2] = {-1, -1};
+    if (!(how & CHECKPOINT_EXAMINE) && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        ends[0] = ends[1] = -1; /* then the next image is a whole one */
+    trail.hand = ends[1];
+    dumper = fork();
+    if (dumper == 0) {
+        dump_job(directory, how, job, &trail, outcome);
+        _exit(0);
+    }
+    if (ends[1] >= 0)
+        close(ends[1]);
+    handed = ends[0];
+    examines = how & CHECKPOINT_EXAMINE;
+    if (dumper < 0) {
+        dumper = 0;
+        checkpoint_forget();
+        fail(&now.failure, "fork", "a process that dumps");
+        tell(CHECKPOINTED, &now, number, cell);
+    }
+}
+
+/* The job may go on before its image is written. */
+void checkpoint_look(uint64_t number, uint32_t cell)
+{
+    if (!dumper || told || checkpoint_holds())
+        return;
+    told = true;
+    tell(LET_GO, outcome, number, cell);
+}
+
+void checkpoint_spent(uint64_t us[2])
+{
+    us[0] += spent[0];
+    us[1] += spent[1];
+    memset(spent, 0, sizeof spent);
+}
+
+/* True when it was the dumper, whose outcome is told now. */
+bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell)
+{
+    if (!dumper || pid != dumper)
+        return false;
+    dumper = 0;
+    memcpy(spent, outcome->spent_us, sizeof spent);
+    if (!examines)
+        trail_end(outcome->id);
+    tell(CHECKPOINTED, outcome, number, cell);
+    return true;
+}

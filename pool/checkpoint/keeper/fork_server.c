@@ -1,0 +1,277 @@
+/* The nursery: one small process for each startd, which forks a keeper for each job.
+ *
+ * Forking it costs a fraction of forking the node, and no keeper is ever exec'ed. It ends when its node does; its keepers
+ * go on. It does not talk to them: they answer the node directly. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/common.h"
+
+#define CELLS 65536
+
+static struct place_of { /* for each cell: its socket, and the keeper that was forked last */
+    int socket, group;
+    pid_t keeper;
+} *cells;
+static uint32_t cell_count;
+
+static int cell_ready(uint32_t cell, struct failure *f)
+{
+    if (cell >= CELLS) {
+        errno = ERANGE;
+        return fail(f, "cell", "more jobs at a time than a nursery can have");
+    }
+    if (cell >= cell_count) {
+        uint32_t count = (cell + 16) / 16 * 16;
+        struct place_of *more = realloc(cells, count * sizeof *cells);
+        if (!more)
+            return fail(f, "realloc", "cells");
+        cells = more;
+        while (cell_count < count)
+            cells[cell_count++] = (struct place_of){.socket = -1, .group = -1};
+    }
+    if (cells[cell].socket < 0)
+        cells[cell].socket = cell_socket(cell, f);
+    if (cells[cell].group < 0 && settings.able & ABLE_GROUP)
+        cells[cell].group = group_leaf(cell);
+    return cells[cell].socket < 0 ? -1 : 0;
+}
+
+/* 0 also when nothing is to be done. */
+static int start(void *message, size_t size, struct failure *f)
+{
+    struct job job;
+    uint32_t cell = ((struct head *)message)->cell;
+    memset(&job, 0, sizeof job);
+    int taken = take_apart(&job, message, size, f);
+    if (taken == 0 && (cell_ready(cell, f) || space_prepare(&job, f)))
+        taken = -1;
+    if (taken == 0)
+        taken = cell_take(cell, message, size, f);
+    if (taken >= 0) {
+        if (!(settings.able & ABLE_PID))
+            cells[cell].group = group_fresh(cell, cells[cell].group);
+        pid_t pid = (pid_t)syscall(SYS_clone, space_flags(&job) | SIGCHLD, 0, 0, 0, 0);
+        if (pid == 0)
+            keep(&job, cells[cell].socket, taken, cells[cell].group);
+        if (pid < 0) {
+            fail(f, "clone", "a keeper in namespaces of its own");
+            cell_note(taken, NULL, CELL_FREE);
+        } else {
+            cells[cell].keeper = pid;
+        }
+        close(taken);
+        taken = pid < 0 ? -1 : 0;
+    }
+    free(job.kept);
+    return taken == -1 ? -1 : 0;
+}
+
+static void obey(void *message, size_t size)
+{
+    struct head *head = message;
+    struct failure f;
+    struct report r;
+    if (size < sizeof *head || head->magic != MAGIC || head->version != VERSION)
+        return;
+    struct pollfd up = {.fd = UP};
+    bool alone = poll(&up, 1, 0) > 0 && up.revents & POLLHUP; /* nobody starts jobs for a node that is gone */
+    if (head->verb == START && !alone && start(message, size, &f) < 0)
+        report_failure(head->number, head->cell, &f);
+    if (head->verb == PING) {
+        report_init(&r, PONG, head->number, head->cell);
+        report_send(&r, NULL);
+    }
+}
+
+static void obey_file(int fd)
+{
+    struct stat st;
+    char *text = fstat(fd, &st) == 0 && st.st_size < 64 << 20 ? malloc((size_t)st.st_size + 1) : NULL;
+    size_t got = 0;
+    for (ssize_t n; text && got < (size_t)st.st_size; got += (size_t)n)
+        if ((n = pread(fd, text + got, (size_t)st.st_size - got, (off_t)got)) <= 0)
+            break;
+    if (text)
+        obey(text, got);
+    free(text);
+}
+
+/* True while there is a node. */
+static bool listen_to_node(void)
+{
+    static union {
+        struct start align;
+        char room[TOO_BIG];
+    } message;
+    for (;;) {
+        union {
+            struct cmsghdr align;
+            char room[CMSG_SPACE(sizeof(int))];
+        } extra;
+        struct iovec part = {&message, sizeof message};
+        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
+        ssize_t n = recvmsg(UP, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (n <= 0)
+            return n < 0 && (errno == EAGAIN || errno == EINTR);
+        struct cmsghdr *held = CMSG_FIRSTHDR(&m);
+        if (!held) {
+            obey(&message, (size_t)n);
+            continue;
+        }
+        int passed;
+        memcpy(&passed, CMSG_DATA(held), sizeof passed);
+        obey_file(passed);
+        close(passed);
+    }
+}
+
+/* A keeper that was killed: the kernel has ended its pid namespace before the parent hears of it, so the job is gone.
+ * Without one, what it left has come to the nursery (a subreaper then) and is killed here. */
+static void lost(struct place_of *c, int status, const struct rusage *use)
+{
+    struct report r;
+    char text[96];
+    if (!(settings.able & ABLE_PID)) {
+        group_kill(c->group);
+        pid_t known[256];
+        size_t count = 0;
+        for (uint32_t i = 0; i < cell_count && count < 256; i++)
+            if (cells[i].keeper)
+                known[count++] = cells[i].keeper;
+        tree_sweep(known, count);
+    }
+    snprintf(text, sizeof text, WIFSIGNALED(status) ? "its keeper was killed by signal %d" : "its keeper failed (%d)",
+             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    report_init(&r, ENDED, 0, (uint32_t)(c - cells));
+    r.cause = CAUSE_KILLED;
+    r.user_us = (uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec;
+    r.system_us = (uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec;
+    r.max_rss_kib = (uint64_t)use->ru_maxrss;
+    r.ended_us = wall_us();
+    copy_text(r.text, sizeof r.text, text);
+    r.head.size = (uint32_t)(offsetof(struct report, text) + strlen(text));
+    cell_end_for(r.head.cell, &r);
+    report_send(&r, NULL);
+}
+
+static void reap(void)
+{
+    int status;
+    struct rusage use;
+    for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &use)) > 0;) {
+        for (uint32_t i = 0; i < cell_count; i++) {
+            if (cells[i].keeper != pid)
+                continue;
+            cells[i].keeper = 0;
+            if (!WIFEXITED(status) || WEXITSTATUS(status))
+                lost(&cells[i], status, &use);
+        }
+    }
+}
+
+static void on_child(int signal) { (void)signal; }
+
+static void plain_signals(void)
+{
+    sigset_t all;
+    /* Not by the library's call, which leaves the two signals that it uses itself ignored if they came so. All zero is
+     * the kernel's struct sigaction for the default. */
+    static const unsigned long plain[8];
+    for (int s = 1; s < 65; s++)
+        syscall(SYS_rt_sigaction, s, plain, NULL, 8);
+    sigemptyset(&all);
+    sigaddset(&all, SIGCHLD);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    struct sigaction a = {.sa_handler = on_child, .sa_flags = SA_NOCLDSTOP};
+    sigaction(SIGCHLD, &a, NULL);
+}
+
+/* When memory is short jobs go before the node; keepers are too small to be chosen. */
+static void first_to_go(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t n = write(fd, "300", 3); /* refused where the node was given more already, which is as good */
+    (void)n;
+    close(fd);
+}
+
+static int places(const char *directory)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC), dir = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (null < 0 || dir < 0)
+        return -1;
+    dir = fcntl(dir, F_DUPFD_CLOEXEC, FIRST_FREE);
+    for (int fd = 0; fd < FIRST_FREE; fd++)
+        if (fd != UP && dup3(null, fd, fd < UP ? 0 : O_CLOEXEC) < 0 && errno != EINVAL)
+            return -1;
+    fcntl(UP, F_SETFD, FD_CLOEXEC);
+    return dup3(dir, DIRECTORY, O_CLOEXEC) < 0 || close(dir) < 0 ? -1 : 0;
+}
+
+/* One nursery for each directory: a new one begins when the last start of the one before it is done. A record lock, which
+ * is this process's alone: the keepers do not inherit it. */
+static int only_one(void)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int fd = openat(DIRECTORY, "nursery", O_RDWR | O_CREAT | O_CLOEXEC, 0600), done = -1;
+    while (fd >= 0 && (done = fcntl(fd, F_SETLKW, &whole)) < 0 && errno == EINTR) {
+    }
+    return done;
+}
+
+int nursery(const char *directory)
+{
+    struct stat st;
+    if (fstat(UP, &st) < 0 || !S_ISSOCK(st.st_mode)) {
+        fputs("keeper nursery: descriptor 3 is not a socket: this program is started by a startd\n", stderr);
+        return 2;
+    }
+    if (!realpath(directory, settings.directory) || places(directory) < 0 || only_one() < 0) {
+        fprintf(stderr, "keeper nursery: cannot open %s: %s\n", directory, strerror(errno));
+        return 1;
+    }
+    setsid();
+    plain_signals();
+    umask(022);
+    if (chdir("/") < 0) /* hold no directory of the node's */
+        return 1;
+    first_to_go();
+    char lines[TEXT] = "";
+    struct report r;
+    report_init(&r, HELLO, 0, 0);
+    r.pid = getpid();
+    r.code = (int32_t)space_open(lines, sizeof lines);
+    if (!(settings.able & ABLE_PID))
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+    /* Where a job has this user id and no process namespace of its own, it may neither trace nor read its keeper. Not
+     * sooner: the maps of a user namespace can be written only by who may be traced. */
+    prctl(PR_SET_DUMPABLE, 0);
+    report_send(&r, lines);
+    sigset_t open_to_all;
+    sigemptyset(&open_to_all);
+    for (;;) {
+        struct pollfd up = {.fd = UP, .events = POLLIN};
+        int ready = ppoll(&up, 1, NULL, &open_to_all);
+        reap();
+        if (ready > 0 && !listen_to_node()) {
+            group_close();
+            return 0;
+        }
+    }
+}

@@ -1,0 +1,339 @@
+/* The keeper of one job: process 1 of its pid namespace, parent and reaper of all its processes.
+ *
+ *     begin --exec failed--> FAILED
+ *       | program runs
+ *     running --lease over, KILL, memory--> killing (everything gets SIGKILL)
+ *       | VACATE: soft signal, grace ------^
+ *       | its own processes have ended, or one failed (job_processes.c): whatever is left is killed
+ *     ended: no process is left; the report is in the cell, then told to the node
+ *       | nothing else is left either (reuse.c), and the node has another job that sees and may do the same
+ *     begin
+ *
+ * It needs no node and no nursery: the lease is measured here, by the clock that goes on while the machine sleeps, and a
+ * report waits in the cell. If it is killed the kernel ends its pid namespace and every process of the job with it. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "keeper/keeper.h"
+
+struct keeper_self me;
+struct keeper_run run;
+
+_Noreturn void give_up(const struct failure *f)
+{
+    cell_note(CELL, NULL, CELL_FREE);
+    close(CELL); /* unlocked before the node hears of it, which may use the cell again at once */
+    report_failure(run.number, me.cell, f);
+    _exit(0);
+}
+
+/* Its process id in the namespace of the /proc that the node sees. */
+static pid_t pid_outside(void)
+{
+    char text[24];
+    ssize_t n = readlink("/proc/self", text, sizeof text - 1);
+    text[n < 0 ? 0 : n] = 0;
+    return n > 0 ? (pid_t)atol(text) : getpid();
+}
+
+void send_report(uint16_t verb, uint64_t sequence)
+{
+    struct report r;
+    report_init(&r, verb, run.number, me.cell);
+    r.pid = me.own;
+    r.condition = run.suspended ? SUSPENDED : 0;
+    r.started_us = run.started_us;
+    r.wall_us = boot_us() - run.began_us;
+    r.sequence = sequence;
+    if (verb == USED) {
+        bool held = checkpoint_holds(); /* there may be copies that look like the job; it may be let go while we look */
+        add_gone(&r);
+        tree_usage(&r);
+        if (r.rss_kib > run.peak_kib && !held)
+            run.peak_kib = r.rss_kib;
+        if (run.peak_kib > r.max_rss_kib)
+            r.max_rss_kib = run.peak_kib;
+    }
+    report_send(&r, NULL);
+}
+
+/* The job's processes, when nothing is waited for any more. */
+void set_out(void)
+{
+    struct failure f;
+    bool image = me.job.start->flags & FLAG_IMAGE;
+    if (!members_whole(&me.job) || (image && run.image < 0))
+        return;
+    if (image ? restore_start(&me.job, run.image, me.group, &run.pipe, &run.restorer, &f) : members_start(&me.job, me.group, &run.pipe, &f))
+        give_up(&f);
+    if (image)
+        close(run.image);
+    run.begun = true;
+}
+
+static void begin(void)
+{
+    struct failure f;
+    memset(&run, 0, sizeof run);
+    run.number = me.job.start->head.number;
+    run.began_us = boot_us();
+    run.started_us = wall_us();
+    run.pipe = run.image = -1;
+    run.guilty = NO_MEMBER;
+    run.memory_kills = group_memory_kills(me.group);
+    run.restorer = -1;
+    time_begin();
+    me.job.began_us = run.began_us;
+    if (members_prepare(&me.job, &f))
+        give_up(&f);
+    set_out();
+}
+
+/* Waits for another job of the same kind in the same namespaces. */
+static void next(void)
+{
+    struct failure f;
+    void *message;
+    checkpoint_forget();
+    size_t size = again_wait(&me.job, me.cell, &message);
+    free(me.job.kept);
+    memset(&me.job, 0, sizeof me.job);
+    run.number = ((struct head *)message)->number;
+    if (take_apart(&me.job, message, size, &f) || cell_retake(CELL, message, size, me.born_us, &f)) {
+        report_failure(run.number, me.cell, &f);
+        _exit(0);
+    }
+    begin();
+}
+
+static uint64_t less(uint64_t us, uint64_t *debt)
+{
+    uint64_t taken = us < *debt ? us : *debt;
+    *debt -= taken;
+    return us - taken;
+}
+
+/* What copies of its processes wrote of themselves is not the job's, which they are reaped with. */
+static void add_used(const struct rusage *use)
+{
+    run.user_us += less((uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec, &run.spent_us[0]);
+    run.system_us += less((uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec, &run.spent_us[1]);
+}
+
+/* What carries a job's bytes works for it. */
+static void end_mapping(void)
+{
+    struct rusage use = {0};
+    mapping_end(&use);
+    add_used(&use);
+}
+
+static void made(pid_t dumper)
+{
+    checkpoint_reaped(dumper, run.number, me.cell);
+    checkpoint_spent(run.spent_us);
+    run.user_us = less(run.user_us, &run.spent_us[0]);
+    run.system_us = less(run.system_us, &run.spent_us[1]);
+    run.checkpoint_ends &= checkpoint_made();
+}
+
+/* A process of the job has asked its parent to trace it (PTRACE_TRACEME), and that is the keeper: nobody does, and it goes on. */
+static void let_go(pid_t pid, int status)
+{
+    int number = WSTOPSIG(status);
+    ptrace(PTRACE_DETACH, pid, 0, number == SIGTRAP ? 0L : (long)number); /* that one is execve's, for a debugger */
+}
+
+void reap(void)
+{
+    int status;
+    struct rusage use;
+    pid_t dumped = 0;
+    for (pid_t pid; (pid = wait4(-1, &status, WNOHANG, &use)) != 0;) {
+        if (pid < 0) {
+            if (errno == EINTR)
+                continue;
+            break; /* ECHILD: nobody is left */
+        }
+        if (WIFSTOPPED(status)) {
+            let_go(pid, status);
+            continue;
+        }
+        if (pid == checkpoint_dumper()) {
+            dumped = pid;
+            continue;
+        }
+        if (mapping_reaped(pid)) {
+            add_used(&use);
+            continue;
+        }
+        if (pid == run.restorer) {
+            run.restorer = status ? -2 : 0;
+            continue;
+        }
+        add_used(&use);
+        if ((uint64_t)use.ru_maxrss > run.max_rss_kib)
+            run.max_rss_kib = (uint64_t)use.ru_maxrss;
+        const struct member *m = members_reaped(&me.job, pid, status, &use, run.killing, run.guilty);
+        if (m && members_over(&me.job)) {
+            hear_last_of_misuse();
+            run.over = true;
+            run.ended_us = boot_us();
+        }
+    }
+    if (dumped)
+        made(dumped); /* when its copies are gone, too */
+}
+
+static bool anybody_left(void)
+{
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void program_runs(void)
+{
+    struct failure f;
+    size_t got = 0;
+    for (ssize_t n; got < sizeof f && (n = read(run.pipe, (char *)&f + got, sizeof f - got)) != 0;) {
+        if (n < 0 && errno != EINTR)
+            break;
+        got += n > 0 ? (size_t)n : 0;
+    }
+    close(run.pipe);
+    run.pipe = -1;
+    if (run.restorer > 0) { /* it ends now */
+        int status = 0;
+        waitpid(run.restorer, &status, 0);
+        run.restorer = status ? -2 : 0;
+    }
+    if (run.restorer == -2 && got < sizeof f) {
+        errno = EINTR;
+        fail(&f, "restore", "its process was killed");
+        got = sizeof f;
+    }
+    if (got == sizeof f) {
+        if (run.restorer == -2 || me.job.count > 1)
+            tree_kill();
+        mapping_end(NULL);
+        f.call[sizeof f.call - 1] = f.text[sizeof f.text - 1] = 0;
+        while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
+        }
+        give_up(&f);
+    }
+    run.started = true;
+    if (!run.over) /* else its end says so */
+        send_report(STARTED, 0);
+}
+
+static _Noreturn void loop(void)
+{
+    sigset_t open_to_all;
+    sigemptyset(&open_to_all);
+    for (;;) {
+        set_timer();
+        struct timespec hush = {0};
+        bool quiet = hushed(&hush);
+        struct pollfd fds[6] = {{.fd = SOCKET, .events = POLLIN}, {.fd = me.timer, .events = POLLIN},
+                                {.fd = quiet ? -1 : run.pipe, .events = POLLIN}, {.fd = mapping_report(), .events = POLLIN},
+                                {.fd = remote_fd(), .events = POLLIN}, {.fd = notify_fd(), .events = POLLIN}};
+        int ready = ppoll(fds, 6, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
+        if (ready > 0 && fds[2].revents)
+            program_runs();
+        if (ready > 0 && fds[3].revents)
+            hear_of_misuse();
+        if (ready > 0 && fds[0].revents)
+            listen_to_node();
+        if (ready > 0 && fds[4].revents && !remote_heard() && !run.killing) /* else it was killed with the job */
+            end_because(CAUSE_KILLED, "the server of its remote files died");
+        if (ready > 0 && fds[5].revents && notify_died() && !run.over && !run.killing)
+            end_because(CAUSE_KILLED, "the supervisor of its remote files died");
+        check_time();
+        checkpoint_look(run.number, me.cell); /* before the word that it is made */
+        reap();
+        if (run.suspend_again && !checkpoint_holds())
+            suspend(true);
+        if (run.over && run.pipe >= 0)
+            program_runs();
+        if (run.over)
+            end_mapping();
+        if (!run.over && (run.killing || run.pipe >= 0 || !members_failed(&me.job)))
+            continue;
+        if (anybody_left() && !run.killing)
+            kill_all();
+        else if (!anybody_left() && all_at_home()) {
+            finish();
+            next();
+        }
+    }
+}
+
+static void on_child(int signal) { (void)signal; }
+
+static void quiet_signals(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    struct sigaction a = {.sa_handler = on_child} /* also for a stop of one that asked to be traced */;
+    sigaction(SIGCHLD, &a, NULL);
+}
+
+static void close_above(unsigned from)
+{
+    if (syscall(SYS_close_range, from, ~0u, 0) < 0)
+        for (int fd = (int)from; fd < 4096; fd++)
+            close(fd);
+}
+
+static unsigned close_between(unsigned from, int kept)
+{
+    for (int fd = (int)from; fd < kept; fd++)
+        close(fd);
+    return (unsigned)kept + 1;
+}
+
+_Noreturn void keep(struct job *job, int socket, int cell, int group)
+{
+    unsigned from = ROOT;
+    struct failure f;
+    memset(&f, 0, sizeof f);
+    me.job = *job;
+    me.cell = job->start->head.cell;
+    run.number = job->start->head.number;
+    me.born_us = boot_us();
+    quiet_signals();
+    setsid();
+    if (!(settings.able & ABLE_PID))
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+    settings.keeper = me.own = pid_outside();
+    if (dup3(cell, CELL, O_CLOEXEC) < 0 || dup3(socket, SOCKET, O_CLOEXEC) < 0 || cell_pid(CELL, me.own) < 0) {
+        fail(&f, "prepare", "the keeper's descriptors");
+        give_up(&f);
+    }
+    close(cell);
+    me.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
+    if (space_enter(&me.job, &f))
+        give_up(&f);
+    for (uint32_t i = 0; i < me.job.start->remotes; i++)
+        from = close_between(from, remote_device(i));
+    close_above(from);
+    if (remote_begin(&me.job, &f))
+        give_up(&f);
+    me.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    again_note();
+    begin();
+    loop();
+}

@@ -1,0 +1,109 @@
+/* One keeper, job after job: what must be true of it, and the wait for the next.
+ *
+ * The namespaces of a job cost more than the job, where it is short. A keeper whose job has ended may serve the next one
+ * that sees and may do the same (the node compares), if nothing of the job is left in its namespaces: no process (in a
+ * pid namespace of which the keeper is the first that is certain), no System V object, no message queue, nothing in
+ * a /tmp of its own. A job cannot change the mounts: it has no power over the namespace that they belong to. Scratch
+ * directory, user and limits are the starter's and the first process's, made anew for each job. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <linux/mount.h>
+#include <unistd.h>
+
+#include "common/common.h"
+
+/* The size of the root of an empty file system of message queues: two entries of 20 (ipc/mqueue.c). */
+#define NO_QUEUE 40
+
+static struct statfs tmp;
+static int queues = -2; /* descriptor of the root of the namespace's message queues */
+
+void again_note(void)
+{
+    if (statfs("/tmp", &tmp) < 0)
+        memset(&tmp, 0, sizeof tmp);
+}
+
+/* Nothing was made in it, and what may have been changed of it is as before. */
+static bool tmp_is_clean(const struct job *job)
+{
+    struct statfs now;
+    if (!(job->start->flags & (FLAG_FULL | FLAG_PRIVATE_TMP)) || !(settings.able & ABLE_MOUNT))
+        return true;
+    if (statfs("/tmp", &now) < 0 || memcmp(&now.f_fsid, &tmp.f_fsid, sizeof now.f_fsid) != 0)
+        return false;
+    return now.f_ffree == tmp.f_ffree && now.f_bfree == tmp.f_bfree && chmod("/tmp", 01777) == 0;
+}
+
+static bool no_queues(void)
+{
+    struct stat st;
+    if (queues == -2) {
+        int context = (int)syscall(SYS_fsopen, "mqueue", FSOPEN_CLOEXEC);
+        queues = -1;
+        if (context >= 0 && syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, NULL, NULL, 0) == 0)
+            queues = (int)syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC, 0);
+        if (context >= 0)
+            close(context);
+    }
+    return queues >= 0 && fstat(queues, &st) == 0 && st.st_size == NO_QUEUE;
+}
+
+static bool no_objects(void)
+{
+    struct shm_info memory;
+    struct seminfo semaphores;
+    struct msginfo messages;
+    return shmctl(0, SHM_INFO, (struct shmid_ds *)(void *)&memory) >= 0 && memory.used_ids == 0 &&
+           semctl(0, 0, SEM_INFO, &semaphores) >= 0 && semaphores.semusz == 0 &&
+           msgctl(0, MSG_INFO, (struct msqid_ds *)(void *)&messages) >= 0 && messages.msgpool == 0;
+}
+
+bool again_possible(const struct job *job)
+{
+    const uint32_t needed = ABLE_PID | ABLE_IPC;
+    return !job->start->remotes && !job->start->binds && (settings.able & needed) == needed && tmp_is_clean(job) && no_objects() && no_queues();
+}
+
+/* The pair's other end is the node's alone: when it is closed nobody will start a job here any more. */
+static void await_message(void)
+{
+    struct pollfd fds[2] = {{.fd = SOCKET, .events = POLLIN}, {.fd = UP}};
+    while (poll(fds, 2, -1) < 0 && errno == EINTR) {
+    }
+    if (fds[1].revents)
+        _exit(0);
+}
+
+size_t again_wait(const struct job *job, uint32_t cell, void **message)
+{
+    static union {
+        struct start start;
+        char room[TOO_BIG];
+    } next;
+    uint64_t last = job->start->head.number; /* it may lie in what is overwritten below */
+    for (;;) {
+        await_message();
+        ssize_t n = recv(SOCKET, &next, sizeof next, MSG_DONTWAIT);
+        const struct head *head = &next.start.head;
+        if (n < (ssize_t)sizeof *head || head->magic != MAGIC || head->version != VERSION || head->cell != cell)
+            continue;
+        if (head->verb == RETIRE && head->number == last)
+            _exit(0);
+        if (head->verb == START && head->number > last) {
+            *message = &next;
+            return (size_t)n;
+        }
+    }
+}

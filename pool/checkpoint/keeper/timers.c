@@ -1,0 +1,94 @@
+/* What time brings a job: the end of its lease and of its grace, a look at its memory, the word that it runs. By the clock that
+ * goes on while the machine sleeps. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+#include "keeper/keeper.h"
+
+#define MEMORY_EVERY_US 2000000
+/* A start is told this long after it: the end of a job that is shorter says it too, and the keeper and its node wake up
+ * once less for it. */
+#define HUSH_US 2000
+
+void time_begin(void)
+{
+    const struct start *s = me.job.start;
+    /* A job that can reach its keeper is told of at once: it may be stopped before it tells. */
+    run.hush_end = settings.able & ABLE_PID ? run.began_us + HUSH_US : 0;
+    run.lease_end = s->lease_us ? s->lease_end_us : NEVER;
+    bool watched = group_limit(me.group, s); /* by the kernel */
+    run.memory_check = watched || s->memory == UNLIMITED ? NEVER : run.began_us + MEMORY_EVERY_US;
+    run.grace_end = run.kill_again = NEVER;
+}
+
+static void check_memory(void)
+{
+    static char text[160];
+    struct report r;
+    memset(&r, 0, sizeof r);
+    tree_usage(&r);
+    if (r.rss_kib > run.peak_kib)
+        run.peak_kib = r.rss_kib;
+    run.memory_check = boot_us() + MEMORY_EVERY_US;
+    uint64_t limit = me.job.start->memory >> 10;
+    if (r.rss_kib <= limit || checkpoint_running()) /* the frozen copies are not what it uses */
+        return;
+    snprintf(text, sizeof text, "it used %llu MiB of memory, more than its limit of %llu MiB",
+             (unsigned long long)(r.rss_kib >> 10), (unsigned long long)(limit >> 10));
+    end_because(CAUSE_MEMORY, text);
+}
+
+static uint64_t earliest(void)
+{
+    uint64_t when = run.lease_end < run.grace_end ? run.lease_end : run.grace_end;
+    if (run.draining)
+        when = run.lease_end;
+    else if (run.killing)
+        when = NEVER;
+    else if (run.memory_check < when)
+        when = run.memory_check;
+    return run.kill_again < when ? run.kill_again : when;
+}
+
+void set_timer(void)
+{
+    static uint64_t set = NEVER;
+    uint64_t when = earliest();
+    if (when == set)
+        return;
+    set = when;
+    struct itimerspec at = {.it_value = {.tv_sec = (time_t)(when / 1000000), .tv_nsec = (long)(when % 1000000) * 1000}};
+    if (when == NEVER)
+        at.it_value = (struct timespec){0, 0};
+    else if (when == 0)
+        at.it_value.tv_nsec = 1;
+    timerfd_settime(me.timer, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+void check_time(void)
+{
+    uint64_t now = boot_us();
+    if (!run.killing) {
+        if (now >= run.lease_end)
+            end_because(CAUSE_LEASE, "its lease ran out: the submit side was not heard of in time");
+        else if (now >= run.grace_end)
+            kill_all();
+        else if (now >= run.memory_check)
+            check_memory();
+    } else if (now >= run.kill_again) {
+        kill_all();
+    }
+}
+
+bool hushed(struct timespec *left)
+{
+    uint64_t now = run.hush_end ? boot_us() : 0;
+    if (now >= run.hush_end)
+        run.hush_end = 0;
+    else
+        left->tv_nsec = (long)(run.hush_end - now) * 1000;
+    return run.hush_end != 0;
+}

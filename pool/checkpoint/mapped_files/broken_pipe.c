@@ -1,0 +1,140 @@
+/* The end of all reading, as a pipe would tell it: SIGPIPE for who writes, and for who waits to write.
+ *
+ * Of a socket's reader the kernel tells only who writes next so. Who waits for room just then gets ECONNRESET where something
+ * was left unread; where nothing was, EPIPE, but without the signal. Therefore who waits is held (ptrace) while the reading end is shut
+ * down, which interrupts its call: it makes it again when it goes on, and finds nobody. One that had written a part of what it
+ * was to write is sent the signal. Nobody else is touched. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "state/state.h"
+#include "mapped_files/mapped_files.h"
+
+#define ROUNDS 20 /* of a millisecond, while somebody runs: he may be about to wait */
+
+struct writers { /* who waits, held */
+    struct writer {
+        struct held held;
+        pid_t pid;
+    } *all;
+    size_t count;
+};
+
+static bool is_held(const struct writers *w, pid_t tid)
+{
+    for (size_t i = 0; i < w->count; i++)
+        if (w->all[i].held.tid == tid)
+            return true;
+    return false;
+}
+
+/* By which descriptor a thread that waits in a call writes to something; -1: it waits for something else. */
+static int writes_at(const char *call)
+{
+    long number;
+    unsigned long a[3];
+    if (sscanf(call, "%ld %lx %lx %lx", &number, &a[0], &a[1], &a[2]) != 4)
+        return -1;
+    switch (number) {
+    case SYS_write:
+    case SYS_writev:
+    case SYS_sendfile:
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_sendmmsg:
+        return (int)a[0];
+    case SYS_splice:
+        return (int)a[2];
+    default:
+        return -1;
+    }
+}
+
+static bool hold(struct writers *w, pid_t pid, pid_t tid)
+{
+    struct writer *more = realloc(w->all, (w->count + 1) * sizeof *more);
+    if (!more)
+        return false;
+    w->all = more;
+    more[w->count].pid = pid;
+    if (held_seize(&more[w->count].held, tid) < 0 || held_await(&more[w->count].held) < 0)
+        return false;
+    w->count++;
+    return true;
+}
+
+/* Holds threads of a process that wait to write to that socket. True when another look is worth while: somebody new is held, or one
+ * runs or could not be held just now. */
+static bool hold_of(struct writers *w, pid_t pid, ino_t socket)
+{
+    char path[64], call[256];
+    pid_t *tids;
+    bool again = false;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    size_t count = numbers_in(path, &tids);
+    for (size_t i = 0; i < count; i++) {
+        if (is_held(w, tids[i]))
+            continue;
+        snprintf(path, sizeof path, "task/%d/syscall", tids[i]);
+        if (!proc_text(pid, path, call, sizeof call))
+            continue;
+        int number = writes_at(call);
+        if (number >= 0 && inode_at(pid, number) == socket)
+            again |= hold(w, pid, tids[i]) || errno == EPERM;
+        else
+            again |= *call == 'r'; /* running */
+    }
+    free(tids);
+    return again;
+}
+
+static void hold_all(struct writers *w, ino_t socket)
+{
+    bool again = true;
+    for (int round = 0; again && round < ROUNDS; round++) {
+        pid_t *pids;
+        size_t held = w->count, count = numbers_in("/proc", &pids);
+        again = false;
+        for (size_t i = 0; i < count; i++)
+            if (pids[i] > 1 && pids[i] != getpid() && number_in(pids[i], socket, -1) >= 0)
+                again |= hold_of(w, pids[i], socket);
+        free(pids);
+        if (again && w->count == held)
+            usleep(1000);
+    }
+}
+
+static void let_go(struct writers *w)
+{
+    static unsigned char ignored[65536];
+    for (struct writer *one = w->all; one < w->all + w->count; one++) {
+        struct user_regs_struct regs;
+        size_t size = sizeof ignored;
+        uint64_t arguments[3], moved;
+        long number;
+        if (held_state(&one->held, &regs, ignored, &size) == 0 && regs_partial(&regs, &number, arguments, &moved))
+            syscall(SYS_tgkill, one->pid, one->held.tid, SIGPIPE);
+        held_release(&one->held);
+    }
+    free(w->all);
+}
+
+/* `fd` is the last copy of the end that `writer` writes to. */
+void shut(const struct end *writer, int fd)
+{
+    static char unread[65536];
+    struct writers w = {NULL, 0};
+    if (!writer->pipe && writer->inode)
+        hold_all(&w, writer->inode);
+    if (!writer->pipe && shutdown(fd, SHUT_RD) == 0) /* from now on nothing is added */
+        while (recv(fd, unread, sizeof unread, MSG_DONTWAIT) > 0) {
+        }
+    close(fd);
+    let_go(&w);
+}

@@ -1,0 +1,62 @@
+/* The filter of a process with a mapped file: which calls the supervisor is asked about.
+ *
+ * Calls by name always; calls by descriptor only on the numbers that mapped files have. Programs for another
+ * instruction set are asked about at their first call, and named. */
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "mapped_files/mapped_files.h"
+#include "unotify/path_syscalls.h"
+
+static const struct {
+    long call;
+    int argument;
+} by_number[] = {
+    {SYS_close, 0}, {SYS_lseek, 0}, {SYS_fstat, 0}, {SYS_mmap, 4}, {SYS_fcntl, 0}, {SYS_dup, 0}, {SYS_pread64, 0},
+    {SYS_pwrite64, 0}, {SYS_preadv, 0}, {SYS_pwritev, 0}, {SYS_preadv2, 0}, {SYS_pwritev2, 0}, {SYS_fsync, 0},
+    {SYS_fdatasync, 0}, {SYS_ftruncate, 0}, {SYS_flock, 0}, {SYS_fallocate, 0}, {SYS_fadvise64, 0}, {SYS_readahead, 0},
+    {SYS_fchmod, 0}, {SYS_fchown, 0}, {SYS_sync_file_range, 0}, {SYS_fgetxattr, 0}, {SYS_flistxattr, 0}, {SYS_fsetxattr, 0},
+};
+
+/* What can be done with the name of a mapped file. */
+static bool of_mapped(enum naming_what what)
+{
+    switch (what) {
+    case REMOVES_DIRECTORY: case MAKES_DIRECTORY: case MAKES_NODE: case MAKES_LINK: case FILE_SYSTEM: case ENTERS: case RUNS:
+    case HANDLES: case REMOVES_EXTRA:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* After one of these an absolute name may lead elsewhere than from here. */
+static const long changes_root[] = {SYS_chroot, SYS_pivot_root, SYS_setns};
+
+static void build(int first)
+{
+    traps_begin(SECCOMP_RET_USER_NOTIF);
+    for (size_t i = 0; i < sizeof by_number / sizeof *by_number; i++)
+        trap_number(by_number[i].call, by_number[i].argument, first);
+    for (size_t i = 0; i < namings_count; i++)
+        if (namings[i].what == STATS && namings[i].flags >= 0)
+            trap_either(namings[i].call, namings[i].flags, first);
+        else if (of_mapped(namings[i].what))
+            trap_always(namings[i].call);
+    for (size_t i = 0; i < sizeof changes_root / sizeof *changes_root; i++)
+        trap_always(changes_root[i]);
+}
+
+const void *mapping_code(int first, size_t *instructions)
+{
+    build(first);
+    return traps_code(instructions);
+}
+
+int mapping_filter(int first, struct failure *f)
+{
+    build(first);
+    int fd = traps_install();
+    return fd < 0 ? fail(f, "seccomp", "mapping of file names needs user notification (Linux 5.19)") : fd;
+}

@@ -1,0 +1,275 @@
+/* The mapping of file names as the keeper and the job's processes see it: the supervisor is begun before they are forked, each
+ * puts on its filter just before its program, and the keeper hears of misuse. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "mapped_files/mapped_files.h"
+
+#define LAST_WORD_MS 5000
+
+static struct { /* of the job that runs */
+    pid_t pid;
+    int report;  /* from the supervisor */
+    int members; /* to it, for who has something to say to it first (struct hello); -1: no mapped files */
+    int its_report, its_members; /* until it is forked */
+    int first;
+} at = {.report = -1, .members = -1, .its_report = -1, .its_members = -1};
+
+int mapping_report(void) { return at.report; }
+
+pid_t mapping_supervisor(void) { return at.pid; }
+
+int mapping_way(void) { return at.members; }
+
+/* Numbers below what select can take, and what the job may have. */
+static int first_number(const struct job *job)
+{
+    struct rlimit now = {1024, 1024};
+    uint64_t most = 1024;
+    getrlimit(RLIMIT_NOFILE, &now);
+    if (now.rlim_cur < most)
+        most = now.rlim_cur;
+    if (job->start->nofile < most)
+        most = job->start->nofile;
+    return most < 4 * SLOTS ? (int)most * 3 / 4 : (int)most - SLOTS;
+}
+
+static _Noreturn void supervise(struct supervisor *s, int keeper, int members)
+{
+    for (int place = UP; place <= CELL; place++) /* the cell's lock is not to stay with this process */
+        close(place);
+    s->keeper = keeper;
+    mapping_serve(s, members, -1);
+}
+
+/* Ends are made here, so that what processes are born with is at hand for them; what the supervisor holds is its own. */
+static int forked(struct job *job, struct supervisor *s, int group, struct failure *f)
+{
+    at.pid = group_fork(group);
+    if (at.pid < 0) {
+        at.pid = 0;
+        return fail(f, "fork", "the supervisor of mapped files");
+    }
+    if (at.pid == 0) {
+        for (uint32_t i = 0; i < job->pipe_count; i++)
+            for (int end = 0; end < 2; end++)
+                if (job->pipes[i].ends[end] >= 0)
+                    close(job->pipes[i].ends[end]);
+        close(at.report);
+        close(at.members);
+        supervise(s, at.its_report, at.its_members);
+    }
+    return 0;
+}
+
+static void close_all(struct supervisor *s)
+{
+    for (uint32_t i = 0; i < s->end_count; i++)
+        if (s->ends[i].fd >= 0)
+            close(s->ends[i].fd);
+    for (uint32_t i = 0; i < s->log_count; i++) {
+        if (s->logs[i].fd >= 0)
+            close(s->logs[i].fd);
+        for (uint32_t j = 0; j < s->logs[i].count; j++)
+            close(s->logs[i].outlets[j].fd);
+        free(s->logs[i].outlets);
+        free(s->logs[i].ring);
+    }
+    free(s);
+}
+
+/* To the keeper's side and from it. */
+static int ways(struct failure *f)
+{
+    int told[2], members[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, told) < 0)
+        return fail(f, "socketpair", "");
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, members) < 0) {
+        close(told[0]);
+        close(told[1]);
+        return fail(f, "socketpair", "");
+    }
+    at.report = told[0];
+    at.members = members[1];
+    at.its_report = told[1];
+    at.its_members = members[0];
+    return 0;
+}
+
+static void close_its(void)
+{
+    if (at.its_report >= 0)
+        close(at.its_report);
+    if (at.its_members >= 0)
+        close(at.its_members);
+    at.its_report = at.its_members = -1;
+}
+
+int mapping_begin(struct job *job, int group, struct failure *f)
+{
+    if (!mapping_used(job))
+        return 0;
+    struct supervisor *s = calloc(1, sizeof *s);
+    if (!s)
+        return fail(f, "malloc", "mapped files");
+    s->job = job;
+    s->first = at.first = first_number(job);
+    int done = ways(f) || links_plan(s, f) || links_join(job, s, f) || forked(job, s, group, f) ? -1 : 0;
+    close_all(s);
+    close_its();
+    if (done)
+        mapping_end(NULL);
+    return done;
+}
+
+/* For a job that is put back: whoever restores it makes the supervisor (state/mapped_files_restore.c), under this number. */
+int mapping_await(const struct job *job, pid_t pid, struct failure *f)
+{
+    if (!mapping_used(job))
+        return 0;
+    at.pid = pid;
+    return ways(f);
+}
+
+void mapping_ends(int *report, int *members)
+{
+    *report = at.its_report;
+    *members = at.its_members;
+}
+
+/* When it is forked. */
+void mapping_awaited(void) { close_its(); }
+
+/* Says where the member's mapped files lie; 1: it has some, 0: none. */
+static int send_directories(const struct job *job, uint32_t member, struct failure *f)
+{
+    struct stat st;
+    int any = 0;
+    for (uint32_t i = 0; i < job->pipe_count; i++)
+        for (enum way way = READS; way <= WRITES; way++) {
+            const struct conduit *c = &job->pipes[i];
+            const char *name = way == WRITES ? c->writer_file : c->reader_file;
+            if ((way == WRITES ? c->head->writer : c->head->reader) != (int32_t)member || end_descriptor(name, way) >= 0)
+                continue;
+            if (links_directory(job, member, name, &st, f))
+                return -1;
+            struct hello hello = {.what = HELLO_END, .member = member, .conduit = i, .way = way, .device = st.st_dev, .directory = st.st_ino};
+            if (hello_send(at.members, &hello, -1) < 0)
+                return fail(f, "send", "to the supervisor of mapped files");
+            any = 1;
+        }
+    return any;
+}
+
+int hello_send(int to, const struct hello *hello, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } extra;
+    struct iovec part = {(void *)(uintptr_t)hello, sizeof *hello};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+    memset(&extra, 0, sizeof extra);
+    if (fd >= 0) {
+        m.msg_control = &extra;
+        m.msg_controllen = sizeof extra;
+        struct cmsghdr *held = CMSG_FIRSTHDR(&m);
+        *held = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(held), &fd, sizeof fd);
+    }
+    return sendmsg(to, &m, MSG_NOSIGNAL) < 0 ? -1 : 0;
+}
+
+bool hello_take(int from, struct hello *hello, int *fd)
+{
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } extra;
+    struct iovec part = {hello, sizeof *hello};
+    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
+    *fd = -1;
+    if (recvmsg(from, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof *hello)
+        return false;
+    struct cmsghdr *held = CMSG_FIRSTHDR(&m);
+    if (held && held->cmsg_type == SCM_RIGHTS)
+        memcpy(fd, CMSG_DATA(held), sizeof *fd);
+    return true;
+}
+
+/* In a member, when all that it opens itself is open. One without mapped files only says who it is. */
+int mapping_enter(const struct job *job, uint32_t member, struct failure *f)
+{
+    struct hello hello = {.what = HELLO_MEMBER, .member = member, .pid = getpid()};
+    int fd = -1;
+    if (at.members < 0)
+        return 0;
+    int mapped = send_directories(job, member, f);
+    if (mapped < 0 || (mapped && (fd = mapping_filter(at.first, f)) < 0))
+        return -1;
+    if (hello_send(at.members, &hello, fd) < 0)
+        return fail(f, "send", "to the supervisor of mapped files");
+    if (fd >= 0)
+        syscall(SYS_close_range, fd, fd, 0); /* close itself may be asked about */
+    return 0;
+}
+
+/* One line for the job's end. False: nothing is to be said. */
+bool mapping_read(char text[TEXT], uint32_t *member)
+{
+    struct accusation a = {.member = NO_MEMBER};
+    ssize_t n = recv(at.report, &a, sizeof a - 1, MSG_DONTWAIT);
+    if (n < 0)
+        return false;
+    *member = a.member;
+    copy_text(text, TEXT, n ? a.text : "the supervisor of its mapped files died");
+    if (n == 0) {
+        close(at.report);
+        at.report = -1;
+    }
+    return true;
+}
+
+/* All members have ended: what the supervisor has to say of it, and it ends, too. */
+bool mapping_over(char text[TEXT], uint32_t *member)
+{
+    struct pollfd said = {.fd = at.report, .events = POLLIN};
+    struct hello hello = {.what = HELLO_OVER};
+    bool asked = at.pid > 0 && at.report >= 0 && hello_send(at.members, &hello, -1) == 0;
+    return asked && poll(&said, 1, LAST_WORD_MS) > 0 && mapping_read(text, member) && at.report >= 0;
+}
+
+bool mapping_reaped(pid_t pid)
+{
+    if (!at.pid || pid != at.pid)
+        return false;
+    at.pid = 0;
+    return true;
+}
+
+/* When the job's processes are over, or were never forked. What it used is the job's. */
+void mapping_end(struct rusage *use)
+{
+    struct rusage ignored;
+    if (at.pid > 0) {
+        kill(at.pid, SIGKILL);
+        while (wait4(at.pid, NULL, 0, use ? use : &ignored) < 0 && errno == EINTR) {
+        }
+    }
+    at.pid = 0;
+    if (at.report >= 0)
+        close(at.report);
+    if (at.members >= 0)
+        close(at.members);
+    at.report = at.members = -1;
+    close_its();
+}

@@ -1,0 +1,98 @@
+/* Opening and closing of mapped files.
+ *
+ * The descriptor that is given is the pipe's only end: what writes is over, for the reader, when the program has closed all
+ * its copies of it, and the supervisor keeps none; of a reader's end it keeps one (readers.c). A file can be opened again only while nothing has gone through it
+ * (it is looked at, closed and opened in earnest), or by somebody for whom it makes no difference. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "mapped_files/mapped_files.h"
+
+static struct end *choose(const struct found *found, uint64_t flags)
+{
+    struct end *writer = found->way[WRITES], *reader = found->way[READS];
+    if (!writer || !reader)
+        return writer ? writer : reader;
+    uint64_t how = flags & O_ACCMODE;
+    return how == O_WRONLY || flags & O_TRUNC || (how == O_RDWR && !writer->opened) ? writer : reader;
+}
+
+/* False when the call is answered already. */
+static bool allowed(struct question *q, struct end *e, uint64_t flags)
+{
+    uint64_t how = flags & O_ACCMODE;
+    if (flags & O_DIRECTORY) {
+        answer_error(q, ENOTDIR);
+    } else if (flags & O_EXCL && flags & O_CREAT && (e->opened || e->way == READS)) {
+        answer_error(q, EEXIST);
+    } else if (e->way == WRITES && how == O_RDONLY && !e->opened && !(flags & O_CREAT)) {
+        answer_error(q, ENOENT); /* it looks whether there is one from before */
+    } else if (e->way == WRITES && how == O_RDONLY) {
+        misuse(q, e, "open: it is to be read, but what this process writes to it goes to another one");
+    } else if (e->way == READS && (how == O_WRONLY || flags & O_TRUNC)) {
+        misuse(q, e, "open: it is to be written, but this process is to read it");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static void opened(struct question *q, struct end *e, int fd, uint64_t flags)
+{
+    if (!answer_descriptor(q, fd, 0, flags & O_CLOEXEC)) {
+        answer_error(q, EMFILE);
+        return;
+    }
+    e->opened = true;
+    e->holder = q->tgid;
+    e->number = (int)q->answer->val;
+}
+
+/* Somebody has it open, or had. */
+static void open_again(struct question *q, struct end *e, uint64_t flags)
+{
+    uint64_t so_far = 1;
+    pid_t pid;
+    int number = holder_of(e, 0, -1, &pid);
+    bool fresh = position(e, &so_far) && so_far == 0;
+    if (number < 0) {
+        misuse(q, e, e->way == READS ? "open: it was read and closed before; a pipe can be read once, by one open"
+                                     : "open: it was written and closed before, which ended it for the reader; keep it open");
+        return;
+    }
+    if (!fresh && !(e->way == WRITES && flags & O_APPEND)) {
+        misuse(q, e, "open: it is open already, and a pipe has one position; rule G4");
+        return;
+    }
+    int fd = take_from(pid, number);
+    if (fd < 0)
+        return answer_error(q, ENFILE);
+    opened(q, e, fd, flags);
+    close(fd);
+}
+
+void open_named(struct question *q, const struct found *found, uint64_t flags)
+{
+    struct end *e = choose(found, flags);
+    if (!allowed(q, e, flags))
+        return;
+    if (e->fd < 0)
+        return open_again(q, e, flags);
+    unread_forget(e);
+    opened(q, e, e->fd, flags);
+    if (q->answered)
+        readers_keep(e, e->holder, e->number);
+}
+
+/* Before the process closes it: while nothing has gone through it, it can be opened again. */
+void closing(struct question *q, struct end *e, int number)
+{
+    uint64_t so_far;
+    pid_t pid;
+    if (e->mapped && e->fd < 0 && position(e, &so_far) && so_far == 0 && holder_of(e, q->tgid, number, &pid) < 0)
+        e->fd = take_from(q->tgid, number);
+    readers_stir(e);
+}

@@ -1,0 +1,144 @@
+/* Table 4.1 of the paper, the half of it that takes names: what each call does where the name leads to a mapped file. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "mapped_files/mapped_files.h"
+#include "unotify/path_syscalls.h"
+
+static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
+
+static int directory_of(const struct question *q, int which) { return which < 0 ? AT_FDCWD : (int)argument(q, which); }
+
+/* As the program finds it: what it writes is not there before it has been opened once. */
+static struct end *seen(const struct found *found)
+{
+    if (found->way[READS] && (!found->way[WRITES] || !found->way[WRITES]->opened))
+        return found->way[READS];
+    return found->way[WRITES];
+}
+
+static bool there(const struct end *e) { return e->way == READS || e->opened; }
+
+static void tell(struct question *q, struct end *e)
+{
+    struct stat st;
+    struct statx stx;
+    bool extended = q->notif->data.nr == SYS_statx;
+    describe(q, e, extended, extended ? (void *)&stx : (void *)&st);
+    int at = q->notif->data.nr == SYS_newfstatat ? 2 : extended ? 4 : 1;
+    bool done = extended ? bytes_to(q, argument(q, at), &stx, sizeof stx) : bytes_to(q, argument(q, at), &st, sizeof st);
+    if (!done)
+        answer_error(q, EFAULT);
+}
+
+/* Moving data under a mapped name, or away from one, would have to happen at once to what only passes. */
+static void by_name(struct question *q, enum naming_what what, const struct found *found)
+{
+    struct end *e = seen(found);
+    uint64_t so_far = 0;
+    if (!there(e) && what != RENAMES && what != LINKS) {
+        answer_error(q, ENOENT);
+        return;
+    }
+    switch (what) {
+    case STATS:
+        tell(q, e);
+        break;
+    case LOOKS:
+    case LISTS_EXTRA: /* none */
+    case MODES:
+    case OWNERS:
+    case TIMES:
+        break;
+    case REMOVES: /* the name is the description's: it is there again when it is opened again */
+        break;
+    case READS_LINK:
+        answer_error(q, EINVAL);
+        break;
+    case GETS_EXTRA:
+        answer_error(q, ENODATA);
+        break;
+    case SETS_EXTRA:
+        answer_error(q, EOPNOTSUPP);
+        break;
+    case TRUNCATES:
+        if (e->way == READS || argument(q, 1) || !position(e, &so_far) || so_far)
+            misuse(q, e, "truncate: what is in a pipe cannot be shortened");
+        break;
+    default:
+        misuse(q, e, "%s: data that goes through a pipe has no other name; let the program write to the name itself",
+               what == RENAMES ? "rename" : "link");
+    }
+}
+
+static bool other_name(struct question *q, const struct naming *naming, struct found *found)
+{
+    char path[4096];
+    int after = naming->path + (naming->directory < 0 ? 1 : 2);
+    return text_of(q, argument(q, after), path, sizeof path) &&
+           find_named(q, directory_of(q, naming->directory < 0 ? -1 : naming->directory + 2), path, false, found);
+}
+
+static void handle_name(struct question *q, const struct naming *naming)
+{
+    char path[4096];
+    struct found found;
+    struct open_how how = {0};
+    enum naming_what what = naming->what;
+    uint64_t flags = naming->flags < 0 ? 0 : argument(q, naming->flags);
+    if (what == OPENS_2) {
+        if (!bytes_of(q, flags, &how, sizeof how))
+            return answer_pass(q);
+        flags = how.flags;
+    }
+    if (what == CREATES)
+        flags = O_WRONLY | O_CREAT | O_TRUNC;
+    if (!text_of(q, argument(q, naming->path), path, sizeof path))
+        return answer_pass(q);
+    if (strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd/", 8) == 0)
+        know_process(q);
+    bool ours = find_named(q, directory_of(q, naming->directory), path, naming_follows(naming, flags), &found);
+    if (!ours && (what == RENAMES || what == LINKS))
+        ours = other_name(q, naming, &found);
+    if (!ours)
+        return answer_pass(q);
+    know_process(q);
+    if (!still_asked(q))
+        return;
+    if (what == OPENS || what == OPENS_2 || what == CREATES)
+        open_named(q, &found, flags);
+    else
+        by_name(q, what, &found);
+}
+
+void handle(struct question *q)
+{
+    if (q->notif->data.arch != OWN_ARCH) {
+        misuse(q, NULL, "its files are mapped to pipes, and it is a program for another instruction set (32 bits): run it as %s", "one for this machine");
+        return;
+    }
+    long call = q->notif->data.nr;
+    if ((call == SYS_newfstatat && argument(q, 3) & AT_EMPTY_PATH) || (call == SYS_statx && argument(q, 2) & AT_EMPTY_PATH) ||
+        (call == SYS_utimensat && !argument(q, 1)) || (call == SYS_fchownat && argument(q, 4) & AT_EMPTY_PATH)) {
+        know_process(q);
+        if (!handle_number(q, (int)argument(q, 0)))
+            answer_pass(q);
+        return;
+    }
+    const struct naming *naming = naming_of(call);
+    if (naming)
+        return handle_name(q, naming);
+    if (call == SYS_chroot || call == SYS_pivot_root || call == SYS_setns) {
+        over->roots = true;
+        return answer_pass(q);
+    }
+    know_process(q);
+    if (!handle_number(q, (int)argument(q, call == SYS_mmap ? 4 : 0)))
+        answer_pass(q);
+}

@@ -1,0 +1,203 @@
+/* Who still reads: so that a writer hears of its last reader's going as of a pipe's.
+ *
+ * A socket that is left with something in it tells its writer that the connection was reset, and not that nobody reads. So the
+ * supervisor keeps a copy of each reader's end that it has given away where two programs are joined directly (a log is read by
+ * itself), and shuts it (broken_pipe.c) when no process has another one. It knows one place where the end is, a process
+ * and a number. That the process ends, or the number is closed, it is told, and looks for another place. What it is not told (a
+ * number below the high ones that is closed or put to another use) it finds out while something lies in the socket: the
+ * place is looked at every 50 ms. While nothing does, nobody can be waiting to write, and nothing is looked at.
+ *
+ * Nobody has it when several looks over all processes, one after the other, have not found it: a descriptor may be moved from one
+ * number to another during one. One that is on its way through a socket of the job's all the while is nobody's. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "mapped_files/mapped_files.h"
+
+#define PAUSE_US 50000
+#define SURE 5        /* looks that find nobody */
+#define AGAIN_US 1000 /* between them, and until a close that was asked about is done */
+#define LOOKS 3       /* after such a close, whether there is something in it or not */
+
+static struct spot { /* of each end */
+    pid_t pid;
+    int number, exit; /* exit: a pidfd of it, or -1 */
+    bool waits;       /* for the first bytes */
+    int looks, misses;
+    uint64_t next_us; /* 0: when something happens */
+} spots[ENDS_MOST];
+static uint32_t kept; /* ends */
+
+static uint32_t index_of(const struct end *e) { return (uint32_t)(e - over->ends); }
+
+static void leave(struct spot *p)
+{
+    if (p->exit >= 0)
+        close(p->exit);
+    p->exit = -1;
+}
+
+static void stay(struct end *e, pid_t pid, int number)
+{
+    struct spot *p = &spots[index_of(e)];
+    leave(p);
+    p->pid = pid;
+    p->number = number;
+    p->exit = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (p->exit >= 0)
+        watch(p->exit, FROM_HOLDER, index_of(e), EPOLLIN);
+}
+
+/* By a program, from another's socket, and by a name. */
+bool reads_directly(const struct end *e) { return e->way == READS && e->mapped && !e->pipe && e->peer; }
+
+static void begin(struct end *e)
+{
+    spots[index_of(e)] = (struct spot){.exit = -1, .next_us = 1};
+    kept++;
+}
+
+/* What was held for whoever opens it was given to that process, under that number. */
+void readers_keep(struct end *e, pid_t pid, int number)
+{
+    if (!reads_directly(e) || e->guard >= 0) {
+        close(e->fd);
+    } else {
+        e->guard = e->fd;
+        begin(e);
+        stay(e, pid, number);
+    }
+    e->fd = -1;
+}
+
+/* Those that were put back with the job. */
+void readers_begin(void)
+{
+    for (struct end *e = over->ends; e < over->ends + over->end_count; e++)
+        if (e->guard >= 0)
+            begin(e);
+}
+
+static void forget(struct end *e)
+{
+    struct spot *p = &spots[index_of(e)];
+    leave(p);
+    if (p->waits) /* who has it has the same file, which would go on telling */
+        epoll_ctl(over->poll, EPOLL_CTL_DEL, e->guard, NULL);
+    p->waits = false;
+    e->guard = -1;
+    kept--;
+}
+
+/* For good, but for one that was not read at all. */
+void readers_gone(struct end *e)
+{
+    int last = e->guard >= 0 ? e->guard : e->fd;
+    if (e->guard >= 0) {
+        forget(e);
+        if (e->fd >= 0)
+            close(e->fd);
+    }
+    e->fd = last;
+    if (last >= 0 && unread_stays(e, last))
+        return;
+    e->fd = -1;
+    e->inode = 0;
+    if (last >= 0)
+        shut(e->peer, last);
+}
+
+/* The end is closed at a number, or will be at once. */
+void readers_stir(struct end *e)
+{
+    struct spot *p = &spots[index_of(e)];
+    if (e->guard < 0)
+        return;
+    p->looks = LOOKS;
+    p->next_us = boot_us() + AGAIN_US;
+}
+
+/* The process where it is known to be has ended, or something has come into it. */
+void readers_event(uint32_t which, bool ended)
+{
+    struct end *e = &over->ends[which];
+    struct spot *p = &spots[which];
+    if (ended) {
+        leave(p);
+        p->looks = LOOKS;
+        p->next_us = 1;
+    } else if (e->guard >= 0) {
+        epoll_ctl(over->poll, EPOLL_CTL_DEL, e->guard, NULL);
+        p->waits = false;
+        p->next_us = boot_us() + PAUSE_US;
+    }
+}
+
+static bool has_it(struct end *e)
+{
+    struct spot *p = &spots[index_of(e)];
+    pid_t pid;
+    if (e->fd >= 0 || displaced_kept(e) >= 0 || (p->exit >= 0 && inode_at(p->pid, p->number) == e->inode))
+        return true;
+    leave(p);
+    int number = holder_of(e, 0, -1, &pid);
+    if (number >= 0)
+        stay(e, pid, number);
+    return number != NOT_HELD;
+}
+
+static bool has_writer(const struct end *e)
+{
+    struct pollfd p = {.fd = e->guard, .events = POLLRDHUP};
+    return poll(&p, 1, 0) == 0;
+}
+
+static void look(struct end *e)
+{
+    struct spot *p = &spots[index_of(e)];
+    int waiting = 0;
+    if (!has_writer(e)) { /* what is in it is for who has it */
+        int fd = e->guard;
+        forget(e);
+        close(fd);
+        return;
+    }
+    bool held = has_it(e);
+    p->misses = held ? 0 : p->misses + 1;
+    if (p->misses == SURE)
+        return readers_gone(e);
+    ioctl(e->guard, FIONREAD, &waiting);
+    if (p->looks)
+        p->looks--;
+    if (!held || p->looks) {
+        p->next_us = boot_us() + (held ? PAUSE_US : AGAIN_US);
+    } else if (waiting) {
+        p->next_us = boot_us() + PAUSE_US;
+    } else {
+        p->next_us = 0;
+        if (!p->waits)
+            watch(e->guard, FROM_READER, index_of(e), EPOLLIN);
+        p->waits = true;
+    }
+}
+
+int readers_look(void)
+{
+    uint64_t now, next = UINT64_MAX;
+    if (!kept)
+        return -1;
+    now = boot_us();
+    for (struct end *e = over->ends; e < over->ends + over->end_count; e++) {
+        const struct spot *p = &spots[index_of(e)];
+        if (e->guard >= 0 && p->next_us && p->next_us <= now)
+            look(e);
+        if (e->guard >= 0 && p->next_us && p->next_us < next)
+            next = p->next_us;
+    }
+    return next == UINT64_MAX ? -1 : next <= now ? 0 : (int)((next - now + 999) / 1000);
+}

@@ -1,0 +1,283 @@
+/* The supervisor: answers the kernel's questions, pumps the logs, ends the job that does what cannot be done.
+ *
+ * One thread, so that an answer is given on a state that nobody changes meanwhile. It has the job's rights over files. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "state/state.h"
+#include "mapped_files/mapped_files.h"
+
+struct supervisor *over;
+
+static bool taken(pid_t pid, int number)
+{
+    char path[64], text[8];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, number);
+    return readlink(path, text, sizeof text) >= 0;
+}
+
+/* The call's value is the number that it gets: a high one, unless a standard one is free and would be got by any file. */
+bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_closed)
+{
+    int number = -1;
+    bool low = !at_least && (!taken(q->tgid, 0) || !taken(q->tgid, 1) || !taken(q->tgid, 2));
+    for (int i = at_least > over->first ? at_least : over->first; i < over->first + SLOTS && number < 0 && !low; i++)
+        if (!taken(q->tgid, i))
+            number = i;
+    int got = question_put(q, fd, number, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
+    if (got < 0 && number >= 0) /* its limit is lower than it was */
+        got = question_put(q, fd, -1, SECCOMP_ADDFD_FLAG_SEND, on_exec_closed);
+    q->answer->val = got;
+    return q->answered = got >= 0;
+}
+
+bool replace_descriptor(struct question *q, int fd, int number) { return question_put(q, fd, number, 0, false) >= 0; }
+
+/* Says to the keeper why the job ends, and by whose fault: a member, or nobody's. */
+void accuse(uint32_t member, const char *text)
+{
+    struct accusation a = {.member = member};
+    copy_text(a.text, sizeof a.text, text);
+    if (!over->misused && send(over->keeper, &a, offsetof(struct accusation, text) + strlen(a.text), MSG_NOSIGNAL) < 0)
+        _exit(1);
+    over->misused = true;
+}
+
+/* The call that asked gets no answer: its process does not go on. */
+void misuse(struct question *q, const struct end *e, const char *format, ...)
+{
+    char text[TEXT], what[400], whom[240];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    uint32_t member = q ? q->member : e->member;
+    const char *name = over->job->members[member].name;
+    if (e)
+        snprintf(text, sizeof text, "process %.100s: %.200s (%s): %s", name, e->name, partner(e, whom, sizeof whom), what);
+    else
+        snprintf(text, sizeof text, "process %.100s: %s", name, what);
+    accuse(member, text);
+    if (q)
+        q->answered = true;
+}
+
+static void ask(int listener, uint32_t member)
+{
+    struct question q;
+    if (!question_hear(&q, listener, member))
+        return;
+    handle(&q);
+    question_answer(&q);
+}
+
+void watch(int fd, enum source source, uint32_t which, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.u64 = (uint64_t)source << 32 | which};
+    epoll_ctl(over->poll, EPOLL_CTL_ADD, fd, &e);
+}
+
+static void listen_at(int fd, uint32_t member)
+{
+    struct listener *more = realloc(over->listeners, (over->listener_count + 1) * sizeof *more);
+    if (!more)
+        _exit(1);
+    over->listeners = more;
+    more[over->listener_count] = (struct listener){fd, member};
+    question_listen(fd);
+    watch(fd, FROM_LISTENER, over->listener_count++, EPOLLIN);
+}
+
+static void place_end(const struct hello *h)
+{
+    for (struct end *e = over->ends; e < over->ends + over->end_count; e++)
+        if (e->mapped && e->conduit == h->conduit && e->way == h->way && e->member == h->member) {
+            e->device = h->device;
+            e->directory = h->directory;
+        }
+}
+
+/* A member that is about to run its program sends the descriptor at which it is asked about; who makes a checkpoint one by
+ * which they talk. */
+static void greet(int members)
+{
+    struct hello hello;
+    int fd = -1;
+    bool taken_up = hello_take(members, &hello, &fd);
+    if (taken_up && hello.what == HELLO_OVER) {
+        unread_judge_all();
+        _exit(0);
+    }
+    if (!taken_up || (hello.what != HELLO_DUMPER && hello.member >= over->job->count)) {
+        epoll_ctl(over->poll, EPOLL_CTL_DEL, members, NULL);
+        return;
+    }
+    if (hello.what == HELLO_DUMPER && fd >= 0)
+        return settle(fd);
+    if (hello.what == HELLO_END)
+        return place_end(&hello);
+    if (hello.what == HELLO_MEMBER)
+        over->pids[hello.member] = hello.pid;
+    if (fd >= 0)
+        listen_at(fd, hello.member);
+}
+
+/* Whoever asked last is asked for beside all others, and not among them: by poll the kernel wakes this process where the one that
+ * asks gives way to it, which an epoll in between would not let it do. */
+static int hot = -1;
+
+static void heat(uint32_t which)
+{
+    if (hot >= 0)
+        watch(over->listeners[hot].fd, FROM_LISTENER, (uint32_t)hot, EPOLLIN);
+    hot = (int)which;
+    epoll_ctl(over->poll, EPOLL_CTL_DEL, over->listeners[which].fd, NULL);
+}
+
+static void member_event(uint32_t which, uint32_t events)
+{
+    struct listener *l = &over->listeners[which];
+    if (events & EPOLLIN) {
+        if (hot != (int)which)
+            heat(which);
+        ask(l->fd, l->member);
+    } else if (events & (EPOLLHUP | EPOLLERR)) {
+        epoll_ctl(over->poll, EPOLL_CTL_DEL, l->fd, NULL);
+        close(l->fd);
+        l->fd = -1;
+        if (hot == (int)which)
+            hot = -1;
+        for (uint32_t i = 0; i < over->listener_count; i++)
+            if (over->listeners[i].member == l->member && over->listeners[i].fd >= 0)
+                return;
+        links_member_gone(over, l->member);
+    }
+}
+
+static void want(int fd, enum source source, uint32_t which, uint32_t events)
+{
+    struct epoll_event e = {.events = events, .data.u64 = (uint64_t)source << 32 | which};
+    if (epoll_ctl(over->poll, EPOLL_CTL_MOD, fd, &e) < 0 && errno == ENOENT)
+        epoll_ctl(over->poll, EPOLL_CTL_ADD, fd, &e);
+}
+
+/* Only what it waits for wakes it: room at a reader's end while there is something for it, and that it has gone. That the writer has
+ * gone would wake it again and again as long as there is no room for the rest. */
+static void watch_log(uint32_t which)
+{
+    struct log *l = &over->logs[which];
+    if (l->fd >= 0 && log_full(l))
+        epoll_ctl(over->poll, EPOLL_CTL_DEL, l->fd, NULL);
+    else if (l->fd >= 0)
+        want(l->fd, FROM_LOG, which, EPOLLIN);
+    for (uint32_t i = 0; i < l->count; i++)
+        if (l->outlets[i].fd >= 0)
+            want(l->outlets[i].fd, FROM_OUTLET, which << 16 | i, l->outlets[i].sent < l->end ? EPOLLOUT : 0);
+}
+
+static void pump(uint32_t which)
+{
+    log_pump(&over->logs[which]);
+    watch_log(which);
+}
+
+static void outlet_event(uint32_t which, uint32_t events)
+{
+    if (events & (EPOLLERR | EPOLLHUP))
+        log_gone(&over->logs[which >> 16], which & 0xffff);
+    pump(which >> 16);
+}
+
+static int sooner(int pause, int other) { return pause < 0 || (other >= 0 && other < pause) ? other : pause; }
+
+/* Until all processes are put back: before, they have not what it would look for in them. */
+static void await_all(int gate, int members)
+{
+    struct pollfd fds[2] = {{.fd = gate, .events = POLLIN}, {.fd = members, .events = POLLIN}};
+    while (!fds[0].revents)
+        if (poll(fds, 2, -1) > 0 && fds[1].revents)
+            greet(members);
+    close(gate);
+}
+
+_Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
+{
+    struct epoll_event events[16];
+    struct stat st;
+    over = s;
+    prctl(PR_SET_NAME, "mapping");
+    rights_of_job(s->job);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* after a change of user id, which clears it */
+    s->poll = epoll_create1(EPOLL_CLOEXEC);
+    if (!s->started)
+        s->started = (int64_t)time(NULL);
+    if (stat("/", &st) == 0) {
+        s->root_device = st.st_dev;
+        s->root_inode = st.st_ino;
+    }
+    if (gate >= 0)
+        await_all(gate, members);
+    watch(members, FROM_MEMBERS, 0, EPOLLIN);
+    readers_begin();
+    unread_begin();
+    for (uint32_t i = 0; i < s->log_count; i++)
+        watch_log(i);
+    while (true) {
+        int pause = sooner(stuck_look(s), readers_look());
+        if (displaced_count) {
+            displaced_look();
+            pause = sooner(pause, 20);
+        }
+        if (ahead_any()) {
+            ahead_look();
+            pause = sooner(pause, 50);
+        }
+        struct pollfd fds[2] = {{.fd = s->poll, .events = POLLIN}, {.fd = hot < 0 ? -1 : s->listeners[hot].fd, .events = POLLIN}};
+        int any = poll(fds, 2, pause);
+        if (any > 0 && fds[1].revents)
+            member_event((uint32_t)hot, (uint32_t)fds[1].revents);
+        int n = any > 0 && fds[0].revents ? epoll_wait(s->poll, events, sizeof events / sizeof *events, 0) : 0;
+        for (int i = 0; i < n; i++) {
+            uint32_t which = (uint32_t)events[i].data.u64;
+            switch ((enum source)(events[i].data.u64 >> 32)) {
+            case FROM_MEMBERS:
+                greet(members);
+                break;
+            case FROM_LISTENER:
+                member_event(which, events[i].events);
+                break;
+            case FROM_LOG:
+                pump(which);
+                break;
+            case FROM_OUTLET:
+                outlet_event(which, events[i].events);
+                break;
+            case FROM_READER:
+            case FROM_HOLDER:
+                readers_event(which, (events[i].data.u64 >> 32) == FROM_HOLDER);
+                break;
+            case FROM_UNREAD:
+                unread_event(which);
+                break;
+            case FROM_AHEAD: /* all are looked at in each round */
+                break;
+            }
+        }
+        if (any <= 0) /* what was full may have grown */
+            for (uint32_t i = 0; i < s->log_count; i++)
+                pump(i);
+    }
+}

@@ -1,0 +1,111 @@
+/* Answering on the processor of who asks.
+ *
+ * Who asks for one thing after the other does not run while it is answered, nor do we while it works. On two processors each
+ * falls asleep for every request and is woken by an interrupt, which on a virtual machine takes ten times as long as the answer.
+ * So as long as one thread asks, and asks again soon, we follow it to its processor and give way to it there instead of
+ * sleeping: while nobody else wants that processor. Large reads and writes, several who ask, and what home is asked about are
+ * better served side by side. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "remote/remote.h"
+
+#define STREAK 32      /* requests of one thread, one soon after the other */
+#define LOOK 128       /* requests after which it is looked again where it runs */
+#define SOON_NS 500000u
+#define REST_NS 100000000u /* others wanted the processor: it is not gone to for so long */
+#define LARGE (32u << 10)
+
+static struct {
+    int proc;
+    cpu_set_t any;
+    int at; /* processor, -1 for any */
+    uint32_t who, streak;
+    uint64_t answered, rests;
+} follow = {.proc = -1, .at = -1};
+
+/* The kernel names threads as who mounted knows them, as this /proc does. */
+void follow_begin(void)
+{
+    if (!serving.notified && sched_getaffinity(0, sizeof follow.any, &follow.any) == 0 && CPU_COUNT(&follow.any) > 1)
+        follow.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Field 39 of its stat, counted from behind the name, which may hold anything; -1 where that is not to be had. */
+static int processor_of(uint32_t thread)
+{
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "%u/stat", thread);
+    int fd = openat(follow.proc, path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = 0;
+    char *at = strrchr(text, ')');
+    for (int field = 2; at && field < 39; field++)
+        at = strchr(at + 1, ' ');
+    return at ? atoi(at + 1) : -1;
+}
+
+static void go(int to)
+{
+    cpu_set_t one;
+    if (to == follow.at)
+        return;
+    CPU_ZERO(&one);
+    if (to >= 0)
+        CPU_SET((size_t)to, &one);
+    follow.at = sched_setaffinity(0, sizeof one, to >= 0 ? &one : &follow.any) < 0 ? -1 : to;
+}
+
+static void leave(void)
+{
+    follow.streak = 0;
+    go(-1);
+}
+
+static bool is_large(const struct fuse_in_header *head)
+{
+    const struct fuse_read_in *in = (const void *)(head + 1);
+    return head->len > LARGE || (head->opcode == FUSE_READ && in->size > LARGE);
+}
+
+void follow_asked(const struct fuse_in_header *head)
+{
+    if (!head->pid || follow.proc < 0) /* the kernel by itself */
+        return;
+    if (head->pid != follow.who || is_large(head)) {
+        follow.who = head->pid;
+        leave();
+        return;
+    }
+    if (++follow.streak >= STREAK && follow.streak % LOOK == STREAK && now_ns() > follow.rests)
+        go(processor_of(follow.who));
+}
+
+bool follow_waits(void)
+{
+    if (follow.at < 0 || link_unanswered())
+        return false;
+    uint64_t begun = now_ns(), now;
+    sched_yield();
+    now = now_ns();
+    if (now - begun > SOON_NS) {
+        follow.rests = now + REST_NS;
+        leave();
+    }
+    return true;
+}
+
+void follow_sleeps(void) { follow.answered = follow.streak ? now_ns() : 0; }
+
+void follow_wakes(void)
+{
+    if (follow.streak && now_ns() - follow.answered > SOON_NS)
+        leave();
+}

@@ -1,0 +1,164 @@
+/* The kernel's cache of a file, brought to what home has: a thread of the file server's that may wait for the kernel.
+ *
+ * With a cache that writes back the kernel believes its own pages and its own size. To drop the pages it is told
+ * (FUSE_NOTIFY_INVAL_INODE), which first writes back what is in them; a size it takes only from truncate(2) on its own
+ * mount. Both wait for answers of this server, so the thread does them, and what it asks by the way is answered from what
+ * is known here: nothing that it asks for goes home. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "remote/remote.h"
+
+struct order {
+    struct node *node;
+    int device, error;
+    bool resize, attributes;
+    uint64_t id, size;
+    void (*done)(struct node *, void *, int error);
+    void *context;
+    char path[PATH_ROOM];
+};
+
+static int orders[2] = {-1, -1}, results[2] = {-1, -1};
+static volatile pid_t thread;
+
+static bool pass(int fd, bool out, struct order **o)
+{
+    ssize_t n;
+    do
+        n = out ? write(fd, o, sizeof *o) : read(fd, o, sizeof *o);
+    while (n < 0 && errno == EINTR);
+    return n == sizeof *o;
+}
+
+static int drop_pages(const struct order *o)
+{
+    struct fuse_notify_inval_inode_out what = {.ino = o->id, .off = o->attributes ? -1 : 0};
+    struct fuse_out_header head = {.len = sizeof head + sizeof what, .error = FUSE_NOTIFY_INVAL_INODE};
+    struct iovec parts[2] = {{&head, sizeof head}, {&what, sizeof what}};
+    return writev(o->device, parts, 2) < 0 && errno != ENOENT ? errno : 0; /* ENOENT: the kernel does not know it */
+}
+
+static void *work(void *unused)
+{
+    struct order *o;
+    thread = (pid_t)syscall(SYS_gettid);
+    while (pass(orders[0], false, &o)) {
+        o->error = o->resize ? (truncate(o->path, (off_t)o->size) < 0 ? errno : 0) : drop_pages(o);
+        pass(results[1], true, &o);
+    }
+    return unused;
+}
+
+static bool begin(void)
+{
+    pthread_t made;
+    if (orders[0] >= 0)
+        return true;
+    return pipe2(orders, O_CLOEXEC) == 0 && pipe2(results, O_CLOEXEC) == 0 && pthread_create(&made, NULL, work, NULL) == 0;
+}
+
+static void give(struct node *node, struct order wanted, void (*done)(struct node *, void *, int error), void *context)
+{
+    struct order *o = need(sizeof *o);
+    *o = wanted;
+    o->node = node_hold(node);
+    o->device = node->tree->fd;
+    o->id = node_id(node);
+    o->done = done;
+    o->context = context;
+    if (!begin() || (o->resize && !node_path(node, NULL, o->path, sizeof o->path)) || !pass(orders[1], true, &o)) {
+        free(o);
+        done(node, context, EIO);
+        node_drop(node);
+    }
+}
+
+static void nothing_more(struct node *node, void *context, int error) { (void)node, (void)context, (void)error; }
+
+void refresh_attributes(struct node *node) { give(node, (struct order){.attributes = true}, nothing_more, NULL); }
+
+struct aim {
+    struct attr attr;
+    uint64_t unique;
+    void (*done)(struct node *, void *, int error);
+    void *context;
+};
+
+static void resized(struct node *node, void *context, int error)
+{
+    struct aim *a = context;
+    a->done(node, a->context, error);
+    free(a);
+}
+
+/* Home has the data that was written back meanwhile: its answer counts. */
+static void dropped(struct node *node, void *context, int error)
+{
+    struct aim *a = context;
+    uint64_t size = node->size;
+    handles_changed(node);
+    if (error || node->touched > a->unique) {
+        resized(node, a, error);
+        return;
+    }
+    node_adopt(node, &a->attr);
+    if (size == node->size)
+        resized(node, a, 0);
+    else
+        give(node, (struct order){.resize = true, .size = node->size}, resized, a);
+}
+
+void refresh_to(struct node *node, const struct attr *attr, uint64_t unique, void (*done)(struct node *, void *, int error), void *context)
+{
+    struct aim *a = need(sizeof *a);
+    *a = (struct aim){.attr = *attr, .unique = unique, .done = done, .context = context};
+    refresh_drop(node, dropped, a);
+}
+
+void refresh_drop(struct node *node, void (*done)(struct node *, void *, int error), void *context)
+{
+    give(node, (struct order){.resize = false}, done, context);
+}
+
+int refresh_fd(void) { return results[0]; }
+
+void refresh_done(void)
+{
+    struct order *o;
+    if (!pass(results[0], false, &o))
+        return;
+    o->done(o->node, o->context, o->error);
+    node_drop(o->node);
+    free(o);
+}
+
+/* Requests of the thread: the way to a file, and its size. */
+bool refresh_asks(struct ask *q)
+{
+    if (!thread || q->head->pid != (uint32_t)thread)
+        return false;
+    struct node *n = q->node;
+    switch (q->head->opcode) {
+    case FUSE_LOOKUP:
+        n = name_find(n, q->body);
+        if (!n || n->stale) {
+            reply(q->tree, q->head->unique, ENOENT, NULL, 0);
+            return true;
+        }
+        n->lookups++;
+        reply_entry(q->tree, q->head->unique, n);
+        return true;
+    case FUSE_GETATTR:
+    case FUSE_SETATTR:
+        reply_attr(q->tree, q->head->unique, n);
+        return true;
+    }
+    return false;
+}

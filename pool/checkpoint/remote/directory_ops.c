@@ -1,0 +1,326 @@
+/* Names and what they lead to: look up, list nothing, make, remove, rename, link. Each is one frame and its answer. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "remote/remote.h"
+
+static struct request *begin(struct ask *q, uint16_t op, void (*done)(struct request *, int, struct reader *))
+{
+    struct request *r = request_new(op, q->node, done);
+    r->asked = q->head->unique;
+    return r;
+}
+
+static struct request *begin_name(struct ask *q, uint16_t op, const char *name, void (*done)(struct request *, int, struct reader *))
+{
+    struct request *r = begin(q, op, done);
+    r->name = strdup(name);
+    put_path(r, q->node, name);
+    return r;
+}
+
+static void refuse(struct ask *q, int error) { reply(q->tree, q->head->unique, error, NULL, 0); }
+
+static void entry(struct request *r, int error, struct reader *answer)
+{
+    struct attr a = get_attr(answer);
+    if (!error && answer->bad)
+        error = EIO;
+    if (error) {
+        reply(r->tree, r->asked, error, NULL, 0);
+        return;
+    }
+    if (r->op != R_STAT)
+        lease_changed(r->node);
+    struct node *n = node_see(r->node, r->name, &a, r->unique);
+    if (r->op == R_STAT)
+        lease_believe(n, r->unique);
+    reply_entry(r->tree, r->asked, n);
+}
+
+/* That there is nothing is believed as long as what there is. */
+static void looked_up(struct request *r, int error, struct reader *answer)
+{
+    if (error == ENOENT) {
+        struct fuse_entry_out none = {.entry_valid = BELIEVED_NS / 1000000000};
+        name_drop(r->node, r->name);
+        reply(r->tree, r->asked, 0, &none, sizeof none);
+        return;
+    }
+    entry(r, error, answer);
+}
+
+void ask_lookup(struct ask *q)
+{
+    const char *name = q->body;
+    struct node *known = name_find(q->node, name);
+    if (known && !known->stale && (known->writing || node_believed(known))) {
+        known->lookups++;
+        reply_entry(q->tree, q->head->unique, known);
+        return;
+    }
+    lease_wish_again(q->node);
+    request_send(begin_name(q, R_STAT, name, looked_up));
+}
+
+static void got_attr(struct request *r, int error, struct reader *answer)
+{
+    struct attr a = get_attr(answer);
+    if (error || answer->bad) {
+        reply(r->tree, r->asked, error ? error : EIO, NULL, 0);
+        return;
+    }
+    if (r->node == r->tree->root || (a.ino == r->node->attr.ino && a.dev == r->node->attr.dev)) {
+        if (node_changed(r->node, &a, r->unique))
+            r->node->stale = true;
+        node_learn(r->node, &a, r->unique);
+        lease_believe(r->node, r->unique);
+    } else {
+        r->node->stale = true; /* the name leads to another file by now */
+    }
+    reply_attr(r->tree, r->asked, r->node);
+}
+
+void ask_getattr(struct ask *q)
+{
+    struct node *n = q->node;
+    const struct fuse_getattr_in *in = q->body;
+    const struct handle *by = in->getattr_flags & FUSE_GETATTR_FH ? (struct handle *)(uintptr_t)in->fh : NULL;
+    if (n->error && by && by->writable) { /* before a write: what was written before is not kept */
+        reply(q->tree, q->head->unique, n->error, NULL, 0);
+        return;
+    }
+    bool nameless = n != q->tree->root && !n->names;
+    if (nameless || n->stale || n->writing || node_believed(n)) {
+        if ((nameless || n->stale || n->writing) && !n->error) {
+            n->believed = now_ns() + BELIEVED_NS;
+            n->leased = 0;
+        }
+        reply_attr(q->tree, q->head->unique, n);
+        return;
+    }
+    if (S_ISDIR(n->attr.mode))
+        lease_wish_again(n);
+    else if (n->names)
+        lease_wish_again(n->names->parent);
+    struct request *r = begin(q, R_STAT, got_attr);
+    put_path(r, n, NULL);
+    request_send(r);
+}
+
+static void got_link(struct request *r, int error, struct reader *answer)
+{
+    uint32_t size;
+    const uint8_t *text = get_string(answer, &size);
+    if (!error && answer->bad)
+        error = EIO;
+    if (error == EINVAL) { /* it is no link any more: the kernel looks the name up again */
+        r->node->stale = true;
+        error = ESTALE;
+    }
+    reply(r->tree, r->asked, error, text, size);
+}
+
+void ask_readlink(struct ask *q)
+{
+    struct request *r = begin(q, R_READLINK, got_link);
+    put_path(r, q->node, NULL);
+    request_send(r);
+}
+
+void ask_symlink(struct ask *q)
+{
+    const char *name = q->body, *target = name + strlen(name) + 1;
+    struct request *r = begin(q, R_SYMLINK, entry);
+    r->name = strdup(name);
+    put_bytes(r, target, strlen(target));
+    put_path(r, q->node, name);
+    request_send(r);
+}
+
+void ask_mkdir(struct ask *q)
+{
+    const struct fuse_mkdir_in *in = q->body;
+    struct request *r = begin_name(q, R_MKDIR, (const char *)(in + 1), entry);
+    put_number(r, in->mode & 07777, 4);
+    request_send(r);
+}
+
+/* A pipe or socket is this machine's kernel's, which finds it by its node: home has the name. Without such a node there are
+ * plain files only, and devices nowhere. */
+void ask_mknod(struct ask *q)
+{
+    const struct fuse_mknod_in *in = q->body;
+    const char *name = (const char *)(in + 1);
+    if (!serving.notified && (S_ISFIFO(in->mode) || S_ISSOCK(in->mode))) {
+        struct request *r = begin_name(q, R_MKNOD, name, entry);
+        put_number(r, in->mode, 4);
+        request_send(r);
+        return;
+    }
+    if (!S_ISREG(in->mode)) {
+        refuse(q, EPERM);
+        return;
+    }
+    struct handle *h = handle_new(q->node, O_RDWR);
+    struct request *r = request_new(R_OPEN, q->node, entry);
+    r->asked = q->head->unique;
+    r->name = strdup(name);
+    put_number(r, h->id, 8);
+    put_path(r, q->node, name);
+    put_number(r, O_RDWR | O_CREAT | O_EXCL, 4);
+    put_number(r, in->mode & 07777, 4);
+    put_number(r, 0, 4);
+    request_send(r);
+    h->state = OPENING;
+    handle_close(h); /* goes out behind */
+}
+
+static void removed(struct request *r, int error, struct reader *answer)
+{
+    (void)answer;
+    if (!error) {
+        struct node *gone = name_find(r->node, r->name);
+        if (gone) {
+            gone->attr.nlink -= gone->attr.nlink > 0;
+            gone->touched = r->unique;
+            name_drop(r->node, r->name);
+        }
+        lease_changed(r->node);
+    }
+    reply(r->tree, r->asked, error, NULL, 0);
+}
+
+void ask_unlink(struct ask *q)
+{
+    const char *name = q->body;
+    struct node *known = name_find(q->node, name);
+    if (known && (known->writing || handles_begin(known))) { /* these are for the file, not for what comes to its name */
+        node_park(known, q);
+        return;
+    }
+    request_send(begin_name(q, q->head->opcode == FUSE_RMDIR ? R_RMDIR : R_UNLINK, name, removed));
+}
+
+static void renamed(struct request *r, int error, struct reader *answer)
+{
+    (void)answer;
+    struct node *from = name_find(r->node, r->name), *to = name_find(r->other, r->name2);
+    if (!error && from != to) {
+        if (from)
+            node_hold(from);
+        if (to)
+            node_hold(to);
+        name_drop(r->node, r->name);
+        name_drop(r->other, r->name2);
+        if (from)
+            name_put(r->other, r->name2, from);
+        if (to && r->a & RENAME_EXCHANGE)
+            name_put(r->node, r->name, to);
+        else if (to)
+            to->attr.nlink -= to->attr.nlink > 0;
+        if (from)
+            node_drop(from);
+        if (to)
+            node_drop(to);
+        lease_changed(r->node);
+        lease_changed(r->other);
+    }
+    reply(r->tree, r->asked, error, NULL, 0);
+}
+
+void ask_rename(struct ask *q)
+{
+    const struct fuse_rename2_in *in2 = q->body;
+    const struct fuse_rename_in *in = q->body;
+    bool two = q->head->opcode == FUSE_RENAME2;
+    const char *name = two ? (const char *)(in2 + 1) : (const char *)(in + 1), *name2 = name + strlen(name) + 1;
+    struct node *to = node_of(q->tree, two ? in2->newdir : in->newdir), *ends[2] = {name_find(q->node, name), name_find(to, name2)};
+    for (int i = 0; i < 2; i++)
+        if (ends[i] && (ends[i]->writing || handles_begin(ends[i]))) {
+            node_park(ends[i], q);
+            return;
+        }
+    struct request *r = begin_name(q, R_RENAME, name, renamed);
+    r->other = node_hold(to);
+    r->name2 = strdup(name2);
+    r->a = two ? in2->flags : 0;
+    put_path(r, to, name2);
+    put_number(r, r->a, 4);
+    request_send(r);
+}
+
+/* The same file by another name: the kernel has its node already. */
+static void linked(struct request *r, int error, struct reader *answer)
+{
+    struct attr a = get_attr(answer);
+    if (error || answer->bad) {
+        reply(r->tree, r->asked, error ? error : EIO, NULL, 0);
+        return;
+    }
+    lease_changed(r->node);
+    node_learn(r->other, &a, r->unique);
+    name_put(r->node, r->name, r->other);
+    r->other->lookups++;
+    reply_entry(r->tree, r->asked, r->other);
+}
+
+void ask_link(struct ask *q)
+{
+    const struct fuse_link_in *in = q->body;
+    const char *name = (const char *)(in + 1);
+    struct node *old = node_of(q->tree, in->oldnodeid);
+    struct request *r = begin(q, R_LINK, linked);
+    r->other = node_hold(old);
+    r->name = strdup(name);
+    put_path(r, old, NULL);
+    put_path(r, q->node, name);
+    request_send(r);
+}
+
+static void counted(struct request *r, int error, struct reader *answer)
+{
+    struct fuse_statfs_out out = {0};
+    out.st.blocks = get_number(answer, 8);
+    out.st.bfree = get_number(answer, 8);
+    out.st.bavail = get_number(answer, 8);
+    out.st.files = get_number(answer, 8);
+    out.st.ffree = get_number(answer, 8);
+    out.st.bsize = out.st.frsize = (uint32_t)get_number(answer, 4);
+    out.st.namelen = (uint32_t)get_number(answer, 4);
+    if (!error && answer->bad)
+        error = EIO;
+    reply(r->tree, r->asked, error, &out, sizeof out);
+}
+
+void ask_statfs(struct ask *q)
+{
+    struct request *r = begin(q, R_STATFS, counted);
+    put_path(r, q->node, NULL);
+    request_send(r);
+}
+
+static void permitted(struct request *r, int error, struct reader *answer)
+{
+    (void)answer;
+    reply(r->tree, r->asked, error, NULL, 0);
+}
+
+/* What home alone knows is asked; that the owner may enter his own directory is known. */
+void ask_access(struct ask *q)
+{
+    const struct fuse_access_in *in = q->body;
+    if (node_believed(q->node) && !(in->mask & W_OK) && owner_may(q->node, in->mask & 7)) {
+        refuse(q, 0);
+        return;
+    }
+    struct request *r = begin(q, R_ACCESS, permitted);
+    put_path(r, q->node, NULL);
+    put_number(r, in->mask, 4);
+    request_send(r);
+}

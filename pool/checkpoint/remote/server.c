@@ -1,0 +1,160 @@
+/* The file server's loop: the kernel, home, and the keeper, which hands it streams and asks when all is done.
+ *
+ * It is no process of the job's: it holds nothing of the node's, opens no path (that could lead to itself), and ends with
+ * the keeper, and with it the mounts. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "remote/remote.h"
+
+#define TURNS 256 /* before others have theirs */
+
+struct serving serving;
+
+static int control, settle;
+static bool ending, settling, marking;
+static uint64_t mark;
+
+static void tell(int fd, uint64_t value)
+{
+    struct remote_message m = {.value = value};
+    while (send(fd, &m, sizeof m, MSG_NOSIGNAL) < 0 && errno == EINTR) {
+    }
+}
+
+/* False when the other end is gone. */
+static bool hear(int fd)
+{
+    struct remote_message m;
+    union {
+        struct cmsghdr align;
+        char room[CMSG_SPACE(sizeof(int))];
+    } extra;
+    struct iovec part = {&m, sizeof m};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
+    ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return true;
+    if (n < (ssize_t)sizeof m)
+        return false;
+    struct cmsghdr *held = CMSG_FIRSTHDR(&message);
+    int passed = -1;
+    if (held && held->cmsg_level == SOL_SOCKET && held->cmsg_type == SCM_RIGHTS)
+        memcpy(&passed, CMSG_DATA(held), sizeof passed);
+    if (m.what == REMOTE_STREAM && passed >= 0)
+        link_open(passed);
+    else if (passed >= 0)
+        close(passed);
+    if (m.what == REMOTE_END)
+        ending = true;
+    if (m.what == REMOTE_SETTLE) {
+        settling = true;
+        mark = m.value;
+    }
+    return true;
+}
+
+static void marked(struct request *r, int error, struct reader *answer)
+{
+    (void)r, (void)answer;
+    settling = marking = false;
+    tell(settle, (uint64_t)error);
+}
+
+/* It brings home what the job wrote before it lets its ends go. */
+static bool still_asked_by_supervisor(void)
+{
+    for (size_t i = 0; i < serving.count && serving.notified; i++)
+        if (serving.trees[i].fd >= 0)
+            return true;
+    return false;
+}
+
+/* Nothing is under way, and nothing more came when the kernel was asked last. */
+static void when_still(void)
+{
+    if (settling && !marking && mark) {
+        struct request *r = request_new(R_MARK, NULL, marked);
+        put_number(r, mark, 8);
+        marking = true;
+        request_send(r);
+    } else if (settling && !marking) {
+        settling = false;
+        tell(settle, 0);
+    }
+    if (ending && !link_unanswered() && !still_asked_by_supervisor()) {
+        ending = false;
+        tell(control, 0);
+    }
+}
+
+static bool ask_kernel(void)
+{
+    bool any = false;
+    for (size_t i = 0; i < serving.count; i++)
+        any |= serving.trees[i].fd >= 0 && kernel_readable(&serving.trees[i]);
+    return any;
+}
+
+/* Twice nothing: whoever asked does something else. */
+static void stay(void)
+{
+    for (int turn = 0, nothing = 0; turn < TURNS && nothing < 2 && follow_waits(); turn++)
+        nothing = ask_kernel() ? 0 : nothing + 1;
+}
+
+static _Noreturn void loop(void)
+{
+    for (;;) {
+        struct pollfd fds[4 + sizeof serving.trees / sizeof *serving.trees];
+        nfds_t count = 4;
+        fds[0] = (struct pollfd){.fd = control, .events = POLLIN};
+        fds[1] = (struct pollfd){.fd = settle, .events = POLLIN};
+        fds[2] = (struct pollfd){.fd = link_fd(), .events = (short)(POLLIN | (link_wants_out() ? POLLOUT : 0))};
+        fds[3] = (struct pollfd){.fd = refresh_fd(), .events = POLLIN};
+        for (size_t i = 0; i < serving.count; i++)
+            fds[count++] = (struct pollfd){.fd = serving.trees[i].fd, .events = POLLIN};
+        if (poll(fds, count, -1) < 0)
+            continue;
+        if (fds[0].revents && !hear(control))
+            _exit(0);
+        if (fds[1].revents)
+            hear(settle);
+        if (fds[2].revents & ~POLLOUT && fds[2].fd == link_fd())
+            link_readable();
+        if (fds[3].revents)
+            refresh_done();
+        follow_wakes();
+        if (ask_kernel())
+            stay();
+        follow_sleeps();
+        link_flush();
+        if ((settling || ending) && !link_unanswered()) {
+            when_still();
+            link_flush();
+        }
+    }
+}
+
+_Noreturn void remote_serve(int control_end, int settle_end)
+{
+    struct sigaction ignored = {.sa_handler = SIG_IGN};
+    sigaction(SIGPIPE, &ignored, NULL);
+    prctl(PR_SET_NAME, "keeper-files");
+    mallopt(M_MMAP_THRESHOLD, 64 << 20); /* buffers of a megabyte come and go: the pages stay */
+    mallopt(M_TRIM_THRESHOLD, 128 << 20);
+    control = control_end;
+    settle = settle_end;
+    follow_begin();
+    serving.home_uid = serving.home_gid = UINT32_MAX;
+    loop();
+}

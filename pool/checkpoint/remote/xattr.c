@@ -1,0 +1,106 @@
+/* Extended attributes: those of the user's own go home, of others it is said here what a disk says to who is not root. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <linux/xattr.h>
+
+#include "remote/remote.h"
+
+static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
+
+/* Whether home is not to be asked; answered then. Many programs ask of each file for what no user may set. */
+static bool refused(struct ask *q, const char *name, bool set)
+{
+    bool users = begins(name, XATTR_USER_PREFIX), roots = begins(name, XATTR_TRUSTED_PREFIX) || begins(name, XATTR_SECURITY_PREFIX);
+    bool nameless = q->node != q->tree->root && !q->node->names; /* home finds files by their names */
+    if (users && !nameless)
+        return false;
+    int error = users || roots ? set && roots ? EPERM : set ? EOPNOTSUPP : ENODATA : EOPNOTSUPP;
+    reply(q->tree, q->head->unique, error, NULL, 0);
+    return true;
+}
+
+static struct request *begin(struct ask *q, uint16_t op, void (*done)(struct request *, int, struct reader *))
+{
+    struct request *r = request_new(op, q->node, done);
+    r->asked = q->head->unique;
+    put_path(r, q->node, NULL);
+    return r;
+}
+
+/* The caller has room for r->a bytes; with none it asks how many there are. */
+static void got(struct request *r, int error, struct reader *answer)
+{
+    uint32_t size;
+    const uint8_t *value = get_string(answer, &size);
+    struct fuse_getxattr_out out = {0};
+    if (!error && answer->bad)
+        error = EIO;
+    if (!error && r->a && size > r->a)
+        error = ERANGE;
+    if (!error && !r->a) {
+        out.size = size;
+        reply(r->tree, r->asked, 0, &out, sizeof out);
+        return;
+    }
+    reply(r->tree, r->asked, error, value, size);
+}
+
+void ask_getxattr(struct ask *q)
+{
+    const struct fuse_getxattr_in *in = q->body;
+    const char *name = (const char *)(in + 1);
+    if (refused(q, name, false))
+        return;
+    struct request *r = begin(q, R_XATTR, got);
+    r->a = in->size;
+    put_bytes(r, name, strlen(name));
+    request_send(r);
+}
+
+void ask_listxattr(struct ask *q)
+{
+    const struct fuse_getxattr_in *in = q->body;
+    struct fuse_getxattr_out none = {0};
+    if (q->node != q->tree->root && !q->node->names) {
+        reply(q->tree, q->head->unique, 0, &none, in->size ? 0 : sizeof none);
+        return;
+    }
+    struct request *r = begin(q, R_XATTR, got);
+    r->a = in->size;
+    put_bytes(r, "", 0);
+    request_send(r);
+}
+
+static void changed(struct request *r, int error, struct reader *answer)
+{
+    struct attr a = get_attr(answer);
+    if (!error && answer->bad)
+        error = EIO;
+    if (!error)
+        node_learn(r->node, &a, r->unique);
+    reply(r->tree, r->asked, error, NULL, 0);
+}
+
+void ask_setxattr(struct ask *q)
+{
+    const struct fuse_setxattr_in *in = q->body; /* its first eight bytes: FUSE_SETXATTR_EXT is not wished for */
+    const char *name = (const char *)q->body + FUSE_COMPAT_SETXATTR_IN_SIZE;
+    if (refused(q, name, true))
+        return;
+    struct request *r = begin(q, R_SETXATTR, changed);
+    put_bytes(r, name, strlen(name));
+    put_bytes(r, name + strlen(name) + 1, in->size);
+    put_number(r, in->flags, 4);
+    request_send(r);
+}
+
+void ask_removexattr(struct ask *q)
+{
+    const char *name = q->body;
+    if (refused(q, name, true))
+        return;
+    struct request *r = begin(q, R_REMOVEXATTR, changed);
+    put_bytes(r, name, strlen(name));
+    request_send(r);
+}

@@ -1,0 +1,122 @@
+/* Names that come, go, and change. The shadow of what went goes, too. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "state/state.h"
+#include "unotify/path_syscalls.h"
+#include "remote_notify/remote_notify.h"
+
+static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
+
+static uint32_t umask_of(const struct question *q) { return (uint32_t)proc_field(q->tid, "status", "Umask", 8); }
+
+int remove_name(const struct found *f, bool directory)
+{
+    if (!*f->last)
+        return directory ? EBUSY : EISDIR;
+    if (f->slash && !directory && S_ISREG(f->attr.mode))
+        return ENOTDIR;
+    ssize_t n = ask_name(f->tree, directory ? FUSE_RMDIR : FUSE_UNLINK, f->parent, NULL, 0, f->last, NULL, 0);
+    names_changed();
+    if (!n)
+        shadow_remove(f->tree, f->path);
+    return (int)-n;
+}
+
+int make_name(const struct question *q, const struct found *f, bool directory, int at)
+{
+    struct fuse_entry_out e;
+    struct fuse_mkdir_in m = {.mode = (uint32_t)argument(q, at) & 07777 & ~umask_of(q)};
+    struct fuse_mknod_in k = {.mode = (uint32_t)argument(q, at) & ~umask_of(q), .rdev = (uint32_t)argument(q, at + 1)};
+    if (f->there)
+        return EEXIST;
+    if (f->slash && !directory)
+        return ENOENT;
+    if (!(k.mode & S_IFMT))
+        k.mode |= S_IFREG;
+    int error = directory ? ask_entry(f->tree, FUSE_MKDIR, f->parent, &m, sizeof m, f->last, &e)
+                          : ask_entry(f->tree, FUSE_MKNOD, f->parent, &k, sizeof k, f->last, &e);
+    names_changed();
+    if (!error)
+        shadow_remove(f->tree, f->path); /* of what was there before and went without us */
+    return error;
+}
+
+/* Calls with two names. Both have to lie in one tree. */
+bool handle_two(struct question *q)
+{
+    static struct found from, to;
+    char one[NAME_MOST], two[NAME_MOST];
+    const struct naming *name = naming_of(q->notif->data.nr);
+    if (!name || (name->what != RENAMES && name->what != LINKS))
+        return false;
+    bool links = name->what == LINKS, plain = name->directory < 0;
+    uint32_t flags = name->flags < 0 ? 0 : (uint32_t)argument(q, name->flags);
+    if (links && flags & AT_EMPTY_PATH)
+        return false;
+    int at[2] = {plain ? AT_FDCWD : (int)argument(q, 0), plain ? AT_FDCWD : (int)argument(q, 2)};
+    int path[2] = {name->path, name->path + (plain ? 1 : 2)};
+    answer_pass(q);
+    if (!text_of(q, argument(q, path[0]), one, sizeof one) || !text_of(q, argument(q, path[1]), two, sizeof two))
+        return true;
+    bool first = walk(q, at[0], one, naming_follows(name, flags) ? FOLLOW : 0, &from), second = walk(q, at[1], two, 0, &to);
+    if (!first && !second)
+        return true;
+    q->answer->flags = 0;
+    int missing = first && !from.there ? ENOENT : 0, error = first && from.error ? from.error : links ? missing : 0;
+    error = error ? error : second && to.error ? to.error : missing; /* in the kernel's order */
+    if (!error && (!first || !second || from.tree != to.tree))
+        error = EXDEV;
+    if (!error && (!*from.last || !*to.last))
+        error = links && *to.last ? EPERM : links ? EEXIST : EBUSY;
+    if (error) {
+        answer_error(q, error);
+        return true;
+    }
+    if (links) {
+        struct fuse_link_in in = {.oldnodeid = from.node};
+        struct fuse_entry_out e;
+        error = to.there ? EEXIST : S_ISDIR(from.attr.mode) ? EPERM : ask_entry(to.tree, FUSE_LINK, to.parent, &in, sizeof in, to.last, &e);
+    } else {
+        struct fuse_rename2_in in = {.newdir = to.parent, .flags = flags};
+        struct iovec parts[4] = {{0}, {&in, sizeof in}, {from.last, strlen(from.last) + 1}, {to.last, strlen(to.last) + 1}};
+        ssize_t n = (from.slash || to.slash) && !S_ISDIR(from.attr.mode) ? -ENOTDIR
+                                                                         : ask_parts(from.tree, FUSE_RENAME2, from.parent, parts, 4, NULL, 0);
+        error = (int)-n;
+        if (!error && strcmp(from.path, to.path) != 0)
+            shadow_rename(from.tree, from.path, to.path, flags);
+    }
+    names_changed();
+    answer_error(q, error);
+    return true;
+}
+
+bool handle_symlink(struct question *q)
+{
+    static struct found f;
+    char target[NAME_MOST], path[NAME_MOST];
+    struct fuse_entry_out e;
+    const struct naming *name = naming_of(q->notif->data.nr);
+    if (!name || name->what != MAKES_LINK)
+        return false;
+    int directory = name->directory < 0 ? AT_FDCWD : (int)argument(q, name->directory);
+    answer_pass(q);
+    if (!text_of(q, argument(q, 0), target, sizeof target) || !text_of(q, argument(q, name->path), path, sizeof path) ||
+        !walk(q, directory, path, 0, &f))
+        return true;
+    q->answer->flags = 0;
+    memset(&e, 0, sizeof e);
+    int error = f.error ? f.error : f.there ? EEXIST : f.slash || !*target ? ENOENT : 0;
+    if (!error) {
+        struct iovec parts[3] = {{0}, {f.last, strlen(f.last) + 1}, {target, strlen(target) + 1}};
+        ssize_t n = ask_parts(f.tree, FUSE_SYMLINK, f.parent, parts, 3, &e, sizeof e);
+        error = n < 0 ? (int)-n : 0;
+        if (!error)
+            node_seen(f.tree, e.nodeid);
+        names_changed();
+    }
+    answer_error(q, error);
+    return true;
+}

@@ -1,0 +1,100 @@
+/* Which calls of a job with remote files the supervisor is asked about, where there is no FUSE.
+ *
+ * All that name files, as names lead anywhere; those by descriptor that the kernel would answer from the stand-in where
+ * home has to, and those by which a descriptor goes. Reading, writing and seeking are not among them, but on the high
+ * numbers of large files that are fetched as they are read. Programs for another instruction set are not to be had. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unotify/path_syscalls.h"
+#include "remote_notify/remote_notify.h"
+
+/* Beside those that take names. */
+static const long asked[] = {
+    SYS_fstat, SYS_fchmod, SYS_fchown, SYS_ftruncate, SYS_fstatfs, SYS_fsync, SYS_fdatasync, SYS_getdents64, SYS_fgetxattr,
+    SYS_flistxattr, SYS_fsetxattr, SYS_fremovexattr, SYS_close, SYS_close_range, SYS_dup3, SYS_msync, SYS_sync, SYS_syncfs,
+    SYS_exit_group, SYS_sendmsg, SYS_sendmmsg, SYS_pidfd_getfd,
+#ifdef SYS_open
+    SYS_getdents, SYS_dup2,
+#endif
+};
+
+/* On a file that is fetched as it is read: its bytes have to be here before the kernel looks at them. */
+static const struct {
+    long call;
+    int argument;
+} of_high[] = {
+    {SYS_read, 0}, {SYS_pread64, 0}, {SYS_readv, 0}, {SYS_preadv, 0}, {SYS_preadv2, 0}, {SYS_lseek, 0}, {SYS_dup, 0}, {SYS_fcntl, 0},
+    {SYS_sendfile, 1}, {SYS_splice, 0}, {SYS_copy_file_range, 0},
+};
+
+int notify_filter(int first, struct failure *f)
+{
+    traps_begin(SECCOMP_RET_ERRNO | ENOSYS);
+    for (size_t i = 0; i < sizeof of_high / sizeof *of_high; i++)
+        trap_number(of_high[i].call, of_high[i].argument, first);
+    trap_map(first);
+    trap_value(SYS_ioctl, 1, FICLONE, SECCOMP_RET_ERRNO | EOPNOTSUPP); /* would share blocks that are not there */
+    trap_value(SYS_ioctl, 1, FICLONERANGE, SECCOMP_RET_ERRNO | EOPNOTSUPP);
+    trap_value(SYS_ioctl, 1, FS_IOC_FIEMAP, SECCOMP_RET_ERRNO | EOPNOTSUPP);
+    trap_value(SYS_sendmmsg, 3, UNASKED, SECCOMP_RET_ALLOW);
+    for (size_t i = 0; i < namings_count; i++)
+        trap_always(namings[i].call);
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+        trap_always(asked[i]);
+    int fd = traps_install();
+    return fd < 0 ? fail(f, "seccomp", "remote files without FUSE need user notification (Linux 5.19)") : fd;
+}
+
+static _Noreturn void ask_something(int report)
+{
+    int fd = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -1 : (traps_begin(SECCOMP_RET_ALLOW), trap_always(SYS_sync), traps_install());
+    int said = fd < 0 ? -errno : fd;
+    if (write(report, &said, sizeof said) != sizeof said || fd < 0)
+        _exit(1);
+    syscall(SYS_sync);
+    _exit(0);
+}
+
+static int answer_once(pid_t pid, int number)
+{
+    struct question q;
+    int listener = take_from(pid, number), err = listener < 0 ? errno : EIO;
+    if (listener >= 0 && question_hear(&q, listener, 0)) {
+        question_answer(&q);
+        err = 0;
+    }
+    if (listener >= 0)
+        close(listener);
+    return err;
+}
+
+/* Whether a call of another process can be answered here. */
+int notify_try(void)
+{
+    int ends[2], said = -EIO, status = 1;
+    if (pipe(ends) < 0)
+        return -1;
+    pid_t pid = fork();
+    if (pid == 0)
+        ask_something(ends[1]);
+    close(ends[1]);
+    if (pid < 0 || read(ends[0], &said, sizeof said) != sizeof said)
+        said = -EIO;
+    close(ends[0]);
+    int err = said < 0 ? -said : answer_once(pid, said);
+    if (err && pid > 0)
+        kill(pid, SIGKILL);
+    if (pid > 0)
+        waitpid(pid, &status, 0);
+    errno = err ? err : status ? EIO : 0;
+    return errno ? -1 : 0;
+}

@@ -1,0 +1,390 @@
+/* Stand-ins: home's files as they lie here while the job has them open.
+ *
+ * Nobody is asked when the job writes to one. That it was changed shows by its time, which is set to a mark when it is as
+ * home has it; what was changed, by the sums of its blocks. So several who change different blocks of one file do not
+ * undo each other, and what is only appended goes to the end that home's file has by then. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "remote_notify/remote_notify.h"
+
+#define MARK 1          /* the time of one that is as at home, seconds */
+#define KEPT_NS 5000000000u /* after nobody has it open */
+#define MANY 64         /* that nobody has open are not kept */
+
+static uint8_t piece[PIECE];
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t sum_of(const uint8_t *data, size_t size)
+{
+    uint64_t a = 0x9E3779B97F4A7C15u ^ size, b = 0xC2B2AE3D27D4EB4Fu, w[2];
+    for (; size >= 16; data += 16, size -= 16) {
+        memcpy(w, data, 16);
+        a = (a ^ w[0]) * 0xff51afd7ed558ccdu;
+        b = (b ^ w[1]) * 0xc4ceb9fe1a85ec53u;
+        a ^= a >> 32;
+        b ^= b >> 29;
+    }
+    uint8_t rest[16] = {0};
+    memcpy(rest, data, size);
+    memcpy(w, rest, 16);
+    a = ((a ^ w[0]) * 0xff51afd7ed558ccdu ^ (b ^ w[1])) * 0x9E3779B97F4A7C15u;
+    a ^= a >> 32;
+    a *= 0xc4ceb9fe1a85ec53u;
+    return a ^ a >> 29 ? a ^ a >> 29 : 1;
+}
+
+struct stand *stand_find(uint32_t tree, uint64_t node)
+{
+    struct stand *s = notifier->stands;
+    while (s && (s->node != node || s->tree != tree))
+        s = s->next;
+    return s;
+}
+
+static void mark(struct stand *s)
+{
+    const struct timespec at[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = MARK}};
+    futimens(s->fd, at);
+}
+
+static void has_size(struct stand *s, uint64_t size)
+{
+    size_t blocks = (size_t)((size + BLOCK - 1) / BLOCK);
+    if (blocks > s->blocks) {
+        s->sums = realloc(s->sums, blocks * sizeof *s->sums);
+        if (!s->sums)
+            _exit(1);
+        memset(s->sums + s->blocks, 0, (blocks - s->blocks) * sizeof *s->sums);
+    } else if (blocks < s->blocks) {
+        memset(s->sums + blocks, 0, (s->blocks - blocks) * sizeof *s->sums);
+    }
+    s->blocks = blocks > s->blocks ? blocks : s->blocks;
+    if (size < s->size && size % BLOCK)
+        s->sums[blocks - 1] = 0;
+    s->size = size;
+}
+
+/* NULL with errno: no room for it on this machine. */
+struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size)
+{
+    struct stat st;
+    struct stand *s = stand_find(tree, node);
+    if (s) {
+        s->used = now();
+        return s;
+    }
+    const char *scratch = notifier->job->start->flags & FLAG_FIXED ? "/job" : notifier->job->scratch;
+    int fd = *scratch ? open(scratch, O_TMPFILE | O_RDWR | O_CLOEXEC, 0700) : -1;
+    if (fd < 0)
+        fd = memfd_create("home", MFD_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0 || ftruncate(fd, (off_t)size) < 0 || !(s = calloc(1, sizeof *s))) {
+        if (fd >= 0)
+            close(fd);
+        return NULL;
+    }
+    *s = (struct stand){.tree = tree, .node = node, .fd = fd, .device = st.st_dev, .inode = st.st_ino, .next = notifier->stands, .used = now()};
+    notifier->stands = s;
+    has_size(s, size);
+    s->whole = size == 0;
+    mark(s);
+    return s;
+}
+
+/* Of which a process has a descriptor; NULL: of none. */
+struct stand *stand_at(pid_t tid, int number)
+{
+    char path[64];
+    struct stat st;
+    if (!notifier->stands || number < 0)
+        return NULL;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", tid, number);
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+        return NULL;
+    struct stand *s = notifier->stands;
+    while (s && (s->inode != st.st_ino || s->device != st.st_dev))
+        s = s->next;
+    return s;
+}
+
+bool stand_writable(const struct stand *s) { return s->writer || s->appender; }
+
+/* Blocks that are not here. */
+static int fetch_piece(struct stand *s, uint64_t at, uint32_t size)
+{
+    struct fuse_read_in in = {.fh = s->reader ? s->reader : s->writer, .offset = at, .size = size};
+    ssize_t n = ask(s->tree, FUSE_READ, s->node, &in, sizeof in, piece, PIECE);
+    if (n < 0)
+        return (int)-n;
+    memset(piece + n, 0, size - (size_t)n); /* it was cut meanwhile */
+    if (pwrite(s->fd, piece, size, (off_t)at) != (ssize_t)size)
+        return errno ? errno : ENOSPC;
+    for (uint32_t done = 0; done < size; done += BLOCK)
+        s->sums[(at + done) / BLOCK] = sum_of(piece + done, size - done < BLOCK ? size - done : BLOCK);
+    s->filled = true;
+    return 0;
+}
+
+/* An error number. Nobody has it open for writing, or it has been brought home. */
+int stand_fetch(struct stand *s, uint64_t from, uint64_t to)
+{
+    int error = 0;
+    to = to < s->size ? to : s->size;
+    for (uint64_t at = from / BLOCK * BLOCK; at < to && !error;) {
+        uint64_t size = 0;
+        while (at + size < to && size < PIECE && !s->sums[(at + size) / BLOCK])
+            size += BLOCK;
+        if (size)
+            error = fetch_piece(s, at, (uint32_t)(at + size > s->size ? s->size - at : size));
+        at += size ? size : BLOCK;
+    }
+    if (s->filled && !stand_writable(s)) {
+        mark(s);
+        s->filled = false;
+    }
+    return error;
+}
+
+int stand_whole(struct stand *s)
+{
+    int error = s->whole ? 0 : stand_writable(s) ? stand_home(s) : 0;
+    if (!error && !s->whole)
+        error = stand_fetch(s, 0, s->size);
+    s->whole |= !error;
+    return error;
+}
+
+static int send_run(struct stand *s, uint64_t handle, const uint8_t *data, uint64_t at, uint32_t size)
+{
+    struct fuse_write_in in = {.fh = handle, .offset = at, .size = size};
+    struct fuse_write_out out = {0};
+    struct iovec parts[3] = {{0}, {&in, sizeof in}, {(void *)(uintptr_t)data, size}};
+    ssize_t n = ask_parts(s->tree, FUSE_WRITE, s->node, parts, 3, &out, sizeof out);
+    return n < 0 ? (int)-n : out.size != size ? ENOSPC : 0;
+}
+
+/* Noted as at home then; but not a block whose beginning, before `from`, was never fetched. */
+static bool differs(struct stand *s, const uint8_t *data, uint64_t at, uint32_t size, uint64_t from)
+{
+    uint64_t *sum = &s->sums[at / BLOCK], is = sum_of(data, size);
+    if (*sum == is)
+        return false;
+    if (*sum || at >= from)
+        *sum = is;
+    return true;
+}
+
+/* The blocks of a piece that are not as home has them, in runs; nothing before `from`. */
+static int send_piece(struct stand *s, uint64_t handle, uint64_t at, uint32_t size, uint64_t from, bool *sent)
+{
+    int error = 0;
+    for (uint32_t done = 0; done < size && !error;) {
+        uint32_t end = done, part;
+        while (end < size && (part = size - end < BLOCK ? size - end : BLOCK, differs(s, piece + end, at + end, part, from)))
+            end += part;
+        if (end == done) {
+            done += BLOCK;
+            continue;
+        }
+        done = at + done < from ? (uint32_t)(from - at) : done;
+        if (done < end)
+            error = send_run(s, handle, piece + done, at + done, end - done);
+        *sent = true;
+        done = end;
+    }
+    return error;
+}
+
+static int flush_handle(struct stand *s, uint64_t handle)
+{
+    struct fuse_flush_in in = {.fh = handle};
+    ssize_t n = ask(s->tree, FUSE_FLUSH, s->node, &in, sizeof in, NULL, 0);
+    return n < 0 ? (int)-n : 0;
+}
+
+static int cut_at_home(struct stand *s, uint64_t handle, uint64_t size)
+{
+    struct fuse_setattr_in in = {.valid = FATTR_SIZE | (handle ? FATTR_FH : 0), .fh = handle, .size = size};
+    return set_attr_of(s->tree, s->node, &in);
+}
+
+static int send_all(struct stand *s, uint64_t size, bool *sent)
+{
+    bool adds = !s->plain && !s->mapped;
+    uint64_t handle = adds || !s->writer ? s->appender : s->writer, from = adds ? s->size : 0, end = s->size;
+    int error = 0;
+    if (size < s->size) {
+        error = cut_at_home(s, handle, size);
+        if (!error)
+            has_size(s, size);
+        from = from < size ? from : size;
+        end = size;
+        *sent = true;
+    }
+    has_size(s, size);
+    s->size = end;
+    for (uint64_t at = from / BLOCK * BLOCK; at < size && !error;) {
+        if (at >= end) { /* what nobody wrote is not sent: home makes it empty, too */
+            off_t data = lseek(s->fd, (off_t)at, SEEK_DATA);
+            if (data < 0 && errno == ENXIO)
+                break;
+            at = data > (off_t)at ? (uint64_t)data / BLOCK * BLOCK : at;
+        }
+        ssize_t n = pread(s->fd, piece, PIECE, (off_t)at);
+        if (n <= 0)
+            break;
+        uint32_t part = at + (uint64_t)n > size ? (uint32_t)(size - at) : (uint32_t)n;
+        error = send_piece(s, handle, at, part, from, sent);
+        at += part;
+        end = at > end && !error ? at : end;
+    }
+    if (!error && end < size) {
+        error = cut_at_home(s, handle, size);
+        *sent = true;
+    }
+    s->size = error ? end : size;
+    int late = *sent ? flush_handle(s, handle) : 0;
+    return error ? error : late;
+}
+
+static void send_time(struct stand *s)
+{
+    struct fuse_setattr_in in = {.valid = FATTR_MTIME, .mtime = (uint64_t)s->changed.tv_sec, .mtimensec = (uint32_t)s->changed.tv_nsec};
+    set_attr_of(s->tree, s->node, &in);
+}
+
+/* An error number, told once; what could not be brought home is tried again the next time. */
+int stand_home(struct stand *s)
+{
+    struct stat st;
+    bool sent = false;
+    int before = s->error;
+    s->error = 0;
+    if (!stand_writable(s) || fstat(s->fd, &st) < 0)
+        return before;
+    bool touched = st.st_mtim.tv_sec != MARK || st.st_mtim.tv_nsec;
+    if (!touched && !s->mapped)
+        return before;
+    s->changed = st.st_mtim;
+    if (!touched)
+        clock_gettime(CLOCK_REALTIME, &s->changed);
+    mark(s); /* before it is looked at: what is written from now on shows */
+    fstat(s->fd, &st);
+    int error = send_all(s, (uint64_t)st.st_size, &sent);
+    if (error) {
+        size_t kept = s->whole ? 0 : (size_t)(s->size / BLOCK);
+        memset(s->sums + kept, 0, (s->blocks - kept) * sizeof *s->sums);
+        const struct timespec again[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+        futimens(s->fd, again);
+    } else if (sent) {
+        send_time(s);
+    }
+    if (sent)
+        names_changed();
+    s->filled = false;
+    return error ? error : before;
+}
+
+/* The error is told to whoever closes one next. */
+int stands_home(void)
+{
+    int error = 0;
+    for (struct stand *s = notifier->stands; s; s = s->next) {
+        s->error = stand_home(s);
+        error = error ? error : s->error;
+    }
+    return error;
+}
+
+/* Before a descriptor goes where its number is not known: no file is left that is fetched as it is read. */
+int stands_whole(void)
+{
+    int error = 0;
+    for (struct stand *s = notifier->stands; s && !error; s = s->next)
+        error = s->whole || !s->reader || stand_writable(s) ? 0 : stand_whole(s);
+    return error;
+}
+
+/* Cut, or made longer, at home and here. */
+int stand_cut(struct stand *s, uint64_t size)
+{
+    int error = size ? stand_whole(s) : 0;
+    if (!error && size)
+        error = stand_home(s);
+    if (!error)
+        error = cut_at_home(s, s->writer ? s->writer : s->appender, size);
+    if (!error)
+        stand_emptied(s, size);
+    return error;
+}
+
+void stand_emptied(struct stand *s, uint64_t size)
+{
+    if (ftruncate(s->fd, (off_t)size) < 0)
+        s->error = errno;
+    has_size(s, size);
+    s->whole |= !size;
+    mark(s);
+}
+
+/* As the job sees it: what is not at home yet counts. */
+void stand_shown(struct stand *s, struct fuse_attr *a)
+{
+    struct stat st;
+    if (!stand_writable(s) || fstat(s->fd, &st) < 0)
+        return;
+    a->size = (uint64_t)st.st_size;
+    if (st.st_mtim.tv_sec == MARK && !st.st_mtim.tv_nsec)
+        return;
+    a->mtime = (uint64_t)st.st_mtim.tv_sec;
+    a->mtimensec = (uint32_t)st.st_mtim.tv_nsec;
+    a->blocks = (uint64_t)st.st_blocks;
+}
+
+static void let_go(struct stand *s, uint64_t handle)
+{
+    struct fuse_release_in in = {.fh = handle};
+    if (handle)
+        ask(s->tree, FUSE_RELEASE, s->node, &in, sizeof in, NULL, 0);
+}
+
+/* A lease to write is given to nobody but who alone has a file open (fcntl(2), F_SETLEASE). */
+static bool open_elsewhere(const struct stand *s)
+{
+    if (fcntl(s->fd, F_SETLEASE, F_WRLCK) < 0)
+        return true;
+    fcntl(s->fd, F_SETLEASE, F_UNLCK);
+    return false;
+}
+
+void stands_sweep(bool all)
+{
+    size_t count = 0;
+    for (struct stand **at = &notifier->stands; *at;) {
+        struct stand *s = *at;
+        if (!all && ((s->used + KEPT_NS > now() && ++count < MANY) || open_elsewhere(s) || stand_home(s))) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        let_go(s, s->reader);
+        let_go(s, s->writer);
+        let_go(s, s->appender);
+        close(s->fd);
+        free(s->sums);
+        free(s);
+    }
+}

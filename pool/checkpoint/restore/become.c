@@ -1,0 +1,531 @@
+/* A process of the keeper's code becomes the job's: its memory, threads and registers put back from outside.
+ *
+ *     room (a page of code that makes calls, pages for arguments) where neither the old nor the new memory is
+ *     -> vdso aside -> all old memory away -> new areas, contents, protection -> vdso to its place -> names of the kernel's
+ *     (PR_SET_MM_MAP) -> descriptors of ours closed -> threads, each with what only it can set -> rights dropped -> timers,
+ *     signals -> room away -> registers
+ *
+ * All calls are the process's own, done by it while it is held, so that all contents go straight where they belong. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/capability.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "restore/restore.h"
+
+#define STASH (64 * PAGE)
+#ifndef MAP_DROPPABLE
+#define MAP_DROPPABLE 0x08
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
+#define LOWEST 0x10000000ul
+
+struct range {
+    uint64_t start, end;
+    char name[16];
+};
+
+static int failed(struct failure *f, const char *call, const char *text, long result)
+{
+    errno = (int)-result;
+    return fail(f, call, text);
+}
+
+static bool bad(long result) { return result < 0 && result > -4096; }
+
+static size_t own_areas(pid_t pid, struct range **all)
+{
+    char path[64], line[4500];
+    size_t count = 0;
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *maps = fopen(path, "re");
+    *all = NULL;
+    while (maps && fgets(line, sizeof line, maps)) {
+        struct range r = {0};
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %15s", &r.start, &r.end, r.name) < 2 || r.start >= 1ull << 47)
+            continue;
+        struct range *more = realloc(*all, (count + 1) * sizeof *more);
+        if (!more)
+            break;
+        *all = more;
+        more[count++] = r;
+    }
+    if (maps)
+        fclose(maps);
+    return count;
+}
+
+/* Where neither what the process has nor what it gets lies. */
+static uint64_t free_place(const struct restoring *r, uint32_t row, const struct range *own, size_t count, uint64_t size, uint64_t at)
+{
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t i = 0; i < count; i++)
+            if (at < own[i].end && own[i].start < at + size) {
+                at = own[i].end;
+                moved = true;
+            }
+        for EACH(r->image, areas, area, a)
+            if (a->owner == row && at < a->end && a->start < at + size) {
+                at = a->end;
+                moved = true;
+            }
+    }
+    return at;
+}
+
+static int make_room(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, struct failure *f)
+{
+    struct held *h = &b->threads[0];
+    uint64_t at = free_place(r, row, own, count, PAGE + ROOM + STASH, LOWEST);
+    long done = CALL(h, SYS_mmap, at, PAGE + ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (bad(done) || held_write(h->tid, at, call_code, CALL_SIZE) < 0)
+        return failed(f, "mmap", "room in a new process", done);
+    done = CALL(h, SYS_mprotect, at, PAGE, PROT_READ | PROT_EXEC);
+    if (bad(done))
+        return failed(f, "mprotect", "room in a new process", done);
+    h->call_at = at;
+    b->room = at + PAGE;
+    b->stash = at + PAGE + ROOM;
+    return 0;
+}
+
+/* The kernel writes to where rseq was registered whenever the thread is moved: it must not lie in memory that goes. */
+static void forget_rseq(struct held *h)
+{
+    struct rseq_place place;
+    if (held_rseq(h, &place) == 0 && place.at)
+        CALL(h, SYS_rseq, place.at, place.size, 1 /* RSEQ_FLAG_UNREGISTER */, place.signature);
+}
+
+static bool special(const struct range *a) { return strcmp(a->name, "[vdso]") == 0 || strncmp(a->name, "[vvar", 5) == 0; }
+
+static int clear(struct body *b, struct range *own, size_t count, struct failure *f)
+{
+    struct held *h = &b->threads[0];
+    uint64_t stash = b->stash;
+    long done = 0;
+    for (size_t i = 0; i < count && !bad(done); i++)
+        if (special(&own[i])) {
+            uint64_t size = own[i].end - own[i].start;
+            done = CALL(h, SYS_mremap, own[i].start, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, stash);
+            own[i].start = stash;
+            own[i].end = stash += size;
+        }
+    for (size_t i = 0; i < count && !bad(done); i++)
+        if (!special(&own[i]))
+            done = CALL(h, SYS_munmap, own[i].start, own[i].end - own[i].start);
+    return bad(done) ? failed(f, "munmap", "the keeper's memory", done) : 0;
+}
+
+static bool has_contents(const struct restoring *r, const struct area *a)
+{
+    return r->filled[a - (struct area *)r->image->areas.rows] > 0;
+}
+
+/* Of mmap. Memory that the kernel may drop (Linux 6.11) is of a kind of its own, neither private nor shared. */
+static uint32_t area_flags(const struct area *a, int fd)
+{
+    const uint32_t known = MAP_PRIVATE | MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_NORESERVE;
+    if (a->advice & ADVICE_DROP)
+        return MAP_DROPPABLE | MAP_ANONYMOUS;
+    return a->flags & known & ~(fd < 0 ? 0u : (uint32_t)MAP_ANONYMOUS);
+}
+
+/* Somewhere, and the part of it that is mapped moved to its place. */
+static int attach(const struct restoring *r, const struct area *a, struct held *h, struct failure *f)
+{
+    const struct file *memory = (struct file *)r->image->files.rows + a->file;
+    uint64_t size = a->end - a->start, whole = (memory->size + PAGE - 1) & ~(PAGE - 1);
+    long at = a->offset > whole || size > whole - a->offset ? -EINVAL :
+        CALL(h, SYS_shmat, memory->number, 0, (a->prot & PROT_WRITE ? 0 : SHM_RDONLY) | (a->prot & PROT_EXEC ? SHM_EXEC : 0)), done = at;
+    if (!bad(done))
+        done = CALL(h, SYS_mremap, at + (long)a->offset, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, a->start);
+    if (!bad(done) && a->offset)
+        done = CALL(h, SYS_munmap, at, a->offset);
+    if (!bad(done) && a->offset + size < whole)
+        done = CALL(h, SYS_munmap, at + (long)(a->offset + size), whole - a->offset - size);
+    if (!bad(done) && !(a->prot & PROT_READ))
+        done = CALL(h, SYS_mprotect, a->start, size, a->prot);
+    return bad(done) ? failed(f, "shmat", "System V shared memory", done) : 0;
+}
+
+static int map_areas(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    for EACH(r->image, areas, area, a) {
+        if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
+            continue;
+        if (a->kind == AREA_SYSV) {
+            if (attach(r, a, &b->threads[0], f))
+                return -1;
+            continue;
+        }
+        int fd = a->file == NOBODY ? -1 : r->opened[a->file];
+        int prot = (int)a->prot | (a->flags & MAP_SHARED || !has_contents(r, a) ? 0 : PROT_READ | PROT_WRITE);
+        long done = CALL(&b->threads[0], SYS_mmap, a->start, a->end - a->start, prot,
+                         area_flags(a, fd) | MAP_FIXED_NOREPLACE, fd, fd < 0 ? 0 : a->offset);
+        if (bad(done))
+            return failed(f, "mmap", fd < 0 ? "memory of the job" : image_string(r->image, ((struct file *)r->image->files.rows)[a->file].path), done);
+    }
+    return 0;
+}
+
+static void advise(struct held *h, const struct area *a)
+{
+    static const struct {
+        uint32_t bit;
+        int advice;
+    } known[] = {{ADVICE_HUGE, MADV_HUGEPAGE}, {ADVICE_NO_HUGE, MADV_NOHUGEPAGE}, {ADVICE_NO_FORK, MADV_DONTFORK},
+                 {ADVICE_NO_DUMP, MADV_DONTDUMP}, {ADVICE_WIPE, MADV_WIPEONFORK}, {ADVICE_RANDOM, MADV_RANDOM},
+                 {ADVICE_SEQUENTIAL, MADV_SEQUENTIAL}, {ADVICE_MERGEABLE, MADV_MERGEABLE}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (a->advice & known[i].bit)
+            CALL(h, SYS_madvise, a->start, a->end - a->start, known[i].advice);
+    if (a->advice & ADVICE_LOCKED) /* refused beyond the job's limit */
+        CALL(h, SYS_mlock2, a->start, a->end - a->start, a->advice & ADVICE_ON_FAULT ? MLOCK_ONFAULT : 0);
+}
+
+static int protect(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    for EACH(r->image, areas, area, a) {
+        if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
+            continue;
+        if (!(a->flags & MAP_SHARED) && (~a->prot & (PROT_READ | PROT_WRITE)) && has_contents(r, a)) {
+            long done = CALL(&b->threads[0], SYS_mprotect, a->start, a->end - a->start, a->prot);
+            if (bad(done))
+                return failed(f, "mprotect", "memory of the job", done);
+        }
+        if (a->advice & ADVICE_DROP)
+            CALL(&b->threads[0], SYS_madvise, a->start, a->end - a->start, MADV_DONTNEED);
+        else if (a->advice)
+            advise(&b->threads[0], a);
+    }
+    for EACH(r->image, guards, guard, g) {
+        long done = g->owner == row ? CALL(&b->threads[0], SYS_madvise, g->start, g->end - g->start, MADV_GUARD_INSTALL) : 0;
+        if (bad(done))
+            return failed(f, "madvise", "guard pages of the job", done);
+    }
+    return 0;
+}
+
+static int move_special(struct body *b, const struct range *own, size_t count, uint64_t by, struct failure *f)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint64_t size = own[i].end - own[i].start;
+        long done = special(&own[i]) ? CALL(&b->threads[0], SYS_mremap, own[i].start, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, own[i].start + by) : 0;
+        if (bad(done))
+            return failed(f, "mremap", "vdso", done);
+    }
+    return 0;
+}
+
+/* Not the one it was: that one's bytes stay, and lead to where this one is. Behind the room all is free that is free. */
+static int lead_vdso(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, const struct area *old,
+                     const struct range *new, const void *bytes, struct failure *f)
+{
+    static unsigned char changed[STASH];
+    struct held *h = &b->threads[0];
+    uint64_t size = old->end - old->start, place = free_place(r, row, own, count, STASH, b->stash + STASH);
+    if (size > sizeof changed || vdso_lead(r, old, bytes, new->end - new->start, new->start - b->stash + place, changed, f))
+        return size > sizeof changed ? fail(f, "restore", "vdso") : -1;
+    long done = CALL(h, SYS_mmap, old->start, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (!bad(done) && held_write(h->tid, old->start, changed, size) < 0)
+        done = -EFAULT;
+    if (!bad(done))
+        done = CALL(h, SYS_mprotect, old->start, size, old->prot);
+    return bad(done) ? failed(f, "mmap", "vdso", done) : move_special(b, own, count, place - b->stash, f);
+}
+
+/* The kernel's own page of code: libraries have pointers into it. */
+static int place_vdso(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, struct failure *f)
+{
+    static unsigned char here[STASH];
+    const struct area *old = NULL;
+    const struct range *new = NULL;
+    for EACH(r->image, areas, area, a)
+        if (a->owner == row && a->kind == AREA_VDSO)
+            old = a;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(own[i].name, "[vdso]") == 0)
+            new = &own[i];
+    if (!old)
+        return 0;
+    uint64_t size = old->end - old->start;
+    if (!new || new->end - new->start > sizeof here || held_read(b->threads[0].tid, new->start, here, new->end - new->start) < 0) {
+        errno = ENOEXEC;
+        return fail(f, "restore", "the kernel's own code page (vdso)\nthis kernel has none");
+    }
+    bool same = new->end - new->start == size && !(settings.without & ABLE_SAME_VDSO);
+    for EACH(r->image, extents, extent, e)
+        if (same && e->file == NOBODY && e->owner == row && e->at >= old->start && e->at + e->size <= old->end) {
+            const char *was = extent_read(r, e);
+            same = was && memcmp(here + (e->at - old->start), was, e->size) == 0;
+        }
+    return same ? move_special(b, own, count, old->start - new->start, f) : lead_vdso(r, row, b, own, count, old, new, here, f);
+}
+
+static int set_layout(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    const struct process *p = (struct process *)r->image->processes.rows + row;
+    struct held *h = &b->threads[0];
+    const struct layout *l = &p->layout;
+    struct prctl_mm_map map = {l->start_code, l->end_code, l->start_data, l->end_data, l->start_brk, l->brk, l->start_stack,
+                               l->arg_start, l->arg_end, l->env_start, l->env_end, (void *)(uintptr_t)(b->room + 4096), p->auxv.size,
+                               (uint32_t)r->programs[row]};
+    if (held_write(h->tid, b->room, &map, sizeof map) < 0 ||
+        (p->auxv.size && held_write(h->tid, b->room + 4096, image_bytes(r->image, p->auxv), p->auxv.size) < 0))
+        return fail(f, "write", "room in a new process");
+    long done = CALL(h, SYS_prctl, PR_SET_MM, PR_SET_MM_MAP, b->room, sizeof map, 0);
+    return bad(done) ? failed(f, "prctl", "the layout of memory", done) : 0;
+}
+
+static int make_threads(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    struct {
+        struct clone_args args;
+        pid_t tid;
+    } place;
+    for EACH(r->image, threads, thread, t) {
+        if (t->owner != row || t->tid == b->threads[0].tid)
+            continue;
+        struct held *more = realloc(b->threads, (b->count + 1) * sizeof *more);
+        if (!more)
+            return fail(f, "malloc", "threads");
+        b->threads = more;
+        memset(&place, 0, sizeof place);
+        place.args.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+        place.args.set_tid = b->room + offsetof(__typeof__(place), tid);
+        place.args.set_tid_size = 1;
+        place.tid = t->tid;
+        if (held_write(more[0].tid, b->room, &place, sizeof place) < 0)
+            return fail(f, "write", "room in a new process");
+        pid_t tid = held_clone3(&more[0], &more[b->count], b->room, sizeof place.args);
+        if (tid < 0)
+            return failed(f, "clone", "a thread under its number", tid);
+        b->count++;
+    }
+    return 0;
+}
+
+static int drop_rights(struct restoring *r, struct held *h, uint64_t room, struct failure *f)
+{
+    const struct start *s = r->job->start;
+    uint32_t keep = (uint32_t)space_kept(r->job);
+    struct {
+        struct __user_cap_header_struct head;
+        struct __user_cap_data_struct sets[2];
+    } caps = {{_LINUX_CAPABILITY_VERSION_3, 0}, {{0}}};
+    long done = 0;
+    if (s->flags & FLAG_GROUPS) {
+        if (s->groups * sizeof(uint32_t) > ROOM || (s->groups && held_write(h->tid, room, r->job->groups, s->groups * sizeof(uint32_t)) < 0))
+            return fail(f, "setgroups", "");
+        done = CALL(h, SYS_setgroups, s->groups, room);
+    }
+    if (!bad(done) && s->gid != getgid())
+        done = CALL(h, SYS_setresgid, s->gid, s->gid, s->gid);
+    if (!bad(done) && s->uid != getuid())
+        done = CALL(h, SYS_setresuid, s->uid, s->uid, s->uid);
+    if (!bad(done))
+        done = CALL(h, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (keep && held_write(h->tid, room, &caps, sizeof caps) == 0 && CALL(h, SYS_capget, room, room + 8) == 0 &&
+        held_read(h->tid, room, &caps, sizeof caps) == 0)
+        keep &= caps.sets[0].permitted;
+    memset(caps.sets, 0, sizeof caps.sets);
+    caps.sets[0].permitted = caps.sets[0].effective = keep;
+    if (!bad(done) && held_write(h->tid, room, &caps, sizeof caps) < 0)
+        done = -EFAULT;
+    if (!bad(done))
+        done = CALL(h, SYS_capset, room, room + 8);
+    return bad(done) ? failed(f, "setuid", "the job's rights", done) : 0;
+}
+
+static int put_on_filter(struct restoring *r, struct held *h, uint64_t room, struct failure *f)
+{
+    size_t count;
+    const void *code = filter_code(r->job, &count);
+    struct {
+        uint16_t length, pad[3];
+        uint64_t code;
+    } program = {(uint16_t)count, {0}, room + 64};
+    if (!code)
+        return 0;
+    if (count * 8 > ROOM - 64 || held_write(h->tid, room, &program, sizeof program) < 0 || held_write(h->tid, room + 64, code, count * 8) < 0)
+        return fail(f, "seccomp", "");
+    long done = CALL(h, SYS_prctl, PR_SET_SECCOMP, 2 /* SECCOMP_MODE_FILTER */, room);
+    return bad(done) ? failed(f, "seccomp", "", done) : 0;
+}
+
+static int dress_thread(const struct thread *t, struct held *h, uint64_t room, struct failure *f)
+{
+    struct {
+        uint64_t at;
+        int32_t flags, pad;
+        uint64_t size;
+    } stack = {t->alt_at, t->alt_size ? (int32_t)t->alt_flags : SS_DISABLE, 0, t->alt_size}; /* a sanitized keeper has one */
+    long done = 0;
+    held_write(h->tid, room, t->name, sizeof t->name);
+    CALL(h, SYS_prctl, PR_SET_NAME, room);
+    if (t->slack)
+        CALL(h, SYS_prctl, PR_SET_TIMERSLACK, t->slack);
+    CALL(h, SYS_set_tid_address, t->clear_tid);
+    CALL(h, SYS_set_robust_list, t->robust, t->robust ? t->robust_size : 24);
+    if (held_write(h->tid, room, &stack, sizeof stack) < 0)
+        return fail(f, "write", "room in a new process");
+    done = CALL(h, SYS_sigaltstack, room, 0);
+    if (bad(done))
+        return failed(f, "sigaltstack", "", done);
+    if (t->rseq_at)
+        done = CALL(h, SYS_rseq, t->rseq_at, t->rseq_size, 0, t->rseq_signature);
+    return bad(done) ? failed(f, "rseq", "", done) : 0;
+}
+
+/* By itself, with its own rights: refused where those do not allow it, and it is slower then. */
+static void set_policy(const struct thread *t, struct held *h, uint64_t room)
+{
+    struct sched_param param = {t->priority};
+    if (t->policy != SCHED_OTHER && held_write(h->tid, room, &param, sizeof param) == 0)
+        CALL(h, SYS_sched_setscheduler, h->tid, t->policy, room);
+}
+
+/* What the machine sets, as for a job that starts (keeper/exec.c): a job may have lowered it, and no image raises it. */
+static uint64_t most_of(const struct start *s, int which)
+{
+    switch (which) {
+    case RLIMIT_CPU:
+        return s->cpu == UNLIMITED ? UNLIMITED : s->cpu + 5;
+    case RLIMIT_CORE:
+        return s->core;
+    case RLIMIT_FSIZE:
+        return s->fsize;
+    case RLIMIT_NOFILE:
+        return s->nofile;
+    case RLIMIT_NPROC:
+        return s->uid != getuid() ? s->processes : UNLIMITED;
+    default:
+        return UNLIMITED;
+    }
+}
+
+/* By itself: its user may be another one than ours. */
+static void set_limits(struct restoring *r, const struct process *p, struct held *h, uint64_t room)
+{
+    for (int i = 0; i < 16; i++) {
+        uint64_t most = most_of(r->job->start, i);
+        struct rlimit now, wanted = {p->limits[i][0], p->limits[i][1]};
+        if (prlimit(h->tid, (__rlimit_resource_t)i, NULL, &now) < 0 && getrlimit((__rlimit_resource_t)i, &now) < 0)
+            continue;
+        if (wanted.rlim_max > now.rlim_max)
+            wanted.rlim_max = now.rlim_max;
+        if (most != UNLIMITED && wanted.rlim_max > most)
+            wanted.rlim_max = most;
+        if (wanted.rlim_cur > wanted.rlim_max)
+            wanted.rlim_cur = wanted.rlim_max;
+        if (held_write(h->tid, room, &wanted, sizeof wanted) == 0)
+            CALL(h, SYS_prlimit64, 0, i, room, 0);
+    }
+}
+
+static const struct thread *thread_row(const struct image *image, uint32_t row, pid_t tid)
+{
+    for EACH(image, threads, thread, t)
+        if (t->owner == row && t->tid == tid)
+            return t;
+    return NULL;
+}
+
+static int dress(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    const struct process *p = (struct process *)r->image->processes.rows + row;
+    struct held *leader = &b->threads[0];
+    for (size_t i = 0; i < b->count; i++)
+        if (dress_thread(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f) || drop_rights(r, &b->threads[i], b->room, f))
+            return -1;
+    for (size_t i = 0; i < b->count; i++)
+        set_policy(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room);
+    if (p->death_signal)
+        CALL(leader, SYS_prctl, PR_SET_PDEATHSIG, p->death_signal);
+    if (p->flags & PROCESS_SUBREAPER)
+        CALL(leader, SYS_prctl, PR_SET_CHILD_SUBREAPER, 1);
+    if (p->flags & PROCESS_NO_THP)
+        CALL(leader, SYS_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
+    CALL(leader, SYS_prctl, PR_SET_DUMPABLE, !(p->flags & PROCESS_NO_DUMP));
+    if (signals_put(r, row, b->threads, b->count, b->room, f))
+        return -1;
+    set_limits(r, p, leader, b->room);
+    attributes_put_process(p, leader, b->room);
+    file_settings_put_owners(r, row, leader, b->room);
+    for (size_t i = 0; i < b->count; i++)
+        if (attributes_put_thread(r, thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f))
+            return -1;
+    for (size_t i = 0; i < (p->mapped ? 1 : b->count); i++)
+        if (put_on_filter(r, &b->threads[i], b->room, f))
+            return -1;
+    return p->mapped ? mapping_dress(r, row, leader, b->room, f) : 0;
+}
+
+/* The call that unmaps the instruction that makes it: the thread is stopped before it would run another. */
+static int wake(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    struct user_regs_struct *all = calloc(b->count, sizeof *all);
+    for (size_t i = 0; all && i < b->count; i++) {
+        const struct thread *t = thread_row(r->image, row, b->threads[i].tid);
+        if (t->registers.size != sizeof *all) {
+            free(all);
+            errno = EBADMSG;
+            return fail(f, "read", "registers");
+        }
+        memcpy(&all[i], image_bytes(r->image, t->registers), sizeof *all);
+        waits_go_on(t, &b->threads[i], b->room, &all[i]);
+    }
+    long done = !all ? -ENOMEM : CALL(&b->threads[0], SYS_munmap, b->room - PAGE, PAGE + ROOM + STASH);
+    if (bad(done))
+        return failed(f, "munmap", "room in a new process", done);
+    selves_seek(r, row, &b->threads[0]);
+    int left = 0;
+    for (size_t i = 0; i < b->count && !left; i++) {
+        const struct thread *t = thread_row(r->image, row, b->threads[i].tid);
+        left = held_become(&b->threads[i], &all[i], image_bytes(r->image, t->xstate), t->xstate.size, t->mask);
+    }
+    free(all);
+    return left < 0 ? fail(f, "ptrace", "registers") : 0;
+}
+
+int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+{
+    struct held *h = &b->threads[0];
+    struct range *own;
+    size_t count = own_areas(h->tid, &own);
+    if (!thread_row(r->image, row, h->tid)) {
+        errno = EBADMSG;
+        return fail(f, "read", "threads");
+    }
+    int done = make_room(r, row, b, own, count, f);
+    if (!done) {
+        forget_rseq(h);
+        CALL(h, SYS_set_robust_list, 0, 24);
+    }
+    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || refill(r, row, h, f) || protect(r, row, b, f) ||
+        place_vdso(r, row, b, own, count, f) || set_layout(r, row, b, f))
+        done = -1;
+    free(own);
+    if (done)
+        return -1;
+    long closed = CALL(h, SYS_close_range, r->base, ~0u, 0);
+    if (bad(closed))
+        return failed(f, "close", "descriptors of the keeper", closed);
+    return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || dress(r, row, b, f) ||
+                   selves_open(r, row, h, b->room, f) || wake(r, row, b, f) ? -1 : 0;
+}

@@ -1,0 +1,254 @@
+/* A job put back, by a process of its own between the keeper and the job: it reads and checks the image, opens the files,
+ * forks the processes as the keeper's children, gives each what it was, and ends; then the job runs.
+ *
+ * Until then all that it made dies with it. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "restore/restore.h"
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
+
+static int unfit(struct failure *f, const char *what, const char *why)
+{
+    char text[TEXT];
+    snprintf(text, sizeof text, "%.200s\n%.400s", what, why);
+    errno = ENOEXEC;
+    return fail(f, "restore", text);
+}
+
+static int check_machine(const struct image *image, struct failure *f)
+{
+    const char *missing = features_missing(image->machine.features);
+    char text[400];
+    if (!missing)
+        return 0;
+    snprintf(text, sizeof text, "this machine's processor lacks what the one before had: %s", missing);
+    return unfit(f, "machine", text); /* no fault of the checkpoint's: another machine may take it */
+}
+
+static int load(struct restoring *r, int directory, struct failure *f)
+{
+    const char *wrong = NULL;
+    for (unsigned i = 0; i < SOURCES; i++) {
+        struct stat st;
+        char name[SOURCE_NAME];
+        r->pages[i] = openat(directory, source_name(name, i), O_RDONLY | O_CLOEXEC);
+        if (r->pages[i] >= 0 && fstat(r->pages[i], &st) == 0)
+            r->sizes[i] = (uint64_t)st.st_size;
+        else if (!i)
+            return fail(f, "read", "pages of the checkpoint");
+    }
+    if (image_read(r->image, directory, "meta", r->sizes, &wrong) < 0)
+        return unfit(f, "checkpoint", wrong);
+    return check_machine(r->image, f) || areas_filled(r, f) ? -1 : 0;
+}
+
+static bool taken(const struct image *image, pid_t pid)
+{
+    for EACH(image, processes, process, p)
+        if (p->pid == pid || p->session == pid || p->group == pid)
+            return true;
+    for EACH(image, threads, thread, t)
+        if (t->tid == pid)
+            return true;
+    return false;
+}
+
+static pid_t unused(const struct image *image, pid_t from)
+{
+    while (taken(image, from))
+        from++;
+    return from;
+}
+
+/* Monotonic clocks go on from where they stood. Refused where there are no time namespaces: they jump then, as they do
+ * for a machine that slept. */
+static void set_clocks(struct restoring *r)
+{
+    const struct image *image = r->image;
+    struct timespec mono, boot;
+    char text[160];
+    clock_gettime(CLOCK_MONOTONIC, &mono);
+    clock_gettime(CLOCK_BOOTTIME, &boot);
+    r->clocked_ns = (int64_t)mono.tv_sec * 1000000000 + mono.tv_nsec;
+    int64_t m = image->machine.monotonic_ns - ((int64_t)mono.tv_sec * 1000000000 + mono.tv_nsec);
+    int64_t b = image->machine.boot_ns - ((int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec);
+    int64_t ms = m / 1000000000 - (m % 1000000000 < 0), bs = b / 1000000000 - (b % 1000000000 < 0);
+    snprintf(text, sizeof text, "monotonic %lld %lld\nboottime %lld %lld\n", (long long)ms, (long long)(m - ms * 1000000000),
+             (long long)bs, (long long)(b - bs * 1000000000));
+    if (unshare(CLONE_NEWTIME) < 0)
+        return;
+    int fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 && write(fd, text, strlen(text)) < 0) {
+        /* the job gets this machine's clocks */
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+uint64_t left_now(const struct restoring *r, uint64_t left_ns)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t gone = (uint64_t)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - r->clocked_ns);
+    return left_ns > gone + 1000 ? left_ns - gone : 1000; /* no clock of a timer has less than a microsecond */
+}
+
+static int prepare(struct restoring *r, struct failure *f)
+{
+    struct rlimit limit;
+    size_t files = r->image->files.count + 1ul, processes = r->image->processes.count + 1ul;
+    r->opened = malloc(files * sizeof *r->opened);
+    r->spare = malloc(files * sizeof *r->spare);
+    r->programs = malloc(processes * sizeof *r->programs);
+    r->cradle = mmap(NULL, sizeof *r->cradle, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!r->opened || !r->spare || !r->programs || r->cradle == MAP_FAILED || processes > sizeof r->cradle->state / sizeof *r->cradle->state)
+        return fail(f, "malloc", "tables");
+    memset(r->opened, 0xff, files * sizeof *r->opened);
+    memset(r->spare, 0xff, files * sizeof *r->spare);
+    r->base = 64;
+    for EACH(r->image, descriptors, descriptor, d)
+        if (d->number >= r->base)
+            r->base = d->number + 1;
+    for EACH(r->image, watches, watch, w)
+        if (w->number >= r->base)
+            r->base = w->number + 1;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    for (unsigned i = 0; i < SOURCES; i++)
+        r->pages[i] = lift(r->pages[i], r->base);
+    r->end = lift(r->end, r->base);
+    r->helper = unused(r->image, (mapping_supervisor() > 0 ? mapping_supervisor() : getpid()) + 1);
+    return 0;
+}
+
+static int hold(struct body *b, pid_t pid, struct failure *f)
+{
+    b->threads = calloc(1, sizeof *b->threads);
+    if (!b->threads)
+        return fail(f, "malloc", "threads");
+    b->count = 1;
+    struct held *h = b->threads;
+    if (held_seize(h, pid) < 0 || held_await(h) < 0)
+        return fail(f, "ptrace", "a new process");
+    uint64_t call_at = find_call(pid);
+    return held_open(h, call_at) < 0 ? fail(f, "ptrace", "a new process") : 0;
+}
+
+/* Its parent is told which. An image may say anything. */
+static int stop_signal(const struct process *p)
+{
+    return p->status == SIGTSTP || p->status == SIGTTIN || p->status == SIGTTOU ? (int)p->status : SIGSTOP;
+}
+
+static int put_back(struct restoring *r, struct failure *f)
+{
+    uint32_t count = r->image->processes.count;
+    struct process *rows = r->image->processes.rows;
+    struct body *bodies = calloc(count, sizeof *bodies);
+    if (!bodies)
+        return fail(f, "malloc", "tables");
+    held_gather();
+    for (uint32_t i = 0; i < count; i++)
+        if (!(rows[i].flags & PROCESS_ZOMBIE) && (hold(&bodies[i], rows[i].pid, f) || transplant(r, i, &bodies[i], f)))
+            return -1;
+    if (file_settings_seal(r, f) || inotify_put(r, f))
+        return -1;
+    sysv_remove(r);
+    for (uint32_t i = 0; i < count; i++) {
+        if (rows[i].flags & PROCESS_ZOMBIE)
+            continue;
+        if (rows[i].flags & PROCESS_STOPPED)
+            kill(rows[i].pid, stop_signal(&rows[i]));
+    }
+    for (uint32_t i = 0; i < count; i++)
+        for (size_t j = 0; j < bodies[i].count; j++)
+            held_release(&bodies[i].threads[j]);
+    return 0;
+}
+
+static int restore(struct restoring *r, struct failure *f)
+{
+    /* The nursery has made itself untouchable for jobs of its user; here none runs yet, and what this process forks must be
+     * held by it. */
+    prctl(PR_SET_DUMPABLE, 1);
+    if (prepare(r, f) || filter_enter_domain(r->job, f) || sysv_restore(r, f) || space_as_job(r->job, true, f))
+        return -1;
+    int opened = tmp_put(r, f) || files_reopen(r, f) ? -1 : 0;
+    struct failure back;
+    if (space_as_job(r->job, false, opened ? &back : f) || opened)
+        return -1;
+    if (mapping_revive(r, f))
+        return -1;
+    set_clocks(r);
+    return timerfds_start(r, f) || revive_all(r, f) || put_back(r, f) ? -1 : 0;
+}
+
+static void tell(int fd, const struct failure *f)
+{
+    for (const char *at = (const char *)f, *end = at + sizeof *f; at < end;) {
+        ssize_t n = write(fd, at, (size_t)(end - at));
+        if (n <= 0)
+            break;
+        at += n;
+    }
+}
+
+/* The job's own processes are known by their numbers in the image; the read end of a pipe tells how it went as
+ * members_start's does: a struct failure, or nothing once the job runs. */
+int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f)
+{
+    static struct image image;
+    struct restoring r = {.image = &image, .job = job};
+    int ends[2];
+    if (load(&r, directory, f))
+        return -1;
+    if (members_load(job, &image))
+        return unfit(f, "checkpoint", "it is of a job of other processes");
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return fail(f, "pipe", "");
+    pid_t wanted = unused(&image, 300);
+    if (mapping_await(job, unused(&image, wanted + 1), f))
+        return -1;
+    pid_t pid = fork_as(wanted, group, 0);
+    if (pid == 0) {
+        r.end = ends[1];
+        int done = restore(&r, f);
+        if (done)
+            tell(r.end, f);
+        _exit(done ? 1 : 0);
+    }
+    if (pid < 0)
+        fail(f, "fork", "a process that restores");
+    mapping_awaited();
+    members_close_ends(job);
+    close(ends[1]);
+    if (pid < 0)
+        close(ends[0]);
+    for (unsigned i = 0; i < SOURCES; i++)
+        if (r.pages[i] >= 0)
+            close(r.pages[i]);
+    free(r.filled);
+    image_free(&image);
+    *restorer = pid;
+    *pipe_end = ends[0];
+    return pid < 0 ? -1 : 0;
+}

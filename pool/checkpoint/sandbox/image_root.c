@@ -1,0 +1,196 @@
+/* An unpacked image as a job's root: a directory of this machine, read-only, in place of the system's own tree.
+ *
+ * The root is a small file system of its own, into which each entry of the directory is mounted, so that /dev, /proc, /tmp
+ * and the scratch directory have their places whether the image has them or not. The directory is opened with the job's
+ * rights: what lies below one that its user may not enter is not shown to him by naming it. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/mount.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "common/common.h"
+
+/* Where the image hangs while its entries are taken from it. */
+#define IMAGE ".image"
+
+/* Whose places are the job's own, whatever the image has there. */
+static const char *const own[] = {"dev", "proc", "sys", "tmp", "job"};
+/* Of the machine, over files that the image has: without them no name is found in the network. */
+static const char *const resolving[] = {"etc/resolv.conf", "etc/hosts"};
+
+static bool is_own(const char *name)
+{
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strcmp(name, own[i]) == 0)
+            return true;
+    return false;
+}
+
+/* What the node keeps to itself, and what other jobs have here, is neither in the image nor around it. */
+static bool holds_hidden(const struct job *job, int directory)
+{
+    char name[64], real[4096], hidden[4096], own_place[4096];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", directory);
+    ssize_t n = readlink(name, real, sizeof real - 1);
+    if (n <= 0)
+        return true;
+    real[n] = 0;
+    bool scratch = *job->scratch && realpath(job->scratch, own_place) && below(real, own_place);
+    for (uint32_t i = 0; i <= job->start->hides; i++) {
+        const char *path = i < job->start->hides ? job->hide[i] : settings.directory;
+        if (!realpath(path, hidden))
+            continue;
+        if (below(hidden, real) || (below(real, hidden) && !scratch))
+            return true;
+    }
+    return false;
+}
+
+/* The kernel's own views of the machine are no images: by way of the host's /proc a job reaches other processes' files. */
+static bool is_files(int directory)
+{
+    struct statfs found;
+    return fstatfs(directory, &found) == 0 && found.f_type != PROC_SUPER_MAGIC && found.f_type != SYSFS_MAGIC;
+}
+
+/* Without what is mounted below the directory: that would be more than the image. */
+int image_take(const struct job *job, struct failure *f)
+{
+    struct mount_attr quiet = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    if (space_as_job(job, true, f))
+        return -1;
+    int directory = open(job->root, O_PATH | O_DIRECTORY | O_CLOEXEC), err = errno;
+    if (space_as_job(job, false, f))
+        return -1;
+    errno = err;
+    if (directory < 0)
+        return fail(f, "open image", job->root);
+    if (!is_files(directory) || holds_hidden(job, directory)) {
+        close(directory);
+        errno = EPERM;
+        return fail(f, "open image", job->root);
+    }
+    int tree = (int)syscall(SYS_open_tree, directory, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    close(directory);
+    if (tree < 0)
+        return fail(f, "open_tree", job->root);
+    if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &quiet, sizeof quiet) < 0)
+        return fail(f, "mount_setattr", job->root);
+    return tree;
+}
+
+static int bind(const char *from, const char *to, struct failure *f)
+{
+    return mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0 ? fail(f, "bind", to) : 0;
+}
+
+/* Mounts something of the image, which its user may change at any time. No link is followed, at neither end: a name that
+ * became one since it was looked at would lead out of the image, to what is hidden from the job. */
+static int show(int from_links, const char *from, const char *to, struct failure *f)
+{
+    unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)from_links;
+    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, flags);
+    if (tree < 0)
+        return fail(f, "open_tree", from);
+    int done = syscall(SYS_move_mount, tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? fail(f, "move_mount", to) : 0;
+    close(tree);
+    return done;
+}
+
+static int show_entry(const char *name, struct failure *f)
+{
+    char from[300], link[4096];
+    struct stat st;
+    snprintf(from, sizeof from, IMAGE "/%.250s", name);
+    if (lstat(from, &st) < 0)
+        return fail(f, "stat", from);
+    if (S_ISLNK(st.st_mode)) {
+        ssize_t n = readlink(from, link, sizeof link - 1);
+        link[n < 0 ? 0 : n] = 0;
+        return symlink(link, name) < 0 ? fail(f, "symlink", name) : 0;
+    }
+    if (S_ISDIR(st.st_mode))
+        return mkdir(name, 0755) < 0 ? fail(f, "mkdir", name) : show(AT_SYMLINK_NOFOLLOW, from, name, f);
+    if (!S_ISREG(st.st_mode))
+        return 0;
+    int fd = open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return fail(f, "create", name);
+    close(fd);
+    return show(AT_SYMLINK_NOFOLLOW, from, name, f);
+}
+
+static int show_all(struct failure *f)
+{
+    DIR *all = opendir(IMAGE);
+    int done = all ? 0 : fail(f, "open", "the image");
+    for (struct dirent *e; !done && all && (e = readdir(all));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, IMAGE) && !is_own(e->d_name))
+            done = show_entry(e->d_name, f);
+    if (all)
+        closedir(all);
+    return done;
+}
+
+/* The place must be a plain file of the image's: a link in it leads where the image wants. */
+static int show_resolving(struct failure *f)
+{
+    for (size_t i = 0; i < sizeof resolving / sizeof *resolving; i++) {
+        char from[64];
+        struct stat st;
+        snprintf(from, sizeof from, "/%s", resolving[i]);
+        if (lstat("etc", &st) < 0 || !S_ISDIR(st.st_mode) || lstat(resolving[i], &st) < 0 || !S_ISREG(st.st_mode))
+            continue;
+        if (access(from, R_OK) == 0 && show(0, from, resolving[i], f))
+            return -1;
+    }
+    return 0;
+}
+
+static int build(int image, struct failure *f)
+{
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (mkdir(own[i], 0755) < 0)
+            return fail(f, "mkdir", own[i]);
+    if (mkdir(IMAGE, 0755) < 0 || syscall(SYS_move_mount, image, "", AT_FDCWD, IMAGE, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        return fail(f, "move_mount", "the image");
+    if (show_all(f) || show_resolving(f) || bind("/dev", "dev", f) || bind("/proc", "proc", f))
+        return -1;
+    if (access("/sys", F_OK) == 0 && bind("/sys", "sys", f))
+        return -1;
+    return umount2(IMAGE, MNT_DETACH) < 0 || rmdir(IMAGE) < 0 ? fail(f, "umount", "the image") : 0;
+}
+
+int image_enter(int image, struct failure *f)
+{
+    int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (old < 0 || mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") < 0 || chdir("/tmp") < 0)
+        return fail(f, "mount", "the image's root");
+    int done = build(image, f);
+    close(image);
+    if (done)
+        return -1;
+    if (syscall(SYS_pivot_root, ".", ".") < 0)
+        return fail(f, "pivot_root", "the image's root");
+    /* Both roots are now on top of each other; the old one goes (pivot_root(2)). */
+    if (fchdir(old) < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
+        return fail(f, "umount", "the old root");
+    close(old);
+    return 0;
+}
+
+int image_close(struct failure *f)
+{
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
+    return syscall(SYS_mount_setattr, AT_FDCWD, "/", 0, &a, sizeof a) < 0 ? fail(f, "mount_setattr", "/") : 0;
+}

@@ -1,0 +1,531 @@
+/* Namespaces: what of the host a job can see and reach.
+ *
+ * An ordinary user's nursery enters one user namespace, with the identity map of its own ids, at its start and gains
+ * there what it takes to make the others for each job; a nursery with the capabilities (root) needs none. What a kernel
+ * or container forbids is found by trying each step in a child, and left out. What costs: a pid namespace is almost free
+ * beside fork and exec; a mount namespace costs in proportion to the mounts it copies.
+ *
+ * Does not secure: the network, unless the job is to have none; what a job that is not filtered (filter.c) may call. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <linux/mount.h>
+#include <net/if.h>
+#include <linux/sched.h>
+#include <sys/ptrace.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/common.h"
+
+#ifndef AT_RECURSIVE
+#define AT_RECURSIVE 0x8000
+#endif
+
+static int write_file(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = write(fd, text, strlen(text));
+    int err = errno;
+    close(fd);
+    errno = err;
+    return n < 0 ? -1 : 0;
+}
+
+/* One line for each map, setgroups first: without it the kernel refuses the group map (user_namespaces(7)). */
+static int enter_user(void)
+{
+    char map[64];
+    unsigned uid = geteuid(), gid = getegid();
+    if (unshare(CLONE_NEWUSER) < 0 || write_file("/proc/self/setgroups", "deny") < 0)
+        return -1;
+    snprintf(map, sizeof map, "%u %u 1\n", uid, uid);
+    if (write_file("/proc/self/uid_map", map) < 0)
+        return -1;
+    snprintf(map, sizeof map, "%u %u 1\n", gid, gid);
+    return write_file("/proc/self/gid_map", map);
+}
+
+/* Mounts made here stay here; what the host mounts later still appears. */
+static int enter_mount(void)
+{
+    return unshare(CLONE_NEWNS) < 0 ? -1 : mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL);
+}
+
+static int mount_proc(void) { return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL); }
+
+static int in_new_pid(int (*then)(void))
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
+    if (pid == 0)
+        _exit(!then || then() == 0 ? 0 : errno);
+    int status;
+    if (pid < 0 || waitpid(pid, &status, 0) < 0)
+        return -1;
+    errno = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+    return errno ? -1 : 0;
+}
+
+static bool own_user; /* whether the steps below begin with a user namespace */
+
+static int first(void) { return own_user ? enter_user() : 0; }
+static int try_mount(void)
+{
+    return first() || enter_mount() || mount("tmpfs", "/", "tmpfs", MS_NOSUID, "size=64k") < 0 ? -1 : 0;
+}
+static int try_pid(void) { return first() || in_new_pid(NULL) ? -1 : 0; }
+static int try_ipc(void) { return first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
+static int try_network(void) { return first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
+static int try_proc(void) { return first() || enter_mount() || in_new_pid(mount_proc) ? -1 : 0; }
+static int try_checkpoint(void) { return first() || in_new_pid(probe_hold) ? -1 : 0; }
+static int try_time(void) { return first() || probe_time() ? -1 : 0; }
+static int try_remote(void) { return first() || enter_mount() || remote_try() ? -1 : 0; }
+static int try_notify(void) { return first() || notify_try() ? -1 : 0; }
+static int try_setuid(void)
+{
+    gid_t none = 65534;
+    return setgroups(1, &none) || setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534) ? -1 : 0;
+}
+
+static bool in_child(int (*step)(void))
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(step() == 0 ? 0 : errno ? errno : 255);
+    if (pid < 0 || waitpid(pid, &status, 0) < 0)
+        return false;
+    errno = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+    return errno == 0;
+}
+
+static void add_line(char *lines, size_t size, const char *what, const char *why)
+{
+    size_t used = strlen(lines);
+    snprintf(lines + used, size - used, "%s: %s\n", what, why);
+}
+
+static void attempt(uint32_t bit, int (*step)(void), const char *what, char *lines, size_t size)
+{
+    if (settings.without & bit)
+        add_line(lines, size, what, "switched off");
+    else if (in_child(step))
+        settings.able |= bit;
+    else
+        add_line(lines, size, what, strerror(errno));
+}
+
+uint32_t space_open(char *lines, size_t size)
+{
+    struct failure f;
+    settings.able = 0;
+    if (geteuid() == 0)
+        attempt(ABLE_SETUID, try_setuid, "other user ids", lines, size);
+    own_user = !in_child(try_mount);
+    if (!own_user)
+        settings.able |= settings.without & ABLE_USER ? 0 : ABLE_USER;
+    else
+        attempt(ABLE_USER, enter_user, "user namespace", lines, size);
+    if (settings.able & ABLE_USER) {
+        attempt(ABLE_PID, try_pid, "pid namespace", lines, size);
+        attempt(ABLE_IPC, try_ipc, "ipc namespace", lines, size);
+        attempt(ABLE_MOUNT, try_mount, "mount namespace", lines, size);
+        attempt(ABLE_NETWORK, try_network, "network namespace", lines, size);
+    }
+    if (settings.able & ABLE_MOUNT && settings.able & ABLE_PID)
+        attempt(ABLE_PROC, try_proc, "own /proc", lines, size);
+    if (settings.able & ABLE_PROC)
+        attempt(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
+    if (settings.able & ABLE_CHECKPOINT) {
+        attempt(ABLE_TIME, try_time, "time namespace", lines, size);
+        attempt(ABLE_TRACK, probe_track, "notes of writes", lines, size);
+        attempt(ABLE_WAITS, waits_try, "waits", lines, size);
+    }
+    if (settings.able & ABLE_PROC)
+        attempt(ABLE_FUSE, try_remote, "remote files", lines, size);
+    if (settings.able & ABLE_PROC)
+        attempt(ABLE_NOTIFY, try_notify, "notification", lines, size);
+    if (own_user && settings.able & ABLE_USER) {
+        if (enter_user() < 0)
+            _exit(1);
+        settings.able &= ~(uint32_t)ABLE_SETUID;
+    }
+    if (settings.able & ABLE_MOUNT && enter_mount() < 0)
+        _exit(1);
+    filter_build();
+    attempt(ABLE_FILTER, filter_try, "system call filter", lines, size);
+    if (settings.without & ABLE_GROUP)
+        add_line(lines, size, "cgroup", "switched off");
+    else if (!(settings.able |= group_open() & ~settings.without, settings.able & ABLE_GROUP))
+        add_line(lines, size, "cgroup", strerror(errno));
+    /* Without a /proc of its own a job of `full` would have the host's, and with it more than it is to see. */
+    if (settings.able & ABLE_PROC && !(settings.without & ABLE_ROOT)) {
+        if (root_build(&f) == 0) {
+            settings.able |= ABLE_ROOT;
+        } else {
+            char what[128];
+            snprintf(what, sizeof what, "file tree of full isolation (%s %.60s)", f.call, f.text);
+            add_line(lines, size, what, strerror(f.err));
+        }
+    }
+    return settings.able;
+}
+
+static bool full(const struct job *job)
+{
+    return job->start->flags & FLAG_FULL && settings.able & ABLE_ROOT;
+}
+
+const char *space_scratch(const struct job *job)
+{
+    return full(job) && *job->scratch && job->start->flags & FLAG_FIXED ? "/job" : job->scratch;
+}
+
+unsigned long space_flags(const struct job *job)
+{
+    unsigned long flags = 0;
+    if (settings.able & ABLE_PID)
+        flags |= CLONE_NEWPID;
+    if (settings.able & ABLE_IPC)
+        flags |= CLONE_NEWIPC;
+    if (settings.able & ABLE_MOUNT && !full(job)) /* full: made from the nursery's tree instead */
+        flags |= CLONE_NEWNS;
+    if (job->start->flags & FLAG_NO_NETWORK)
+        flags |= CLONE_NEWNET;
+    return flags;
+}
+
+int space_prepare(const struct job *job, struct failure *f)
+{
+    static char last[4096];
+    if (job->start->flags & FLAG_NO_NETWORK && !(settings.able & ABLE_NETWORK)) {
+        errno = EPERM;
+        return fail(f, "network", "");
+    }
+    char *slash = strrchr(job->scratch, '/');
+    if (!full(job) || job->start->flags & FLAG_FIXED || !slash || slash == job->scratch || below(job->scratch, "/tmp"))
+        return 0;
+    size_t length = (size_t)(slash - job->scratch);
+    if (length < sizeof last && strncmp(last, job->scratch, length) == 0 && !last[length])
+        return 0;
+    if (make_path(ROOT_RW, job->scratch, false, f))
+        return -1;
+    if (length < sizeof last)
+        copy_text(last, length + 1, job->scratch);
+    return 0;
+}
+
+static int put(int tree, const char *path, struct failure *f)
+{
+    if (syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        return fail(f, "move_mount", path);
+    close(tree);
+    return 0;
+}
+
+static int take(const char *path, struct failure *f)
+{
+    int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    return tree < 0 ? fail(f, "open_tree", path) : tree;
+}
+
+static int cover(const char *path, const char *options, struct failure *f)
+{
+    if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0)
+        return fail(f, "mount tmpfs", path);
+    return 0;
+}
+
+static int private_tmp(const struct job *job, struct failure *f)
+{
+    char options[64];
+    if (job->start->memory != UNLIMITED)
+        snprintf(options, sizeof options, "mode=1777,size=%lluk", (unsigned long long)(job->start->memory >> 10) + 1);
+    else
+        snprintf(options, sizeof options, "mode=1777,size=50%%");
+    return cover("/tmp", options, f);
+}
+
+/* By its own name where nothing else was asked for. In the tree of `full` nothing else of the directory it lies in is
+ * there: other jobs' names would be. */
+static int place_scratch(int tree, const char *path, struct failure *f)
+{
+    struct stat st;
+    if (stat(path, &st) < 0) {
+        if (!below(path, "/tmp")) {
+            char parent[4096];
+            copy_text(parent, sizeof parent, path);
+            char *slash = strrchr(parent, '/');
+            *(slash == parent ? slash + 1 : slash) = 0;
+            if (cover(parent, "mode=0755,size=64k,nr_inodes=16", f))
+                return -1;
+        }
+        if (make_path(AT_FDCWD, path, true, f))
+            return -1;
+    }
+    return put(tree, path, f);
+}
+
+/* What is not there needs no cover. */
+static int hide(const char *path, struct failure *f)
+{
+    if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k,nr_inodes=64") < 0 && errno != ENOENT)
+        return fail(f, "mount tmpfs", path);
+    return 0;
+}
+
+/* Nothing is left in a cover for the next job of this keeper. What is mounted below it stays as it is. */
+static void close_covers(const struct job *job)
+{
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
+    for (uint32_t i = 0; i < job->start->hides; i++)
+        syscall(SYS_mount_setattr, AT_FDCWD, job->hide[i], 0, &a, sizeof a);
+    syscall(SYS_mount_setattr, AT_FDCWD, settings.directory, 0, &a, sizeof a);
+}
+
+static int hide_all(const struct job *job, struct failure *f)
+{
+    for (uint32_t i = 0; i < job->start->hides; i++)
+        if (hide(job->hide[i], f))
+            return -1;
+    return hide(settings.directory, f);
+}
+
+/* What is shown below /tmp is put back over the job's own /tmp. */
+static int tmp_with_shown(const struct job *job, struct failure *f)
+{
+    int trees[16];
+    size_t shows = settings.shows < 16 ? settings.shows : 16;
+    for (size_t i = 0; i < shows; i++) {
+        trees[i] = below(settings.show[i], "/tmp") && access(settings.show[i], F_OK) == 0 ? take(settings.show[i], f) : -2;
+        if (trees[i] == -1)
+            return -1;
+    }
+    if (private_tmp(job, f))
+        return -1;
+    for (size_t i = 0; i < shows; i++)
+        if (trees[i] >= 0 && (make_path(AT_FDCWD, settings.show[i], true, f) || put(trees[i], settings.show[i], f)))
+            return -1;
+    return 0;
+}
+
+/* The accelerators of the job's slot, taken from the host's /dev; one that has gone meanwhile is not there. */
+static int take_devices(const struct job *job, int trees[], struct failure *f)
+{
+    for (uint32_t i = 0; i < job->start->devices; i++) {
+        struct stat st;
+        trees[i] = -2;
+        if (!is_accelerator(job->devices[i]) || lstat(job->devices[i], &st) < 0 || !S_ISCHR(st.st_mode))
+            continue;
+        if ((trees[i] = take(job->devices[i], f)) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int put_devices(const struct job *job, int trees[], struct failure *f)
+{
+    for (uint32_t i = 0; i < job->start->devices; i++)
+        if (trees[i] >= 0 && access(job->devices[i], F_OK) == 0 && put(trees[i], job->devices[i], f))
+            return -1;
+    return 0;
+}
+
+/* Those of other jobs are theirs. */
+static int own_terminals(struct failure *f)
+{
+    if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620") < 0)
+        return fail(f, "mount", "devpts");
+    return 0;
+}
+
+/* By user id 0, and only by it, the kernel is set through files that belong to it, whatever capabilities it lacks. */
+static int close_kernel(const struct job *job, struct failure *f)
+{
+    static const char *const settings_of[] = {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"};
+    struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
+    if (job->start->uid || !full(job) || !(settings.able & ABLE_SETUID))
+        return 0;
+    for (size_t i = 0; i < sizeof settings_of / sizeof *settings_of; i++) {
+        const char *path = settings_of[i];
+        if (access(path, F_OK) < 0)
+            continue;
+        int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+        if (tree < 0 || syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &a, sizeof a) < 0)
+            return fail(f, "mount_setattr", path);
+        if (put(tree, path, f))
+            return -1;
+    }
+    return 0;
+}
+
+static int enter_full(const struct job *job, struct failure *f)
+{
+    int tree = -1, image = -1, devices[64];
+    if (job->start->devices > sizeof devices / sizeof *devices) {
+        errno = E2BIG;
+        return fail(f, "devices", "");
+    }
+    if (take_devices(job, devices, f))
+        return -1;
+    if (*job->scratch && (tree = take(job->scratch, f)) < 0)
+        return -1;
+    if (remote_take(job, f) || (*job->root && (image = image_take(job, f)) < 0))
+        return -1;
+    if (setns(ROOT, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0)
+        return fail(f, "setns", "the file tree of full isolation");
+    if (image >= 0 && image_enter(image, f))
+        return -1;
+    if (put_devices(job, devices, f) || own_terminals(f))
+        return -1;
+    if (image >= 0 ? private_tmp(job, f) : tmp_with_shown(job, f) || (settings.shows && hide_all(job, f)))
+        return -1;
+    if (tree >= 0 && place_scratch(tree, space_scratch(job), f))
+        return -1;
+    if (remote_place(job, f))
+        return -1;
+    if (image >= 0)
+        return image_close(f);
+    if (settings.shows)
+        close_covers(job);
+    return 0;
+}
+
+static bool covered(const char *path, const struct job *job)
+{
+    if (below(path, settings.directory) || (job->start->flags & FLAG_PRIVATE_TMP && below(path, "/tmp")))
+        return true;
+    for (uint32_t i = 0; i < job->start->hides; i++) {
+        char real[4096];
+        if (realpath(job->hide[i], real) && below(path, real))
+            return true;
+    }
+    return false;
+}
+
+static int enter_shared(const struct job *job, struct failure *f)
+{
+    int tree = -1;
+    char scratch[4096];
+    if (*job->scratch && realpath(job->scratch, scratch) && covered(scratch, job) && (tree = take(scratch, f)) < 0)
+        return -1;
+    if (hide_all(job, f) || (job->start->flags & FLAG_PRIVATE_TMP && private_tmp(job, f)))
+        return -1;
+    if (tree >= 0 && (make_path(AT_FDCWD, scratch, true, f) || put(tree, scratch, f)))
+        return -1;
+    close_covers(job);
+    return own_terminals(f); /* their numbers are the job's, wherever it goes on */
+}
+
+/* The only device of a new network namespace, which is down. */
+static int loopback_up(struct failure *f)
+{
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), done = fd < 0 ? -1 : ioctl(fd, SIOCSIFFLAGS, &lo);
+    if (done < 0)
+        return fail(f, "loopback", "");
+    close(fd);
+    return 0;
+}
+
+int space_enter(const struct job *job, struct failure *f)
+{
+    if (job->start->flags & FLAG_NO_NETWORK && loopback_up(f))
+        return -1;
+    if (*job->root && !full(job)) {
+        errno = EOPNOTSUPP;
+        return fail(f, "mount", "an image without a file tree of the job's own");
+    }
+    if (job->start->remotes + job->start->binds && !full(job)) {
+        errno = EOPNOTSUPP;
+        return fail(f, "mount", "remote trees without a file tree of the job's own");
+    }
+    if (settings.able & ABLE_MOUNT && (full(job) ? enter_full(job, f) : enter_shared(job, f)))
+        return -1;
+    if (settings.able & ABLE_PROC && mount_proc() < 0)
+        return fail(f, "mount", "/proc");
+    return close_kernel(job, f);
+}
+
+/* What root's own jobs keep where they share the host's files: the power over files that the name root means to programs,
+ * none over the machine. Everybody else's, and all in `full`, keep nothing. */
+static uint64_t kept(const struct job *job)
+{
+    if (job->start->uid || job->start->flags & FLAG_FULL || !(settings.able & ABLE_SETUID))
+        return 0;
+    return 1 << CAP_CHOWN | 1 << CAP_DAC_OVERRIDE | 1 << CAP_FOWNER | 1 << CAP_FSETID | 1 << CAP_KILL | 1 << CAP_SETGID |
+           1 << CAP_SETUID | 1 << CAP_NET_BIND_SERVICE;
+}
+
+uint64_t space_kept(const struct job *job) { return kept(job); }
+
+/* The keeper with the job's rights over files, and back. Only the effective ones change: what it may do stays permitted. */
+int space_as_job(const struct job *job, bool as, struct failure *f)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2] = {{0}};
+    const struct start *s = job->start;
+    if (!as && (seteuid(getuid()) < 0 || setegid(getgid()) < 0))
+        return fail(f, "setuid", "back");
+    if (as && s->flags & FLAG_GROUPS && setgroups(s->groups, job->groups) < 0)
+        return fail(f, "setgroups", "");
+    if (as && ((s->gid != getegid() && setegid(s->gid) < 0) || (s->uid != geteuid() && seteuid(s->uid) < 0)))
+        return fail(f, "setuid", "the job's user");
+    if (syscall(SYS_capget, &head, sets) < 0)
+        return fail(f, "capget", "");
+    sets[0].effective = as ? sets[0].permitted & (uint32_t)kept(job) : sets[0].permitted;
+    sets[1].effective = as ? 0 : sets[1].permitted;
+    return syscall(SYS_capset, &head, sets) < 0 ? fail(f, "capset", "") : 0;
+}
+
+static int change_ids(const struct job *job, struct failure *f)
+{
+    const struct start *s = job->start;
+    char text[64];
+    if (s->flags & FLAG_GROUPS && setgroups(s->groups, job->groups) < 0)
+        return fail(f, "setgroups", "");
+    if (s->gid != getegid() && setresgid(s->gid, s->gid, s->gid) < 0) {
+        snprintf(text, sizeof text, "group %u", s->gid);
+        return fail(f, "setgid", text);
+    }
+    if (s->uid != geteuid() && setresuid(s->uid, s->uid, s->uid) < 0) {
+        snprintf(text, sizeof text, "user %u", s->uid);
+        return fail(f, "setuid", text);
+    }
+    return 0;
+}
+
+int space_drop(const struct job *job, struct failure *f)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    uint64_t keep = kept(job);
+    struct __user_cap_data_struct sets[2] = {{.effective = (uint32_t)keep, .permitted = (uint32_t)keep}};
+    if (change_ids(job, f))
+        return -1;
+    /* no_new_privs makes it last: a program run by user id 0 gets no more than the permitted set of who runs it. */
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+        return fail(f, "prctl", "no_new_privs");
+    struct __user_cap_data_struct held[2] = {{0}};
+    if (keep && syscall(SYS_capget, &head, held) == 0) { /* no more than what is held: root of a container has less */
+        sets[0].permitted &= held[0].permitted;
+        sets[0].effective &= held[0].permitted;
+    }
+    if (syscall(SYS_capset, &head, sets) < 0)
+        return fail(f, "capset", "");
+    return filter_install(job, f);
+}

@@ -1,0 +1,401 @@
+/* Watches on files and directories (inotify): found again by name, and put back under the numbers that the job knows them by.
+ *
+ * The kernel tells inode and file system of what is watched, not its name. That is looked for among what the job has open, maps
+ * or is in, the directories on the way there, and in its own trees; and it is the right one where a watch of ours on it shows the
+ * same. What was told and has not been read yet cannot be put back: the job is stopped at a moment when it has read all of it, or else
+ * refused. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "restore/restore.h"
+
+#define LOOKS 500u /* a millisecond apart, at a job that has not read what it was told and does not want to run */
+#define MOST_US 10000000u
+#define NAMES_MOST 200000u /* looked at in its trees while it stands still */
+#define FILLER IN_DELETE_SELF
+#define KEPT (IN_ALL_EVENTS | IN_EXCL_UNLINK | IN_ONESHOT)
+
+static bool is_queue(const char *name) { return strncmp(name, "anon_inode:inotify", 18) == 0 || strncmp(name, "anon_inode:[inotify]", 20) == 0; }
+
+struct queue { /* of a process of the job, at a descriptor of ours */
+    pid_t pid;
+    int fd;
+};
+
+static void queues_of(pid_t pid, struct table *queues)
+{
+    char path[64], name[64];
+    snprintf(path, sizeof path, "/proc/%d/fd", pid);
+    DIR *dir = opendir(path);
+    int of = -1;
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        ssize_t n = readlinkat(dirfd(dir), e->d_name, name, sizeof name - 1);
+        name[n < 0 ? 0 : n] = 0;
+        if (!is_queue(name) || (of < 0 && (of = (int)syscall(SYS_pidfd_open, pid, 0)) < 0))
+            continue;
+        int fd = (int)syscall(SYS_pidfd_getfd, of, atoi(e->d_name), 0);
+        if (fd >= 0)
+            *(struct queue *)table_add(queues) = (struct queue){pid, fd};
+    }
+    if (of >= 0)
+        close(of);
+    if (dir)
+        closedir(dir);
+}
+
+static bool unread(const struct table *queues)
+{
+    for (uint32_t i = 0; i < queues->count; i++) {
+        int waiting = 0;
+        if (ioctl(((struct queue *)queues->rows)[i].fd, FIONREAD, &waiting) == 0 && waiting)
+            return true;
+    }
+    return false;
+}
+
+/* Whether one that could read waits for a processor. */
+static bool wants_to_run(const struct table *queues)
+{
+    char name[64], text[512];
+    bool wants = false;
+    for (uint32_t i = 0; i < queues->count && !wants; i++) {
+        pid_t pid = ((struct queue *)queues->rows)[i].pid, *tids;
+        snprintf(name, sizeof name, "/proc/%d/task", pid);
+        size_t count = numbers_in(name, &tids);
+        for (size_t j = 0; j < count && !wants; j++) {
+            snprintf(name, sizeof name, "task/%d/stat", tids[j]);
+            const char *state = proc_text(pid, name, text, sizeof text) ? strrchr(text, ')') : NULL;
+            wants = state && strncmp(state, ") R", 3) == 0;
+        }
+        free(tids);
+    }
+    return wants;
+}
+
+/* Those that are made after they were listed are looked at when the job is described. */
+int inotify_stop(struct dump *d, struct outcome *o)
+{
+    struct table queues = {.size = sizeof(struct queue)};
+    uint32_t looks = 0;
+    int done;
+    family_list(d);
+    for (size_t i = 0; i < d->count; i++)
+        queues_of(d->subjects[i].pid, &queues);
+    family_forget(d);
+    for (uint64_t end = boot_us() + MOST_US;;) {
+        while (unread(&queues) && looks < LOOKS && boot_us() < end) {
+            usleep(1000);
+            looks += !wants_to_run(&queues);
+        }
+        waits_note(d);
+        d->held_since = boot_us();
+        done = family_stop(d);
+        if (done || !unread(&queues) || looks == LOOKS || boot_us() > end)
+            break;
+        family_go(d);
+        family_forget(d);
+        o->standstill_us += boot_us() - d->held_since;
+        d->held_since = 0;
+    }
+    for (uint32_t i = 0; i < queues.count; i++)
+        close(((struct queue *)queues.rows)[i].fd);
+    free(queues.rows);
+    return done;
+}
+
+struct sought {
+    uint64_t inode;
+    uint32_t device, row; /* device: as the kernel writes it; row: of the image's table */
+};
+struct search {
+    struct dump *d;
+    struct table sought; /* in the order of their inodes */
+    uint32_t left, names;
+    int probe; /* a queue of ours */
+};
+
+static int by_inode(const void *a, const void *b)
+{
+    const struct sought *x = a, *y = b;
+    return (x->inode > y->inode) - (x->inode < y->inode);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct inotify_watch *x = a, *y = b;
+    return x->file != y->file ? (x->file > y->file) - (x->file < y->file) : (x->number > y->number) - (x->number < y->number);
+}
+
+static bool parse(const char *line, struct inotify_watch *w, struct sought *s)
+{
+    unsigned number, device, mask;
+    unsigned long inode;
+    if (sscanf(line, "inotify wd:%x ino:%lx sdev:%x mask:%x", &number, &inode, &device, &mask) != 4)
+        return false;
+    w->number = (int32_t)number;
+    w->mask = mask & KEPT;
+    s->inode = inode;
+    s->device = device;
+    return true;
+}
+
+static struct inotify_watch *row_at(struct search *z, const struct sought *s)
+{
+    return (struct inotify_watch *)z->d->image.inotify.rows + s->row;
+}
+
+/* What a watch of ours on that path is of. */
+static bool shown(struct search *z, const char *path, uint32_t how, struct sought *s)
+{
+    char name[64], line[512];
+    struct inotify_watch w;
+    int number = inotify_add_watch(z->probe, path, FILLER | how);
+    bool found = false;
+    if (number < 0)
+        return false;
+    snprintf(name, sizeof name, "/proc/self/fdinfo/%d", z->probe);
+    FILE *f = fopen(name, "re");
+    while (f && !found && fgets(line, sizeof line, f))
+        found = parse(line, &w, s) && w.number == number;
+    if (f)
+        fclose(f);
+    inotify_rm_watch(z->probe, number);
+    return found;
+}
+
+/* A path whose inode has that number; `target` where it is only as good as an open file. */
+static void offer(struct search *z, const char *path, uint64_t inode, uint32_t target)
+{
+    struct sought *all = z->sought.rows, is;
+    uint32_t low = 0, high = z->sought.count;
+    bool asked = false;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (all[middle].inode < inode)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < z->sought.count && all[low].inode == inode; low++) {
+        if (row_at(z, &all[low])->path.size || row_at(z, &all[low])->target != NOBODY)
+            continue;
+        if (!asked && !shown(z, path, target == NOBODY ? IN_DONT_FOLLOW : 0, &is))
+            return;
+        asked = true;
+        if (is.inode != inode || is.device != all[low].device)
+            continue;
+        struct span text = target == NOBODY ? image_text(&z->d->image, path) : (struct span){0};
+        row_at(z, &all[low])->path = text;
+        row_at(z, &all[low])->target = target;
+        z->left--;
+    }
+}
+
+/* It, and the directories that lead to it. */
+static void offer_path(struct search *z, const char *name)
+{
+    char path[4200];
+    struct stat st;
+    copy_text(path, sizeof path, name);
+    for (char *slash; z->left && path[0] == '/'; *slash = 0) {
+        if (lstat(path, &st) == 0)
+            offer(z, path, st.st_ino, NOBODY);
+        slash = strrchr(path, '/');
+        if (slash == path) {
+            if (lstat("/", &st) == 0)
+                offer(z, "/", st.st_ino, NOBODY);
+            return;
+        }
+    }
+}
+
+static void offer_open(struct search *z)
+{
+    struct image *image = &z->d->image;
+    char link[64], name[4200];
+    for (size_t i = 0; i < z->d->count && z->left; i++) {
+        snprintf(link, sizeof link, "/proc/%d/cwd", z->d->subjects[i].pid);
+        ssize_t n = readlink(link, name, sizeof name - 1);
+        name[n < 0 ? 0 : n] = 0;
+        offer_path(z, name);
+    }
+    for (uint32_t i = 0; i < image->files.count && z->left; i++) {
+        const struct file *f = (struct file *)image->files.rows + i;
+        const struct sample *sample = (struct sample *)z->d->samples.rows + i;
+        if (f->kind == FILE_PLAIN || f->kind == FILE_MAPPED) {
+            copy_text(name, sizeof name, image_string(image, f->path));
+            offer_path(z, name);
+        } else if (f->kind == FILE_MEMORY && sample->fd >= 0) {
+            snprintf(link, sizeof link, "/proc/%d/fd/%d", sample->pid, sample->fd);
+            offer(z, link, f->inode, i);
+        }
+    }
+}
+
+/* Directories wait to be listed, the nearest first: a tree that is too large is seen as far as it goes. */
+static void offer_tree(struct search *z, const char *top)
+{
+    struct table directories = {.size = sizeof(char *)};
+    struct stat root, st;
+    char path[4200];
+    if (!*top || lstat(top, &root) < 0)
+        return;
+    *(char **)table_add(&directories) = strdup(top);
+    for (uint32_t i = 0; i < directories.count; i++) {
+        char *directory = ((char **)directories.rows)[i];
+        int fd = directory && z->left && z->names < NAMES_MOST ? open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+        DIR *dir = fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == root.st_dev ? fdopendir(fd) : NULL;
+        for (struct dirent *e; dir && z->left && z->names++ < NAMES_MOST && (e = readdir(dir));) {
+            if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+                snprintf(path, sizeof path, "%s/%s", strcmp(directory, "/") ? directory : "", e->d_name) >= (int)sizeof path)
+                continue;
+            offer(z, path, e->d_ino, NOBODY);
+            if (e->d_type == DT_DIR || e->d_type == DT_UNKNOWN)
+                *(char **)table_add(&directories) = strdup(path);
+        }
+        if (dir)
+            closedir(dir);
+        else if (fd >= 0)
+            close(fd);
+        free(directory);
+    }
+    free(directories.rows);
+}
+
+static bool has_read(struct dump *d, const struct sample *sample)
+{
+    int waiting = 0;
+    for (size_t i = 0; i < d->count; i++) {
+        struct subject *s = &d->subjects[i];
+        if (s->pid == sample->pid && s->room && CALL(&s->threads[0], SYS_ioctl, sample->fd, FIONREAD, s->room) == 0)
+            held_read(s->pid, s->room, &waiting, sizeof waiting);
+    }
+    return !waiting;
+}
+
+static void list(struct search *z, uint32_t file)
+{
+    struct dump *d = z->d;
+    const struct sample *sample = (struct sample *)d->samples.rows + file;
+    char name[64];
+    if (!has_read(d, sample))
+        refuse(d, "descriptor %d of process %d is an inotify that told it something which it has not read", sample->fd, sample->pid);
+    snprintf(name, sizeof name, "fdinfo/%d", sample->fd);
+    char *text = proc_whole(sample->pid, name);
+    for (char *line = text ? strtok(text, "\n") : NULL; line; line = strtok(NULL, "\n")) {
+        struct inotify_watch w = {.file = file, .target = NOBODY};
+        struct sought s;
+        if (!parse(line, &w, &s))
+            continue;
+        if (w.number < 1 || w.number > INOTIFY_MOST) {
+            refuse(d, "descriptor %d of process %d is an inotify that had more than %u watches", sample->fd, sample->pid, INOTIFY_MOST);
+            continue;
+        }
+        s.row = d->image.inotify.count;
+        *(struct inotify_watch *)table_add(&d->image.inotify) = w;
+        *(struct sought *)table_add(&z->sought) = s;
+    }
+}
+
+void inotify_join(struct dump *d)
+{
+    struct search z = {.d = d, .sought = {.size = sizeof(struct sought)}};
+    for (uint32_t i = 0; i < d->image.files.count; i++)
+        if (((struct file *)d->image.files.rows)[i].kind == FILE_INOTIFY)
+            list(&z, i);
+    if (!z.sought.count)
+        return;
+    z.left = z.sought.count;
+    z.probe = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    qsort(z.sought.rows, z.sought.count, sizeof(struct sought), by_inode);
+    offer_open(&z);
+    offer_tree(&z, space_scratch(d->job));
+    offer_tree(&z, "/tmp");
+    char link[64], name[4200];
+    for (size_t i = 0; i < d->count && z.left; i++) {
+        snprintf(link, sizeof link, "/proc/%d/cwd", d->subjects[i].pid);
+        ssize_t n = readlink(link, name, sizeof name - 1);
+        name[n < 0 ? 0 : n] = 0;
+        offer_tree(&z, name);
+    }
+    for EACH(&d->image, inotify, inotify_watch, w) {
+        const struct sample *sample = (struct sample *)d->samples.rows + w->file;
+        if (!w->path.size && w->target == NOBODY)
+            refuse(d, "descriptor %d of process %d watches, by inotify, what is neither open nor in a directory of the job's", sample->fd, sample->pid);
+    }
+    qsort(d->image.inotify.rows, d->image.inotify.count, sizeof(struct inotify_watch), by_number);
+    if (z.probe >= 0)
+        close(z.probe);
+    free(z.sought.rows);
+}
+
+/* The kernel counts up: what comes between is given to something that nobody else watches, and taken away again; it says so each time. */
+static int count_to(int fd, int filler, int32_t *last, int32_t number)
+{
+    char path[64], told[4096];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", filler);
+    for (int waiting = 0; *last < number; waiting = 0) {
+        *last = inotify_add_watch(fd, path, FILLER);
+        if (*last < 0 || inotify_rm_watch(fd, *last) < 0)
+            return -1;
+        while (ioctl(fd, FIONREAD, &waiting) == 0 && waiting && (*last == number || waiting > (int)sizeof told / 2))
+            if (read(fd, told, sizeof told) <= 0)
+                return -1;
+    }
+    return 0;
+}
+
+static int put(struct restoring *r, const struct inotify_watch *w, int filler, int32_t *last, struct failure *f)
+{
+    char path[4200];
+    int fd = r->opened[w->file];
+    if (w->target != NOBODY)
+        snprintf(path, sizeof path, "/proc/self/fd/%d", r->opened[w->target]);
+    else
+        moved_path(r->image, r->job, image_string(r->image, w->path), path, sizeof path);
+    if (count_to(fd, filler, last, w->number - 1))
+        return fail(f, "watch", path);
+    *last = inotify_add_watch(fd, path, w->mask | (w->target == NOBODY ? IN_DONT_FOLLOW : 0));
+    if (*last >= 0 && *last != w->number)
+        errno = EBADMSG;
+    return *last != w->number ? fail(f, "watch", path) : 0;
+}
+
+/* Last of all, when nothing more is done to the job's files: it is not told of what we do. With its rights. */
+int inotify_put(struct restoring *r, struct failure *f)
+{
+    struct failure back;
+    int32_t last = 0;
+    uint32_t file = NOBODY;
+    if (!r->image->inotify.count)
+        return 0;
+    for (uint32_t i = 0; i < r->image->files.count; i++)
+        if (((struct file *)r->image->files.rows)[i].kind == FILE_MAPPED && r->opened[i] >= 0)
+            close(r->opened[i]);
+    for (uint32_t i = 0; i < r->image->processes.count; i++)
+        if (r->programs[i] >= 0)
+            close(r->programs[i]);
+    if (space_as_job(r->job, true, f))
+        return -1;
+    int filler = memfd_create("", MFD_CLOEXEC), done = filler < 0 ? fail(f, "memfd_create", "") : 0;
+    for EACH(r->image, inotify, inotify_watch, w) {
+        if (w->file != file)
+            last = 0;
+        file = w->file;
+        done = done || put(r, w, filler, &last, f) ? -1 : 0;
+    }
+    if (filler >= 0)
+        close(filler);
+    return space_as_job(r->job, false, done ? &back : f) || done ? -1 : 0;
+}

@@ -1,0 +1,502 @@
+/* Descriptors on the way out: what each is, which share one open file, and what only they hold.
+ *
+ * A table says how a kind is known by the name that /proc gives it; what is not in it is refused by name. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/kcmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "state/state.h"
+
+void refuse(struct dump *d, const char *format, ...)
+{
+    char line[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    size_t used = strlen(d->reasons);
+    d->reason_count++;
+    if (used + strlen(line) + 2 < sizeof d->reasons)
+        snprintf(d->reasons + used, sizeof d->reasons - used, "%s\n", line);
+}
+
+/* Of the first page: there an executable or a library has the id of its build. */
+uint64_t file_sum(int fd)
+{
+    static char page[PAGE];
+    ssize_t n = pread(fd, page, sizeof page, 0);
+    return n > 0 ? checksum(page, (size_t)n) : 0;
+}
+
+/* The row for a file that is mapped; NOBODY when another one has its name by now. */
+uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode)
+{
+    for EACH(&d->image, files, file, f)
+        if (f->kind == FILE_MAPPED && f->device == device && f->inode == inode && strcmp(image_string(&d->image, f->path), path) == 0)
+            return (uint32_t)(f - (struct file *)d->image.files.rows);
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool same = fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == inode;
+    if (same) {
+        struct span text = image_text(&d->image, path);
+        struct file *f = table_add(&d->image.files);
+        *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = -1};
+        *f = (struct file){.kind = FILE_MAPPED, .peer = NOBODY, .path = text, .device = device, .inode = inode,
+                           .size = (uint64_t)st.st_size, .mode = st.st_mode, .sum = file_sum(fd),
+                           .times = {(uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec,
+                                     (uint64_t)st.st_ctim.tv_sec * 1000000000 + (uint64_t)st.st_ctim.tv_nsec}};
+    }
+    if (fd >= 0)
+        close(fd);
+    return same ? d->image.files.count - 1 : NOBODY;
+}
+
+static const struct {
+    const char *name;
+    enum kind kind;
+} kinds[] = {
+    {"/memfd:", FILE_MEMORY},           {"pipe:[", FILE_PIPE},
+    {"anon_inode:[eventfd]", FILE_EVENT}, {"anon_inode:[timerfd]", FILE_TIMER},
+    {"anon_inode:[eventpoll]", FILE_EPOLL}, {"anon_inode:[signalfd]", FILE_SIGNAL},
+    {"anon_inode:inotify", FILE_INOTIFY}, {"anon_inode:[inotify]", FILE_INOTIFY},
+    {"anon_inode:[pidfd]", FILE_PIDFD},
+};
+static const struct {
+    const char *name, *what;
+} never[] = {
+    {"anon_inode:[io_uring]", "an io_uring"}, {"anon_inode:[fanotify]", "a fanotify watch"}, {"anon_inode:[userfaultfd]", "a userfaultfd"},
+    {"anon_inode:[perf_event]", "a performance counter"},
+    {"anon_inode:bpf", "a BPF object"}, {"mnt:", "a namespace"}, {"net:", "a namespace"}, {"pid:", "a namespace"},
+    {"user:", "a namespace"},
+};
+static const char *const harmless[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"};
+
+static bool starts(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+/* Found in the tables of /proc/PID/net by its inode. */
+static bool internet(pid_t pid, unsigned long inode, char *text, size_t size)
+{
+    static const struct {
+        const char *file, *what;
+        bool wide;
+    } tables[] = {{"net/tcp", "TCP", false}, {"net/tcp6", "TCP", true}, {"net/udp", "UDP", false}, {"net/udp6", "UDP", true}};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        char path[64], line[512], here[40], there[40], name[INET6_ADDRSTRLEN];
+        unsigned port, own_port, state;
+        unsigned long found;
+        snprintf(path, sizeof path, "/proc/%d/%s", pid, tables[i].file);
+        FILE *f = fopen(path, "re");
+        while (f && fgets(line, sizeof line, f)) {
+            if (sscanf(line, " %*d: %39[0-9A-F]:%x %39[0-9A-F]:%x %x %*s %*s %*s %*u %*u %lu", here, &own_port, there, &port, &state, &found) != 6 ||
+                found != inode)
+                continue;
+            uint32_t words[4] = {0};
+            const char *address = state == 10 ? here : there; /* TCP_LISTEN */
+            for (size_t w = 0; w < strlen(address) / 8 && w < 4; w++)
+                sscanf(address + w * 8, "%8x", &words[w]);
+            bool mapped = tables[i].wide && !words[0] && !words[1] && words[2] == htonl(0xffff);
+            inet_ntop(tables[i].wide && !mapped ? AF_INET6 : AF_INET, mapped ? &words[3] : words, name, sizeof name);
+            if (state == 10)
+                snprintf(text, size, "a %s socket listening on port %u", tables[i].what, own_port);
+            else if (port)
+                snprintf(text, size, "a %s connection to %s:%u", tables[i].what, name, port);
+            else
+                snprintf(text, size, "a %s socket", tables[i].what);
+            fclose(f);
+            return true;
+        }
+        if (f)
+            fclose(f);
+    }
+    return false;
+}
+
+static void refuse_socket(struct dump *d, pid_t pid, int number, unsigned long inode)
+{
+    char text[128] = "a socket", path[64], line[512];
+    if (!internet(pid, inode, text, sizeof text)) {
+        snprintf(path, sizeof path, "/proc/%d/net/unix", pid);
+        FILE *f = fopen(path, "re");
+        while (f && fgets(line, sizeof line, f)) {
+            unsigned long found;
+            char name[110] = "";
+            if (sscanf(line, "%*s %*s %*s %*s %*s %*s %lu %109s", &found, name) >= 1 && found == inode)
+                snprintf(text, sizeof text, *name ? "a unix socket (%.100s)" : "a unix socket", name);
+        }
+        if (f)
+            fclose(f);
+    }
+    refuse(d, "descriptor %d of process %d is %s", number, pid, text);
+}
+
+/* The kernel has an order of open files, and tells it of two: where one stands, or would stand, among the rows met so far. `compare` is
+ * kcmp's of what is known and what is looked for: KCMP_FILE and a number, or KCMP_EPOLL_TFD and where an epoll has it. */
+bool file_place(const struct dump *d, pid_t pid, int compare, uintptr_t what, uint32_t *place)
+{
+    const uint32_t *order = d->order.rows;
+    uint32_t low = 0, high = d->order.count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct sample *sample = (struct sample *)d->samples.rows + order[middle];
+        long is = syscall(SYS_kcmp, sample->pid, pid, compare, sample->fd, what);
+        if (is == 0) {
+            *place = middle;
+            return true;
+        }
+        if (is == 1)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *place = low;
+    return false;
+}
+
+static void put_at(struct dump *d, uint32_t place, uint32_t row)
+{
+    table_add(&d->order);
+    uint32_t *order = d->order.rows;
+    memmove(order + place + 1, order + place, (d->order.count - 1 - place) * sizeof *order);
+    order[place] = row;
+}
+
+/* Values that fdinfo gives for a kind. */
+static uint64_t info(const char *text, const char *field, int base)
+{
+    const char *at = strstr(text, field);
+    return at ? strtoull(at + strlen(field), NULL, base) : 0;
+}
+
+static void particulars(const struct dump *d, struct file *f, pid_t pid, int number, const char *text)
+{
+    switch (f->kind) {
+    case FILE_EVENT:
+        f->number = info(text, "eventfd-count:", 16);
+        f->size = info(text, "eventfd-semaphore:", 10);
+        break;
+    case FILE_SIGNAL:
+        f->number = info(text, "sigmask:", 16);
+        break;
+    case FILE_TIMER:
+        timerfd_save(f, pid, number, text);
+        f->times[1] += f->times[1] ? since_clocks(d) : 0;
+        break;
+    case FILE_PIDFD:
+        f->number = pidfd_process(text);
+        break;
+    default:
+        break;
+    }
+}
+
+/* Of a file that lost the name it was opened by: another one in the same directory. */
+static bool other_name(const char *name, const struct stat *wanted, char *other, size_t size)
+{
+    copy_text(other, size, name);
+    char *slash = strrchr(other, '/');
+    size_t length = slash ? (size_t)(slash - other) + 1 : 0;
+    bool found = false;
+    struct stat st;
+    if (slash)
+        slash[slash == other] = 0;
+    DIR *dir = slash ? opendir(other) : NULL;
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        found = e->d_ino == wanted->st_ino && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == wanted->st_ino &&
+                st.st_dev == wanted->st_dev;
+        if (found)
+            snprintf(other, size, "%.*s%s", (int)length, name, e->d_name);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, const char *name, const struct stat *st)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (starts(name, kinds[i].name)) {
+            f->kind = kinds[i].kind;
+            return true;
+        }
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        if (starts(name, never[i].name)) {
+            refuse(d, "descriptor %d of process %d is %s", number, pid, never[i].what);
+            return false;
+        }
+    if (starts(name, "socket:[")) {
+        bool told, known = socket_save(d, f, pid, number, st->st_ino, &told);
+        if (!known && !told)
+            refuse_socket(d, pid, number, st->st_ino);
+        return known;
+    }
+    f->kind = FILE_PLAIN;
+    if (S_ISCHR(st->st_mode)) {
+        for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+            if (strcmp(name, harmless[i]) == 0)
+                return true;
+        bool known;
+        if (!(f->flags & O_PATH) && pty_save(d, f, pid, number, name, st->st_rdev, &known))
+            return known;
+    }
+    if (S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode) || name[0] != '/') {
+        refuse(d, "descriptor %d of process %d is the device %.200s", number, pid, name);
+        return false;
+    }
+    size_t n = strlen(name);
+    unsigned ended;
+    if (sscanf(name, "/proc/%u", &ended) == 1 && access(name, F_OK) < 0 && errno == ENOENT) {
+        refuse(d, "descriptor %d of process %d is of process %u, which has ended: %.200s", number, pid, ended, name);
+        return false;
+    }
+    if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0 && !st->st_nlink) {
+        if (S_ISREG(st->st_mode) || S_ISFIFO(st->st_mode)) {
+            f->kind = S_ISREG(st->st_mode) ? FILE_MEMORY : FILE_PIPE; /* a named pipe without its name is a pipe */
+            return true;
+        }
+        if (removed_save(d, f, pid, number, name))
+            return true;
+        refuse(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
+        return false;
+    }
+    if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0) {
+        char other[4200];
+        if (!other_name(name, st, other, sizeof other)) {
+            refuse(d, "descriptor %d of process %d was removed, and has other names in other directories: %.200s", number, pid, name);
+            return false;
+        }
+        f->path = image_text(&d->image, other);
+    }
+    return true;
+}
+
+char *proc_whole(pid_t pid, const char *name)
+{
+    static char *text;
+    static size_t room;
+    char path[96];
+    size_t got = 0;
+    snprintf(path, sizeof path, "/proc/%d/%.64s", pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t n = 1; fd >= 0 && n > 0; got += n > 0 ? (size_t)n : 0) {
+        if (room - got < PAGE) {
+            char *more = realloc(text, room ? room * 2 : 16 * PAGE);
+            if (!more)
+                break;
+            text = more;
+            room = room ? room * 2 : 16 * PAGE;
+        }
+        n = read(fd, text + got, room - got - 1);
+    }
+    if (fd >= 0)
+        close(fd);
+    if (got)
+        text[got] = 0;
+    return got ? text : NULL;
+}
+
+int file_met(struct dump *d, pid_t pid, int number, struct met *met)
+{
+    const char *text;
+    char link[64], name[4200];
+    struct stat st;
+    *met = (struct met){.row = NOBODY};
+    snprintf(link, sizeof link, "/proc/%d/fd/%d", pid, number);
+    ssize_t n = readlink(link, name, sizeof name - 1);
+    if (n < 0 || stat(link, &st) < 0)
+        return fail(&d->failure, "read", link);
+    name[n] = 0;
+    snprintf(link, sizeof link, "fdinfo/%d", number);
+    if (!(text = met->text = proc_whole(pid, link)))
+        return fail(&d->failure, "read", link);
+    met->flags = (uint32_t)info(text, "flags:", 8);
+    uint32_t place;
+    if (file_place(d, pid, KCMP_FILE, (uintptr_t)number, &place)) {
+        met->row = ((uint32_t *)d->order.rows)[place];
+        return 0;
+    }
+    met->fresh = true;
+    struct file f = {.flags = met->flags & ~(uint32_t)O_CLOEXEC, .mode = st.st_mode, .peer = NOBODY, .device = st.st_dev,
+                     .inode = st.st_ino, .size = (uint64_t)st.st_size, .position = (int64_t)info(text, "pos:", 10)};
+    if (!known_kind(d, &f, pid, number, name, &st))
+        return 0;
+    if (!f.path.size)
+        f.path = image_text(&d->image, f.kind == FILE_MEMORY && starts(name, "/memfd:") ? name + 7 : name);
+    if (f.kind == FILE_PIPE)
+        f.number = st.st_ino;
+    if (f.kind == FILE_MEMORY) {
+        f.times[0] = (uint64_t)st.st_atim.tv_sec * 1000000000 + (uint64_t)st.st_atim.tv_nsec;
+        f.times[1] = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+    }
+    particulars(d, &f, pid, number, text);
+    met->row = d->image.files.count;
+    *(struct file *)table_add(&d->image.files) = f;
+    *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = number};
+    put_at(d, place, met->row);
+    if (f.kind == FILE_EPOLL)
+        epoll_save(d, met->row, text);
+    return 0;
+}
+
+static int save_one(struct dump *d, struct subject *s, int number)
+{
+    struct met met;
+    if (file_met(d, s->pid, number, &met))
+        return -1;
+    if (met.row == NOBODY)
+        return 0;
+    locks_save(d, s, met.row, number, met.text, met.fresh);
+    bool on_exec = met.flags & O_CLOEXEC;
+    if (on_exec && s->room && ((struct file *)d->image.files.rows)[met.row].kind == FILE_TERMINAL)
+        on_exec = CALL(&s->threads[0], SYS_fcntl, number, F_GETFD) & FD_CLOEXEC; /* TIOCGPTPEER leaves O_CLOEXEC with the open file */
+    struct descriptor *e = table_add(&d->image.descriptors);
+    *e = (struct descriptor){.owner = s->row, .file = met.row, .number = number, .close_on_exec = on_exec};
+    return 0;
+}
+
+int descriptors_save(struct dump *d, struct subject *s)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd", s->pid);
+    DIR *dir = opendir(path);
+    if (!dir)
+        return fail(&d->failure, "open", path);
+    int done = 0;
+    for (struct dirent *e; !done && (e = readdir(dir));)
+        if (e->d_name[0] >= '0' && e->d_name[0] <= '9')
+            done = save_one(d, s, atoi(e->d_name));
+    closedir(dir);
+    return done;
+}
+
+/* A process's descriptor itself, not opened anew; -1: before Linux 5.6. */
+int descriptor_borrow(const struct sample *sample)
+{
+    int of = (int)syscall(SYS_pidfd_open, sample->pid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, sample->fd, 0);
+    if (of >= 0)
+        close(of);
+    return fd;
+}
+
+static int through(const struct sample *sample, int flags)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", sample->pid, sample->fd);
+    return open(path, flags | O_CLOEXEC | O_NONBLOCK);
+}
+
+/* Somebody in the job holds an end of it that is read. */
+static bool is_read(const struct dump *d, uint32_t row)
+{
+    const struct file *files = d->image.files.rows;
+    for (uint32_t i = 0; i < d->image.files.count; i++)
+        if ((i == row || files[i].peer == row) && (files[i].flags & O_ACCMODE) != O_WRONLY)
+            return true;
+    return false;
+}
+
+/* Teed, so that the pipe stays as it was. */
+static int pipe_contents(struct dump *d, uint32_t row)
+{
+    static char buffer[1 << 20];
+    int ends[2], waiting = 0;
+    struct file *f = (struct file *)d->image.files.rows + row;
+    if (is_fifo(f) && !is_read(d, row))
+        return 0; /* it is in there for a reader who is not the job's, or not there yet */
+    int from = through((struct sample *)d->samples.rows + row, O_RDONLY);
+    if (from < 0 || ioctl(from, FIONREAD, &waiting) < 0 || pipe2(ends, O_CLOEXEC) < 0) {
+        if (from >= 0)
+            close(from);
+        return fail(&d->failure, "open", "a pipe of the job");
+    }
+    f->size = (uint64_t)fcntl(from, F_GETPIPE_SZ);
+    fcntl(ends[1], F_SETPIPE_SZ, (int)f->size);
+    ssize_t n = 0;
+    if (waiting > 0) {
+        n = tee(from, ends[1], sizeof buffer, SPLICE_F_NONBLOCK);
+        if (n > 0)
+            n = read(ends[0], buffer, sizeof buffer);
+    }
+    int done = waiting > 0 && n != waiting ? fail(&d->failure, "tee", "a pipe of the job") : 0;
+    if (!done && n > 0) {
+        struct span contents = image_put(&d->image, buffer, (size_t)n);
+        ((struct file *)d->image.files.rows)[row].contents = contents;
+    }
+    close(ends[0]);
+    close(ends[1]);
+    close(from);
+    return done;
+}
+
+static int memory_contents(struct dump *d, uint32_t row)
+{
+    static char buffer[1 << 20];
+    int fd = through((struct sample *)d->samples.rows + row, O_RDONLY), done = 0;
+    if (fd < 0)
+        return fail(&d->failure, "open", "a memory file or deleted file of the job");
+    for (off_t at = 0; !done && (at = lseek(fd, at, SEEK_DATA)) >= 0;) {
+        off_t end = lseek(fd, at, SEEK_HOLE);
+        at &= ~(off_t)(PAGE - 1);
+        while (at < end && !done) {
+            size_t wanted = (size_t)(end - at) < sizeof buffer ? (size_t)(end - at) : sizeof buffer; /* holes stay holes */
+            ssize_t n = pread(fd, buffer, wanted, at);
+            if (n <= 0)
+                break;
+            size_t whole = ((size_t)n + PAGE - 1) & ~(PAGE - 1);
+            memset(buffer + n, 0, whole - (size_t)n);
+            done = pages_put(d, 0, row, (uint64_t)at, buffer, whole);
+            at += (off_t)whole;
+        }
+    }
+    close(fd);
+    return done;
+}
+
+/* Further open files of the same inode name the first as their peer: one with a descriptor, which knows its size, before
+ * what is only mapped. */
+void files_peers(struct dump *d)
+{
+    struct file *files = d->image.files.rows;
+    struct sample *samples = d->samples.rows;
+    for (uint32_t i = 0; i < d->image.files.count; i++) {
+        struct file *f = &files[i];
+        bool dead = f->kind == FILE_PIDFD && !f->number;
+        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY && f->kind != FILE_REMOVED && !dead && !is_fifo(f))
+            continue;
+        uint32_t first = i;
+        for (uint32_t j = 0; j < d->image.files.count; j++) {
+            bool same = files[j].kind == f->kind && files[j].device == f->device && files[j].inode == f->inode;
+            bool better = (samples[j].fd >= 0) != (samples[first].fd >= 0) ? samples[j].fd >= 0 : j < first;
+            if (same && better)
+                first = j;
+        }
+        f->peer = first == i ? NOBODY : first;
+    }
+}
+
+/* Once for each pipe and each memory file. */
+int files_contents(struct dump *d)
+{
+    for (uint32_t i = 0; i < d->image.files.count; i++) {
+        struct file *files = d->image.files.rows, *f = &files[i];
+        if (((f->kind == FILE_PAIR || f->kind == FILE_NAMED) && socket_contents(d, i)) || (f->kind == FILE_TERMINAL && pty_contents(d, i)))
+            return -1;
+        if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY && !is_fifo(f))
+            continue;
+        if (f->peer != NOBODY || ((struct sample *)d->samples.rows)[i].fd < 0)
+            continue;
+        if (f->kind == FILE_MEMORY ? memory_contents(d, i) : pipe_contents(d, i))
+            return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,93 @@
+/* Handles on processes (pidfd). One on a process of the job is opened by each process that has it, as soon as all are there, so that
+ * processes that shared one have one each. One on a process that has ended is made of another that has. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "restore/restore.h"
+
+#define PIDFD_OF_THREAD O_EXCL /* PIDFD_THREAD, Linux 6.9 */
+
+/* Of its fdinfo. 0: it has ended. */
+uint64_t pidfd_process(const char *text)
+{
+    const char *at = strstr(text, "\nPid:");
+    long pid = at ? strtol(at + 5, NULL, 10) : -1;
+    return pid > 0 ? (uint64_t)pid : pid < 0 ? 0 : NOBODY; /* NOBODY: it cannot be seen from here */
+}
+
+/* All processes are known by now. */
+void pidfd_join(struct dump *d)
+{
+    for (uint32_t i = 0; i < d->image.files.count; i++) {
+        const struct file *f = (struct file *)d->image.files.rows + i;
+        const struct sample *sample = (struct sample *)d->samples.rows + i;
+        bool own = !f->number;
+        if (f->kind != FILE_PIDFD)
+            continue;
+        for (size_t j = 0; j < d->count; j++)
+            own |= (uint64_t)d->subjects[j].pid == f->number;
+        if (own)
+            continue;
+        if (f->flags & PIDFD_OF_THREAD)
+            refuse(d, "descriptor %d of process %d is a handle on a thread (pidfd)", sample->fd, sample->pid);
+        else
+            refuse(d, "descriptor %d of process %d is a handle on a process that is not the job's (pidfd)", sample->fd, sample->pid);
+    }
+}
+
+/* -1 without a reason: it is a living one's, and comes later. */
+int pidfd_restore(struct restoring *r, const struct file *row, struct failure *f)
+{
+    if (row->peer != NOBODY)
+        return fcntl(r->opened[row->peer], F_DUPFD_CLOEXEC, 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (;;)
+            pause();
+    }
+    int fd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, row->flags & (O_NONBLOCK | PIDFD_OF_THREAD));
+    int err = errno;
+    if (pid > 0) {
+        kill(pid, SIGKILL);
+        waitpid(pid, NULL, 0);
+    }
+    errno = err;
+    return fd < 0 ? fail(f, "pidfd_open", "a process that has ended") : fd;
+}
+
+bool pidfd_lives(const struct file *row) { return row->kind == FILE_PIDFD && row->number; }
+
+static int other_number(const struct restoring *r, const struct descriptor *wanted)
+{
+    for EACH(r->image, descriptors, descriptor, d)
+        if (d < wanted && d->owner == wanted->owner && d->file == wanted->file)
+            return d->number;
+    return -1;
+}
+
+/* By a process for itself, when all are there. */
+int pidfd_place(const struct restoring *r, uint32_t row)
+{
+    for EACH(r->image, descriptors, descriptor, d) {
+        const struct file *f = (struct file *)r->image->files.rows + d->file;
+        if (d->owner != row || !pidfd_lives(f))
+            continue;
+        int from = other_number(r, d), flags = d->close_on_exec ? O_CLOEXEC : 0;
+        int fd = from >= 0 ? from : (int)syscall(SYS_pidfd_open, (pid_t)f->number, f->flags & (O_NONBLOCK | PIDFD_OF_THREAD));
+        if (fd < 0)
+            return -1;
+        if (fd == d->number ? fcntl(fd, F_SETFD, flags ? FD_CLOEXEC : 0) < 0 : dup3(fd, d->number, flags) < 0)
+            return -1;
+        if (from < 0 && fd != d->number)
+            close(fd);
+    }
+    return 0;
+}

@@ -1,0 +1,567 @@
+/* Unix sockets whose both ends are the job's, with what is in them, and those that it listens at or is bound to.
+ *
+ * The kernel tells of each its other end (sock_diag); what waits in it is looked at and stays. An end that was closed
+ * is closed again. A connected socket has no name afterwards; descriptors on their way in one are refused. A datagram socket may be connected to another one by its name. A datagram of no
+ * bytes shows only to the first who looks: in a second image it lacks. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/sockios.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/unix_diag.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "restore/restore.h"
+
+#ifndef SIOCUNIXFILE
+#define SIOCUNIXFILE (SIOCPROTOPRIVATE + 0) /* Linux 4.12 */
+#endif
+#define LISTENS 10 /* TCP_LISTEN, which unix sockets use as well */
+#define CONNECTED 1
+#define MOST (8u << 20) /* of what waits in one */
+#define PARTS 16u /* of them in an image */
+#define LAST 48832u /* bytes that the kernel makes one piece of: 16 KiB but for its own part of them, and 32 KiB of pages */
+
+struct traits { /* before the contents of the row: the name it is bound to, then what waits */
+    uint32_t type, shut, send_buffer, credentials, listens, backlog;
+    int64_t patience[2][2]; /* SO_RCVTIMEO, SO_SNDTIMEO */
+    int32_t low_water, peek; /* SO_RCVLOWAT, SO_PEEK_OFF */
+    uint32_t receive_buffer, name; /* name: its size; of a datagram socket what waits comes behind it */
+};
+
+struct facts {
+    uint8_t type, state, shut;
+    uint32_t peer, waiting, backlog, bound; /* bound: the inode of its name, 0: it has none, or that was removed */
+    bool has_peer;
+};
+
+static bool ask(uint32_t inode, struct facts *facts)
+{
+    struct {
+        struct nlmsghdr head;
+        struct unix_diag_req body;
+    } question = {{sizeof question, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0},
+                  {.sdiag_family = AF_UNIX, .udiag_states = ~0u, .udiag_ino = inode, .udiag_cookie = {~0u, ~0u},
+                   .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN | UDIAG_SHOW_VFS}};
+    union {
+        struct nlmsghdr head;
+        char room[4096];
+    } answer;
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    ssize_t n = fd < 0 || send(fd, &question, sizeof question, 0) < 0 ? -1 : recv(fd, &answer, sizeof answer, 0);
+    if (fd >= 0)
+        close(fd);
+    memset(facts, 0, sizeof *facts);
+    if (n < (ssize_t)NLMSG_LENGTH(sizeof(struct unix_diag_msg)) || answer.head.nlmsg_type != SOCK_DIAG_BY_FAMILY)
+        return false;
+    const struct unix_diag_msg *m = NLMSG_DATA(&answer.head);
+    facts->type = m->udiag_type;
+    facts->state = m->udiag_state;
+    int left = (int)answer.head.nlmsg_len - (int)NLMSG_LENGTH(sizeof *m);
+    for (const struct rtattr *a = (const struct rtattr *)(m + 1); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+        const uint32_t *value = RTA_DATA(a);
+        if (a->rta_type == UNIX_DIAG_PEER) {
+            facts->peer = *value;
+            facts->has_peer = true;
+        } else if (a->rta_type == UNIX_DIAG_RQLEN) {
+            facts->waiting = value[0];
+            facts->backlog = value[1];
+        } else if (a->rta_type == UNIX_DIAG_VFS) {
+            facts->bound = value[0];
+        } else if (a->rta_type == UNIX_DIAG_SHUTDOWN) {
+            facts->shut = *(const uint8_t *)RTA_DATA(a);
+        }
+    }
+    return true;
+}
+
+static void read_traits(int fd, struct traits *t)
+{
+    socklen_t size = sizeof t->send_buffer;
+    getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &t->send_buffer, &size);
+    getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &t->receive_buffer, &size);
+    getsockopt(fd, SOL_SOCKET, SO_PASSCRED, &t->credentials, &size);
+    getsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &t->low_water, &size);
+    getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &t->peek, &size);
+    for (int i = 0; i < 2; i++) {
+        size = sizeof t->patience[i];
+        getsockopt(fd, SOL_SOCKET, i ? SO_SNDTIMEO : SO_RCVTIMEO, t->patience[i], &size);
+    }
+}
+
+/* Where the file lies that a socket was bound to by a relative name: the process may be in another directory by now. `directory` in: where
+ * the process is; out: from where the name counts. False: it is not found again. */
+static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name, char *directory, size_t size)
+{
+    char path[64], file[4400];
+    struct stat st;
+    struct facts facts;
+    int at = ioctl(fd, SIOCUNIXFILE);
+    if (at >= 0) { /* which takes a power over the network that a node of a user has not */
+        snprintf(path, sizeof path, "/proc/self/fd/%d", at);
+        ssize_t n = readlink(path, file, sizeof file - 1);
+        close(at);
+        file[n < 0 ? 0 : n] = 0;
+        if (n > 10 && strcmp(file + n - 10, " (deleted)") == 0) { /* its name was removed: it counts from where it can be made again */
+            const char *own = space_scratch(d->job);
+            if (*own && !below(directory, own))
+                copy_text(directory, size, own);
+            return true;
+        }
+        size_t whole = strlen(file), end = strlen(name);
+        if (whole > end + 1 && file[whole - end - 1] == '/' && strcmp(file + whole - end, name) == 0) {
+            file[whole - end - 1] = 0;
+            copy_text(directory, size, file);
+            return true;
+        }
+    }
+    if (!ask(inode, &facts) || !facts.bound)
+        return true;
+    for (size_t i = 0; i <= d->count; i++) {
+        char other[4096];
+        if (i) {
+            snprintf(path, sizeof path, "/proc/%d/cwd", d->subjects[i - 1].pid);
+            ssize_t n = readlink(path, other, sizeof other - 1);
+            other[n < 0 ? 0 : n] = 0;
+        } else {
+            copy_text(other, sizeof other, directory);
+        }
+        snprintf(file, sizeof file, "%s/%s", other, name);
+        if (stat(file, &st) == 0 && (uint32_t)st.st_ino == facts.bound) {
+            copy_text(directory, size, other);
+            return true;
+        }
+    }
+    const char *scratch = space_scratch(d->job);
+    snprintf(file, sizeof file, "%s/%s", scratch, name);
+    if (stat(file, &st) < 0 || (uint32_t)st.st_ino != facts.bound)
+        return false;
+    copy_text(directory, size, scratch);
+    return true;
+}
+
+/* A relative name counts from the row's path. */
+static socklen_t bound_name(struct dump *d, struct file *f, int fd, uint32_t inode, pid_t pid, struct sockaddr_un *name, bool *found)
+{
+    char path[64], cwd[4096];
+    socklen_t size = sizeof *name;
+    *found = true;
+    memset(name, 0, sizeof *name);
+    if (getsockname(fd, (struct sockaddr *)name, &size) < 0 || size <= offsetof(struct sockaddr_un, sun_path))
+        return 0;
+    snprintf(path, sizeof path, "/proc/%d/cwd", pid);
+    ssize_t n = readlink(path, cwd, sizeof cwd - 1);
+    cwd[n < 0 ? 0 : n] = 0;
+    if (name->sun_path[0] && name->sun_path[0] != '/')
+        *found = find_bound(d, fd, inode, name->sun_path, cwd, sizeof cwd);
+    f->path = image_text(&d->image, cwd);
+    return size;
+}
+
+/* Something else has the name by now, or the directory that it was in has gone: it cannot be bound to it again. */
+static bool name_is_lost(const struct dump *d, const struct file *f, const struct sockaddr_un *name)
+{
+    char path[4400];
+    struct stat st;
+    const char *directory = name->sun_path[0] == '/' ? "" : image_string(&d->image, f->path);
+    snprintf(path, sizeof path, "%s%s%.*s", directory, *directory ? "/" : "", (int)sizeof name->sun_path, name->sun_path);
+    if (lstat(path, &st) == 0)
+        return !S_ISSOCK(st.st_mode);
+    *strrchr(path, '/') = 0;
+    return *path && stat(path, &st) < 0;
+}
+
+/* A row for it; false when it is none of these, or is refused. `other` is told whether a reason was given. */
+bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t inode, bool *told)
+{
+    struct facts facts;
+    struct sample sample = {pid, number};
+    *told = false;
+    if (!ask((uint32_t)inode, &facts))
+        return false;
+    int fd = descriptor_borrow(&sample);
+    if (fd < 0)
+        return false;
+    struct traits t = {.type = facts.type, .shut = facts.shut, .listens = facts.state == LISTENS, .backlog = facts.backlog};
+    struct sockaddr_un name;
+    read_traits(fd, &t);
+    bool found;
+    socklen_t size = bound_name(d, f, fd, (uint32_t)inode, pid, &name, &found);
+    close(fd);
+    /* The kernel calls a datagram socket connected once somebody has connected to it. */
+    bool datagrams = facts.type == SOCK_DGRAM, alone = datagrams ? size || !facts.has_peer : facts.state != CONNECTED;
+    const char *why = NULL;
+    if (facts.state == LISTENS && facts.waiting)
+        why = "has connections that nobody has accepted yet";
+    else if (alone && facts.waiting && !datagrams)
+        why = "has messages that nobody has read yet";
+    else if (datagrams && facts.has_peer && !facts.peer)
+        why = "is connected to one that was closed";
+    else if (!alone && facts.has_peer && !facts.peer && facts.shut != 3)
+        why = "waits to be accepted";
+    else if (alone && size && name.sun_path[0] && name_is_lost(d, f, &name))
+        why = "has a name that was removed, and cannot have it again";
+    else if (alone && !found)
+        why = "has a relative name, which is not where the job's processes are";
+    if (why) {
+        refuse(d, "descriptor %d of process %d is a unix socket that %s", number, pid, why);
+        *told = true;
+        return false;
+    }
+    f->kind = alone ? FILE_NAMED : FILE_PAIR;
+    f->number = inode;
+    f->times[0] = facts.peer;
+    t.name = alone ? size : 0;
+    f->contents = image_put(&d->image, &t, sizeof t);
+    if (alone && size)
+        f->contents.size += image_put(&d->image, &name, size).size;
+    return true;
+}
+
+static bool is_datagrams(const struct image *image, const struct file *f)
+{
+    struct traits t;
+    if ((f->kind != FILE_NAMED && f->kind != FILE_PAIR) || f->contents.size < sizeof t)
+        return false;
+    memcpy(&t, image_bytes(image, f->contents), sizeof t);
+    return t.type == SOCK_DGRAM;
+}
+
+/* A datagram socket that is connected to one with a name: `size` is 1 and that one's row. True: it is none, or was found. */
+static bool join_named(struct dump *d, struct file *f)
+{
+    struct file *files = d->image.files.rows;
+    if (!f->times[0] || !is_datagrams(&d->image, f))
+        return f->kind == FILE_NAMED;
+    for (uint32_t j = 0; j < d->image.files.count; j++)
+        if (files[j].kind == FILE_NAMED && files[j].number == f->times[0] && files[j].contents.size > sizeof(struct traits)) {
+            f->kind = FILE_NAMED;
+            f->size = j + 1;
+            return true;
+        }
+    return false;
+}
+
+/* Both ends have been met by now, if they are the job's. */
+void sockets_join(struct dump *d)
+{
+    struct file *files = d->image.files.rows;
+    for (uint32_t i = 0; i < d->image.files.count; i++) {
+        const struct sample *sample = (struct sample *)d->samples.rows + i;
+        if ((files[i].kind == FILE_NAMED || files[i].kind == FILE_PAIR) && !join_named(d, &files[i]) && files[i].kind == FILE_NAMED)
+            refuse(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
+    }
+    for (uint32_t i = 0; i < d->image.files.count; i++) {
+        if (files[i].kind != FILE_PAIR || !files[i].times[0])
+            continue;
+        uint32_t other = NOBODY;
+        for (uint32_t j = 0; j < d->image.files.count; j++)
+            if (files[j].kind == FILE_PAIR && files[j].number == files[i].times[0] && files[j].times[0] == files[i].number)
+                other = j;
+        const struct sample *sample = (struct sample *)d->samples.rows + i;
+        if (other == NOBODY && mapping_is(files[i].number))
+            files[i].times[0] = 0; /* its last reader has gone, and the supervisor has not seen to it yet */
+        else if (other == NOBODY)
+            refuse(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
+        else if (other < i)
+            files[i].peer = other;
+    }
+}
+
+static bool carries_descriptors(struct msghdr *m)
+{
+    bool found = false;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        found = true;
+        for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++)
+            close(((int *)(void *)CMSG_DATA(c))[i]); /* looking at them made copies */
+    }
+    return found;
+}
+
+static int look(struct dump *d, uint32_t row, int fd, const struct traits *t)
+{
+    static char buffer[MOST / PARTS * 2];
+    static union {
+        struct cmsghdr align;
+        char room[8192];
+    } control;
+    const struct sample *sample = (struct sample *)d->samples.rows + row;
+    struct span *span = &((struct file *)d->image.files.rows)[row].contents;
+    char begin[sizeof *t + sizeof(struct sockaddr_un)]; /* again, to be followed by what waits */
+    memcpy(begin, image_bytes(&d->image, *span), sizeof *t + t->name);
+    struct span all = image_put(&d->image, begin, sizeof *t + t->name);
+    for (;;) {
+        struct iovec part = {buffer, sizeof buffer};
+        struct sockaddr_un from;
+        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control,
+                           .msg_name = &from, .msg_namelen = sizeof from};
+        ssize_t n = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT);
+        if (n >= 0 && carries_descriptors(&m)) {
+            refuse(d, "descriptor %d of process %d is a unix socket that a descriptor is on its way in", sample->fd, sample->pid);
+            return 0;
+        }
+        if (n >= 0 && t->type == SOCK_DGRAM && t->name && m.msg_namelen > offsetof(struct sockaddr_un, sun_path)) {
+            refuse(d, "descriptor %d of process %d is a unix socket that has messages of others with names", sample->fd, sample->pid);
+            return 0;
+        }
+        if (n < 0 && errno != EAGAIN)
+            return fail(&d->failure, "recv", "a socket of the job");
+        if (n < 0 || (n == 0 && (t->type == SOCK_STREAM || t->shut & 1)))
+            break;
+        if (m.msg_flags & MSG_TRUNC || all.size > MOST) {
+            errno = EMSGSIZE;
+            return fail(&d->failure, "recv", "a socket of the job");
+        }
+        uint32_t length = (uint32_t)n;
+        all.size += image_put(&d->image, &length, sizeof length).size;
+        all.size += image_put(&d->image, buffer, length).size;
+    }
+    *span = all;
+    return 0;
+}
+
+int socket_contents(struct dump *d, uint32_t row)
+{
+    struct file f = ((struct file *)d->image.files.rows)[row];
+    struct traits t;
+    memcpy(&t, image_bytes(&d->image, f.contents), sizeof t);
+    if (f.kind == FILE_NAMED && t.type != SOCK_DGRAM)
+        return 0;
+    int fd = descriptor_borrow((struct sample *)d->samples.rows + row), before = -1, at = 0;
+    socklen_t size = sizeof before;
+    if (fd < 0)
+        return fail(&d->failure, "open", "a socket of the job");
+    int done = getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, &size) < 0 || setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &at, sizeof at) < 0
+                   ? fail(&d->failure, "setsockopt", "a socket of the job")
+                   : look(d, row, fd, &t);
+    setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, sizeof before);
+    close(fd);
+    return done;
+}
+
+static int put_traits(int fd, const struct traits *t)
+{
+    uint32_t half = t->send_buffer / 2, received = t->receive_buffer / 2; /* the kernel doubles what it is asked for */
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &half, sizeof half);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &received, sizeof received);
+    setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &t->credentials, sizeof t->credentials);
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &t->low_water, sizeof t->low_water);
+    setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &t->peek, sizeof t->peek);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, t->patience[0], sizeof t->patience[0]);
+    return setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, t->patience[1], sizeof t->patience[1]);
+}
+
+static int traits_of(const struct restoring *r, const struct file *row, struct traits *t, struct failure *f)
+{
+    errno = EBADMSG;
+    if (row->contents.size < sizeof *t)
+        return fail(f, "read", "a socket");
+    memcpy(t, image_bytes(r->image, row->contents), sizeof *t);
+    return t->name > sizeof(struct sockaddr_un) || t->name > row->contents.size - sizeof *t ? fail(f, "read", "a socket") : 0;
+}
+
+/* The whole of a stream, in pieces as large as the kernel makes them: it was full when the last of it was let in, which therefore
+ * goes by itself. */
+static bool send_stream(int through, struct iovec *parts, size_t count, size_t total)
+{
+    for (size_t left = total; left;) {
+        size_t wanted = left > LAST ? left - LAST : left, used = 0, sum = 0, cut = 0;
+        while (used < count && sum < wanted)
+            sum += parts[used++].iov_len;
+        cut = sum - wanted;
+        parts[used - 1].iov_len -= cut;
+        struct msghdr m = {.msg_iov = parts, .msg_iovlen = used};
+        ssize_t n = sendmsg(through, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n <= 0)
+            return false;
+        parts[used - 1].iov_len += cut;
+        left -= (size_t)n;
+        for (size_t gone = (size_t)n; gone;) {
+            size_t part = gone < parts->iov_len ? gone : parts->iov_len;
+            parts->iov_base = (char *)parts->iov_base + part;
+            parts->iov_len -= part;
+            gone -= part;
+            if (!parts->iov_len && count > 1) {
+                parts++;
+                count--;
+            }
+        }
+    }
+    return true;
+}
+
+/* Through the other end, which meanwhile gets as much room as the machine allows. */
+static int send_all(const struct restoring *r, const struct file *row, const struct traits *t, int through, struct failure *f)
+{
+    const char *at = (const char *)image_bytes(r->image, row->contents) + sizeof *t + t->name;
+    const char *end = (const char *)image_bytes(r->image, row->contents) + row->contents.size;
+    uint32_t before = 0, most = 1 << 30;
+    struct iovec parts[2 * PARTS];
+    size_t count = 0, total = 0;
+    socklen_t size = sizeof before;
+    getsockopt(through, SOL_SOCKET, SO_SNDBUF, &before, &size);
+    setsockopt(through, SOL_SOCKET, SO_SNDBUF, &most, sizeof most);
+    bool sent = true;
+    while (sent && end - at >= (ptrdiff_t)sizeof(uint32_t)) {
+        uint32_t length;
+        memcpy(&length, at, sizeof length);
+        at += sizeof length;
+        sent = length <= end - at && (t->type != SOCK_STREAM || count < sizeof parts / sizeof *parts);
+        if (sent && t->type == SOCK_STREAM)
+            parts[count++] = (struct iovec){(char *)(uintptr_t)at, length};
+        else if (sent)
+            sent = send(through, at, length, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length;
+        total += length;
+        at += length;
+    }
+    if (!sent || (count && !send_stream(through, parts, count, total)))
+        return fail(f, "send", "what waited in a socket");
+    before /= 2; /* the kernel doubles what it is asked for */
+    setsockopt(through, SOL_SOCKET, SO_SNDBUF, &before, sizeof before);
+    return 0;
+}
+
+/* Of the first end also the other one is made, which the second end's row finds in `spare`. */
+int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
+{
+    int ends[2];
+    struct traits t;
+    if (traits_of(r, row, &t, f))
+        return -1;
+    if (row->peer != NOBODY) {
+        if ((ends[0] = fcntl(r->spare[row->peer], F_DUPFD_CLOEXEC, 0)) < 0)
+            return fail(f, "dup", "a socket");
+        return put_traits(ends[0], &t) < 0 || send_all(r, row, &t, r->opened[row->peer], f) ? -1 : ends[0];
+    }
+    if (socketpair(AF_UNIX, (int)t.type | SOCK_CLOEXEC, 0, ends) < 0)
+        return fail(f, "socketpair", "");
+    r->spare[at] = ends[1];
+    return put_traits(ends[0], &t) < 0 || send_all(r, row, &t, ends[1], f) ? -1 : ends[0];
+}
+
+/* What was shut down of an end, when all that waited is in. */
+void sockets_shut(struct restoring *r)
+{
+    for (uint32_t i = 0; i < r->image->files.count; i++) {
+        const struct file *row = (struct file *)r->image->files.rows + i;
+        struct traits t;
+        struct failure ignored;
+        bool shut = (row->kind == FILE_PAIR && row->times[0]) || is_datagrams(r->image, row);
+        if (shut && traits_of(r, row, &t, &ignored) == 0 && t.shut)
+            shutdown(r->opened[i], t.shut == 3 ? SHUT_RDWR : t.shut == 1 ? SHUT_RD : SHUT_WR);
+    }
+}
+
+/* The name is kept as it was given; one of the scratch directory that is another one here is not. */
+static int bind_again(const struct restoring *r, const struct file *row, int fd, struct sockaddr_un *name, socklen_t size)
+{
+    char path[4200];
+    struct stat st;
+    if (!name->sun_path[0])
+        return bind(fd, (struct sockaddr *)name, size);
+    moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
+    int before = open(".", O_PATH | O_CLOEXEC);
+    if (before < 0 || chdir(path) < 0)
+        return -1;
+    moved_path(r->image, r->job, name->sun_path, path, sizeof path);
+    copy_text(name->sun_path, sizeof name->sun_path, path);
+    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+        unlink(path); /* who listened there is what is put back */
+    int done = bind(fd, (struct sockaddr *)name, sizeof *name);
+    if (fchdir(before) < 0)
+        done = -1;
+    close(before);
+    return done;
+}
+
+int socket_named(struct restoring *r, const struct file *row, struct failure *f)
+{
+    struct sockaddr_un name = {0};
+    struct traits t;
+    if (traits_of(r, row, &t, f))
+        return -1;
+    size_t size = t.name;
+    int fd = socket(AF_UNIX, (int)t.type | SOCK_CLOEXEC, 0);
+    if (fd < 0 || put_traits(fd, &t) < 0)
+        return fail(f, "socket", "");
+    memcpy(&name, (const char *)image_bytes(r->image, row->contents) + sizeof t, size);
+    name.sun_path[sizeof name.sun_path - 1] = 0;
+    if (size && bind_again(r, row, fd, &name, (socklen_t)size) < 0)
+        return fail(f, "bind", name.sun_path);
+    if (t.listens && listen(fd, (int)t.backlog) < 0)
+        return fail(f, "listen", name.sun_path);
+    return fd;
+}
+
+/* By the name that it is bound to, wherever that counts from. */
+static int connect_to(const struct restoring *r, const struct file *row, int fd, struct failure *f)
+{
+    struct sockaddr_un name = {0};
+    struct traits t;
+    char path[4200];
+    if (traits_of(r, row, &t, f))
+        return -1;
+    memcpy(&name, (const char *)image_bytes(r->image, row->contents) + sizeof t, t.name);
+    name.sun_path[sizeof name.sun_path - 1] = 0;
+    int before = open(".", O_PATH | O_CLOEXEC), done = -1;
+    moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
+    if (before >= 0 && (!name.sun_path[0] || chdir(path) == 0)) {
+        moved_path(r->image, r->job, name.sun_path, path, sizeof path);
+        if (name.sun_path[0])
+            copy_text(name.sun_path, sizeof name.sun_path, path);
+        done = connect(fd, (struct sockaddr *)&name, name.sun_path[0] ? sizeof name : t.name);
+        if (fchdir(before) < 0)
+            done = -1;
+    }
+    if (before >= 0)
+        close(before);
+    return done < 0 ? fail(f, "connect", name.sun_path) : 0;
+}
+
+/* What waits in one with a name, whoever sent it: by one that has none. */
+static int send_datagrams(const struct restoring *r, const struct file *row, struct failure *f)
+{
+    struct traits t;
+    if (traits_of(r, row, &t, f))
+        return -1;
+    if (!t.name || row->contents.size == sizeof t + t.name)
+        return 0;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int done = fd < 0 ? fail(f, "socket", "") : connect_to(r, row, fd, f) || send_all(r, row, &t, fd, f) ? -1 : 0;
+    if (fd >= 0)
+        close(fd);
+    return done;
+}
+
+/* Datagram sockets with names, when all are there: what waits in them, then which is connected to which. */
+int sockets_connect(struct restoring *r, struct failure *f)
+{
+    const struct file *files = r->image->files.rows;
+    for (int connects = 0; connects < 2; connects++)
+        for (uint32_t i = 0; i < r->image->files.count; i++) {
+            const struct file *row = &files[i];
+            if (row->kind != FILE_NAMED || !is_datagrams(r->image, row) || (connects && !row->size))
+                continue;
+            if (connects && (row->size > r->image->files.count || files[row->size - 1].kind != FILE_NAMED)) {
+                errno = EBADMSG;
+                return fail(f, "read", "a socket");
+            }
+            if (connects ? connect_to(r, &files[row->size - 1], r->opened[i], f) : send_datagrams(r, row, f))
+                return -1;
+        }
+    return 0;
+}

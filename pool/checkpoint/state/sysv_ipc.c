@@ -1,0 +1,273 @@
+/* System V queues, semaphores and shared memory of a job that has an IPC namespace of its own, under their ids and keys.
+ *
+ * A namespace gives ids in one order, whatever was removed meanwhile: in a fresh one they are counted up to the one that is wanted.
+ * Two things are lost, since the kernel tells them to nobody: SEM_UNDO adjustments, and the last user of an object. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
+#include <unistd.h>
+
+#include "restore/restore.h"
+
+#ifndef MSG_COPY
+#define MSG_COPY 040000
+#endif
+#define IDS_MOST 1000000 /* that are counted over */
+
+enum { QUEUE, SEMAPHORES, SHARED_MEMORY, KINDS };
+static const char *const names[KINDS] = {"msg", "sem", "shm"};
+
+static struct file *add_object(struct dump *d, uint32_t kind, long key, long id, unsigned mode, uint64_t size)
+{
+    struct file *f = table_add(&d->image.files);
+    *(struct sample *)table_add(&d->samples) = (struct sample){.fd = -1};
+    *f = (struct file){.kind = FILE_SYSV, .flags = kind, .mode = mode, .peer = NOBODY, .number = (uint64_t)id, .device = (uint32_t)key, .size = size};
+    return f;
+}
+
+static void save_semaphores(struct dump *d, struct file *f)
+{
+    uint16_t *values = calloc(f->size + 1, sizeof *values);
+    struct span contents;
+    if (!values || semctl((int)f->number, 0, GETALL, values) < 0)
+        refuse(d, "the System V semaphores %lu cannot be read", (unsigned long)f->number);
+    contents = image_put(&d->image, values ? values : (uint16_t *)"", values ? f->size * sizeof *values : 0);
+    f->contents = contents;
+    free(values);
+}
+
+/* Of each message its type, its size and its text. */
+static void save_queue(struct dump *d, struct file *f)
+{
+    static struct {
+        long type;
+        char text[1 << 16];
+    } message;
+    struct msqid_ds queue;
+    uint32_t at = d->image.bytes.count;
+    ssize_t n = 0;
+    if (msgctl((int)f->number, IPC_STAT, &queue) < 0)
+        n = -1;
+    f->times[0] = queue.msg_qbytes;
+    for (unsigned long i = 0; n >= 0 && i < queue.msg_qnum; i++) {
+        if ((n = msgrcv((int)f->number, &message, sizeof message.text, (long)i, MSG_COPY | IPC_NOWAIT)) < 0)
+            break;
+        const int64_t head[2] = {message.type, n};
+        image_put(&d->image, head, sizeof head);
+        image_put(&d->image, message.text, (size_t)n);
+    }
+    if (n < 0)
+        refuse(d, "the System V message queue %lu cannot be read", (unsigned long)f->number);
+    f->contents = (struct span){at, d->image.bytes.count - at};
+}
+
+/* While everything stands still. */
+static int save_memory(struct dump *d, uint32_t row)
+{
+    struct file f = ((struct file *)d->image.files.rows)[row];
+    const char *from = shmat((int)f.number, NULL, SHM_RDONLY);
+    static char last[PAGE];
+    int done = 0;
+    if (from == (void *)-1) {
+        refuse(d, "the System V shared memory %lu cannot be read", (unsigned long)f.number);
+        return 0;
+    }
+    for (uint64_t at = 0; at < f.size && !done; at += PAGE) {
+        memset(last, 0, sizeof last);
+        memcpy(last, from + at, f.size - at < PAGE ? f.size - at : PAGE);
+        if (memcmp(last, "", 1) != 0 || memcmp(last, last + 1, PAGE - 1) != 0)
+            done = pages_put(d, 0, row, at, last, PAGE);
+    }
+    shmdt(from);
+    return done;
+}
+
+/* One that was restored has a namespace that its keeper is not in. */
+static bool enter_namespace(const struct dump *d)
+{
+    char path[64];
+    for (size_t i = 0; i < d->count; i++) {
+        snprintf(path, sizeof path, "/proc/%d/ns/ipc", d->subjects[i].pid);
+        int fd = d->subjects[i].count ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        bool entered = fd >= 0 && setns(fd, CLONE_NEWIPC) == 0;
+        if (fd >= 0)
+            close(fd);
+        if (fd >= 0)
+            return entered;
+    }
+    return false;
+}
+
+int sysv_save(struct dump *d)
+{
+    char path[64], line[512];
+    int done = 0;
+    if (!(settings.able & ABLE_IPC) || !enter_namespace(d))
+        return 0;
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+        snprintf(path, sizeof path, "/proc/sysvipc/%s", names[kind]);
+        FILE *all = fopen(path, "re");
+        while (all && fgets(line, sizeof line, all)) {
+            long key, id;
+            unsigned mode;
+            unsigned long size;
+            if (sscanf(line, "%ld %ld %o %lu", &key, &id, &mode, &size) != 4)
+                continue;
+            struct file *f = add_object(d, kind, key, id, mode, size);
+            if (kind == SEMAPHORES)
+                save_semaphores(d, f);
+            else if (kind == QUEUE)
+                save_queue(d, f);
+        }
+        if (all)
+            fclose(all);
+    }
+    for (uint32_t i = 0; i < d->image.files.count && !done; i++) {
+        const struct file *f = (struct file *)d->image.files.rows + i;
+        if (f->kind == FILE_SYSV && f->flags == SHARED_MEMORY)
+            done = save_memory(d, i);
+    }
+    for EACH(&d->image, areas, area, a) {
+        bool found = a->kind != AREA_SYSV;
+        for EACH(&d->image, files, file, f)
+            if (!found && f->kind == FILE_SYSV && f->flags == SHARED_MEMORY && f->number == a->sysv) {
+                found = true;
+                a->file = (uint32_t)(f - (struct file *)d->image.files.rows);
+            }
+        if (!found)
+            refuse(d, "process %d has System V shared memory of another namespace mapped", ((struct process *)d->image.processes.rows)[a->owner].pid);
+    }
+    return done;
+}
+
+static int make(const struct file *f, bool exact)
+{
+    const int how = exact ? IPC_CREAT | IPC_EXCL | (int)(f->mode & 0777) : IPC_CREAT | 0600;
+    key_t key = exact ? (key_t)f->device : IPC_PRIVATE;
+    if (f->flags == QUEUE)
+        return msgget(key, how);
+    return f->flags == SEMAPHORES ? semget(key, exact ? (int)f->size : 1, how) : shmget(key, exact ? f->size : PAGE, how);
+}
+
+static int discard(const struct file *f, int id)
+{
+    if (f->flags == QUEUE)
+        return msgctl(id, IPC_RMID, NULL);
+    return f->flags == SEMAPHORES ? semctl(id, 0, IPC_RMID) : shmctl(id, IPC_RMID, NULL);
+}
+
+/* How far the count has come is seen by making one that nobody keeps: the id after it is the next. */
+static bool make_as(const struct file *f)
+{
+    for (int tries = 0; tries < IDS_MOST; tries++) {
+        int id = make(f, true);
+        if (id < 0 || (uint64_t)id == f->number)
+            return id >= 0;
+        discard(f, id);
+        if ((uint64_t)id > f->number)
+            return false;
+    }
+    return false;
+}
+
+static int give_to(const struct restoring *r, const struct file *f)
+{
+    struct ipc_perm owner = {.uid = r->job->start->uid, .gid = r->job->start->gid, .mode = (__mode_t)(f->mode & 0777)};
+    if (f->flags == QUEUE) {
+        struct msqid_ds queue = {.msg_perm = owner, .msg_qbytes = f->times[0]};
+        return msgctl((int)f->number, IPC_SET, &queue);
+    }
+    if (f->flags == SEMAPHORES) {
+        struct semid_ds set = {.sem_perm = owner};
+        return semctl((int)f->number, 0, IPC_SET, &set);
+    }
+    struct shmid_ds memory = {.shm_perm = owner};
+    return shmctl((int)f->number, IPC_SET, &memory);
+}
+
+static int fill_queue(const struct restoring *r, const struct file *f)
+{
+    static struct {
+        long type;
+        char text[1 << 16];
+    } message;
+    const char *at = image_bytes(r->image, f->contents), *end = at + f->contents.size;
+    for (int64_t head[2]; (size_t)(end - at) >= sizeof head; at += head[1]) {
+        memcpy(head, at, sizeof head);
+        at += sizeof head;
+        if (head[1] < 0 || head[1] > end - at || (size_t)head[1] > sizeof message.text)
+            return -1;
+        message.type = head[0];
+        memcpy(message.text, at, (size_t)head[1]);
+        if (msgsnd((int)f->number, &message, (size_t)head[1], IPC_NOWAIT) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int fill_memory(struct restoring *r, const struct file *f)
+{
+    char *to = shmat((int)f->number, NULL, 0);
+    uint32_t row = (uint32_t)(f - (struct file *)r->image->files.rows);
+    bool filled = to != (void *)-1;
+    for EACH(r->image, extents, extent, e) {
+        if (!filled || e->file != row || e->at >= f->size)
+            continue;
+        const char *contents = extent_read(r, e);
+        filled = contents != NULL;
+        if (filled)
+            memcpy(to + e->at, contents, e->size < f->size - e->at ? e->size : f->size - e->at);
+    }
+    if (to != (void *)-1)
+        shmdt(to);
+    return filled ? 0 : -1;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct file *one = *(const struct file *const *)a, *other = *(const struct file *const *)b;
+    return (one->number > other->number) - (one->number < other->number);
+}
+
+/* In a namespace of its own, in the order of their ids. */
+int sysv_restore(struct restoring *r, struct failure *f)
+{
+    const struct file **all = calloc(r->image->files.count + 1ul, sizeof *all);
+    size_t count = 0;
+    int done = all ? 0 : fail(f, "malloc", "tables");
+    for EACH(r->image, files, file, row)
+        if (all && row->kind == FILE_SYSV)
+            all[count++] = row;
+    if (count && unshare(CLONE_NEWIPC) < 0)
+        done = fail(f, "unshare", "System V objects");
+    if (count)
+        qsort(all, count, sizeof *all, by_number);
+    for (size_t i = 0; i < count && !done; i++) {
+        const struct file *o = all[i];
+        bool right = o->flags < KINDS && make_as(o);
+        if (right && o->flags == SEMAPHORES)
+            right = o->contents.size == o->size * sizeof(uint16_t) && semctl((int)o->number, 0, SETALL, image_bytes(r->image, o->contents)) == 0;
+        else if (right)
+            right = (o->flags == QUEUE ? fill_queue(r, o) : fill_memory(r, o)) == 0;
+        if (!right || give_to(r, o) < 0)
+            done = fail(f, "restore", "a System V object");
+    }
+    free(all);
+    return done;
+}
+
+/* When all have what they had mapped: what was removed goes with the last of them. */
+void sysv_remove(const struct restoring *r)
+{
+    for EACH(r->image, files, file, f)
+        if (f->kind == FILE_SYSV && f->flags == SHARED_MEMORY && f->mode & SHM_DEST)
+            shmctl((int)f->number, IPC_RMID, NULL);
+}

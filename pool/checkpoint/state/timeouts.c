@@ -1,0 +1,271 @@
+/* Time-outs that are given as a while and not as a moment: what is left of them goes on where the job does.
+ *
+ * The kernel tells it of a sleep that has somewhere to put it. Of the others it tells since when a thread has not run
+ * (/proc/PID/sched, on the clock of its processor), which is since when it waits unless it was woken for nothing in
+ * between; its wait is then longer by that, and never shorter. This is looked at before the job is stopped: being stopped
+ * wakes it.
+ *
+ * Where it goes on, poll and epoll are asked again with less. The others read their time from memory, which is the
+ * program's: such a call is begun with a time of ours and interrupted at once, so that the kernel has noted when it ends,
+ * and goes on with it when the program is let go (restart_syscall). */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "restore/restore.h"
+
+#define SECOND 1000000000ull
+#define RESTART_BLOCK (-516) /* ERESTART_RESTARTBLOCK, the kernel's own */
+#define PWAIT2 441
+#define AGAIN_US 500
+
+struct wait { /* of a thread, as it was seen before the stop */
+    pid_t tid;
+    long number;
+    uint64_t since, switches; /* CLOCK_MONOTONIC in ns */
+};
+
+static uint64_t monotonic(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
+}
+
+/* Since when it has not run by its processor's clock, or runs; how often it gave the processor up. */
+static bool last_ran(const char *path, uint64_t *at, uint64_t *switches)
+{
+    char text[4096];
+    unsigned long ms, ns;
+    const char *exec, *given;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n < 0 ? 0 : n] = 0;
+    exec = strstr(text, "se.exec_start");
+    given = strstr(text, "nr_voluntary_switches");
+    if (!exec || !given || sscanf(exec, "se.exec_start : %lu.%6lu", &ms, &ns) != 2 ||
+        sscanf(given, "nr_voluntary_switches : %lu", switches) != 1)
+        return false;
+    *at = ms * 1000000 + ns;
+    return true;
+}
+
+/* Whether it is told at all: 0, or -1 and errno. */
+int waits_try(void)
+{
+    uint64_t at, switches;
+    errno = 0;
+    if (last_ran("/proc/self/sched", &at, &switches))
+        return 0;
+    errno = errno ? errno : ENODATA;
+    return -1;
+}
+
+/* What CLOCK_MONOTONIC has on that processor's clock: asked on it, right after a sleep, from which that clock is known. */
+static bool ahead_of(int processor, int64_t *ahead)
+{
+    static struct {
+        bool asked, known;
+        int64_t ahead;
+    } all[CPU_SETSIZE];
+    cpu_set_t before, one;
+    if (processor < 0 || processor >= CPU_SETSIZE)
+        return false;
+    if (!all[processor].asked && sched_getaffinity(0, sizeof before, &before) == 0) {
+        CPU_ZERO(&one);
+        CPU_SET(processor, &one);
+        if (sched_setaffinity(0, sizeof one, &one) == 0) {
+            for (int tries = 0; tries < 3; tries++) {
+                uint64_t at, switches;
+                usleep(1);
+                int64_t now = (int64_t)monotonic();
+                if (!last_ran("/proc/self/sched", &at, &switches))
+                    break;
+                if (!all[processor].known || now - (int64_t)at < all[processor].ahead)
+                    all[processor].ahead = now - (int64_t)at;
+                all[processor].known = true;
+            }
+            sched_setaffinity(0, sizeof before, &before);
+        }
+    }
+    all[processor].asked = true;
+    *ahead = all[processor].ahead;
+    return all[processor].known;
+}
+
+/* The call that an interrupted one was, which goes on under another number: by where in the kernel it waits. Only these four
+ * go on so; a sleep has no name of its own there. */
+static long begun_as(pid_t pid, pid_t tid, unsigned long first)
+{
+    char name[64], text[128];
+    snprintf(name, sizeof name, "task/%d/wchan", tid);
+    if (!proc_text(pid, name, text, sizeof text) || text[0] == '0')
+        return SYS_restart_syscall; /* it is kept from us */
+    if (strstr(text, "futex"))
+        return SYS_futex;
+    return strstr(text, "poll") ? SYS_poll : first < PAGE || (long)first < 0 ? SYS_clock_nanosleep : SYS_nanosleep;
+}
+
+static bool timed(long number)
+{
+    return number == SYS_poll || number == SYS_epoll_wait || number == SYS_epoll_pwait || number == PWAIT2 ||
+           number == SYS_nanosleep || number == SYS_clock_nanosleep || number == SYS_futex;
+}
+
+/* False when it runs, and cannot be told. */
+static bool note(struct dump *d, pid_t pid, pid_t tid)
+{
+    char name[64], path[96], text[2048];
+    unsigned long first;
+    struct wait w = {.tid = tid};
+    snprintf(name, sizeof name, "task/%d/syscall", tid);
+    if (!proc_text(pid, name, text, sizeof text) || sscanf(text, "%ld 0x%lx", &w.number, &first) != 2)
+        return strncmp(text, "running", 7) != 0;
+    bool again = w.number == SYS_restart_syscall;
+    if (again)
+        w.number = begun_as(pid, tid, first);
+    if (!timed(w.number))
+        return w.number != SYS_restart_syscall;
+    int64_t ahead;
+    int processor = -1;
+    uint64_t at;
+    snprintf(name, sizeof name, "task/%d/stat", tid);
+    char *field = proc_text(pid, name, text, sizeof text) ? strrchr(text, ')') : NULL;
+    for (int i = 2; field && i < 39; i++)
+        field = strchr(field + 1, ' ');
+    if (field)
+        processor = atoi(field + 1);
+    snprintf(path, sizeof path, "/proc/%d/task/%d/sched", pid, tid);
+    /* How much was left when it went on before nobody knows. */
+    if (!again && last_ran(path, &at, &w.switches) && ahead_of(processor, &ahead))
+        w.since = at + (uint64_t)ahead;
+    *(struct wait *)table_add(&d->waits) = w;
+    return true;
+}
+
+/* Whoever runs may be on the way back to a wait, if the job has just been let go: it is looked at a second time. */
+void waits_note(struct dump *d)
+{
+    d->waits.size = sizeof(struct wait);
+    d->waits.count = 0;
+    family_list(d);
+    for (size_t i = 0; i < d->count; i++) {
+        pid_t *tids;
+        char path[64];
+        snprintf(path, sizeof path, "/proc/%d/task", d->subjects[i].pid);
+        size_t count = numbers_in(path, &tids);
+        size_t running = 0;
+        for (size_t j = 0; j < count; j++)
+            if (!note(d, d->subjects[i].pid, tids[j]))
+                tids[running++] = tids[j];
+        if (running)
+            usleep(AGAIN_US);
+        for (size_t j = 0; j < running; j++)
+            note(d, d->subjects[i].pid, tids[j]);
+        free(tids);
+    }
+    family_forget(d);
+}
+
+static uint64_t time_at(pid_t pid, unsigned long at)
+{
+    int64_t t[2];
+    return at && held_read(pid, at, t, sizeof t) == 0 && t[0] >= 0 && t[0] < INT_MAX ? (uint64_t)t[0] * SECOND + (uint64_t)t[1] : 0;
+}
+
+/* The while that a call was given; 0: none, or a moment. */
+static uint64_t given(pid_t pid, long number, const unsigned long a[6])
+{
+    switch (number) {
+    case SYS_poll:
+        return (int)a[2] > 0 ? (uint64_t)(int)a[2] * 1000000 : 0;
+    case SYS_epoll_wait: case SYS_epoll_pwait:
+        return (int)a[3] > 0 ? (uint64_t)(int)a[3] * 1000000 : 0;
+    case SYS_nanosleep:
+        return time_at(pid, a[0]);
+    case SYS_clock_nanosleep:
+        return a[1] & TIMER_ABSTIME ? 0 : time_at(pid, a[2]);
+    case SYS_futex:
+        return (a[1] & FUTEX_CMD_MASK) == FUTEX_WAIT ? time_at(pid, a[3]) : 0;
+    case PWAIT2:
+        return time_at(pid, a[3]);
+    }
+    return 0;
+}
+
+void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t)
+{
+    unsigned long a[6];
+    long number = regs_asked(r, a);
+    if (regs_result(r) != RESTART_BLOCK && regs_result(r) != -EINTR && number != SYS_restart_syscall)
+        return;
+    const struct wait *w = NULL;
+    for (size_t i = 0; i < d->waits.count && !w; i++)
+        if (((struct wait *)d->waits.rows)[i].tid == tid)
+            w = (struct wait *)d->waits.rows + i;
+    if (number == SYS_restart_syscall && w)
+        regs_ask(r, number = w->number);
+    /* What the kernel has told the sleeper to be left. */
+    unsigned long told = number == SYS_nanosleep ? a[1] : number == SYS_clock_nanosleep ? a[3] : 0;
+    uint64_t whole = given(pid, number, a), switches, at, now = monotonic();
+    if (!whole || (t->left = time_at(pid, told)))
+        return;
+    t->left = whole;
+    char path[96];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/sched", pid, tid);
+    /* Once more it gave the processor up: to us. */
+    if (w && w->number == number && w->since && now > w->since && last_ran(path, &at, &switches) && switches == w->switches + 1)
+        t->left = now - w->since < whole ? whole - (now - w->since) : 1;
+}
+
+/* Begun from here: the answer, when it has one already. */
+static void begin(struct held *h, uint64_t room, uint64_t left, struct user_regs_struct *r)
+{
+    const int64_t while_[2] = {(int64_t)(left / SECOND), (int64_t)(left % SECOND)};
+    unsigned long a[6];
+    long number = regs_asked(r, a);
+    if (held_write(h->tid, room, while_, sizeof while_) < 0)
+        return;
+    a[number == SYS_nanosleep ? 0 : number == SYS_clock_nanosleep ? 2 : 3] = room;
+    long done = held_begin(h, number, a);
+    if (done == RESTART_BLOCK)
+        regs_ask(r, SYS_restart_syscall);
+    else if (!h->lost)
+        regs_answer(r, done);
+}
+
+void waits_go_on(const struct thread *t, struct held *h, uint64_t room, struct user_regs_struct *r)
+{
+    unsigned long a[6];
+    uint64_t ms = (t->left + 999999) / 1000000;
+    if (!t->left)
+        return;
+    switch (regs_asked(r, a)) {
+    case SYS_poll:
+        a[2] = ms;
+        break;
+    case PWAIT2:
+        regs_ask(r, SYS_epoll_pwait);
+        /* fall through */
+    case SYS_epoll_wait: case SYS_epoll_pwait:
+        a[3] = ms < INT_MAX ? ms : INT_MAX;
+        break;
+    case SYS_nanosleep: case SYS_clock_nanosleep: case SYS_futex:
+        begin(h, room, t->left, r);
+        return;
+    default:
+        return;
+    }
+    regs_give(r, a);
+}

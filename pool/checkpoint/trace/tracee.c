@@ -1,0 +1,355 @@
+/* Threads held with ptrace. Every trap of it that was met has a function or a comment here.
+ *
+ * A thread that is held dies with its tracer (EXITKILL): between two injected calls its registers are not its own, and
+ * half a job is worse than none. One that is only asked to stop does not: nothing has been done to it, and it cannot be let
+ * go before it has stopped, but by its tracer's end. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <elf.h>
+
+#include "trace/trace.h"
+
+static long trace(int request, pid_t tid, void *address, uintptr_t data)
+{
+    return syscall(SYS_ptrace, request, tid, address, data);
+}
+
+#define PLAIN (PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD)
+
+static int regs_get(struct held *h, struct user_regs_struct *r)
+{
+    struct iovec part = {r, sizeof *r};
+    return trace(PTRACE_GETREGSET, h->tid, (void *)NT_PRSTATUS, (uintptr_t)&part) < 0 ? -1 : 0;
+}
+
+static int regs_set(struct held *h, struct user_regs_struct *r)
+{
+    struct iovec part = {r, sizeof *r};
+    return trace(PTRACE_SETREGSET, h->tid, (void *)NT_PRSTATUS, (uintptr_t)&part) < 0 ? -1 : 0;
+}
+
+/* A call that is injected is four changes between two threads. On one processor each takes a microsecond or two; between two it
+ * wakes the other one, which takes ten times as long, and more in a virtual machine. */
+static struct {
+    bool now;
+    long all; /* processors; 0: none was chosen yet */
+    cpu_set_t before, one;
+} together;
+
+void held_gather(void)
+{
+    int here = sched_getcpu();
+    if (together.now || here < 0 || sched_getaffinity(0, sizeof together.before, &together.before) < 0)
+        return;
+    if (!together.all) {
+        together.all = sysconf(_SC_NPROCESSORS_ONLN);
+        CPU_ZERO(&together.one);
+        CPU_SET(here, &together.one);
+    }
+    together.now = sched_setaffinity(0, sizeof together.one, &together.one) == 0;
+}
+
+/* Who may run on all that there are is not bound to those: more may come. */
+static void spread(pid_t tid, cpu_set_t *to)
+{
+    if (CPU_COUNT(to) >= together.all)
+        memset(to, 0xff, sizeof *to);
+    sched_setaffinity(tid, sizeof *to, to);
+}
+
+bool held_scatter(void)
+{
+    bool was = together.now;
+    if (was)
+        spread(0, &together.before);
+    together.now = false;
+    return was;
+}
+
+static void gather(struct held *h)
+{
+    if (together.now && !h->gathered)
+        h->gathered = sched_getaffinity(h->tid, sizeof h->processors, &h->processors) == 0 &&
+                      sched_setaffinity(h->tid, sizeof together.one, &together.one) == 0;
+}
+
+int held_seize(struct held *h, pid_t tid)
+{
+    memset(h, 0, sizeof *h);
+    h->tid = tid;
+    if (trace(PTRACE_SEIZE, tid, NULL, 0) < 0)
+        return -1;
+    return trace(PTRACE_INTERRUPT, tid, NULL, 0) < 0 ? -1 : 0;
+}
+
+static int wait_one(struct held *h, int *status)
+{
+    while (waitpid(h->tid, status, __WALL) < 0)
+        if (errno != EINTR) {
+            h->lost = true;
+            return -1;
+        }
+    if (WIFSTOPPED(*status))
+        return 0;
+    h->lost = true;
+    errno = ESRCH;
+    return -1;
+}
+
+/* The stop that was asked for may come second: a signal on its way stops the thread first. It is let through (a handler's
+ * frame is made, no instruction of it runs) and the stop that was asked for follows at once. */
+int held_poll(struct held *h)
+{
+    int status;
+    for (;;) {
+        pid_t pid = waitpid(h->tid, &status, __WALL | WNOHANG);
+        if (pid == 0 || (pid < 0 && errno == EINTR))
+            return 0;
+        if (pid < 0 || !WIFSTOPPED(status)) {
+            h->lost = true;
+            errno = ESRCH;
+            return -1;
+        }
+        if (status >> 16 == PTRACE_EVENT_STOP) {
+            h->stopped = WSTOPSIG(status) != SIGTRAP ? WSTOPSIG(status) : 0;
+            return 1;
+        }
+        int signal = status >> 16 ? 0 : WSTOPSIG(status);
+        if (trace(PTRACE_CONT, h->tid, NULL, (uintptr_t)signal) < 0)
+            return -1;
+    }
+}
+
+int held_await(struct held *h)
+{
+    int done;
+    while ((done = held_poll(h)) == 0)
+        usleep(20);
+    return done < 0 ? -1 : 0;
+}
+
+int held_bind(struct held *h)
+{
+    h->bound = h->bound || trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN) == 0;
+    if (h->bound)
+        gather(h);
+    return h->bound ? 0 : -1;
+}
+
+/* All signals are blocked before the first call: one that came in between would find registers that are not the thread's
+ * own. By ptrace and not by a call, for the same reason. */
+int held_open(struct held *h, uint64_t call_at)
+{
+    uint64_t all = ~0ull;
+    h->call_at = call_at;
+    if (held_bind(h) < 0 || regs_get(h, &h->saved) < 0 || trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask) < 0 ||
+        trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&all) < 0)
+        return -1;
+    h->now = h->saved;
+    return 0;
+}
+
+void held_close(struct held *h)
+{
+    if (h->lost)
+        return;
+    regs_set(h, &h->saved);
+    trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask);
+}
+
+void held_release(struct held *h)
+{
+    if (h->lost)
+        return;
+    if (h->gathered)
+        spread(h->tid, &h->processors);
+    trace(PTRACE_DETACH, h->tid, NULL, 0);
+}
+
+/* Step by step, with all signals blocked: what lies there may be other code where the thread goes on. */
+int held_leave(struct held *h, uint64_t start, uint64_t end)
+{
+    struct user_regs_struct r;
+    uint64_t all = ~0ull, mask;
+    int status, done = -1;
+    if (regs_get(h, &r) < 0)
+        return -1;
+    if (regs_place(&r) < start || regs_place(&r) >= end)
+        return 0;
+    if (trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&mask) < 0 || trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&all) < 0)
+        return -1;
+    for (int steps = 0; steps < 20000 && done; steps++) {
+        if (trace(PTRACE_SINGLESTEP, h->tid, NULL, 0) < 0 || wait_one(h, &status) < 0 || regs_get(h, &r) < 0)
+            return -1;
+        if (!(status >> 16) && WSTOPSIG(status) == SIGSTOP)
+            h->stopped = SIGSTOP;
+        done = regs_place(&r) >= start && regs_place(&r) < end ? -1 : 0;
+    }
+    trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&mask);
+    return done;
+}
+
+/* Runs it to the next stop at a system call's entry or exit. Another stop on the way is not ours to keep: SIGSTOP cannot
+ * be blocked, and is sent again when the thread is let go. */
+static int to_call_stop(struct held *h)
+{
+    int status;
+    for (;;) {
+        if (trace(PTRACE_SYSCALL, h->tid, NULL, 0) < 0 || wait_one(h, &status) < 0)
+            return -1;
+        if (WSTOPSIG(status) == (SIGTRAP | 0x80))
+            return 0;
+        if (status >> 16)
+            continue;
+        if (WSTOPSIG(status) == SIGSTOP)
+            h->stopped = SIGSTOP;
+    }
+}
+
+long held_call(struct held *h, long number, ...)
+{
+    unsigned long a[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(list, unsigned long);
+    va_end(list);
+    if (h->lost)
+        return -ESRCH;
+    struct user_regs_struct r = h->now;
+    regs_call(&r, h->call_at, number, a);
+    if (regs_set(h, &r) < 0 || to_call_stop(h) < 0 || to_call_stop(h) < 0 || regs_get(h, &r) < 0) {
+        h->lost = true;
+        return -ESRCH;
+    }
+    return regs_result(&r);
+}
+
+/* The stop that is asked for at its entry comes when it would wait, and after its exit once more: that one is passed over by
+ * whatever is done next. */
+long held_begin(struct held *h, long number, const unsigned long a[6])
+{
+    struct user_regs_struct r = h->now;
+    regs_call(&r, h->call_at, number, a);
+    if (h->lost || regs_set(h, &r) < 0 || to_call_stop(h) < 0 || trace(PTRACE_INTERRUPT, h->tid, NULL, 0) < 0 || to_call_stop(h) < 0 ||
+        regs_get(h, &r) < 0) {
+        h->lost = true;
+        return -ESRCH;
+    }
+    return regs_result(&r);
+}
+
+int held_run(struct held *h, struct user_regs_struct *r) { return regs_set(h, r) < 0 ? -1 : held_on(h); }
+
+int held_on(struct held *h) { return trace(PTRACE_CONT, h->tid, NULL, 0) < 0 ? -1 : 0; }
+
+static int await_child(struct held *h, struct held *child)
+{
+    int status;
+    memset(child, 0, sizeof *child);
+    for (;;) {
+        if (wait_one(h, &status) < 0)
+            return -1;
+        if (status >> 16 == PTRACE_EVENT_CLONE || status >> 16 == PTRACE_EVENT_FORK || status >> 16 == PTRACE_EVENT_VFORK) {
+            unsigned long tid;
+            if (trace(PTRACE_GETEVENTMSG, h->tid, NULL, (uintptr_t)&tid) < 0)
+                return -1;
+            child->tid = (pid_t)tid;
+        } else if (WSTOPSIG(status) == (SIGTRAP | 0x80) && !(status >> 16)) {
+            return 0;
+        }
+        if (trace(PTRACE_SYSCALL, h->tid, NULL, 0) < 0)
+            return -1;
+    }
+}
+
+static pid_t clone_by(struct held *h, struct held *child, long number, const unsigned long a[6])
+{
+    struct user_regs_struct r = h->now;
+    int status;
+    regs_call(&r, h->call_at, number, a);
+    if (trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK) < 0 || regs_set(h, &r) < 0 ||
+        to_call_stop(h) < 0 || trace(PTRACE_SYSCALL, h->tid, NULL, 0) < 0 || await_child(h, child) < 0 || regs_get(h, &r) < 0) {
+        h->lost = true;
+        return -ESRCH;
+    }
+    trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN);
+    if (regs_result(&r) < 0)
+        return (pid_t)regs_result(&r);
+    /* The new one stops by itself before its first instruction: it inherits the tracer. */
+    if (!child->tid || wait_one(child, &status) < 0)
+        return -ESRCH;
+    held_bind(child);
+    child->call_at = h->call_at;
+    if (regs_get(child, &child->now) < 0)
+        return -ESRCH;
+    child->saved = child->now;
+    child->mask = h->mask;
+    child->gathered = h->gathered;
+    child->processors = h->processors;
+    return child->tid;
+}
+
+pid_t held_clone(struct held *h, struct held *child, unsigned long flags)
+{
+    const unsigned long a[6] = {flags, 0, 0, 0, 0, 0};
+    return clone_by(h, child, SYS_clone, a);
+}
+
+pid_t held_clone3(struct held *h, struct held *child, uint64_t arguments, size_t size)
+{
+    const unsigned long a[6] = {arguments, size, 0, 0, 0, 0};
+    return clone_by(h, child, SYS_clone3, a);
+}
+
+int held_read(pid_t pid, uint64_t at, void *to, size_t size)
+{
+    struct iovec here = {to, size}, there = {(void *)(uintptr_t)at, size};
+    return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size ? 0 : -1;
+}
+
+int held_write(pid_t pid, uint64_t at, const void *from, size_t size)
+{
+    struct iovec here = {(void *)(uintptr_t)from, size}, there = {(void *)(uintptr_t)at, size};
+    return process_vm_writev(pid, &here, 1, &there, 1, 0) == (ssize_t)size ? 0 : -1;
+}
+
+int held_state(struct held *h, struct user_regs_struct *r, void *xstate, size_t *size)
+{
+    struct iovec part = {xstate, *size};
+    if (regs_get(h, r) < 0 || trace(PTRACE_GETREGSET, h->tid, (void *)NT_X86_XSTATE, (uintptr_t)&part) < 0)
+        return -1;
+    *size = part.iov_len;
+    return 0;
+}
+
+int held_become(struct held *h, const struct user_regs_struct *r, const void *xstate, size_t size, uint64_t mask)
+{
+    struct iovec part = {(void *)(uintptr_t)xstate, size};
+    h->saved = *r;
+    if (trace(PTRACE_SETREGSET, h->tid, (void *)NT_X86_XSTATE, (uintptr_t)&part) < 0)
+        return -1;
+    h->mask = mask;
+    return regs_set(h, &h->saved) < 0 || trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask) < 0 ? -1 : 0;
+}
+
+int held_rseq(struct held *h, struct rseq_place *place)
+{
+    memset(place, 0, sizeof *place);
+    return trace(0x420f /* PTRACE_GET_RSEQ_CONFIGURATION, Linux 5.13 */, h->tid, (void *)sizeof *place, (uintptr_t)place) < 0 ? -1 : 0;
+}
+
+/* One of the signals that wait; 1 when there is one at this place. */
+int held_pending(struct held *h, bool shared, uint64_t place, void *info)
+{
+    struct __ptrace_peeksiginfo_args wanted = {.off = place, .flags = shared ? PTRACE_PEEKSIGINFO_SHARED : 0, .nr = 1};
+    return (int)trace(PTRACE_PEEKSIGINFO, h->tid, &wanted, (uintptr_t)info);
+}

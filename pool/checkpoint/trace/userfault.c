@@ -1,0 +1,61 @@
+/* A userfaultfd of a process that is held: it opens one without a privilege, by a call it is made to do, and closes it when we
+ * have a copy. Of its memory we may then note what is written (dump/dirty_tracking.c), and give pages that it has not touched (restore/memory.c):
+ * a page that is given is copied once, into memory that was not wiped for it, and no fault is taken.
+ *
+ * It is the memory's that the process had then: whoever has the descriptor, also a process forked meanwhile, works on that. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "state/state.h"
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+int faults_open(struct held *h, uint64_t features)
+{
+    struct uffdio_api api = {.api = UFFD_API, .features = features};
+    long number = CALL(h, SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    if (number < 0)
+        return -1;
+    int of = (int)syscall(SYS_pidfd_open, h->tid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, (int)number, 0);
+    CALL(h, SYS_close, number);
+    if (of >= 0)
+        close(of);
+    if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+bool faults_take(int fd, uint64_t start, uint64_t end)
+{
+    struct uffdio_register area = {.range = {start, end - start}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    return ioctl(fd, UFFDIO_REGISTER, &area) == 0 && area.ioctls & 1ull << _UFFDIO_COPY;
+}
+
+void faults_leave(int fd, uint64_t start, uint64_t end)
+{
+    struct uffdio_range area = {start, end - start};
+    ioctl(fd, UFFDIO_UNREGISTER, &area);
+}
+
+size_t faults_give(int fd, uint64_t at, const void *contents, size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        struct uffdio_copy pages = {.dst = at + done, .src = (uint64_t)(uintptr_t)contents + done, .len = size - done};
+        if (ioctl(fd, UFFDIO_COPY, &pages) == 0)
+            break;
+        if (pages.copy > 0)
+            done += (size_t)pages.copy;
+        else if (errno != EAGAIN)
+            return done;
+    }
+    return size;
+}
