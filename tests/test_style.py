@@ -38,7 +38,7 @@ FLOORS = {
     "shadow": 2.5,
     "starter": 2.5,
     "machine": 2,
-    "pipes": 2,
+    "pipes": 2.2,
     "checkpoint": 2,
     "remoteio": 2,
     "store": 2,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pool.cli import formats, tables
 from pool.client.results import Result
-from pool.jobs.processes import end_in_words
+from pool.jobs.pipes.model import end_in_words
 
 MOST = 100  # rows shown unaskedly
 

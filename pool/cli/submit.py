@@ -266,8 +266,8 @@ def _columns() -> int:
 def _drawn(draft: ClusterDraft, width: int = 100) -> list[str]:
     """The processes of a job of several and its pipes, as a picture; nothing for a job of one."""
     from pool.jobs.gangs import parts_of
-    from pool.jobs.processes import is_several, joints_of, processes_of
-    from pool.jobs.topology import draw
+    from pool.jobs.pipes.drawing import draw
+    from pool.jobs.pipes.model import is_several, joints_of, processes_of
 
     if not is_several(draft.ad):
         return []
@@ -280,7 +280,7 @@ def _drawn(draft: ClusterDraft, width: int = 100) -> list[str]:
 
 def _command_lines(draft: ClusterDraft) -> dict[str, str]:
     """What each process of a job of several runs."""
-    from pool.jobs.processes import processes_of
+    from pool.jobs.pipes.model import processes_of
 
     return {
         f"process {one.name}": formats.one_line(shlex.join([one.cmd, *one.arguments])) for one in processes_of(draft.ad)

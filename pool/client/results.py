@@ -35,7 +35,7 @@ class Result:
         host: the slot it last ran on. output: the path of its standard output, None when it was thrown away.
         reason: why it is held or was removed, or which of its processes failed; empty otherwise.
         success: the exit code that counts as success.
-        processes: how each process of a job of several ended, as `pool.jobs.processes.ENDS` lists it.
+        processes: how each process of a job of several ended, as `pool.jobs.pipes.model.ENDS` lists it.
     """
 
     cluster: int
@@ -99,7 +99,7 @@ def _processes(ad: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     if not ad.get("ProcessEnds"):
         return ()
     from pool.classad import ClassAd
-    from pool.jobs.processes import ends_of
+    from pool.jobs.pipes.model import ends_of
 
     return tuple(ends_of(ClassAd.from_wire({"ProcessEnds": ad["ProcessEnds"]})))
 

@@ -23,9 +23,9 @@ from pool.errors import PoolError
 from pool.jobs import activation_fields
 from pool.jobs.arguments import arguments_of
 from pool.jobs.environment import environment_of
-from pool.jobs.layout import Layout
 from pool.jobs.nice import is_nice
-from pool.jobs.processes import BUFFER, ON_FAILURE, Joint, Process, joints_of, processes_of
+from pool.jobs.pipes.directories import PipeDirectories
+from pool.jobs.pipes.model import BUFFER, ON_FAILURE, Joint, Process, joints_of, processes_of
 from pool.jobs.urls import is_fetched, path_at_home
 
 NOTHING = "/dev/null"
@@ -214,9 +214,9 @@ class Activation:
         return False
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> PipeDirectories:
         """Where the files of a job of several processes lie while they are carried."""
-        return Layout(self.iwd, self.processes, (STDOUT, STDERR))
+        return PipeDirectories(self.iwd, self.processes, (STDOUT, STDERR))
 
     def for_job(self, job: tuple[int, int], run: int) -> Activation:
         """The same start for another job of the cluster that differs in nothing else."""

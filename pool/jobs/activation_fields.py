@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pool.errors import PoolError
-from pool.jobs.processes import BUFFER, MOST_PIPES, MOST_PROCESSES, ON_FAILURE
+from pool.jobs.pipes.model import BUFFER, MOST_PIPES, MOST_PROCESSES, ON_FAILURE
 
 #: Items of a list of names, and characters of one text: more than any command line or list of files may have.
 MOST, LONGEST = 1 << 20, 1 << 21

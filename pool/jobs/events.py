@@ -22,8 +22,8 @@ Keys of `data`, each only where it is known:
     resources                 {name: {"usage":, "request":, "allocated":, "assigned":}}
     processes                 SUSPENDED: how many were stopped
     checkpointed              EVICTED: whether a checkpoint was committed
-    ends                      TERMINATED: how each process of a job of several ended (`pool.jobs.processes.ENDS`); `why`
-                              then names the one that failed
+    ends                      TERMINATED: the end of each process of a pipe job (`pool.jobs.pipes.model.ENDS`); `why`
+                              names the failed one
     notes, user_notes         SUBMIT: the job description's texts
     direction, phase, host, queued    FILE_TRANSFER: "in" or "out"; "queued", "started" or "finished"; seconds
     work, lost                seconds of work of all runs, at home or taken away before; see `pool.jobs.costs`

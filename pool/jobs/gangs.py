@@ -15,7 +15,7 @@ from typing import Any
 from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
-from pool.jobs.processes import Joint
+from pool.jobs.pipes.model import Joint
 
 #: The ad's list of parts; and whether they have to be on different machines.
 PARTS, APART = "GangParts", "GangApart"

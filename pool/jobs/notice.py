@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Any
 
 from pool.jobs import costs
-from pool.jobs.processes import Ad, end_in_words, ends_of
+from pool.jobs.pipes.model import Ad, end_in_words, ends_of
 
 
 class Notification(IntEnum):

@@ -13,7 +13,7 @@ from typing import Any
 
 from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import date, span
-from pool.jobs.processes import end_in_words
+from pool.jobs.pipes.model import end_in_words
 
 Data = Mapping[str, Any]
 

@@ -144,7 +144,7 @@ def merged(reports: Sequence[Report], processes: Sequence[str], root: int | None
         reports: in the order in which they came.
         processes: the names of the job's processes, in the order of the description.
         root: the index of the report that ended the gang; None when all parts ended by themselves.
-        on_failure: what becomes of the job when a process fails (`pool.jobs.processes.ON_FAILURE`).
+        on_failure: what becomes of the job when a process fails (`pool.jobs.pipes.model.ON_FAILURE`).
     """
     first = reports[root] if root is not None else None
     if first is None and on_failure == "wait":

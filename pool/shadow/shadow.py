@@ -290,7 +290,7 @@ class Shadow:
     async def _send_processes(
         self, start: Activation, files: UserFiles, stream: Stream, wanted: Mapping[str, str | None]
     ) -> None:
-        """What the processes of a job of several have of their own; see `pool.jobs.layout`."""
+        """What the processes of a job of several have of their own; see `pool.jobs.pipes.directories`."""
         layout = start.layout
         for name in layout.directories():
             await stream.send(["dir", name, 0o755])

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Protocol
 
-from pool.jobs.layout import Layout
+from pool.jobs.pipes.directories import PipeDirectories
 from pool.safe_directory import SafeDirectory, copy_data
 from pool.starter.staging import StagingError, open_output
 from pool.wire.shapes import check_item
@@ -49,7 +49,7 @@ async def ask(stream: Stream, executables: Path) -> dict[str, str]:
     return {str(name): str(digest) for name, digest in offered.items()}
 
 
-async def settle(offered: dict[str, str], layout: Layout, scratch: SafeDirectory, executables: Path) -> None:
+async def settle(offered: dict[str, str], layout: PipeDirectories, scratch: SafeDirectory, executables: Path) -> None:
     """When the files have come: keep each executable that came, and put those in place that were kept."""
     loop = asyncio.get_running_loop()
     for process in layout.processes:

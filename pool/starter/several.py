@@ -1,6 +1,6 @@
 """From the processes of a start to the members and pipes that a keeper is told of (VS 3.6.1).
 
-Plain data. Where the files of a job lie that are carried is `pool.jobs.layout`'s.
+Plain data. Where the files of a job lie that are carried is `pool.jobs.pipes.directories`'s.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pool.jobs.activation import NOTHING, Activation
-from pool.jobs.layout import Layout
-from pool.jobs.processes import Joint, Process
+from pool.jobs.pipes.directories import PipeDirectories
+from pool.jobs.pipes.model import Joint, Process
 from pool.starter.spec import EndReport, Member, OnFailure, Pipe
 
 
@@ -52,7 +52,7 @@ def on_failure_of(activation: Activation) -> OnFailure:
 
 
 def ends_of(end: EndReport) -> list[dict[str, Any]]:
-    """How each process ended, for home: see `pool.jobs.processes.ENDS`."""
+    """How each process ended, for home: see `pool.jobs.pipes.model.ENDS`."""
     return [
         {
             "name": one.name,
@@ -70,7 +70,7 @@ def ends_of(end: EndReport) -> list[dict[str, Any]]:
     ]
 
 
-def _member(process: Process, layout: Layout, env: Mapping[str, str], own: str | None) -> Member:
+def _member(process: Process, layout: PipeDirectories, env: Mapping[str, str], own: str | None) -> Member:
     program = layout.program(process) if own is not None else None
     path = os.path.join(own or "", program) if program is not None else os.path.join(process.iwd, process.cmd)
     stdout, stderr = (_output(process, layout, file, own) for file in (process.stdout, process.stderr))
@@ -89,14 +89,14 @@ def _member(process: Process, layout: Layout, env: Mapping[str, str], own: str |
     )
 
 
-def _input(process: Process, layout: Layout, own: str | None) -> str:
+def _input(process: Process, layout: PipeDirectories, own: str | None) -> str:
     name = layout.stdin(process)
     if name is None:
         return NOTHING
     return os.path.join(process.iwd, process.stdin) if own is None else os.path.join(own, name)
 
 
-def _output(process: Process, layout: Layout, path: str, own: str | None) -> str:
+def _output(process: Process, layout: PipeDirectories, path: str, own: str | None) -> str:
     if not path:
         return NOTHING
     return os.path.join(process.iwd, path) if own is None else os.path.join(own, layout.output(process, path))

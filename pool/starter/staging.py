@@ -6,7 +6,7 @@ The items on a staging stream are, in both directions, lists with a kind first a
     ["hole", size]               instead of bytes: so many of the file were never written
     ["dir", name, mode]          a directory to make
     ["stdout", size], ["stderr", size]   followed by bytes; outward only
-    ["stream", name, size]       the same of a job of several processes; see pool.jobs.layout
+    ["stream", name, size]       the same of a job of several processes; see pool.jobs.pipes.directories
     ["signed", {url: url}]       by which URLs inputs in object stores are read; inward only
     ["done"]                     nothing more follows
 
@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, Protocol
 
 from pool.errors import PoolError
 from pool.jobs.activation import STDERR, STDOUT, hidden
-from pool.jobs.layout import Layout
+from pool.jobs.pipes.directories import PipeDirectories
 from pool.safe_directory import NotRegular, NotTheOwners, SafeDirectory
 from pool.sparse import leave_hole, next_piece
 from pool.wire.shapes import PATH, SIZE, Forms, check_item
@@ -206,7 +206,7 @@ def outputs(
 
 
 def outputs_of_several(
-    scratch: SafeDirectory, before: dict[str, tuple[int, int]], asked: tuple[str, ...] | None, layout: Layout
+    scratch: SafeDirectory, before: dict[str, tuple[int, int]], asked: tuple[str, ...] | None, layout: PipeDirectories
 ) -> list[Output]:
     """What goes home of a job of several processes: also from the directories that some of them have of their own.
 

@@ -23,11 +23,11 @@ from pool.images.carrying import Pace
 from pool.images.quietly import quietly
 from pool.jobs.activation import STDERR, STDOUT, Activation, Mode
 from pool.jobs.urls import is_fetched
+from pool.pipes.remote_pipes import Cards, RemotePipes
 from pool.policy.starter import Action, Event, Machine, State
 from pool.safe_directory import SafeDirectory
 from pool.starter import bringing, freezing, increments, manifest, programs, resuming, saving, scratch, staging, urls
 from pool.starter.checkpointing import CheckpointReport
-from pool.starter.crossings import Cards, Crossings
 from pool.starter.files import Files, Seen
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.order import one_output, order_of
@@ -83,7 +83,7 @@ class Starter:
         place: Place,
         keepers: Keepers,
         home: Home,
-        crossings: Crossings | None = None,
+        remote_pipes: RemotePipes | None = None,
     ) -> None:
         self.activation = activation
         self.account = account
@@ -121,7 +121,7 @@ class Starter:
         #: What asks the job to end where its owner removes or holds it; None: what asks it otherwise.
         self.asked_by: int | None = None
         #: The pipes to other machines, where the job runs on several.
-        self.crossings = crossings
+        self.remote_pipes = remote_pipes
 
     @property
     def id(self) -> str:
@@ -196,7 +196,7 @@ class Starter:
             if self.activation.image_source:
                 await self._unpack_image()
             await self._wait_for_its_moment(arrived)
-            cards: Cards = await self._meet() if self.crossings is not None else []
+            cards: Cards = await self._meet() if self.remote_pipes is not None else []
             await self.happen(Event.SUCCESS)
             if self.machine.state is not State.SPAWN_ALL:
                 raise StartRefused("the job was stopped before it started", where="start", retry=True)
@@ -205,8 +205,8 @@ class Starter:
             if self.received:
                 claim = {**claim, "received": self.received}
             await self._start_keeper(lease, claim)
-            if self.crossings is not None:
-                self.crossings.begin(cards)
+            if self.remote_pipes is not None:
+                self.remote_pipes.begin(cards)
         except StartFailed as error:
             self._not_started()
             where = "start" if self._image is None else "checkpoint"
@@ -239,9 +239,9 @@ class Starter:
 
     async def _meet(self) -> Cards:
         """The other parts of the job are ready to begin, too; what each brought."""
-        assert self.crossings is not None
+        assert self.remote_pipes is not None
         try:
-            return await self.crossings.meet(self.account.owner, self._image)
+            return await self.remote_pipes.meet(self.account.owner, self._image)
         except ImageError as error:
             raise StartRefused(error.message, where="checkpoint", hint=error.hint, retry=True) from error
         except RemoteError as error:
@@ -259,7 +259,7 @@ class Starter:
 
     async def _start_keeper(self, lease: Lease, claim: dict[str, Any]) -> None:
         if self.activation.mode is not Mode.REMOTE:
-            ends = self.crossings.ends if self.crossings is not None else NO_ENDS
+            ends = self.remote_pipes.ends if self.remote_pipes is not None else NO_ENDS
             spec = self._spec(lease, claim)
             starting = self._keepers.start(spec, image=self._image, ends=ends, asked=self._ask)
             self.keeper = await self._spawn(starting)
@@ -412,29 +412,29 @@ class Starter:
 
     async def _keepers_image(self, stood: Callable[[], None], directory: Path, **how: Any) -> CheckpointReport:
         """What the keeper writes, and of a part of a job where its pipes to others are."""
-        keeper, crossings = self.keeper, self.crossings
+        keeper, remote_pipes = self.keeper, self.remote_pipes
         assert keeper is not None
-        if crossings is None:
+        if remote_pipes is None:
             return await keeper.checkpoint(directory, **how)
         noted = False
 
         def note(held: frozenset[int]) -> None:
             nonlocal noted
             if not noted:
-                crossings.frozen(held)
+                remote_pipes.frozen(held)
                 noted = True
                 stood()
 
-        crossings.freeze()
+        remote_pipes.freeze()
         try:
             report = await keeper.checkpoint(directory, **how, let_go=note)
             if not report.refused:
                 note(report.held)
-                await asyncio.to_thread(crossings.save, directory)
+                await asyncio.to_thread(remote_pipes.save, directory)
             return report
         finally:
             if not how["stop"]:
-                crossings.thaw()
+                remote_pipes.thaw()
 
     async def _begin_sending(self, images: ImageStore, draft: Draft, pace: Pace | None, number: str | None) -> None:
         draft.on_piece = onward = self._home.coming(self.activation)

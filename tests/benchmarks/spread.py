@@ -22,7 +22,7 @@ import psutil
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.e2e import support
 from tests.e2e.support import HEAD, client, slots, token
-from tests.starter.crossing import crossing
+from tests.pipes.support import crossing
 
 WRITER = """
 import os, sys

@@ -9,7 +9,7 @@ import pytest
 
 from pool.classad import ClassAd
 from pool.jobs.activation import AS_NOBODY, FIELDS, NOTHING, Activation, CannotStart, Mode, activation, mode_for
-from pool.jobs.processes import Joint, Process, attributes_of
+from pool.jobs.pipes.model import Joint, Process, attributes_of
 
 FIRST = Activation(
     job=(3, 0),

@@ -11,7 +11,7 @@ from pool.classad import ClassAd
 from pool.jobs import activation, activation_fields
 from pool.jobs.activation import Activation, CannotStart, Mode
 from pool.jobs.activation_fields import WrongStart
-from pool.jobs.processes import Joint, Process, attributes_of
+from pool.jobs.pipes.model import Joint, Process, attributes_of
 
 START = Activation(
     job=(1, 0),

@@ -9,7 +9,7 @@ import pytest
 
 from pool.classad import ClassAd
 from pool.jobs.notice import ProcessUse, account, leverage, notice, should_notify, span
-from pool.jobs.processes import ends_attributes
+from pool.jobs.pipes.model import ends_attributes
 
 
 class Ad:

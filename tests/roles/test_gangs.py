@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pool.jobs.gangs import Part, attributes_of
-from pool.jobs.processes import Process
-from pool.jobs.processes import attributes_of as processes_ad
+from pool.jobs.pipes.model import Process
+from pool.jobs.pipes.model import attributes_of as processes_ad
 from pool.policy.why.findings import Gang
 from pool.policy.why.standing import Standing
 from pool.starter.spec import KeeperSpec

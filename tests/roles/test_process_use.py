@@ -6,7 +6,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.jobs.notice import notice
-from pool.jobs.processes import ends_of
+from pool.jobs.pipes.model import ends_of
 from pool.policy.queue import RUNNING, Cluster, Job
 from pool.roles.schedd.ends import After, end_steps
 

@@ -105,10 +105,10 @@ TABLE: tuple[Row, ...] = (
         _READER + "support.py",
         "_UNIVERSES",
     ),
-    _done("pipe", "a pipe between two processes (docs/pipes.md)", _READER + "pipelines.py", "pipe"),
+    _done("pipe", "a pipe between two processes (docs/pipes.md)", _READER + "pipes/shell_syntax.py", "pipe"),
     _done("pipe_buffer", "bytes that a pipe may hold on disk", "jobs/activation.py", "PipeBuffer"),
     _done("on_process_failure", "what becomes of a job when a process fails", "jobs/activation.py", "OnProcessFailure"),
-    _done("spread", "processes of one job on several machines", _READER + "sections/spread.py", "spread"),
+    _done("spread", "processes of one job on several machines", _READER + "pipes/spread.py", "spread"),
     # -- files -----------------------------------------------------------------------------------------------
     _done("should_transfer_files", "whether files are copied", "jobs/activation.py", "ShouldTransferFiles"),
     _done("transfer_executable", "whether the program is sent along", "jobs/activation.py", "TransferExecutable"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from pool.jobs import costs
 from pool.jobs.events import EventKind
-from pool.jobs.processes import ends_attributes, read_ends
+from pool.jobs.pipes.model import ends_attributes, read_ends
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.checkpoints import KEPT_AWAY, Attempt, shunned

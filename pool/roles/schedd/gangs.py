@@ -20,7 +20,7 @@ from pool.classad import ClassAd
 from pool.jobs import costs
 from pool.jobs.activation import Activation, CannotStart, activation, mode_for
 from pool.jobs.gangs import Part, part_of, parts_of
-from pool.jobs.processes import processes_of
+from pool.jobs.pipes.model import processes_of
 from pool.jobs.reasons import Evict, Hold
 from pool.jobs.states import Happening
 from pool.policy.charges import charge

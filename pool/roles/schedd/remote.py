@@ -25,7 +25,7 @@ from pool.identity import identity_of
 from pool.images import Manifest
 from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.jobs.events import EventKind
-from pool.jobs.processes import DESCRIPTOR
+from pool.jobs.pipes.model import DESCRIPTOR
 from pool.outside import Outside
 from pool.policy.bandwidth import FairShare
 from pool.policy.queue import Job

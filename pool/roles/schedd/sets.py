@@ -5,7 +5,7 @@
 
 No part stands still before all have stopped to take anything out of their pipes to others, and none takes anything out
 again before all have stood still: so what one part has had the other has sent, and what it has not the other has kept
-(`pool.starter.flows`). Each part stands still for its own image only. Anything that fails on the way, and any part
+(`pool.pipes.positions`). Each part stands still for its own image only. Anything that fails on the way, and any part
 that does not follow in time, drops this set; the one before stays.
 
 The second line is the last set of a job of which a part has to leave its machine: each part ends with its image, so

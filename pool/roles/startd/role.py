@@ -378,7 +378,7 @@ class Startd(Role):
 
     @streaming(Right.EXECUTE, takes={"gang": str, "run": int, "stream": int})
     async def join(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
-        """What a part of a job writes for one that runs here: {gang, run, stream}; see `pool.starter.crossings`."""
+        """What a part of a job writes for one that runs here: {gang, run, stream}; see `pool.pipes.remote_pipes`."""
         await self.streams.serve(params, stream)
 
     @method(Right.EXECUTE, takes={"gang": str, "run": int, "stream": int, "ticket": str, "key": bytes})
@@ -388,7 +388,7 @@ class Startd(Role):
 
     @method(Right.EXECUTE, cancellable=True, takes={"gang": str, "run": int, "stream": int, "ticket": str})
     async def lent(self, call: Call, params: dict[str, Any]) -> None:
-        """Wait until that is so: {gang, run, stream, ticket}; see `pool.roles.startd.lanes`."""
+        """Wait until that is so: {gang, run, stream, ticket}; see `pool.pipes.bulk`."""
         await self.streams.lent(params)
 
     @streaming(Right.EXECUTE, takes={"job": str, "ticket": str})

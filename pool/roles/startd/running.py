@@ -15,6 +15,8 @@ from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
 from pool.jobs.activation_fields import WrongStart
 from pool.jobs.reasons import MEMORY_EXCEEDED, Evict, Reason
+from pool.pipes.protocol import StreamLost
+from pool.pipes.remote_pipes import RemotePipes
 from pool.policy.checkpoints import Saves
 from pool.policy.inspection import Part
 from pool.policy.slots import STILL
@@ -30,14 +32,12 @@ from pool.roles.startd.slots import Claim, Slot
 from pool.roles.startd.streams import Others
 from pool.shadow.shadow import NotThisRun
 from pool.starter.accounts import NoAccount
-from pool.starter.crossings import Crossings
 from pool.starter.inspecting import inspect_start
 from pool.starter.keeper import Keeper
 from pool.starter.place import Account, StartRefused
 from pool.starter.several import ends_of
 from pool.starter.spec import EndReport, KeeperError, Usage
 from pool.starter.starter import BY_ITSELF, Starter
-from pool.starter.stream import StreamLost
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
 
 if TYPE_CHECKING:
@@ -256,20 +256,20 @@ class Running:
 
     async def _streams_end(self, end: EndReport) -> None:
         """What the processes wrote for other machines has come there, or the job runs no more."""
-        crossings = self.starter.crossings if self.starter is not None else None
-        if crossings is None:
+        remote_pipes = self.starter.remote_pipes if self.starter is not None else None
+        if remote_pipes is None:
             return
         self.closing = True
         if end.cause in BY_ITSELF and self.why is None:
             try:
-                await crossings.over()
+                await remote_pipes.over()
             except StreamLost as error:
                 self.why = self.why or Reason(Evict.MACHINE_LOST, error.message)
-        await crossings.abandon()
+        await remote_pipes.abandon()
 
     async def _forget_streams(self) -> None:
-        if self.starter is not None and self.starter.crossings is not None:
-            await self.starter.crossings.abandon()
+        if self.starter is not None and self.starter.remote_pipes is not None:
+            await self.starter.remote_pipes.abandon()
 
     def _stream_broke(self, why: str) -> None:
         self.startd.spawn(self.stop(False, Reason(Evict.MACHINE_LOST, why)), "stop", alone=True)
@@ -327,8 +327,8 @@ class Running:
         self.why = self.why or why
         if self.starter is not None and signal is not None:
             self.starter.asked_by = signal
-        if self.starter is not None and self.starter.crossings is not None:
-            self.starter.crossings.give_up()
+        if self.starter is not None and self.starter.remote_pipes is not None:
+            self.starter.remote_pipes.give_up()
         if self.closing:
             await self._forget_streams()  # its processes have ended; what they wrote is not wanted any more
             return
@@ -618,11 +618,11 @@ class Running:
     def _starter(self) -> Starter:
         startd = self.startd
         account = account_of(startd, self.claim)
-        crossings = None
+        remote_pipes = None
         if self.start.gang:
-            crossings = Crossings(self.start, Others(startd, self.claim), self._stream_broke)
+            remote_pipes = RemotePipes(self.start, Others(startd, self.claim), self._stream_broke)
         place, home = place_of(startd, self.slot, self.claim), HomeLink(startd, self.claim)
-        return Starter(self.start, account, place, startd.keepers, home, crossings)
+        return Starter(self.start, account, place, startd.keepers, home, remote_pipes)
 
     def note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot

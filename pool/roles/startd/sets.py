@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
 from pool.jobs.reasons import Reason
+from pool.pipes.remote_pipes import RemotePipes
 from pool.policy.starter import Action, Event, State
-from pool.starter.crossings import Crossings
 
 if TYPE_CHECKING:
     from pool.roles.startd.running import Running
@@ -199,11 +199,11 @@ class Sets:
             self._running.startd.spawn(self._running.happen(Event.CKPT_FAILED), "checkpoint", alone=True)
 
     @property
-    def _crossings(self) -> Crossings:
+    def _crossings(self) -> RemotePipes:
         starter = self._running.starter
         assert starter is not None
-        assert starter.crossings is not None
-        return starter.crossings
+        assert starter.remote_pipes is not None
+        return starter.remote_pipes
 
     def _refusal(self, why: str) -> PoolError:
         return PoolError(f"a part of job {self._running.name} cannot be checkpointed: {why}", retry=True)

@@ -1,8 +1,7 @@
-"""The streams between parts of jobs that run on several machines: who waits for what here, and how others are reached.
+"""The streams between parts of jobs on several machines: which are expected here, and how other parts are reached.
 
-A part is known by its gang's secret, which the schedd drew for this one start and told its parts alone: who shows it
-may write into the job's pipes. What is carried, and what becomes of it when a connection breaks, is
-`pool.starter.crossings`'.
+The gang's secret proves that a connection belongs to the job. The schedd draws it for this one start and sends it to
+the parts only. `pool.pipes.remote_pipes` tells how bytes are carried, and how a broken stream continues.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pool.jobs.activation import Activation
-from pool.roles.startd.lanes import Arriving, Leaving, Lent, open_lane
+from pool.pipes.bulk import LentConnections, SwitchingReceiver, SwitchingSender, open_bulk_stream
+from pool.pipes.protocol import GONE, Stream
+from pool.pipes.receiver import Receiver
+from pool.pipes.remote_pipes import Cards
 from pool.roles.startd.slots import Claim, Refused
-from pool.starter.crossings import Cards
-from pool.starter.inlet import Inlet
-from pool.starter.stream import GONE, Stream
 from pool.wire import Connection, ConnectionLost
 from pool.wire import Stream as WireStream
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
 
-#: Streams that ended here are known for so many more, for writers who come late.
+#: So many ended streams are remembered, for writers that come late.
 MOST_OVER = 10_000
 
 Key = tuple[str, int, int]
@@ -34,13 +33,13 @@ class Streams:
     """The streams that are expected by one startd."""
 
     def __init__(self) -> None:
-        self._expected: dict[Key, Inlet] = {}
+        self._expected: dict[Key, Receiver] = {}
         self._over: OrderedDict[Key, None] = OrderedDict()
-        self._lent = Lent()
+        self._lent = LentConnections()
 
-    def expect(self, start: Activation, stream: int, inlet: Inlet) -> None:
-        """Give what comes for this stream to the inlet."""
-        self._expected[start.gang, start.run, stream] = inlet
+    def expect(self, start: Activation, stream: int, receiver: Receiver) -> None:
+        """Give what comes for this stream to the receiver."""
+        self._expected[start.gang, start.run, stream] = receiver
 
     def forget(self, start: Activation) -> None:
         """The part is over: who writes to it hears that nobody reads."""
@@ -57,11 +56,11 @@ class Streams:
             Refused: nothing of it is known here: it is lost with what was on its way.
         """
         key = _key(params)
-        inlet = self._expected.get(key)
-        if inlet is not None:
-            arriving = Arriving(stream, self._lent.take)
+        receiver = self._expected.get(key)
+        if receiver is not None:
+            arriving = SwitchingReceiver(stream, self._lent.take)
             try:
-                await inlet.serve(arriving)
+                await receiver.serve(arriving)
             finally:
                 arriving.close()
         elif key in self._over:
@@ -128,12 +127,12 @@ class Others:
         params = {"gang": start.gang, "run": start.run, "stream": stream}
         async with asyncio.timeout(self.patience):
             link = await links.to(address)
-        branch = partial(open_lane, link, partial(links.apart, address), params, self._startd.outside.secret)
-        return Leaving(await link.stream("startd.join", params), branch)
+        branch = partial(open_bulk_stream, link, partial(links.apart, address), params, self._startd.outside.secret)
+        return SwitchingSender(await link.stream("startd.join", params), branch)
 
-    def expect(self, start: Activation, stream: int, inlet: Inlet) -> None:
-        """Have what comes for this stream given to the inlet."""
-        self._startd.streams.expect(start, stream, inlet)
+    def expect(self, start: Activation, stream: int, receiver: Receiver) -> None:
+        """Have what comes for this stream given to the receiver."""
+        self._startd.streams.expect(start, stream, receiver)
 
     def forget(self, start: Activation) -> None:
         """Nothing is expected for this start any more."""

@@ -13,13 +13,12 @@ from functools import partial
 from pool.jobs.description import support
 from pool.jobs.description.commands import SIMPLE
 from pool.jobs.description.job import Job
+from pool.jobs.description.pipes import processes, spread
 from pool.jobs.description.sections import (
     policy,
-    processes,
     program,
     requirements,
     resources,
-    spread,
     transfer,
     universe,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pool.jobs.layout import FOLDERS, INPUTS, PROGRAMS, Carried, Layout
-from pool.jobs.processes import Process
+from pool.jobs.pipes.directories import FOLDERS, INPUTS, PROGRAMS, PipeDirectories, TransferredFile
+from pool.jobs.pipes.model import Process
 
 PROCESSES = (
     Process("foo", "/bin/foo", iwd="/home/a", stdin="in", stderr="log", inputs=("fort.1",)),
@@ -12,7 +12,7 @@ PROCESSES = (
     ),
     Process("baz", "/bin/baz", iwd="/home/a/two", stdout="out", stderr="out"),
 )
-LAYOUT = Layout("/home/a", PROCESSES, (".out", ".err"))
+LAYOUT = PipeDirectories("/home/a", PROCESSES, (".out", ".err"))
 
 
 def test_each_initial_directory_is_a_directory_there_too() -> None:
@@ -32,8 +32,8 @@ def test_one_file_at_home_is_one_file_there() -> None:
 
 def test_what_goes_to_the_job() -> None:
     assert list(LAYOUT.inputs()) == [
-        Carried("/home/a/in", INPUTS, "foo"),
-        Carried("/home/a/fort.1", ""),
+        TransferredFile("/home/a/in", INPUTS, "foo"),
+        TransferredFile("/home/a/fort.1", ""),
     ]
     assert [LAYOUT.program(process) for process in PROCESSES] == [f"{PROGRAMS}/foo/foo", None, f"{PROGRAMS}/baz/baz"]
     assert LAYOUT.directories()[0] == ".poolnode"

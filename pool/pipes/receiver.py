@@ -1,6 +1,6 @@
-"""What comes from elsewhere for a process here: written to its pipe, and told when it was used.
+"""The reader's side of one remote pipe: writes the bytes that arrive to the pipe, and reports how many were used.
 
-Who sends it is `pool.starter.outlet`; everything else about a job's pipes to other machines `pool.starter.crossings`'.
+The other end is `pool.pipes.sender`; `pool.pipes.remote_pipes` has the whole picture.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import os
 from collections import deque
 
 from pool.errors import PoolError
-from pool.starter.flows import Inflow
-from pool.starter.stream import ALL, GONE, WINDOW, Stream, StreamLost, ready
+from pool.pipes.positions import ReceiverPosition
+from pool.pipes.protocol import ALL, GONE, WINDOW, Stream, StreamLost, ready
 
-#: What was used is told when it is so much, bytes.
-TELL = WINDOW // 16
+#: Used bytes are reported each time they are so many more.
+REPORT_STEP = WINDOW // 16
 
 
-class Inlet:
-    """What comes from elsewhere for a process here.
+class Receiver:
+    """The receiver of one pipe.
 
     Args:
-        fd: the writing end of its pipe, non-blocking; closed when all has been written, or by `close`.
-        before: where a checkpoint had it; then nothing is written before `go`.
+        fd: the writing end of the pipe, non-blocking; closed when all bytes were written, or by `close`.
+        before: its position in the checkpoint; if given, nothing is written before `go`.
     """
 
-    def __init__(self, fd: int, before: Inflow | None = None) -> None:
+    def __init__(self, fd: int, before: ReceiverPosition | None = None) -> None:
         self._fd = fd
         self._going = asyncio.Event()
         if before is None:
-            before = Inflow()
+            before = ReceiverPosition()
             self._going.set()
         self._waiting: deque[bytes] = deque(before.waiting)
         self._rest = memoryview(b"")
@@ -44,12 +44,12 @@ class Inlet:
         self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def serve(self, stream: Stream) -> None:
-        """Take what comes on a stream, which takes the place of the one before."""
+        """Take the bytes of a stream, which replaces the previous one."""
         if self._stream is not None:
             self._stream.abort()
         self._stream = stream
         stream.widen(WINDOW)
-        telling = asyncio.ensure_future(self._tell(stream))
+        reporting = asyncio.ensure_future(self._report(stream))
         try:
             await stream.send(self._came)
             async for item in stream:
@@ -66,21 +66,21 @@ class Inlet:
                 self._waiting.append(item)
                 self._work.set()
         finally:
-            telling.cancel()
+            reporting.cancel()
             if self._stream is stream:
                 self._stream = None
 
-    async def _tell(self, stream: Stream) -> None:
-        told = 0
+    async def _report(self, stream: Stream) -> None:
+        reported = 0
         with contextlib.suppress(PoolError):
             while True:
                 self._news.clear()
                 if self._gone:
                     await stream.send(GONE)
                     return
-                if self._used - told >= TELL:
-                    told = self._used
-                    await stream.send(told)
+                if self._used - reported >= REPORT_STEP:
+                    reported = self._used
+                    await stream.send(reported)
                 await self._news.wait()
 
     async def _write(self) -> None:
@@ -90,13 +90,13 @@ class Inlet:
                     await self._put(self._waiting.popleft())
                 await self._going.wait()
                 if self._waiting:
-                    continue  # it came while nothing was to be written
+                    continue  # it arrived while the pipe was frozen
                 if self._ended:
                     return
                 self._work.clear()
                 await self._work.wait()
         except BrokenPipeError:
-            self.nobody_reads()
+            self.reader_is_gone()
         finally:
             os.close(self._fd)
 
@@ -111,32 +111,32 @@ class Inlet:
                 continue
             self._rest = self._rest[written:]
             self._used += written
-            if self._used // TELL != (self._used - written) // TELL:
+            if self._used // REPORT_STEP != (self._used - written) // REPORT_STEP:
                 self._news.set()
 
     def freeze(self) -> None:
         """Write nothing more to the pipe, until `go`."""
         self._going.clear()
 
-    def frozen(self) -> Inflow:
-        """Where it is in a checkpoint of the job, which stands still or did since `freeze`."""
+    def frozen(self) -> ReceiverPosition:
+        """Return the position for a checkpoint; the job is frozen, or was since `freeze`."""
         if not self._ended:
-            return Inflow(self._used)
-        return Inflow(self._used, True, [piece for piece in (bytes(self._rest), *self._waiting) if piece])
+            return ReceiverPosition(self._used)
+        return ReceiverPosition(self._used, True, [piece for piece in (bytes(self._rest), *self._waiting) if piece])
 
     def go(self) -> None:
-        """Go on after `freeze`, or when the job has been put back."""
+        """Write again after `freeze`, or after the job's restart."""
         self._going.set()
 
-    def nobody_reads(self) -> None:
-        """Whoever writes is to be told so."""
+    def reader_is_gone(self) -> None:
+        """Report to the writer that no reader is left."""
         self._gone = True
         self._rest = memoryview(b"")
         self._waiting.clear()
         self._news.set()
 
     async def close(self) -> None:
-        """The part is over: whoever still writes is told that nobody reads any more."""
-        self.nobody_reads()
+        """Close the pipe and report to the writer that no reader is left: the part has ended."""
+        self.reader_is_gone()
         self._writing.cancel()
         await asyncio.gather(self._writing, return_exceptions=True)

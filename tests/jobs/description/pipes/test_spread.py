@@ -7,9 +7,9 @@ import pytest
 from pool.classad import ClassAd
 from pool.jobs.activation import Activation, activation
 from pool.jobs.gangs import APART, Part, attributes_of, part_of, parts_of
-from pool.jobs.processes import joints_of, processes_of
+from pool.jobs.pipes.model import joints_of, processes_of
+from tests.jobs.description.pipes.test_shell_syntax import ENVIRON, FILES
 from tests.jobs.description.support import attributes
-from tests.jobs.description.test_pipelines import ENVIRON, FILES
 
 
 def ad_of(text: str) -> ClassAd:

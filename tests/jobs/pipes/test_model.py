@@ -8,8 +8,7 @@ import pytest
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
-from pool.jobs.privacy import public
-from pool.jobs.processes import (
+from pool.jobs.pipes.model import (
     Joint,
     Process,
     attributes_of,
@@ -20,6 +19,7 @@ from pool.jobs.processes import (
     processes_of,
     read_ends,
 )
+from pool.jobs.privacy import public
 
 ENDS: list[dict[str, Any]] = [
     {"name": "a", "code": None, "signal": 9, "core": False, "with_job": True, "failed": False}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pool.jobs.processes import Joint, Process
+from pool.jobs.pipes.model import Joint, Process
 
 INDENT = 4
 

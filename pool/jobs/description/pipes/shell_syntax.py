@@ -6,7 +6,7 @@ Two ways to write one (VS 3.2, 4.2, and 8, where the paper wishes for the second
     pipe       = foo | bar
     pipe       = foo > fort.11 fort.10 > bar
 
-Form only: whether names mean anything is for `sections.processes`. The second way is a shell's pipelines, quotes and
+Form only: whether names mean anything is for `processes`. The second way is a shell's pipelines, quotes and
 redirections, and nothing else of a shell.
 """
 
@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pool.jobs.processes import DESCRIPTOR, Joint
+from pool.jobs.pipes.model import DESCRIPTOR, Joint
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 _LIST_WORD = re.compile(r"""((?:[^\s,'"]|'[^']*'|"[^"]*")+)|[\s,]+|(.)""", re.DOTALL)
@@ -165,7 +165,7 @@ def read_shell(text: str) -> Line:
     their place, as in bash; so `tee >(p2) | p3` gives both all of it.
 
     Raises:
-        PipelineError: it is not of that form, or wants more of a shell than pipelines.
+        PipelineError: it is not of that form, or wants more of a shell than shell_syntax.
     """
     reading = _Shell(text)
     reading.pipeline(inner=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pool.jobs.description.pipelines import read_pipes
-from pool.jobs.processes import Process
-from pool.jobs.topology import draw
+from pool.jobs.description.pipes.shell_syntax import read_pipes
+from pool.jobs.pipes.drawing import draw
+from pool.jobs.pipes.model import Process
 
 
 def process(name: str, stdin: str = "", stdout: str = "") -> Process:

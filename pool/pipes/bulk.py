@@ -1,16 +1,16 @@
-"""A stream between two parts of a job gets a lane (`pool.wire.lane`) when it turns out to carry much.
+"""A stream between two parts of a job moves to a connection of its own when it carries much (`pool.wire.bulk_stream`).
 
     writer's node                                   reader's node
     stream startd.join ------ items --------------> takes them
-    connects once more: startd.lend {ticket, key}   gives that connection up, keeps its socket
+    connects again: startd.lend {ticket, key}       detaches that connection, keeps its socket
     startd.lent {ticket} -------------------------> answers when that is done
-    gives the connection up too
-    stream: {lane: ticket}, its last item           what comes next comes by the lane
-    lane =========== bytes, and the end ==========>
+    detaches the connection too
+    stream: {lane: ticket}, its last item           takes the next bytes from the socket
+    socket ========= bytes, and the end ==========>
 
-The stream stays: what the reader's side says (how much came, was used, all, gone) goes on it as before, and with it
-ends the lane. A new connection to the same address goes wherever the first went, so that no firewall is to be asked;
-where there is none all the same (the network is a test's, the other node knows no lanes) the stream carries on.
+The stream stays open for the reader's reports (bytes arrived, bytes used, all, gone); when it ends, the bulk stream
+ends too. The new connection goes to the same address, so firewalls need no change. If it cannot be made (a network
+without sockets in tests, a node of an older version), the stream carries the bytes as before.
 """
 
 from __future__ import annotations
@@ -22,38 +22,39 @@ from typing import Any, Self
 
 from pool.errors import PoolError
 from pool.wire import Connection, Stream, WireConnection
+from pool.wire.bulk_stream import KEY, BulkReceiver, BulkSender
 from pool.wire.errors import Refused
-from pool.wire.lane import KEY, ReceivingLane, SendingLane
 
-#: Bytes that a stream has carried when it gets a lane.
+#: A stream that has carried this many bytes gets a connection of its own.
 WORTH = 4 << 20
-#: Seconds that making one may take.
+#: Seconds for making that connection, at most.
 PATIENCE = 10.0
 
-Opened = tuple[str, SendingLane]
+Opened = tuple[str, BulkSender]
 
 
-class Leaving:
-    """The writer's end of a stream that may get a lane.
+class SwitchingSender:
+    """The writer's end of a stream that may move to a bulk stream.
 
     Args:
         stream: `startd.join`.
-        open_lane: makes a lane to the same node, and its ticket there; raises PoolError, OSError or TimeoutError.
+        open_bulk_stream: opens one to the same node; returns its ticket there and the sender. Raises PoolError,
+            OSError or TimeoutError.
     """
 
-    def __init__(self, stream: Stream, open_lane: Callable[[], Awaitable[Opened]]) -> None:
+    def __init__(self, stream: Stream, open_bulk_stream: Callable[[], Awaitable[Opened]]) -> None:
         self._stream = stream
-        self._open_lane = open_lane
+        self._open_bulk = open_bulk_stream
         self._opening: asyncio.Task[Opened | None] | None = None
         self._sent = 0
-        self._lane: SendingLane | None = None
+        self._bulk: BulkSender | None = None
 
     async def send(self, item: Any) -> None:
         """Send bytes, or None for the end. Raises WireError when the stream is over."""
-        if self._lane is None:
+        if self._bulk is None:
             await self._branch()
-        if self._lane is not None:
-            await self._lane.send(item or b"")
+        if self._bulk is not None:
+            await self._bulk.send(item or b"")
             return
         await self._stream.send(item)
         self._sent += len(item or b"")
@@ -63,24 +64,24 @@ class Leaving:
             if self._sent >= WORTH:
                 self._opening = asyncio.get_running_loop().create_task(self._opened())
         elif self._opening.done() and (opened := self._opening.result()) is not None:
-            ticket, lane = opened
+            ticket, bulk = opened
             await self._stream.send({"lane": ticket})
-            self._lane = lane
+            self._bulk = bulk
 
     async def _opened(self) -> Opened | None:
         with contextlib.suppress(PoolError, OSError, TimeoutError):
-            return await self._open_lane()
+            return await self._open_bulk()
         return None
 
     async def receive(self) -> Any:
-        """What the reader's side says next."""
+        """Return the reader's next report."""
         return await self._stream.receive()
 
     def __aiter__(self) -> Stream:
         return self._stream
 
     def widen(self, size: int) -> None:
-        """Let the reader's side say so much more ahead."""
+        """Let the reader's side send so many more reports ahead."""
         self._stream.widen(size)
 
     async def finish(self) -> None:
@@ -88,7 +89,7 @@ class Leaving:
         await self._stream.finish()
 
     def abort(self) -> None:
-        """Give stream and lane up."""
+        """Drop the stream and the bulk stream."""
         self._stream.abort()
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
@@ -98,31 +99,31 @@ class Leaving:
                 opened[1].close()
 
 
-class Arriving:
+class SwitchingReceiver:
     """The reader's end of such a stream.
 
     Args:
-        take: the lane with a ticket; raises Refused.
+        take: returns the bulk stream of a ticket; raises Refused.
     """
 
-    def __init__(self, stream: Stream, take: Callable[[str], ReceivingLane]) -> None:
+    def __init__(self, stream: Stream, take: Callable[[str], BulkReceiver]) -> None:
         self._stream = stream
         self._take = take
-        self._lane: ReceivingLane | None = None
+        self._bulk: BulkReceiver | None = None
         self._ended = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        if self._lane is None:
+        if self._bulk is None:
             item = await self._stream.__anext__()
             if not isinstance(item, dict):
                 return item
-            self._lane = self._take(str(item.get("lane")))
+            self._bulk = self._take(str(item.get("lane")))
         if self._ended:
             return await self._stream.__anext__()
-        data = await self._lane.receive()
+        data = await self._bulk.receive()
         self._ended = not data
         return data or None
 
@@ -134,7 +135,7 @@ class Arriving:
             raise EOFError("the stream has ended") from None
 
     async def send(self, item: Any) -> None:
-        """Tell the writer's side."""
+        """Report to the writer's side."""
         await self._stream.send(item)
 
     def widen(self, size: int) -> None:
@@ -142,80 +143,80 @@ class Arriving:
         self._stream.widen(size)
 
     async def finish(self) -> None:
-        """Tell nothing more."""
+        """End the reports."""
         await self._stream.finish()
 
     def abort(self) -> None:
-        """Give stream and lane up."""
+        """Drop the stream and the bulk stream."""
         self._stream.abort()
         self.close()
 
     def close(self) -> None:
-        """The lane is of no more use."""
-        if self._lane is not None:
-            self._lane.close()
+        """Close the bulk stream."""
+        if self._bulk is not None:
+            self._bulk.close()
 
 
-class Lent:
-    """Connections that writers' nodes have lent to this node, until their streams take them."""
+class LentConnections:
+    """Connections from writers' nodes, until their streams take them."""
 
     def __init__(self) -> None:
-        self._lanes: dict[str, asyncio.Future[ReceivingLane]] = {}
+        self._streams: dict[str, asyncio.Future[BulkReceiver]] = {}
 
     async def lend(self, ticket: str, key: bytes, connection: Connection) -> None:
-        """Make a lane of a connection. Raises Refused: it cannot be one."""
+        """Make a bulk stream of a connection. Raises Refused if that is not possible."""
         if not isinstance(connection, WireConnection) or len(key) != KEY:
             raise Refused("this connection cannot carry bytes of a job")
-        lane = ReceivingLane(await connection.detach(), key)
+        bulk = BulkReceiver(await connection.detach(), key)
         waiting = self._of(ticket)
         if waiting.done():
-            lane.close()
+            bulk.close()
             raise Refused("there is a connection with this ticket")
-        waiting.set_result(lane)
+        waiting.set_result(bulk)
 
     async def lent(self, ticket: str) -> None:
-        """Wait until `lend` is done. Raises Refused: nobody lends within `PATIENCE` seconds."""
+        """Wait until `lend` is done. Raises Refused after `PATIENCE` seconds."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await asyncio.shield(self._of(ticket))
         except TimeoutError:
             raise Refused("no connection with this ticket has come") from None
 
-    def take(self, ticket: str) -> ReceivingLane:
-        """The lane with this ticket, which is the taker's. Raises Refused: there is none."""
-        waiting = self._lanes.pop(ticket, None)
+    def take(self, ticket: str) -> BulkReceiver:
+        """Return the bulk stream with this ticket, once. Raises Refused if there is none."""
+        waiting = self._streams.pop(ticket, None)
         if waiting is None or not waiting.done():
             raise Refused("there is no connection with this ticket")
         return waiting.result()
 
-    def _of(self, ticket: str) -> asyncio.Future[ReceivingLane]:
-        waiting = self._lanes.get(ticket)
+    def _of(self, ticket: str) -> asyncio.Future[BulkReceiver]:
+        waiting = self._streams.get(ticket)
         if waiting is None:
             loop = asyncio.get_running_loop()
-            waiting = self._lanes[ticket] = loop.create_future()
+            waiting = self._streams[ticket] = loop.create_future()
             loop.call_later(2 * PATIENCE, self._forget, ticket)
         return waiting
 
     def _forget(self, ticket: str) -> None:
-        waiting = self._lanes.pop(ticket, None)
+        waiting = self._streams.pop(ticket, None)
         if waiting is not None and waiting.done():
             waiting.result().close()
         elif waiting is not None:
             waiting.cancel()
 
 
-async def open_lane(
+async def open_bulk_stream(
     link: Connection, apart: Callable[[], Awaitable[Connection]], stream: dict[str, Any], secret: Callable[[int], str]
 ) -> Opened:
-    """A lane to the node at the other end of a link, and its ticket there.
+    """Open a bulk stream to the node at the other end of a link; return its ticket there and the sender.
 
     Args:
-        apart: makes another connection to it.
+        apart: opens another connection to that node.
         stream: the parameters of `startd.join`.
         secret: see `pool.outside`.
 
     Raises:
-        PoolError, TimeoutError: there is none to be had.
+        PoolError, TimeoutError: it cannot be opened.
     """
     if not isinstance(link, WireConnection) or not link.detachable:
         raise Refused("this link has no socket")
@@ -232,4 +233,4 @@ async def open_lane(
             if not other.closed.done():
                 await other.close()
             raise
-    return ticket, SendingLane(peer, key)
+    return ticket, BulkSender(peer, key)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pool.roles.startd import lanes
-from pool.starter.stream import ROOM
-from tests.starter.crossing import DATA, START, Crossing, crossing, read, written
+from pool.pipes import bulk
+from pool.pipes.protocol import ROOM
+from tests.pipes.support import DATA, START, Crossing, crossing, read, written
 
 
 @pytest.fixture
 async def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crossing]:
     """A crossing that gets a lane with its second item."""
-    monkeypatch.setattr(lanes, "WORTH", 1)
+    monkeypatch.setattr(bulk, "WORTH", 1)
     async with crossing(relay=tmp_path) as made:
         yield made
 
@@ -36,7 +36,7 @@ async def test_bytes_and_the_end_come_by_the_lane(made: Crossing) -> None:
     await written(made, DATA[await branched(made, 0) :])
     made.done_writing()
     assert await reading == DATA
-    await asyncio.wait_for(made.outlet, 20)
+    await asyncio.wait_for(made.sender, 20)
     assert (made.joined, made.lanes) == (1, 1)
 
 
@@ -50,7 +50,7 @@ async def test_lanes_that_break_lose_and_double_nothing(made: Crossing) -> None:
         made.sever()
     made.done_writing()
     assert await reading == DATA
-    await asyncio.wait_for(made.outlet, 20)
+    await asyncio.wait_for(made.sender, 20)
     assert made.lanes > 1
 
 
@@ -59,7 +59,7 @@ async def test_who_writes_to_nobody_by_a_lane_is_told_so(made: Crossing) -> None
     made.done_reading()
     with pytest.raises(BrokenPipeError):
         await written(made, b"y" * 100_000_000)
-    await asyncio.wait_for(made.outlet, 20)
+    await asyncio.wait_for(made.sender, 20)
 
 
 async def test_a_reader_that_waits_holds_up_a_lane(made: Crossing) -> None:
@@ -75,6 +75,6 @@ async def test_a_reader_that_waits_holds_up_a_lane(made: Crossing) -> None:
 
 async def test_a_part_that_is_over_ends_the_lane_to_it(made: Crossing) -> None:
     await branched(made, 0)
-    await made.inlet.close()
+    await made.receiver.close()
     made.side.streams.forget(START)
-    await asyncio.wait_for(made.outlet, 20)
+    await asyncio.wait_for(made.sender, 20)

@@ -1,7 +1,7 @@
 """Jobs of several processes: what `executable`, `pipe` and `process.command` lines make of a job (VS 3.2, 4.2).
 
 The rules that are checked are the paper's semantic rules, with rule 1 of 4.2 lifted for writers: several readers of one
-file, or of one stdout, each get all of it. The ad's attributes are `pool.jobs.processes`'s; the job's own `Cmd`,
+file, or of one stdout, each get all of it. The ad's attributes are `pool.jobs.pipes.model`'s; the job's own `Cmd`,
 `Arguments`, `In` are those of its first process, `Out` that of its last.
 """
 
@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pool.jobs.arguments import QuotingError, join_words, read_arguments
-from pool.jobs.description import pipelines
 from pool.jobs.description.commands import process_command
 from pool.jobs.description.expressions import boolean_of, size_of
 from pool.jobs.description.job import Job
-from pool.jobs.description.pipelines import Line, PipelineError, Stage
-from pool.jobs.description.sections import joints, spread
+from pool.jobs.description.pipes import connections, shell_syntax, spread
+from pool.jobs.description.pipes.shell_syntax import Line, PipelineError, Stage
 from pool.jobs.description.sections.program import (
     NULL,
     check_readable,
@@ -24,7 +23,7 @@ from pool.jobs.description.sections.program import (
     executable_problem,
 )
 from pool.jobs.environment import read_environment
-from pool.jobs.processes import (
+from pool.jobs.pipes.model import (
     BUFFER,
     MOST_PIPES,
     MOST_PROCESSES,
@@ -48,7 +47,7 @@ def several(job: Job) -> bool:
         return True
     if (job.param("universe") or "").lower() == "pipe":
         return True
-    return "|" in (text := job.param("executable") or "") and pipelines.is_pipeline(text)
+    return "|" in (text := job.param("executable") or "") and shell_syntax.is_pipeline(text)
 
 
 @dataclass(slots=True)
@@ -69,10 +68,10 @@ def processes(job: Job) -> None:
     _gather(job, draft)
     made = [_process(job, draft, stage) for stage in draft.line.stages]
     _job_wide(job, made, draft)
-    joints.check(job, draft.line.joints, made)
+    connections.check(job, draft.line.joints, made)
     places, job.apart = spread.parts(job, [process.name for process in made], draft.commands)
-    joints.tee(made, draft.line.joints, _program(job, "tee")[0], places)
-    joints.carry(made, draft.line.joints, _program(job, "cat")[0], places)
+    connections.tee(made, draft.line.joints, _program(job, "tee")[0], places)
+    connections.carry(made, draft.line.joints, _program(job, "cat")[0], places)
     job.parts = places
     if len(made) > MOST_PROCESSES or len(draft.line.joints) > MOST_PIPES:
         raise job.refuse("executable", f"a job has at most {MOST_PROCESSES} processes and {MOST_PIPES} pipes")
@@ -97,12 +96,12 @@ def _read(job: Job) -> _Draft:
         )
     if job.param("shell"):
         raise job.refuse("shell", "'shell' is for jobs of one process", "write sh -c '...' in a stage of executable")
-    shell = pipelines.is_pipeline(text)
+    shell = shell_syntax.is_pipeline(text)
     command = "executable"
     try:
-        line = pipelines.read_shell(text) if shell else pipelines.read_list(text)
+        line = shell_syntax.read_shell(text) if shell else shell_syntax.read_list(text)
         command = "pipe"
-        line.joints += pipelines.read_pipes(job.param("pipe") or "")
+        line.joints += shell_syntax.read_pipes(job.param("pipe") or "")
     except PipelineError as trouble:
         raise job.refuse(command, trouble.message, trouble.hint, other="Cmd") from None
     if not line.stages:
@@ -122,7 +121,7 @@ def _gather(job: Job, draft: _Draft) -> None:
             if process_command(written) is None:
                 continue  # a macro of the user's own
             what = f"'{found[0]}.{found[1]}' is of a process"
-            raise job.refuse(written, *joints.unknown(found[0], list(names.values()), what))
+            raise job.refuse(written, *connections.unknown(found[0], list(names.values()), what))
         draft.commands.setdefault(name, {})[found[1]] = written
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from pool.jobs.activation import Activation, Mode
-from pool.roles.startd.lanes import Leaving, open_lane
+from pool.pipes.bulk import SwitchingSender, open_bulk_stream
+from pool.pipes.positions import ReceiverPosition, SenderPosition
+from pool.pipes.receiver import Receiver
+from pool.pipes.sender import Sender
 from pool.roles.startd.streams import Streams
-from pool.starter.flows import Inflow, Outflow
-from pool.starter.inlet import Inlet
-from pool.starter.outlet import Outlet
 from pool.testing.network import MemoryNetwork
 from pool.wire import Call, Dispatcher, Network, RealNetwork, Right, Service, Stream, method, own_identity, streaming
-from pool.wire.lane import SendingLane
+from pool.wire.bulk_stream import BulkSender
 
 START = Activation((1, 0), 1, "alice", Mode.SHARED, "/bin/x", None, ("x",), {}, "/", gang="secret", parts=2)
 
@@ -57,17 +57,17 @@ class Crossing:
     Attributes:
         write, read: the job's ends, blocking; -1 once closed.
         network: for trouble between `here` and `there`.
-        out: the writer's side. outlet: what carries; its result is the outlet's.
+        out: the writer's side. sender: what carries; its result is the sender's.
         joined, lanes: how many streams and lanes there have been; branched: set with each lane.
     """
 
-    def __init__(self, network: MemoryNetwork, write: int, read: int, side: Side, inlet: Inlet) -> None:
-        self.network, self.write, self.read, self.side, self.inlet = network, write, read, side, inlet
+    def __init__(self, network: MemoryNetwork, write: int, read: int, side: Side, receiver: Receiver) -> None:
+        self.network, self.write, self.read, self.side, self.receiver = network, write, read, side, receiver
         self.joined = self.lanes = 0
         self.branched = asyncio.Event()
         self.passing: set[asyncio.StreamWriter]
-        self.out: Outlet
-        self.outlet: asyncio.Task[None]
+        self.out: Sender
+        self.sender: asyncio.Task[None]
 
     def done_writing(self) -> None:
         """The writer has ended."""
@@ -94,8 +94,8 @@ async def crossing(
     delay: float = 0.0,
     patience: float = 20.0,
     relay: Path | None = None,
-    out: Outflow | None = None,
-    into: Inflow | None = None,
+    out: SenderPosition | None = None,
+    into: ReceiverPosition | None = None,
 ) -> AsyncIterator[Crossing]:
     """A pipe that is there at once.
 
@@ -120,9 +120,9 @@ async def crossing(
     (from_job, write), (read, to_job) = os.pipe(), os.pipe()
     for fd in (from_job, to_job):
         os.set_blocking(fd, False)
-    inlet = Inlet(to_job, into)
-    side.streams.expect(START, 0, inlet)
-    made = Crossing(network, write, read, side, inlet)
+    receiver = Receiver(to_job, into)
+    side.streams.expect(START, 0, receiver)
+    made = Crossing(network, write, read, side, receiver)
     made.passing = passing
 
     async def join() -> Any:
@@ -130,22 +130,22 @@ async def crossing(
         link = await here.connect(address)
         params = {"gang": START.gang, "run": START.run, "stream": 0}
 
-        async def branch() -> tuple[str, SendingLane]:
-            opened = await open_lane(link, partial(here.connect, address), params, secrets.token_hex)
+        async def branch() -> tuple[str, BulkSender]:
+            opened = await open_bulk_stream(link, partial(here.connect, address), params, secrets.token_hex)
             made.lanes += 1
             made.branched.set()
             return opened
 
-        return Leaving(await link.stream("startd.join", params), branch)
+        return SwitchingSender(await link.stream("startd.join", params), branch)
 
-    made.out = Outlet(from_job, join, patience, out)
-    made.outlet = asyncio.create_task(made.out.run())
+    made.out = Sender(from_job, join, patience, out)
+    made.sender = asyncio.create_task(made.out.run())
     try:
         yield made
     finally:
-        made.outlet.cancel()
-        await asyncio.gather(made.outlet, return_exceptions=True)
-        await inlet.close()
+        made.sender.cancel()
+        await asyncio.gather(made.sender, return_exceptions=True)
+        await receiver.close()
         await server.close()
         if between is not None:
             between.close()

@@ -1,9 +1,9 @@
-"""What of a job's pipes to other machines belongs to a part's checkpoint: positions, and bytes in no process's pipe.
+"""The positions of a part's remote pipes in a checkpoint, and the bytes that no process's pipe holds.
 
-The reader's side says how many bytes had been written to the job's pipe when the job stood still: R. The writer's side
-says how many had been taken out of the job's pipe before anybody stood still, W, and has the bytes R..W among those it
-keeps. What lies in the pipes is in the keeper's image. Of a writer that had ended the reader's side has the rest, since
-the writer's part may be gone by the time of a restart. Nothing else is kept: the stream goes on from R.
+The receiver stores R, the bytes written to the reader's pipe before the freeze. The sender stores W, the bytes read
+from the writer's pipe before any part was frozen, and keeps the bytes R..W. The bytes inside the pipes are in the
+keeper's image. If the writer has exited, the receiver's node stores the remaining bytes, because the writer's part may
+not exist at the restart. Nothing else is needed: the stream continues from R.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import msgpack
 
 from pool.images import ImageDamaged
 
-#: Names in an image: what there is, and the bytes of each stream by its number.
+#: File names in an image: the positions, and the bytes of each stream by its number.
 FLOWS, BYTES = "flows", "flow."
-#: Bytes that are sent in one go.
+#: Bytes of one message.
 PIECE = 1 << 20
 
 
 @dataclass(slots=True)
-class Outflow:
+class SenderPosition:
     """The writer's side.
 
     Attributes:
-        read: bytes taken out of the job's pipe (W).
-        kept: the last of these, as far back as the reader's side may lack them.
-        over: all has come to the other side, or nobody there reads it any more.
+        read: bytes read from the writer's pipe (W).
+        kept: the last of these, as many as the receiver may lack.
+        over: the other side has all bytes, or has no reader any more.
     """
 
     read: int = 0
@@ -38,12 +38,12 @@ class Outflow:
 
 
 @dataclass(slots=True)
-class Inflow:
+class ReceiverPosition:
     """The reader's side.
 
     Attributes:
-        used: bytes written to the job's pipe (R).
-        ended: no more come than `waiting`, which are to be written yet.
+        used: bytes written to the reader's pipe (R).
+        ended: the writer has ended; only `waiting` is still to be written.
     """
 
     used: int = 0
@@ -52,14 +52,14 @@ class Inflow:
 
 
 @dataclass(frozen=True, slots=True)
-class Flows:
-    """All streams of one part, by their numbers."""
+class PipePositions:
+    """The positions of all streams of one part, by their numbers."""
 
-    out: Mapping[int, Outflow] = field(default_factory=dict)
-    into: Mapping[int, Inflow] = field(default_factory=dict)
+    out: Mapping[int, SenderPosition] = field(default_factory=dict)
+    into: Mapping[int, ReceiverPosition] = field(default_factory=dict)
 
     def save(self, directory: Path) -> None:
-        """Lay them beside a keeper's image. Blocks on the disk."""
+        """Write them beside a keeper's image. Blocks on the disk."""
         out = {number: [one.read, one.over] for number, one in self.out.items()}
         into = {number: [one.used, one.ended] for number, one in self.into.items()}
         (directory / FLOWS).write_bytes(msgpack.packb({"out": out, "into": into}))
@@ -69,20 +69,20 @@ class Flows:
             _write(directory / f"{BYTES}{number}", inflow.waiting)
 
     @classmethod
-    def load(cls, directory: Path) -> Flows:
-        """What an image has of them. Blocks on the disk.
+    def load(cls, directory: Path) -> PipePositions:
+        """Read them from an image. Blocks on the disk.
 
         Raises:
-            ImageDamaged: it makes no sense.
+            ImageDamaged: the files are damaged.
         """
         try:
             said = msgpack.unpackb((directory / FLOWS).read_bytes(), strict_map_key=False)
             out = {
-                int(number): Outflow(int(read), _read(directory, number), bool(over))
+                int(number): SenderPosition(int(read), _read(directory, number), bool(over))
                 for number, (read, over) in said["out"].items()
             }
             into = {
-                int(number): Inflow(int(used), bool(ended), _read(directory, number))
+                int(number): ReceiverPosition(int(used), bool(ended), _read(directory, number))
                 for number, (used, ended) in said["into"].items()
             }
         except (OSError, KeyError, ValueError, TypeError, msgpack.UnpackException) as error:

@@ -16,13 +16,13 @@ import pytest
 
 from pool.images import ImageDamaged
 from pool.jobs.activation import Activation
-from pool.jobs.processes import Joint, Process
-from pool.starter import crossings, inlet, outlet
-from pool.starter.crossings import Crossings
-from pool.starter.flows import FLOWS, Flows, Inflow, Outflow
-from pool.starter.inlet import Inlet
-from pool.starter.stream import StreamLost
-from tests.starter.crossing import START, Crossing, crossing
+from pool.jobs.pipes.model import Joint, Process
+from pool.pipes import receiver, remote_pipes, sender
+from pool.pipes.positions import FLOWS, PipePositions, ReceiverPosition, SenderPosition
+from pool.pipes.protocol import StreamLost
+from pool.pipes.receiver import Receiver
+from pool.pipes.remote_pipes import RemotePipes
+from tests.pipes.support import START, Crossing, crossing
 
 DATA = random.Random(5).randbytes(400_000)
 
@@ -89,11 +89,11 @@ class Job:
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that much goes to and fro."""
-    for module in (outlet, inlet):
+    for module in (sender, receiver):
         monkeypatch.setattr(module, "WINDOW", 60_000)
-    for module in (outlet, crossings):
+    for module in (sender, remote_pipes):
         monkeypatch.setattr(module, "ROOM", 9_000)
-    monkeypatch.setattr(inlet, "TELL", 5_000)
+    monkeypatch.setattr(receiver, "REPORT_STEP", 5_000)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -105,7 +105,7 @@ async def test_it_goes_on_from_any_moment(seed: int, tmp_path: Path) -> None:
         await job.lives(chance.randrange(300) if seed % 3 else 600)
         await made.out.hold()
         await job.lives(chance.randrange(30))
-        out, into, wrote, got, in_pipe = Outflow(), Inflow(), 0, b"", b""
+        out, into, wrote, got, in_pipe = SenderPosition(), ReceiverPosition(), 0, b"", b""
 
         async def writer_stands_still() -> None:
             nonlocal out, wrote
@@ -115,29 +115,29 @@ async def test_it_goes_on_from_any_moment(seed: int, tmp_path: Path) -> None:
 
         async def reader_stands_still() -> None:
             nonlocal into, got, in_pipe
-            made.inlet.freeze()
+            made.receiver.freeze()
             for _ in range(chance.randrange(5)):
                 await asyncio.sleep(0)
-            into, got, in_pipe = made.inlet.frozen(), job.got, DATA[len(job.got) :][: lies_in(made.read)]
+            into, got, in_pipe = made.receiver.frozen(), job.got, DATA[len(job.got) :][: lies_in(made.read)]
             assert into.used == len(got) + len(in_pipe)
-            made.inlet.go()
+            made.receiver.go()
 
         moments = [writer_stands_still, reader_stands_still]
         chance.shuffle(moments)
         for moment in moments:
             await moment()
             await job.lives(chance.randrange(30))
-        Flows({0: out}, {1: into}).save(tmp_path)
+        PipePositions({0: out}, {1: into}).save(tmp_path)
         made.out.go()
         await job.ends()
         assert job.got == DATA
 
-    was = Flows.load(tmp_path)
+    was = PipePositions.load(tmp_path)
     async with crossing(0.0, out=was.out[0], into=was.into[1]) as again:
         assert os.write(again.write, DATA[out.read : wrote]) == wrote - out.read or wrote == out.read
         if in_pipe:
-            os.write(again.inlet._fd, in_pipe)  # as the keeper does
-        again.inlet.go()
+            os.write(again.receiver._fd, in_pipe)  # as the keeper does
+        again.receiver.go()
         job = Job(again, chance, wrote, got)
         await job.ends()
         assert job.got == DATA
@@ -151,7 +151,7 @@ async def test_nothing_is_taken_from_a_pipe_that_is_held() -> None:
         os.write(made.write, b"two")
         for _ in range(50):
             await asyncio.sleep(0)
-        assert made.out.frozen(True) == Outflow(3, [b"one"])
+        assert made.out.frozen(True) == SenderPosition(3, [b"one"])
         assert lies_in(made.write) == 3
         made.out.go()
         assert await asyncio.to_thread(os.read, made.read, 10) == b"two"
@@ -162,11 +162,11 @@ async def test_what_lay_in_a_pipe_that_nobody_writes_to_any_more_is_the_outlets(
         await made.out.hold()
         os.write(made.write, b"last")
         made.done_writing()
-        assert made.out.frozen(False) == Outflow(4, [b"last"])
+        assert made.out.frozen(False) == SenderPosition(4, [b"last"])
         made.out.go()
         assert await asyncio.to_thread(os.read, made.read, 10) == b"last"
         assert await asyncio.to_thread(os.read, made.read, 10) == b""
-        await asyncio.wait_for(made.outlet, 20)
+        await asyncio.wait_for(made.sender, 20)
 
 
 async def test_of_a_writer_that_has_ended_the_reader_has_the_rest() -> None:
@@ -180,11 +180,11 @@ async def test_of_a_writer_that_has_ended_the_reader_has_the_rest() -> None:
                 except BlockingIOError:
                     await asyncio.sleep(0)
             made.done_writing()
-            await made.outlet
+            await made.sender
         await made.out.hold()
         assert made.out.frozen(False).over
-        made.inlet.freeze()
-        into, in_pipe = made.inlet.frozen(), lies_in(made.read)
+        made.receiver.freeze()
+        into, in_pipe = made.receiver.frozen(), lies_in(made.read)
         assert into.ended
         assert in_pipe + sum(map(len, into.waiting)) == wrote
         assert b"".join(into.waiting) == DATA[into.used : wrote]
@@ -195,7 +195,7 @@ async def test_the_pipes_are_the_jobs_users() -> None:
     owner = (65534, 65534) if os.getuid() == 0 else (os.getuid(), os.getgid())
     joint = Joint("w", "r", "", "")
     start = replace(START, processes=(Process("r", "/bin/cat"),), pipes=(joint,), crossings=((0, 0, 1),))
-    made = Crossings(start, Alone(), lambda why: None)
+    made = RemotePipes(start, Alone(), lambda why: None)
     assert await made.meet(owner) == [None, None]
     status = os.fstat(made.ends[0])
     assert (status.st_uid, status.st_gid) == owner
@@ -213,7 +213,7 @@ class Alone:
     async def join(self, card: dict[str, Any], start: Activation, stream: int) -> Any:
         raise StreamLost("nobody is there")
 
-    def expect(self, start: Activation, stream: int, inlet: Inlet) -> None:
+    def expect(self, start: Activation, stream: int, receiver: Receiver) -> None:
         """It never comes."""
 
     def forget(self, start: Activation) -> None:
@@ -222,7 +222,7 @@ class Alone:
 
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImageDamaged):
-        Flows.load(tmp_path)
+        PipePositions.load(tmp_path)
     (tmp_path / FLOWS).write_bytes(b"\x93\x01\x02\x03")
     with pytest.raises(ImageDamaged):
-        Flows.load(tmp_path)
+        PipePositions.load(tmp_path)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pool.jobs.description import pipelines
 from pool.jobs.description.diagnostics import nearest
 from pool.jobs.description.job import Job
-from pool.jobs.processes import DESCRIPTOR, Joint, Process
+from pool.jobs.description.pipes import shell_syntax
+from pool.jobs.pipes.model import DESCRIPTOR, Joint, Process
 
 
 def unknown(name: str, names: list[str], what: str) -> tuple[str, str]:
@@ -147,7 +147,7 @@ def _put_in(
     after: bool,
 ) -> str:
     """Put a process beside another one, where it runs; never last, for the last one's end is the job's."""
-    name = pipelines.name_for(name, {process.name for process in made})
+    name = shell_syntax.name_for(name, {process.name for process in made})
     index = next(i for i, process in enumerate(made) if process.name == beside)
     process = Process(name, path, arguments, made[index].iwd, carried=False)
     made.insert(index + 1 if after and index + 1 < len(made) else index, process)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pool.starter.flows import Flows, Inflow, Outflow
-from pool.starter.inlet import Inlet
-from pool.starter.stream import ROOM, WINDOW, StreamLost
-from tests.starter.crossing import DATA, START, crossing, read, written
+from pool.pipes.positions import PipePositions, ReceiverPosition, SenderPosition
+from pool.pipes.protocol import ROOM, WINDOW, StreamLost
+from pool.pipes.receiver import Receiver
+from tests.pipes.support import DATA, START, crossing, read, written
 
 
 async def test_all_bytes_come_and_then_the_end_of_file() -> None:
@@ -21,7 +21,7 @@ async def test_all_bytes_come_and_then_the_end_of_file() -> None:
         await written(made, DATA)
         made.done_writing()
         assert await reading == DATA
-        await asyncio.wait_for(made.outlet, 20)
+        await asyncio.wait_for(made.sender, 20)
 
 
 async def test_a_connection_that_breaks_loses_and_doubles_nothing() -> None:
@@ -33,7 +33,7 @@ async def test_a_connection_that_breaks_loses_and_doubles_nothing() -> None:
             made.network.heal()
         made.done_writing()
         assert hashlib.sha256(await reading).digest() == hashlib.sha256(DATA).digest()
-        await asyncio.wait_for(made.outlet, 20)
+        await asyncio.wait_for(made.sender, 20)
         assert made.joined > 1
 
 
@@ -44,17 +44,17 @@ async def test_who_writes_to_nobody_is_told_so() -> None:
         made.done_reading()
         with pytest.raises(BrokenPipeError):
             await written(made, b"y" * 100_000_000)
-        await asyncio.wait_for(made.outlet, 20)
+        await asyncio.wait_for(made.sender, 20)
 
 
 async def test_a_part_that_is_over_tells_those_who_come_later() -> None:
     """The reader's job has ended while its writer was out of reach."""
     async with crossing(0.001) as made:
         made.network.cut("here", "there")
-        await made.inlet.close()
+        await made.receiver.close()
         made.side.streams.forget(START)
         made.network.heal()
-        await asyncio.wait_for(made.outlet, 20)
+        await asyncio.wait_for(made.sender, 20)
 
 
 async def test_a_reader_that_waits_holds_its_writer_up_and_a_delay_does_not() -> None:
@@ -80,12 +80,12 @@ async def test_a_reader_that_waits_holds_its_writer_up_and_a_delay_does_not() ->
 async def test_all_that_an_outlet_had_kept_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     """As much as is on its way at most, none of which had been used."""
     kept = [bytes([number % 251]) * ROOM for number in range(WINDOW // ROOM + 1)]
-    Flows({0: Outflow(len(kept) * ROOM, kept)}).save(tmp_path)
-    async with crossing(out=Flows.load(tmp_path).out[0], into=Inflow()) as made:
-        made.inlet.go()
+    PipePositions({0: SenderPosition(len(kept) * ROOM, kept)}).save(tmp_path)
+    async with crossing(out=PipePositions.load(tmp_path).out[0], into=ReceiverPosition()) as made:
+        made.receiver.go()
         made.done_writing()
         assert hashlib.sha256(await read(made)).digest() == hashlib.sha256(b"".join(kept)).digest()
-        await asyncio.wait_for(made.outlet, 20)
+        await asyncio.wait_for(made.sender, 20)
 
 
 async def test_a_machine_that_has_forgotten_the_stream_breaks_it() -> None:
@@ -96,7 +96,7 @@ async def test_a_machine_that_has_forgotten_the_stream_breaks_it() -> None:
         made.network.cut("here", "there")
         made.network.heal()
         with pytest.raises(StreamLost):
-            await asyncio.wait_for(made.outlet, 20)
+            await asyncio.wait_for(made.sender, 20)
 
 
 async def test_a_machine_that_stays_away_is_given_up() -> None:
@@ -105,19 +105,19 @@ async def test_a_machine_that_stays_away_is_given_up() -> None:
         assert await read(made, 1) == b"x"
         made.network.cut("here", "there")
         with pytest.raises(StreamLost):
-            await asyncio.wait_for(made.outlet, 20)
+            await asyncio.wait_for(made.sender, 20)
 
 
 async def test_what_all_came_before_the_job_was_put_back_is_written_when_it_is() -> None:
     """Nothing comes after it that would have it written."""
     reading, writing = os.pipe2(os.O_NONBLOCK)
-    inlet = Inlet(writing, Inflow())
+    receiver = Receiver(writing, ReceiverPosition())
     await asyncio.sleep(0)  # its writer waits
-    inlet._waiting.append(DATA[:1000])
-    inlet._ended = True
-    inlet._work.set()
-    inlet.go()
+    receiver._waiting.append(DATA[:1000])
+    receiver._ended = True
+    receiver._work.set()
+    receiver.go()
     async with asyncio.timeout(60):
-        await inlet._writing
+        await receiver._writing
     assert os.read(reading, 2000) == DATA[:1000]
     os.close(reading)

@@ -1,7 +1,7 @@
-"""What a process here writes for one elsewhere: taken out of its pipe, sent, and kept until it was used there.
+"""The writer's side of one remote pipe: reads the pipe, sends the bytes, keeps them until the other side has used them.
 
-Only what was used there is forgotten, so that a stream that breaks goes on in another one from the byte that came last.
-Everything else about a job's pipes to other machines is `pool.starter.crossings`'.
+Only used bytes are dropped, so a broken stream continues in a new one after the last byte that arrived.
+`pool.pipes.remote_pipes` has the whole picture.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from pool.errors import PoolError
-from pool.starter.flows import Outflow
-from pool.starter.stream import ALL, GONE, ROOM, WINDOW, Stream, StreamLost, ready
+from pool.pipes.positions import SenderPosition
+from pool.pipes.protocol import ALL, GONE, ROOM, WINDOW, Stream, StreamLost, ready
 
-#: Seconds until a stream that broke is tried again, the first time and at most.
+#: Seconds until a broken stream is opened again: at first, and at most.
 AGAIN, SELDOM = 0.05, 2.0
 
 
-class Outlet:
-    """What a process here writes for one elsewhere.
+class Sender:
+    """The sender of one pipe.
 
     Args:
-        fd: the reading end of its pipe, non-blocking; closed in the end.
-        join: makes a stream to the other part.
+        fd: the reading end of the pipe, non-blocking; closed at the end of `run`.
+        join: opens a stream to the other part.
         patience: seconds for which the other part may be out of reach.
-        before: where a checkpoint had it.
+        before: its position in the checkpoint.
     """
 
     def __init__(
-        self, fd: int, join: Callable[[], Awaitable[Stream]], patience: float, before: Outflow | None = None
+        self, fd: int, join: Callable[[], Awaitable[Stream]], patience: float, before: SenderPosition | None = None
     ) -> None:
-        before = before if before is not None else Outflow()
+        before = before if before is not None else SenderPosition()
         self._fd = fd
         self._join = join
         self._patience = patience
@@ -44,17 +44,17 @@ class Outlet:
         self._at_end = False
         self._room = asyncio.Event()
         self._over = before.over
-        #: What was taken out of the pipe while it was held, and is to be sent yet.
+        #: Bytes that were read while the pipe was held, and are not sent yet.
         self._late: deque[bytes] = deque()
         self._going = asyncio.Event()
         self._going.set()
-        self._held = Outflow()
+        self._held = SenderPosition()
 
     async def run(self) -> None:
-        """Until all that is written has come to the other side, or nobody there reads it any more.
+        """Send until the other side has all bytes, or has no reader any more.
 
         Raises:
-            StreamLost: it cannot be reached, or knows nothing of this stream.
+            StreamLost: the other side is out of reach, or does not know this stream.
         """
         loop, pause = asyncio.get_running_loop(), AGAIN
         reached = loop.time()
@@ -62,7 +62,7 @@ class Outlet:
             while not self._over:
                 try:
                     if await self._through(await self._join()):
-                        await self._going.wait()  # its end is not for who is about to stand still
+                        await self._going.wait()  # a part that is about to be frozen gets no end of file
                         self._over = True
                         return
                     reached, pause = loop.time(), AGAIN
@@ -77,7 +77,7 @@ class Outlet:
             self._fd = -1
 
     async def _through(self, stream: Stream) -> bool:
-        """Go on where the other side is, as long as this stream lasts; True when there is no more to do."""
+        """Continue from the other side's position until this stream breaks; True if nothing is left to send."""
         try:
             first = await stream.receive()
             if first == GONE:
@@ -111,7 +111,7 @@ class Outlet:
             self._kept.popleft()
 
     async def _send(self, stream: Stream, came: int) -> None:
-        self._late.clear()  # it is among what is kept
+        self._late.clear()  # these bytes are among the kept ones
         for end, data in list(self._kept):
             if end > came:
                 await stream.send(data[max(0, came - (end - len(data))) :])
@@ -127,7 +127,7 @@ class Outlet:
         await stream.send(None)
 
     async def _next(self) -> bytes:
-        """What is to be sent next; nothing at the end of file."""
+        """Return the next bytes to send; b'' at end of file."""
         while not self._late:
             await self._going.wait()
             await ready(self._fd, write=False)
@@ -139,15 +139,16 @@ class Outlet:
         return self._late.popleft()
 
     async def hold(self) -> None:
-        """Take nothing more out of the pipe, until `go`."""
+        """Stop reading the pipe, until `go`."""
         self._going.clear()
-        self._held = Outflow(self._read, [data for _, data in self._kept], self._over)
+        self._held = SenderPosition(self._read, [data for _, data in self._kept], self._over)
 
-    def frozen(self, held: bool) -> Outflow:
+    def frozen(self, held: bool) -> SenderPosition:
         """Where it is in a checkpoint of the job, which stands still or did since `hold`.
 
         Args:
-            held: a process in the image can write to the pipe, and what lies in it is in the image. Else it is final.
+            held: a process in the image can write to the pipe, so the image has the bytes in it.
+                Otherwise they are read now.
         """
         if not held and self._fd >= 0:
             with contextlib.suppress(BlockingIOError):
@@ -159,9 +160,9 @@ class Outlet:
         return self._held
 
     def go(self) -> None:
-        """Go on after `hold`."""
+        """Read the pipe again after `hold`."""
         self._going.set()
-        self._held = Outflow()
+        self._held = SenderPosition()
 
     async def _hear(self, stream: Stream) -> bool:
         async for item in stream:

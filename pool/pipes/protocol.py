@@ -1,7 +1,7 @@
-"""What both ends of a job's pipe to another machine agree on: bounds, words, and what carries them.
+"""The protocol between sender and receiver of a remote pipe: bounds and words.
 
-An outlet (`pool.starter.outlet`) sends bytes and, at the end, None. An inlet (`pool.starter.inlet`) first says how many
-have come, then how many were used, and one of the words.
+The sender (`pool.pipes.sender`) sends bytes and, at the end, None. The receiver (`pool.pipes.receiver`) first sends
+how many bytes have arrived, then from time to time how many were used, and at last one of the words.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 
-#: Bytes of one stream on their way at most, and so the rate over a delay: so many bytes for each round trip.
+#: Bytes of one stream in transit at most. So a stream carries this many bytes for each round trip.
 WINDOW = 32 << 20
-#: Bytes that a kernel's pipe holds, and that are read at a time.
+#: Size of a kernel's pipe, and of one read, bytes.
 ROOM = 1 << 20
-#: What an inlet says beside numbers: all has come; nobody reads it any more.
+#: The receiver's words: all bytes have arrived; no reader is left.
 ALL, GONE = "all", "gone"
 
 
 class StreamLost(PoolError):
-    """What one part of a job wrote cannot reach another any more."""
+    """Bytes of one part of a job can no longer reach another."""
 
 
 class Stream(Protocol):
-    """The part of a wire stream that is used here."""
+    """The methods of a wire stream that pipes use."""
 
     def widen(self, size: int, /) -> None: ...
     async def send(self, item: Any, /) -> None: ...

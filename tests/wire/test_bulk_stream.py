@@ -22,19 +22,19 @@ from pool.wire import (
     Right,
     Service,
     WireConnection,
+    bulk_stream,
     method,
     own_identity,
 )
-from pool.wire import lane as lanes
 from pool.wire.authority import Authority
+from pool.wire.bulk_stream import FRAME, KEY, QUEUE, BulkReceiver, BulkSender
 from pool.wire.credentials import Credentials
-from pool.wire.lane import FRAME, KEY, QUEUE, ReceivingLane, SendingLane
 
 DATA = random.Random(5).randbytes(2 * FRAME + 4711)
 LONG = 20.0  # seconds for what takes none
 
 
-async def received(lane: ReceivingLane) -> bytes:
+async def received(lane: BulkReceiver) -> bytes:
     got = bytearray()
     while data := await asyncio.wait_for(lane.receive(), LONG):
         got += data
@@ -44,7 +44,7 @@ async def received(lane: ReceivingLane) -> bytes:
 async def test_bytes_of_all_lengths_come_in_order_and_then_the_end() -> None:
     ours, theirs = socket.socketpair()
     key = os.urandom(KEY)
-    sender, receiver = SendingLane(ours, key), ReceivingLane(theirs, key)
+    sender, receiver = BulkSender(ours, key), BulkReceiver(theirs, key)
     reading = asyncio.create_task(received(receiver))
     cuts = [0, 1, 2, 1000, FRAME, FRAME + 1, 2 * FRAME + 1, len(DATA)]
     for begin, end in itertools.pairwise(cuts):
@@ -57,7 +57,7 @@ async def test_bytes_of_all_lengths_come_in_order_and_then_the_end() -> None:
 
 async def test_nothing_goes_over_the_wire_that_can_be_read() -> None:
     ours, theirs = socket.socketpair()
-    sender = SendingLane(ours, os.urandom(KEY))
+    sender = BulkSender(ours, os.urandom(KEY))
     await sender.send(b"secret" * 100)
     assert b"secret" not in await asyncio.to_thread(theirs.recv, 620, socket.MSG_WAITALL)
     sender.close()
@@ -70,7 +70,7 @@ async def test_what_was_changed_on_its_way_is_not_taken(place: int) -> None:
     ours, relay = socket.socketpair()
     onward, theirs = socket.socketpair()
     key = os.urandom(KEY)
-    sender, receiver = SendingLane(ours, key), ReceivingLane(theirs, key)
+    sender, receiver = BulkSender(ours, key), BulkReceiver(theirs, key)
     await sender.send(DATA[:1000])
     frame = bytearray(await asyncio.to_thread(relay.recv, 1020, socket.MSG_WAITALL))
     frame[place] ^= 1
@@ -88,7 +88,7 @@ async def test_what_comes_twice_or_out_of_order_is_not_taken() -> None:
     ours, relay = socket.socketpair()
     onward, theirs = socket.socketpair()
     key = os.urandom(KEY)
-    sender, receiver = SendingLane(ours, key), ReceivingLane(theirs, key)
+    sender, receiver = BulkSender(ours, key), BulkReceiver(theirs, key)
     await sender.send(b"x" * 10)
     frame = await asyncio.to_thread(relay.recv, 30, socket.MSG_WAITALL)
     onward.sendall(frame + frame)
@@ -104,14 +104,14 @@ async def test_what_comes_twice_or_out_of_order_is_not_taken() -> None:
 async def test_either_end_hears_that_the_other_has_closed() -> None:
     ours, theirs = socket.socketpair()
     key = os.urandom(KEY)
-    sender, receiver = SendingLane(ours, key), ReceivingLane(theirs, key)
+    sender, receiver = BulkSender(ours, key), BulkReceiver(theirs, key)
     await sender.send(b"x")
     assert await asyncio.wait_for(receiver.receive(), LONG) == b"x"
     sender.close()
     with pytest.raises(ConnectionLost):
         await asyncio.wait_for(receiver.receive(), LONG)
     ours, theirs = socket.socketpair()
-    sender, receiver = SendingLane(ours, key), ReceivingLane(theirs, key)
+    sender, receiver = BulkSender(ours, key), BulkReceiver(theirs, key)
     receiver.close()
 
     async def send_for_ever() -> None:
@@ -124,10 +124,10 @@ async def test_either_end_hears_that_the_other_has_closed() -> None:
 
 async def test_what_nobody_takes_holds_the_sender_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """At no moment is more on its way than either end and the sockets hold."""
-    monkeypatch.setattr(lanes, "INBOX", 4 * QUEUE)
+    monkeypatch.setattr(bulk_stream, "INBOX", 4 * QUEUE)
     ours, theirs = socket.socketpair()
     key = os.urandom(KEY)
-    sender, receiver = SendingLane(ours, key), ReceivingLane(theirs, key)
+    sender, receiver = BulkSender(ours, key), BulkReceiver(theirs, key)
     total, sent, some = 16 * QUEUE, 0, asyncio.Event()
 
     async def send() -> None:
@@ -149,9 +149,9 @@ async def test_what_nobody_takes_holds_the_sender_up(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_key_is_not_used_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MOST", 1000)
+    monkeypatch.setattr(bulk_stream, "MOST", 1000)
     ours, theirs = socket.socketpair()
-    sender = SendingLane(ours, os.urandom(KEY))
+    sender = BulkSender(ours, os.urandom(KEY))
     await sender.send(bytes(1000))
     with pytest.raises(ConnectionLost) as lost:
         await sender.send(b"x")
@@ -189,7 +189,7 @@ async def test_a_connection_over_tls_becomes_a_lane(tmp_path: Path) -> None:
         ours = await link.detach()
         assert link.closed.done()
         key = os.urandom(KEY)
-        receiver, sender = ReceivingLane(theirs, key), SendingLane(ours, key)
+        receiver, sender = BulkReceiver(theirs, key), BulkSender(ours, key)
         reading = asyncio.create_task(received(receiver))
         await sender.send(DATA)
         await sender.send(b"")

@@ -1,15 +1,16 @@
-"""A lane: the bytes of one stream, one way, on a connection of their own; a thread at either end moves them.
+"""A bulk stream: the bytes of one stream, in one direction, on a connection of their own, with a thread at either end.
 
-Streams share one connection with all else that two nodes say, and their items pass the event loop four times: as a
-frame, through TLS, into and out of a transport. For what a job writes all day that is too much. A lane's socket is one
-that has been a connection of the protocol and was given up by both sides (`WireConnection.detach`): so it goes where
-connections go, and who has the key has proved who it is. From then on it carries
+Ordinary streams share one connection with all other messages between two nodes, and each item passes the event loop
+four times: as a frame, through TLS, into and out of a transport. That costs too much for bytes that a job writes all
+day. The socket of a bulk stream was a connection of the protocol before, and both sides have detached it
+(`WireConnection.detach`). So it takes the way that connections take, and the key was sent over TLS, which proves the
+peer's identity. Then it carries frames:
 
-    length    4 bytes, most significant first: of what follows
-    sealed    at most FRAME bytes, and 16 that vouch for them and for the length: AES-GCM, nonce the frame's number
+    length    4 bytes, big endian: bytes that follow
+    sealed    at most FRAME bytes and a tag of 16 that covers the length too: AES-GCM, nonce the frame's number
 
-and a frame of nothing for the end. A key is for one lane only. What becomes of bytes that were on their way when a
-lane breaks is the caller's business, as is that it asks for a new lane after `MOST` bytes.
+An empty frame is the end. A key serves one bulk stream only. If it breaks, the caller deals with the bytes in transit;
+after `MOST` bytes the caller asks for a new one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _NONCE = Struct(">IQ")
 _TAG = 16
 
 
-class _Lane(ABC):
+class _BulkStream(ABC):
     """One end: its socket and its thread."""
 
     def __init__(self, peer: socket.socket, key: bytes) -> None:
@@ -58,7 +59,7 @@ class _Lane(ABC):
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
         self._lost: ConnectionLost | None = None
-        threading.Thread(target=self._run, name="lane", daemon=True).start()
+        threading.Thread(target=self._run, name="bulk stream", daemon=True).start()
 
     def close(self) -> None:
         """End it, at once. Nothing happens if it is over."""
@@ -66,7 +67,7 @@ class _Lane(ABC):
 
     @abstractmethod
     def _move(self, cipher: AESGCM) -> None:
-        """What the thread does, until the lane is over."""
+        """The thread's work, until the stream is over."""
 
     def _run(self) -> None:
         try:
@@ -103,21 +104,21 @@ class _Lane(ABC):
         return _NONCE.pack(0, self._frames)
 
 
-class SendingLane(_Lane):
+class BulkSender(_BulkStream):
     """The end that sends; one task of the loop uses it.
 
     Args:
-        peer: a connected socket, which becomes the lane's.
-        key: `KEY` bytes that no other lane has had.
+        peer: a connected socket, which the stream takes over.
+        key: `KEY` bytes that no other stream has had.
     """
 
     _sent = 0
 
     async def send(self, data: bytes) -> None:
-        """Have bytes sent; nothing is the end. Waits while much is waiting.
+        """Send bytes; b'' is the end. Waits while the queue is full.
 
         Raises:
-            ConnectionLost: the lane is over, or has carried as much as one may.
+            ConnectionLost: the stream is over, or has carried `MOST` bytes.
         """
         self._sent += len(data)
         if self._sent > MOST:
@@ -157,14 +158,14 @@ class SendingLane(_Lane):
             self._peer.sendall((length + sealed)[sent:])
 
 
-class ReceivingLane(_Lane):
-    """The end that receives; one task of the loop uses it. For its arguments see `SendingLane`."""
+class BulkReceiver(_BulkStream):
+    """The end that receives; one task of the loop uses it. For its arguments see `BulkSender`."""
 
     async def receive(self) -> bytes:
-        """What was sent, in order; nothing is the end.
+        """Return the next bytes in order; b'' is the end.
 
         Raises:
-            ConnectionLost: the lane is over, or was tampered with.
+            ConnectionLost: the stream is over, or was tampered with.
         """
         while True:
             with self._changed:
@@ -177,7 +178,7 @@ class ReceivingLane(_Lane):
                 if self._lost is not None:
                     raise self._lost
                 if self._waiter is not None:
-                    raise LocalFault("two readers of one lane")
+                    raise LocalFault("two readers of one bulk stream")
                 waiter = self._waiter = self._loop.create_future()
             try:
                 await waiter

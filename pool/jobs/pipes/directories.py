@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pool.jobs.processes import Process
+from pool.jobs.pipes.model import Process
 
 #: All of it; hidden, so that it is no output.
 OWN = ".poolnode"
@@ -32,7 +32,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class TransferredFile:
     """A file that goes to the job: from where at home, below which directory, under which name ('': its own)."""
 
     home: str
@@ -41,7 +41,7 @@ class Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PipeDirectories:
     """The places of one job.
 
     Args:
@@ -101,14 +101,14 @@ class Layout:
                 name = posixpath.dirname(name)
         return sorted(found)
 
-    def inputs(self) -> Iterator[Carried]:
+    def inputs(self) -> Iterator[TransferredFile]:
         """What goes to the job beside what is the whole job's, but for programs, and streams that are appended to."""
         for process in self.processes:
             stdin = self.stdin(process)
             if stdin is not None:
-                yield Carried(posixpath.join(process.iwd, process.stdin), INPUTS, process.name)
+                yield TransferredFile(posixpath.join(process.iwd, process.stdin), INPUTS, process.name)
             for path in process.inputs:
-                yield Carried(posixpath.join(process.iwd, path), self.folder(process))
+                yield TransferredFile(posixpath.join(process.iwd, path), self.folder(process))
 
     def home_of(self, name: str) -> str | None:
         """Where a file that a process left in a directory of its own belongs; None for other names, and hidden ones."""
