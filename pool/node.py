@@ -40,6 +40,7 @@ from pool.roles.base import Role, Surroundings, quota_of
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
 from pool.roles.loop_watch import LoopWatch
+from pool.roles.pieces import Turns
 from pool.roles.startd.place import PRIVATE
 from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
 from pool.wire.identity import user_name
@@ -341,6 +342,7 @@ class Node:
             tell_admin=self._tell_admin,
             mail=self._mail,
             log=self.log,
+            turns=Turns(self.outside.thread_cpu),
         )
 
     def _tell_admin(self, text: str) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pool.client.pool import Pool
 
 Ad = dict[str, Any]
+#: What is shown of some jobs, and their ProcIds.
+JobsAlike = tuple[Ad, list[int]]
 #: Jobs that are laid out, in the order of their ids, at a time: a queue of any length is listed in bounded memory.
 AT_ONCE = 20_000
 
@@ -79,26 +81,34 @@ def q(
     shown = _shown(layout, wanted)
     states: Counter[int] = Counter()
 
-    def show(ads: list[Ad], *, first: bool) -> None:
-        ads.sort(key=_id)
-        states.update(ad.get("JobStatus", 0) for ad in ads)
+    def show(jobs: list[JobsAlike], *, first: bool) -> None:
+        for ad, procs in jobs:
+            states[ad.get("JobStatus", 0)] += len(procs)
         if whole:
+            ads = [ad for ad, _ in jobs]
+            ads.sort(key=_id)
             say_ads(ads, as_json=as_json)
         else:
-            lines = tables.render(shown, ads, tables.terminal_width())
+            lines = tables.render_alike(shown, jobs, tables.terminal_width())
             say(lines if first else lines[1:])
 
     async def question(pool: Pool) -> None:
         params = _parameters(chosen, constraint, _needs(shown, wanted, whole), limit)
-        ads: list[Ad] = []
-        first = True
+        if not whole:
+            params["alike"] = True
+        jobs: list[JobsAlike] = []
+        first, count = True, 0
         async for batch in pool.batches("schedd.query", params):
-            ads += batch
-            if len(ads) >= AT_ONCE:
-                show(ads, first=first)
-                ads, first = [], False
-        if ads or first:
-            show(ads, first=first)
+            for item in batch:
+                # An older schedd sends the ad of each job, and so does any where all of it is asked for.
+                ad, procs = item if isinstance(item, list) else (item, [item.get("ProcId", 0)])
+                jobs.append((ad, procs))
+                count += len(procs)
+            if count >= AT_ONCE:
+                show(jobs, first=first)
+                jobs, first, count = [], False, 0
+        if jobs or first:
+            show(jobs, first=first)
 
     ask(address, question)
     if not whole and wanted is None:

@@ -24,8 +24,8 @@ FIRST_RETRY = 0.05
 LONGEST_RETRY = 10.0
 #: A timer may ring this much early, seconds.
 TICK = 0.001
-#: Ads sent in one call at the most.
-BATCH = 500
+#: Ads sent in one call at the most: some milliseconds of work on either side.
+BATCH = 100
 
 
 @dataclass(slots=True)

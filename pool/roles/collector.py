@@ -19,6 +19,8 @@ from pool.wire import Call, Identity, Right, Stream, method, streaming
 from pool.wire.shapes import TEXTS, Check, optional
 
 BATCH = 500
+#: Changes that a watcher is told of at a time: some milliseconds of work.
+CHANGES = 100
 #: A watcher that has this many changes waiting is too slow; it is cut off and starts over from a fresh picture.
 MOST_WAITING = 200_000
 
@@ -206,8 +208,10 @@ class Collector(Role):
                     [kind, name, entry.ad if entry else None, entry.private if entry and private else None]
                     for (kind, name), entry in changes.items()
                 ]
-                for start in range(0, max(len(items), 1), BATCH):
-                    await stream.send(items[start : start + BATCH])
+                for start in range(0, max(len(items), 1), CHANGES):
+                    if start:
+                        await asyncio.sleep(0)
+                    await stream.send(items[start : start + CHANGES])
         finally:
             self._watchers.discard(watcher)
 

@@ -7,6 +7,11 @@
             ...
             await turn.aside(stream.send(batch))      # what waits holds nobody up
 
+Where a thousand tasks go on at once, each with a short piece of work, each waits for its moment:
+
+    await turns.moment("alice", "claim slots")
+    ...                                              # up to the next thing that is waited for
+
 One slice at a time is done in the whole process, however many ask: between two of them the loop looks at its sockets,
 so that a short question is answered within a few slices. The users who want one take turns; whoever asks a thousand
 things at once waits for himself.
@@ -16,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -38,12 +43,12 @@ class Turn:
         spent: seconds that its slices took until now.
     """
 
-    __slots__ = ("_count", "_loop", "_since", "_turns", "spent", "what", "who")
+    __slots__ = ("_count", "_loop", "_since", "_turns", "_used", "spent", "what", "who")
 
     def __init__(self, turns: Turns, who: str, what: str) -> None:
         self._turns = turns
         self._loop = asyncio.get_running_loop()
-        self._since = 0.0
+        self._since = self._used = 0.0
         self._count = 0
         self.who = who
         self.what = what
@@ -71,25 +76,32 @@ class Turn:
         """Wait for a slice."""
         await self._turns.take(self)
         self._since, self._count = self._loop.time(), 0
+        self._used = self._turns.ticks()
 
     def end(self) -> None:
         """Give the slice up."""
         if self._turns.holder is self:
-            took = self._loop.time() - self._since
-            self.spent += took
-            self._turns.give(took)
+            self.spent += self._loop.time() - self._since
+            self._turns.give(self._turns.ticks() - self._used)
 
 
 class Turns:
     """Who does long work next.
 
+    Args:
+        ticks: seconds of processor time, by which is judged whether a slice was too long; the loop's time by default,
+            which goes on while other processes have the processor.
+
     Attributes:
         holder: whose slice it is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ticks: Callable[[], float] | None = None) -> None:
+        self.ticks = ticks or (lambda: asyncio.get_running_loop().time())
         self.holder: Turn | None = None
         self._resting = False
+        self._moments: dict[str, deque[asyncio.Future[None]]] = {}
+        self._granting: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, deque[tuple[Turn, asyncio.Future[None]]]] = {}
 
     @asynccontextmanager
@@ -101,6 +113,38 @@ class Turns:
             yield turn
         finally:
             turn.end()
+
+    async def moment(self, who: str, what: str) -> None:
+        """Wait for a moment for a short piece of work: all that the caller does until it next waits.
+
+        The moments of one user are granted in the order in which they were asked for, several in a slice, each in a
+        turn of the loop of its own. Things may have changed when this returns.
+        """
+        loop = asyncio.get_running_loop()
+        line = self._moments.get(who)
+        if line is None:
+            line = self._moments[who] = deque()
+            task = loop.create_task(self._grant(who, what, line))
+            self._granting.add(task)
+            task.add_done_callback(self._granting.discard)
+        granted: asyncio.Future[None] = loop.create_future()
+        line.append(granted)
+        await granted
+
+    async def _grant(self, who: str, what: str, line: deque[asyncio.Future[None]]) -> None:
+        """Grant the moments that a user's tasks wait for, until there are no more."""
+        turn = Turn(self, who, what)
+        await turn.begin()
+        while line:
+            if turn.over:
+                self.give()  # without a rest: the time was that of all that the loop did meanwhile
+                await turn.begin()
+            granted = line.popleft()
+            if not granted.done():
+                granted.set_result(None)
+                await asyncio.sleep(0)  # the task works now
+        del self._moments[who]
+        self.give()
 
     async def take(self, turn: Turn) -> None:
         """Wait until it is this one's turn."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pool.client import Pool
 from tests.benchmarks.nodes import LISTEN, Node, directory_for_nodes, whole_node
+from tests.benchmarks.processes import processor_seconds
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
 from tests.conftest import REPOSITORY
 
@@ -90,9 +91,10 @@ async def large_queue(effort: Effort) -> list[Row]:
     @contextlib.asynccontextmanager
     async def measured(what: str, node: Node, goal: Goal | None) -> AsyncIterator[None]:
         async with pings(node) as meanwhile:
-            began = loop.time()
+            spent, began = processor_seconds(node.pid), loop.time()
             yield
-            rows.append(Row(what, loop.time() - began, "s", goal))
+            note = f"{processor_seconds(node.pid) - spent:.1f} s of the node's processor time"
+            rows.append(Row(what, loop.time() - began, "s", goal, note=note))
         rows.append(Row(f"ping, {what}", meanwhile.longest, "ms", PING))
 
     with directory_for_nodes() as directory:

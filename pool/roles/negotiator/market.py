@@ -6,7 +6,8 @@ While a cycle looks at the picture, what changes is kept back until it is done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pool.classad import ClassAd
@@ -60,7 +61,7 @@ class Market:
         self._shut: set[str] = set()
         self._given: dict[str, float] = {}
         self._lapse: asyncio.TimerHandle | None = None
-        self._kept_back: list[Change] | None = None
+        self._kept_back: deque[Change] | None = None
         self._weights: dict[str, float] = {}
         self.by_priority = False
 
@@ -70,33 +71,43 @@ class Market:
         """An ad of the collector's has changed, or is gone."""
         if self._kept_back is not None:
             self._kept_back.append((kind, name, ad, private))
-        elif (kind, name) == ANEW[:2]:
-            self.begin_anew()
-        elif kind == "Submitter":
-            self._submitter(name, ClassAd.from_wire(ad) if ad is not None else None)
         else:
-            self._slot(name, ClassAd.from_wire(ad) if ad is not None else None, private or {})
+            self._take_in(kind, name, ad, private)
+
+    def learn_all(self, changes: Iterable[Sequence[Any]]) -> Iterator[None]:
+        """As `learn`, of many ads; one in each step."""
+        for kind, name, ad, private in changes:
+            self.learn(kind, name, ad, private)
+            yield
 
     def begin_anew(self) -> None:
         """The collector tells everything again."""
         if self._kept_back is not None:
-            self._kept_back = [ANEW]
-            return
-        for name in list(self.picture.ads):
-            self._slot(name, None, {})
-        for name in list(self.submitters):
-            self._submitter(name, None)
-        self._accounting.forget_all()
+            self._kept_back.clear()
+        self.learn(*ANEW)
 
     def hold_still(self) -> None:
         """Nothing changes from here on until `go_on`."""
-        self._kept_back = []
+        self._kept_back = deque()
 
-    def go_on(self) -> None:
-        """Take in what changed meanwhile."""
-        changes, self._kept_back = self._kept_back or [], None
-        for change in changes:
-            self.learn(*change)
+    def go_on(self) -> Iterator[None]:
+        """Take in what changed meanwhile, one in each step; what changes until that is done comes after it."""
+        while self._kept_back:
+            self._take_in(*self._kept_back.popleft())
+            yield
+        self._kept_back = None
+
+    def _take_in(self, kind: str, name: str, ad: dict[str, Any] | None, private: dict[str, Any] | None) -> None:
+        if (kind, name) == ANEW[:2]:
+            for slot in list(self.picture.ads):
+                self._slot(slot, None, {})
+            for submitter in list(self.submitters):
+                self._submitter(submitter, None)
+            self._accounting.forget_all()
+        elif kind == "Submitter":
+            self._submitter(name, ClassAd.from_wire(ad) if ad is not None else None)
+        else:
+            self._slot(name, ClassAd.from_wire(ad) if ad is not None else None, private or {})
 
     def _submitter(self, name: str, ad: ClassAd | None) -> None:
         self._accounting.submitter(name, ad)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from pool.classad import ClassAd, parse_expr
@@ -190,13 +190,19 @@ class Negotiator(Role):
                 self.market.begin_anew()
                 async for items in stream:
                     retry, self._deaf = FIRST_RETRY, None
-                    for kind, name, ad, private in items:
-                        self.market.learn(kind, name, ad, private)
+                    await self._do(self.market.learn_all(items), "take in ads")
             except TROUBLE as error:
                 self.log.info("the collector is out of reach", extra={"error": str(error)})
             self._deaf = self.outside.wall() if self._deaf is None else self._deaf
             await asyncio.sleep(retry * (0.5 + self.outside.chance.random()))
             retry = min(retry * 2, LONGEST_RETRY)
+
+    async def _do(self, work: Iterator[None], what: str) -> None:
+        """Work in slices, for nobody in particular."""
+        async with self.given.turns.work("", what) as turn:
+            for _ in work:
+                if turn.over:
+                    await turn.pause()
 
     def _seen(self, before: ClassAd | None, after: ClassAd | None) -> None:
         self._lengths.saw(before, after, self.outside.wall())
@@ -255,7 +261,7 @@ class Negotiator(Role):
                 async with self._looking:
                     outcome = await asyncio.get_running_loop().run_in_executor(None, work)
             finally:
-                market.go_on()
+                await self._do(market.go_on(), "take in ads")
         self._cycles += 1
         self._matched += len(outcome.matches)
         self._last = (now, requests, outcome)
@@ -263,8 +269,13 @@ class Negotiator(Role):
             accounting.granted(submitter, weight)
             self._asking.gave(submitter)
         asked = {(name, request.number): request for name, own in requests.items() for request in own}
-        for match in outcome.matches:
-            market.gave(match, asked.get((match.submitter, match.request)))
+
+        def give() -> Iterator[None]:
+            for match in outcome.matches:
+                market.gave(match, asked.get((match.submitter, match.request)))
+                yield
+
+        await self._do(give(), "note what was matched")
         plain = {name: self._asking.plain(name) for name in requests}
         if outcome.matches:
             await self._telling.matches((match, plain[match.submitter]) for match in outcome.matches)

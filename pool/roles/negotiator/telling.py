@@ -21,6 +21,8 @@ from pool.wire import Connection
 
 #: Requests whose rejection a schedd is told of at once.
 MOST_REJECTIONS = 1000
+#: Matches of one startd that are told of at a time.
+TOGETHER = 100
 
 
 class Telling:
@@ -39,7 +41,7 @@ class Telling:
             slot = self._market.picture.ad(match.slot)
             if slot is not None and submitter in self._market.submitters:
                 by_startd[str(slot.value("StartdAddress", ""))].append((match, submitter))
-        await asyncio.gather(*(self._startd(address, own) for address, own in by_startd.items()))
+        await asyncio.gather(*(self._startd_of_many(address, own) for address, own in by_startd.items()))
 
     async def rejections(self, submitter: str, when: float, outcome: Outcome, named: Iterable[str]) -> None:
         """Tell a schedd what a cycle left without a machine, and why."""
@@ -59,6 +61,11 @@ class Telling:
         except TROUBLE as error:
             self._news.forget(submitter)
             self._log.info("a schedd does not hear why its jobs wait", extra={"to": submitter, "error": str(error)})
+
+    async def _startd_of_many(self, address: str, matches: list[tuple[Match, str]]) -> None:
+        """Tell of the matches of one startd, some at a time: either side does all that it hears of without a pause."""
+        for start in range(0, len(matches), TOGETHER):
+            await self._startd(address, matches[start : start + TOGETHER])
 
     async def _startd(self, address: str, matches: list[tuple[Match, str]]) -> None:
         grants = [self._grant(match, submitter) for match, submitter in matches]

@@ -137,7 +137,8 @@ class Acts:
             await turn.aside(writing.begin(steps, all_of_it=True))
         graceful = not params.get("force")
         for start in range(0, len(stops), BATCH):
-            await asyncio.gather(*(self._stop(job, wish, graceful) for job, wish in stops[start : start + BATCH]))
+            some = stops[start : start + BATCH]
+            await asyncio.gather(*(self._stop(job, wish, graceful, asker) for job, wish in some))
         if action == "checkpoint":
             said = await asyncio.gather(*(self._placement.checkpoint(job) for job in done))
             refused += [{"id": list(job.id), "why": why} for job, why in zip(done, said, strict=True) if why]
@@ -308,8 +309,9 @@ class Acts:
         wire = cluster.wire
         return any(wire.get(name, False) is not False for name in WATCHED) and has_periodic(cluster.ad)
 
-    async def _stop(self, job: Job, wish: dict[str, Any], graceful: bool) -> None:
+    async def _stop(self, job: Job, wish: dict[str, Any], graceful: bool, asker: str) -> None:
         """Stop a job that was running a moment ago; one that has lost its machine since is not started again."""
+        await self._turns.moment(asker, "stop jobs")
         if job.status in ACTIVE:
             await self._placement.stop(job, wish, graceful)
         elif self._is_queued(job) and job.status != COMPLETED:

@@ -19,6 +19,7 @@ from pool.policy.packed import unpack
 from pool.policy.queue import ACTIVE, COMPLETED, Job, Queue, Wire
 from pool.roles.links import Links
 from pool.roles.pieces import Turn, Turns
+from pool.roles.schedd.alike import Alike, project
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.placement import Placement
@@ -66,7 +67,9 @@ class Listings:
         return params | {"owner": self._user_name(params["owner"])} if params.get("owner") else params
 
     async def query(self, params: dict[str, Any], stream: Stream, viewer: str | None, asker: str) -> None:
-        """Jobs in the queue: {constraint, ids, owner, attributes, limit} -> batches of ads.
+        """Jobs in the queue: {constraint, ids, owner, attributes, limit, alike} -> batches of ads.
+
+        With `alike` and `attributes` they are batches of [an ad without ProcId, the ProcIds of all jobs like that].
 
         Args:
             viewer: as whom (`pool.jobs.privacy.may_see`); what others may not see, they cannot ask by either.
@@ -78,19 +81,27 @@ class Listings:
         left = int(params.get("limit") or 0) or -1
         now = self._outside.wall()
         batch: list[Wire] = []
+        alike = Alike(wanted) if wanted and params.get("alike") else None
         async with self._turns.work(asker, "list jobs") as turn:
             async for job in self._select(params, turn):
                 hidden = not may_see(viewer, job.cluster.owner)
                 if constraint is not None and not _true(evaluate(constraint, shown(job, hidden), None, now)):
                     continue
-                ad = _project(job, wanted) if wanted else job.wire() | job.told()
-                batch.append(public(ad) if hidden else ad)
+                if alike is not None:
+                    alike.add(job, hidden)
+                else:
+                    ad = project(job, wanted) if wanted else job.wire() | job.told()
+                    batch.append(public(ad) if hidden else ad)
                 left -= 1
                 if left == 0:
                     break
+                if alike is not None and alike.full:
+                    await turn.aside(stream.send(alike.take()))
                 if len(batch) >= BATCH:
                     await turn.aside(stream.send(batch))
                     batch = []
+        if alike is not None:
+            await stream.send(alike.take())
         if batch:
             await stream.send(batch)
         await stream.finish()
@@ -349,18 +360,6 @@ def shown(job: Job, hidden: bool) -> ClassAd:
     ad = ClassAd.from_wire(public(job.wire())) if hidden else job.ad()
     ad.update(job.told())
     return ad
-
-
-def _project(job: Job, wanted: Sequence[str]) -> Wire:
-    own = job.own() | job.told()
-    shared = job.cluster.wire
-    found: Wire = {}
-    for name in wanted:
-        if name in own:
-            found[name] = own[name]
-        elif name in shared:
-            found[name] = shared[name]
-    return found
 
 
 def _parsed(text: Any) -> Expr | None:

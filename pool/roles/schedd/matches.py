@@ -109,8 +109,9 @@ class Matches:
                 task.cancel()
 
     async def _claim(self, match: dict[str, Any], owner: str, group: Group, count: int) -> None:
-        job = self._queue.first(group)
         try:
+            await self._placement.turns.moment(owner, "claim slots")
+            job = self._queue.first(group)
             fresh = await self.obtain(match, owner, job, count) if job is not None else []
         finally:
             asked = self._asked[owner]

@@ -39,6 +39,7 @@ from pool.policy.gangs import costs_of
 from pool.policy.queue import ACTIVE, HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.claim_errors import says_no_such_claim
 from pool.roles.links import Links
+from pool.roles.pieces import Turns
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
 from pool.roles.schedd.ends import BEGAN, After, as_wished, end_steps, hold_step, started, usage_changes
 from pool.roles.schedd.gangs import Gangs
@@ -87,6 +88,7 @@ class Placement:
         patience: seconds for which a slot is waited for that another job has to leave.
         hold: seconds for which a job that needs several claims keeps those it has until there are all.
         unheard: seconds after which a negotiator that says nothing counts as gone.
+        turns: who does long work next: many jobs may start at once.
         spawn: runs a coroutine in the background of the role.
         changed: called when the owner's idle or running numbers changed.
         refused: called with a job that cannot be checkpointed and why not, or with "" where it can again.
@@ -113,6 +115,7 @@ class Placement:
         patience: float,
         hold: float,
         unheard: float,
+        turns: Turns,
         refused: Callable[[Job, str], None] = lambda job, why: None,
     ) -> None:
         self.ledger = ledger
@@ -120,6 +123,7 @@ class Placement:
         self.claims: dict[str, Claim] = {}
         self.longest_lease = longest_lease
         self.unheard = unheard
+        self.turns = turns
         self.life, self.lease, self.linger, self.patience = life, lease, linger, patience
         self.links = links
         self.outside = outside
@@ -173,6 +177,7 @@ class Placement:
         Args:
             first: the job that the claim was made for, if it comes before all others.
         """
+        await self.turns.moment(claim.owner, "start jobs")
         if claim.job is not None or claim.gathers is not None or claim.id not in self.claims:
             return
         steps: list[Step] = []
@@ -181,7 +186,9 @@ class Placement:
             await self._commit_start(claim, steps)
         if start is None:
             self._keep_idle(claim)
-        elif claim.start is start:  # else the claim was lost while the start was being made durable
+            return
+        await self.turns.moment(claim.owner, "start jobs")
+        if claim.start is start:  # else the claim was lost while the start was being made durable
             await self.send(claim, start)
 
     async def _commit_start(self, claim: Claim, steps: list[Step]) -> None:

@@ -129,6 +129,7 @@ class Schedd(SpoolMethods):
             patience=self.settings.number("CLAIM_PATIENCE"),
             hold=self.settings.number("GANG_PATIENCE"),
             unheard=self._unheard(),
+            turns=given.turns,
             refused=self.notes.refused,
         )
         self.placement.moving.terms = self._terms_of_moving()

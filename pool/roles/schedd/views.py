@@ -26,7 +26,7 @@ class JobViews(Service):
         self._explaining = explaining
         self._placement = placement
 
-    @streaming(Right.READ, takes=CHOICE)
+    @streaming(Right.READ, takes={**CHOICE, "alike": bool | None})
     async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
         """Jobs in the queue, in batches of ads."""
         await self._listings.query(params, stream, viewer_of(call), call.identity.name)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Changes of slots that nobody waits for are told to the collector after this many seconds, together.
 GATHER = 0.05
+#: Slots that are told of before others get their turn on the loop.
+AT_ONCE = 200
 #: What jobs come and go on a kept claim is told this often at most, seconds.
 FLIPS = 1.0
 
@@ -75,10 +77,10 @@ class SlotAds:
             self._tell_at(slot, max(asyncio.get_running_loop().time() + GATHER, told + FLIPS))
 
     def tell_all(self) -> None:
-        """Something that all slots' ads say has changed."""
-        self._due.clear()
-        for slot in list(self._startd.slots.values()):
-            self._tell(slot)
+        """Something that all slots' ads say has changed. The first are told at once, the others as soon as may be."""
+        now = asyncio.get_running_loop().time()
+        self._due = dict.fromkeys(self._startd.slots, now)
+        self._gathered()
 
     def withdraw(self, slot: Slot) -> None:
         """There is no such slot any more."""
@@ -102,13 +104,16 @@ class SlotAds:
 
     def _gathered(self) -> None:
         self._timer = None
-        soon = asyncio.get_running_loop().time() + GATHER
-        for name in [name for name, due in self._due.items() if due <= soon]:
+        now = asyncio.get_running_loop().time()
+        due_now = [name for name, due in self._due.items() if due <= now + GATHER]
+        for name in due_now[:AT_ONCE]:
             del self._due[name]
             slot = self._startd.slots.get(name)
             if slot is not None:
                 self._tell(slot)
-        if self._due:
+        if len(due_now) > AT_ONCE:
+            self._wait_until(now)
+        elif self._due:
             self._wait_until(min(self._due.values()))
 
     def _tell(self, slot: Slot) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: A match that is not claimed within this many seconds lapses.
 MATCH_LIFE = 30.0
+#: What the machine is may have been read so long before a claim, seconds: one reading is for all claims of a moment.
+AT_A_CLAIM = 0.1
 
 
 class Claiming:
@@ -97,7 +99,7 @@ class Claiming:
         if slot.claim is not None:
             raise Refused(f"slot {slot.name} is taken", retry=True)
         job = ClassAd.from_wire(params["ad"])
-        self._startd.machine = self._startd.owner.facts()  # as it is now, and not when it was looked at last
+        self._startd.owner.freshen(AT_A_CLAIM)  # as it is now, and not when it was looked at last
         made: list[Slot] = []
         refused: str | None = None
         for _ in range(min(int(params.get("count") or 1), grant.count)):

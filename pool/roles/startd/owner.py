@@ -37,6 +37,8 @@ CLOCK_SLACK = 1.0
 OWNER_IS_BACK = Reason(Evict.OWNER_RETURNED, "the machine's owner is back")
 #: Seconds after which it is looked again whether there is a Java.
 JAVA_LOOKED_FOR = 300.0
+#: Slots that are looked at before others get their turn on the loop.
+MANY = 100
 #: Different faults of the policy that are logged at most: a job's attributes may make many.
 MOST_TOLD = 1000
 #: Facts that change all the time: a change of these alone is advertised with the next regular update.
@@ -171,9 +173,12 @@ class OwnerWatch:
         self._same = (able, facts)
         return facts
 
-    def freshen(self) -> None:
-        """Read the machine's facts, where the last look is longer ago than looks are apart."""
-        if asyncio.get_running_loop().time() >= self._looked + self._startd.settings.number("EVALUATE_INTERVAL"):
+    def freshen(self, age: float | None = None) -> None:
+        """Read the machine's facts, where they were read so many seconds ago; else where that is longer ago than looks
+        are apart."""
+        if age is None:
+            age = self._startd.settings.number("EVALUATE_INTERVAL")
+        if asyncio.get_running_loop().time() >= self._looked + age:
             self._startd.machine = self.facts()
 
     def slot_changed(self) -> None:
@@ -213,7 +218,11 @@ class OwnerWatch:
         self._mind_the_clock()
         startd.machine = self.facts()
         loads = startd.sensors.loads()
-        for slot in list(startd.slots.values()):
+        for count, slot in enumerate(list(startd.slots.values()), 1):
+            if not count % MANY:
+                await asyncio.sleep(0)
+            if startd.slots.get(slot.name) is not slot:
+                continue
             slot.condor_load = _load_of(slot, loads)
             verdict = self.verdict(slot)
             if verdict.event is not None:

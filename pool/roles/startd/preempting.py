@@ -26,6 +26,7 @@ from pool.classad import ClassAd
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.owner import judge_replaced
 from pool.policy.slots import RETIRING, UNCLAIMED, SlotEvent
+from pool.roles.startd.claiming import AT_A_CLAIM
 from pool.roles.startd.running import Running
 from pool.roles.startd.slots import Claim, Grant, Refused, Slot, Wire
 from pool.wire import Call
@@ -64,7 +65,7 @@ class Preempting:
         startd = self._startd
         slot, grant = startd.claiming.grant_of(call, params)
         slot.grants.remove(grant)
-        startd.machine = startd.owner.facts()
+        startd.owner.freshen(AT_A_CLAIM)
         job = ClassAd.from_wire(params["ad"])
         claim = slot.claim
         assert claim is not None

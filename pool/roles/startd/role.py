@@ -200,6 +200,7 @@ class Startd(Role):
     )
     async def claim(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Claim a slot: {slot, claim, submitter, owner, lease, ad, count} -> {claims: [{claim, slot, ad}], refused}"""
+        await self.given.turns.moment(call.identity.name, "claim slots")
         return self.claiming.claim(call, params)
 
     @method(
@@ -214,6 +215,7 @@ class Startd(Role):
     @method(Right.SUBMIT, takes=ORDER)
     async def activate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Start a job on a claim: {claim, base, start, shared, own}. Asked again for the same, it does nothing more."""
+        await self.given.turns.moment(call.identity.name, "start jobs")
         slot, claim = self._claimed(call, params)
         running: Running | None = claim.running
         if running is not None and running.ended and self._read_order(claim, params)[0].mark != running.start.mark:

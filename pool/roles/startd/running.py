@@ -182,6 +182,7 @@ class Running:
     async def run(self) -> None:
         """Start the job, wait for its end, report it."""
         loop = asyncio.get_running_loop()
+        await self.startd.given.turns.moment(self.claim.owner, "start jobs")
         try:
             starter = self.starter = self._starter()
             for event in self._early:

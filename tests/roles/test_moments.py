@@ -1,0 +1,97 @@
+"""Moments: a thousand tasks that each have a short piece of work do it in slices, and the loop comes round between."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pool.roles.pieces import Turns
+from tests.roles.test_pieces import beside
+
+PIECES = 200
+
+
+async def test_pieces_are_done_in_order_and_never_two_in_one_turn_of_the_loop() -> None:
+    turns, done = Turns(), list[tuple[int, int]]()
+
+    async def piece(number: int, rounds: list[int]) -> None:
+        await turns.moment("ann", "count")
+        done.append((number, len(rounds)))
+
+    async with beside() as rounds:
+        await asyncio.gather(*(piece(number, rounds) for number in range(PIECES)))
+    assert [number for number, _ in done] == list(range(PIECES))
+    assert len({round for _, round in done}) == PIECES
+
+
+async def test_another_user_waits_for_one_slice_and_not_for_all() -> None:
+    turns, loop = Turns(), asyncio.get_running_loop()
+    done: list[str] = []
+
+    async def piece(who: str) -> None:
+        await turns.moment(who, "count")
+        began = loop.time()
+        while loop.time() < began + 0.002:
+            pass
+        done.append(who)
+
+    tasks = [asyncio.create_task(piece("ann")) for _ in range(PIECES)]
+    while not done:
+        await asyncio.sleep(0)
+    await piece("ben")
+    assert done.index("ben") < PIECES / 4
+    await asyncio.gather(*tasks)
+    assert done.count("ann") == PIECES
+
+
+async def test_long_work_and_moments_take_turns() -> None:
+    turns, loop = Turns(), asyncio.get_running_loop()
+    order: list[str] = []
+
+    async def long() -> None:
+        async with turns.work("ben", "list") as turn:
+            while order.count("ann") < PIECES:
+                if turn.over:
+                    order.append("ben")
+                    await turn.pause()
+
+    async def piece() -> None:
+        await turns.moment("ann", "count")
+        order.append("ann")
+
+    async with asyncio.timeout(30):
+        working = loop.create_task(long())
+        await asyncio.gather(*(piece() for _ in range(PIECES)))
+        await working
+    assert order.count("ann") == PIECES
+    assert "ben" in order
+
+
+async def test_a_task_that_is_cancelled_while_it_waits_holds_nobody_up() -> None:
+    turns, done = Turns(), list[int]()
+
+    async def piece(number: int) -> None:
+        await turns.moment("ann", "count")
+        done.append(number)
+
+    tasks = [asyncio.create_task(piece(number)) for number in range(6)]
+    await asyncio.sleep(0)
+    for number in (0, 2, 5):
+        tasks[number].cancel()
+    async with asyncio.timeout(30):
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await piece(6)
+    assert done == [1, 3, 4, 6]
+    async with asyncio.timeout(30), turns.work("ben", "list"):
+        pass
+
+
+async def test_a_slice_in_which_other_processes_had_the_processor_is_followed_by_no_rest() -> None:
+    loop = asyncio.get_running_loop()
+    turns = Turns(lambda: 0.0)  # of this thread's processor time nothing passes
+    async with turns.work("ann", "list"):
+        began = loop.time()
+        while loop.time() < began + 0.2:
+            pass
+    began = loop.time()
+    async with turns.work("ann", "list"):
+        assert loop.time() < began + 0.2  # with a rest it would be twice as much
