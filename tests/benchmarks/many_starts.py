@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from pool.client import Pool
+from pool.client import Cluster, Pool
+from pool.jobs.events import EventKind
 from tests.benchmarks.large_queue import PING, pings
 from tests.benchmarks.nodes import LISTEN, whole_node
 from tests.benchmarks.processes import processor_seconds
-from tests.benchmarks.rows import Effort, Goal, Row, benchmark
+from tests.benchmarks.rows import Effort, Row, benchmark
 
 #: Until all of them run, seconds.
 LONGEST = 300.0
@@ -16,7 +17,6 @@ LONGEST = 300.0
 SLEEP = 3600
 #: A great many of them fit on one machine.
 SMALL = {"request_memory": "1", "request_disk": "1"}
-NOT_BEGUN = "JobCurrentStartExecutingDate is undefined"
 
 
 @benchmark("many_starts")
@@ -27,20 +27,30 @@ async def many_starts(effort: Effort) -> list[Row]:
     of = f"{jobs:,} jobs"
     rows = []
     async with whole_node(jobs, *LISTEN) as node, await Pool.connect(node.address) as pool:
+        cluster = None
         for what in ("starts", "removal"):
             spent, began = processor_seconds(node.pid), loop.time()
             async with pings(node) as meanwhile, asyncio.timeout(LONGEST):
-                if what == "starts":
-                    await pool.submit({"executable": "/bin/sleep", "arguments": str(SLEEP), **SMALL, "queue": jobs})
-                    while await pool.jobs(constraint=NOT_BEGUN, attributes=["ProcId"], limit=1):
-                        await asyncio.sleep(1)
+                if cluster is None:
+                    job = {"executable": "/bin/sleep", "arguments": str(SLEEP), **SMALL, "queue": jobs}
+                    cluster = await pool.submit(job)
+                    await _all_run(cluster, jobs)
                 else:
-                    acted = await pool.act("remove", everything=True, force=True)
+                    acted = await cluster.remove(force=True)
                     assert acted.done == jobs, (acted.done, acted.refused[:3])
-                    while await pool.jobs(attributes=["ProcId"], limit=1):
-                        await asyncio.sleep(0.2)
+                    await cluster.wait()
             note = f"{processor_seconds(node.pid) - spent:.1f} s of the node's processor time"
             rows.append(Row(f"{what} of {of} on as many slots", loop.time() - began, "s", note=note))
             rows.append(Row(f"ping, {what} of {of}", meanwhile.longest, "ms", PING))
     return rows
 
+
+
+async def _all_run(cluster: Cluster, jobs: int) -> None:
+    """Wait until all jobs of a cluster have begun."""
+    begun: set[int] = set()
+    async for event in cluster.events():
+        if event.kind is EventKind.EXECUTE:
+            begun.add(event.proc)
+            if len(begun) == jobs:
+                return

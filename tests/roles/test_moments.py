@@ -26,17 +26,18 @@ async def test_pieces_are_done_in_order_and_never_two_in_one_turn_of_the_loop() 
 async def test_another_user_waits_for_one_slice_and_not_for_all() -> None:
     turns, loop = Turns(), asyncio.get_running_loop()
     done: list[str] = []
+    first = asyncio.Event()
 
     async def piece(who: str) -> None:
         await turns.moment(who, "count")
+        first.set()
         began = loop.time()
         while loop.time() < began + 0.002:
             pass
         done.append(who)
 
     tasks = [asyncio.create_task(piece("ann")) for _ in range(PIECES)]
-    while not done:
-        await asyncio.sleep(0)
+    await first.wait()
     await piece("ben")
     assert done.index("ben") < PIECES / 4
     await asyncio.gather(*tasks)
