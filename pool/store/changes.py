@@ -106,7 +106,15 @@ class Shrink(NamedTuple):
     pages: int = 250
 
 
-Change = NewCluster | SetProc | EndProc | AddEvent | RemoveCluster | SetMeta | Trim | Shrink
+class Rewrite(NamedTuple):
+    """Write the whole file anew, so that from then on it can give back what becomes free (`Shrink`).
+
+    For a file of an older store. It is written alone, by the writer's thread; other writes wait meanwhile, some
+    seconds a gigabyte of what is kept.
+    """
+
+
+Change = NewCluster | SetProc | EndProc | AddEvent | RemoveCluster | SetMeta | Trim | Shrink | Rewrite
 
 
 class ProcRow(NamedTuple):

@@ -23,6 +23,8 @@ from pool.store.changes import (
 )
 
 PIECE = 500
+#: SQLite's number of the way to vacuum by which a file shrinks in slices.
+INCREMENTAL = 2
 
 
 def load(connection: sqlite3.Connection, next_cluster: int, next_event: int) -> Loaded:
@@ -106,6 +108,12 @@ def free_pages(connection: sqlite3.Connection) -> tuple[int, int]:
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     return int(pages), int(free)
+
+
+def shrinks(connection: sqlite3.Connection) -> bool:
+    """Whether free pages can be given back in slices."""
+    (way,) = connection.execute("PRAGMA auto_vacuum").fetchone()
+    return int(way) == INCREMENTAL
 
 
 def usage(connection: sqlite3.Connection) -> list[UsageRow]:

@@ -14,16 +14,17 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from pool.store.apply import Applier, Result
-from pool.store.changes import Change
-from pool.store.errors import StoreError, StoreGone, StoreRefused, from_sqlite
+from pool.store.changes import Change, Rewrite
+from pool.store.errors import StoreError, StoreFull, StoreGone, StoreRefused, from_sqlite
 from pool.store.highwater import HighWater
+from pool.store.reading import shrinks
 from pool.store.schema import APPLICATION, MIGRATIONS, migrate
 
 Call = Sequence[Change]
 Outcome = list[Result] | StoreError
 
-_INCREMENTAL = 2  # SQLite's number of that way to vacuum
-_REWRITTEN = 64 << 20  # bytes of an older store that is written anew when it is opened: a second or so
+_REWRITTEN = 64 << 20  # bytes kept in an older store that is written anew when it is opened: a second or so
+_ROOM = 2.2  # a store that is written anew needs so many times the room of what is kept in it, for a moment
 _GIVE_UP_AFTER = 3  # failures of the disk in a row, after which the rest of a batch is not tried
 
 
@@ -32,6 +33,9 @@ class Session:
 
     Args:
         factory: makes the connection.
+
+    Attributes:
+        shrinks: whether pages that become free can be given back in slices.
 
     Raises:
         StoreTooNew, StoreDamaged, StoreLost, StoreUnwritable: it cannot be opened.
@@ -53,6 +57,7 @@ class Session:
             raise from_sqlite(error, "open store", path) from error
         try:
             self._let_it_shrink()
+            self.shrinks = shrinks(self.connection)
             for pragma in (
                 "journal_mode = WAL",
                 "synchronous = FULL",
@@ -80,18 +85,55 @@ class Session:
     def _let_it_shrink(self) -> None:
         """Have pages that become free given back in slices (`Shrink`); an older store is written anew once for that.
 
-        One that is too large to be written anew while a schedd starts stays as it is: its free pages are used again.
+        One that keeps too much to be written anew while a schedd starts is left for `Rewrite`.
         """
         run = self.connection.execute
-        if run("PRAGMA auto_vacuum").fetchone() == (_INCREMENTAL,):
+        if shrinks(self.connection):
             return
-        (pages,), (size,) = run("PRAGMA page_count").fetchone(), run("PRAGMA page_size").fetchone()
+        (pages,), kept = run("PRAGMA page_count").fetchone(), self._kept()
         (version,) = run("PRAGMA user_version").fetchone()
-        if pages * size > _REWRITTEN or not 0 <= version <= len(MIGRATIONS):
+        if kept > _REWRITTEN or not self._has_room(kept) or not 0 <= version <= len(MIGRATIONS):
             return
         run("PRAGMA auto_vacuum = INCREMENTAL")
         if pages and run("PRAGMA application_id").fetchone() == (APPLICATION,):
             run("VACUUM")
+
+    def _kept(self) -> int:
+        """Bytes of the file in which something is kept."""
+        run = self.connection.execute
+        (pages,), (free,) = run("PRAGMA page_count").fetchone(), run("PRAGMA freelist_count").fetchone()
+        (size,) = run("PRAGMA page_size").fetchone()
+        return int((pages - free) * size)
+
+    def _has_room(self, kept: int) -> bool:
+        if self.in_memory:
+            return True
+        status = os.statvfs(os.path.dirname(os.path.abspath(self.path)))
+        return kept * _ROOM <= status.f_bavail * status.f_frsize
+
+    def _rewrite(self) -> list[Result]:
+        """Write the file anew, in a transaction of SQLite's own: after a crash it is as before or done."""
+        kept = self._kept()
+        if not self._has_room(kept):
+            raise StoreFull(
+                f"cannot write store {self.path} anew: there is no room for it",
+                hint=f"make {kept * _ROOM / 2**20:,.0f} MB free",
+            )
+        run = self.connection.execute
+        try:
+            self._still_there()
+            run("PRAGMA auto_vacuum = INCREMENTAL")
+            run("PRAGMA temp_store = FILE")
+            try:
+                run("VACUUM")
+                run("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                run("PRAGMA temp_store = MEMORY")
+            self.shrinks = shrinks(self.connection)
+        except sqlite3.Error as error:
+            raise from_sqlite(error, "write anew store", self.path) from error
+        self._still_there()
+        return [None]
 
     def _go_on_above_what_was_given(self) -> None:
         if self._high_water is not None:
@@ -136,7 +178,7 @@ class Session:
 
     def write_batch(self, batch: Sequence[Call]) -> list[Outcome]:
         """Write the calls, together if that goes, else each for itself; never raises a StoreError."""
-        if len(batch) > 1:
+        if len(batch) > 1 and not any(map(_is_rewrite, batch)):
             try:
                 mark = self.applier.mark()
                 results = self.stage(batch)
@@ -155,6 +197,9 @@ class Session:
                 outcomes.append(outcomes[-1])
                 continue
             try:
+                if _is_rewrite(call):
+                    outcomes.append(self._rewrite())
+                    continue
                 mark = self.applier.mark()
                 results = self.stage([call])
                 self.commit(mark)
@@ -201,3 +246,7 @@ class Session:
                 hint="put the directory back as it was, or restart the schedd",
                 retry=True,
             )
+
+
+def _is_rewrite(call: Call) -> bool:
+    return len(call) == 1 and isinstance(call[0], Rewrite)

@@ -164,6 +164,11 @@ class Store:
         """Pages of the file, and how many of them nothing is kept in."""
         return await self._read(reading.free_pages)
 
+    @property
+    def shrinks(self) -> bool:
+        """Whether what becomes free can be given back in slices (`Shrink`); an older store has to be written anew."""
+        return self._session.shrinks
+
     async def close(self) -> None:
         """Settle what was submitted, then close. Writing afterwards is an error."""
         if self._closed:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pool.store.apply import Result
-from pool.store.changes import Change, NewCluster, RemoveCluster, Shrink, Trim
+from pool.store.changes import Change, NewCluster, RemoveCluster, Rewrite, Shrink, Trim
 from pool.store.errors import StoreError
 from pool.store.session import Outcome, Session
 
@@ -61,7 +61,7 @@ class _Job(NamedTuple):
 def _is_long(change: Change) -> bool:
     if isinstance(change, NewCluster):
         return bool(change.deltas) and change.count > _SMALL_CLUSTER
-    return isinstance(change, (RemoveCluster, Shrink, Trim))
+    return isinstance(change, (RemoveCluster, Rewrite, Shrink, Trim))
 
 
 def _settle(calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:

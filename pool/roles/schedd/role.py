@@ -45,7 +45,7 @@ from pool.roles.schedd.views import JobViews
 from pool.roles.schedd.why import Why
 from pool.shadow.executables import Executables
 from pool.shadow.shadow import PLACING, Shadow
-from pool.store import Shrink, Trim
+from pool.store import Rewrite, Shrink, Trim
 from pool.wire import Call, Right, Service, Stream, method, streaming
 from pool.wire.shapes import JOB_ID, MAPPINGS, TEXTS, Takes, optional
 
@@ -628,11 +628,18 @@ class Schedd(SpoolMethods):
     async def shrink_store(self) -> None:
         """Give the space of what was removed back to the file system, in slices; a fifth of what is used stays."""
         pages, free = await self.store.free()
-        keep = max(FEW_PAGES, (pages - free) // 5)
+        used = pages - free
+        keep = max(FEW_PAGES, used // 5)
+        if free > keep and not self.store.shrinks:
+            if free < used:
+                return  # it waits until there is less to write anew than to win
+            self.log.info("an older queue's file is written anew, to become smaller", extra={"pages": used})
+            await self.store.write(Rewrite())
+            return
         while free > keep:
             left = (await self.store.write(Shrink(min(SHRINK_SLICE, free - keep))))[0]
             if left is None or left >= free:
-                return  # an older store that cannot shrink
+                return
             free = left
             await asyncio.sleep(SHRINK_PAUSE)
 
