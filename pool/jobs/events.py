@@ -96,9 +96,9 @@ _CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobEvent:
-    """Something that happened to a job.
+    """Something that happened to a job; not to be changed. (A frozen one takes three times as long to make.)
 
     Attributes:
         number: its place in the schedd's sequence of events; None until it has been stored.

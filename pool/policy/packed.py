@@ -48,6 +48,28 @@ def unpack(packed: bytes) -> Any:
     return msgpack.unpackb(packed, strict_map_key=False, unicode_errors="surrogateescape")
 
 
+def joined(*maps: bytes) -> bytes:
+    """One packed map of several: of a name that stands in two of them the later value counts, when it is unpacked.
+
+    It is several times as quick as to pack what they have together, where most of it is packed already.
+    """
+    count, bodies = 0, []
+    for packed in maps:
+        size, start = _map_header(packed)
+        count += size
+        bodies.append(packed[start:])
+    return b"".join((_packer.pack_map_header(count), *bodies))
+
+
+def _map_header(packed: bytes) -> tuple[int, int]:
+    """How many names a packed map has, and where the first one begins (the format's fixmap, map 16, map 32)."""
+    first = packed[0]
+    if first & 0xF0 == 0x80:
+        return first & 0x0F, 1
+    length = {0xDE: 2, 0xDF: 4}[first]
+    return int.from_bytes(packed[1 : 1 + length], "big"), 1 + length
+
+
 def parted(wire: dict[str, Any]) -> Parts:
     """The two parts of an ad, packed."""
     rest = {name: value for name, value in wire.items() if name not in OF_ITS_OWN}
@@ -71,3 +93,29 @@ def wire_of(parts: Parts) -> dict[str, Any]:
 def ad_of(parts: Parts) -> ClassAd:
     """An ad of two parts, to be looked at or to be the parent of another; not to be changed."""
     return ClassAd.from_wire(wire_of(parts))
+
+
+class Alike:
+    """Packs maps of which many that follow each other are equal: an equal one is not packed again."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, Any] | None = None
+        self._kinds: list[Any] = []
+        self._packed = b""
+
+    def pack(self, value: dict[str, Any]) -> bytes:
+        """The bytes of a map."""
+        if value != self._before or _kinds(value) != self._kinds:
+            self._kinds = _kinds(value)
+            # What is equal may be packed otherwise where it holds more values: 1, 1.0 and true are equal.
+            self._before = None if not _HOLDERS.isdisjoint(self._kinds) else value
+            self._packed = pack(value)
+        return self._packed
+
+
+_HOLDERS = frozenset((dict, list, tuple))
+
+
+def _kinds(value: dict[str, Any]) -> list[Any]:
+    """The names of a map, and the types of its values."""
+    return [*value, *map(type, value.values())]

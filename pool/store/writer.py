@@ -37,6 +37,7 @@ _SMALL_CLUSTER = 2000  # differing processes of a cluster that are still packed 
 # given it (measured: 10 s with slices of 2 ms and the usual interval of 5 ms; 10 ms with this one).
 _SWITCH_INTERVAL = 0.0005
 _BATCH = 4000  # changes in one transaction, unless a single call has more
+_LONG: frozenset[type] = frozenset((RemoveCluster, Rewrite, Shrink, Trim))  # changes that take long, one alone
 _QUICK = 0.001  # seconds in which a commit is waited for on the loop
 _RECENT = 8  # commits over which their time is averaged: one that takes long is followed by a dozen in the thread
 
@@ -58,10 +59,14 @@ class _Job(NamedTuple):
     loop: asyncio.AbstractEventLoop
 
 
-def _is_long(change: Change) -> bool:
-    if isinstance(change, NewCluster):
-        return bool(change.deltas) and change.count > _SMALL_CLUSTER
-    return isinstance(change, (RemoveCluster, Rewrite, Shrink, Trim))
+def _any_long(changes: Sequence[Change]) -> bool:
+    """Whether one of the changes takes long, however few they are."""
+    kinds = set(map(type, changes))
+    if not kinds.isdisjoint(_LONG):
+        return True
+    return NewCluster in kinds and any(
+        isinstance(change, NewCluster) and bool(change.deltas) and change.count > _SMALL_CLUSTER for change in changes
+    )
 
 
 def _settle(calls: Sequence[_Call], outcomes: Sequence[Outcome]) -> None:
@@ -197,7 +202,7 @@ class GroupWriter:
                 break
             taken += 1
             total += len(call.changes)
-            long = long or any(_is_long(change) for change in call.changes)
+            long = long or _any_long(call.changes)
         calls, self._waiting = self._waiting[:taken], self._waiting[taken:]
         self._pressing = bool(self._waiting)
         return calls, total, long

@@ -45,7 +45,6 @@ async def many_starts(effort: Effort) -> list[Row]:
     return rows
 
 
-
 async def _all_run(cluster: Cluster, jobs: int) -> None:
     """Wait until all jobs of a cluster have begun."""
     begun: set[int] = set()

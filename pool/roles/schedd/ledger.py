@@ -19,7 +19,7 @@ from pool.jobs.notice import account
 from pool.jobs.states import Happening, JobStatus, move
 from pool.outside import Outside
 from pool.policy.exits import stays
-from pool.policy.packed import pack, unpack
+from pool.policy.packed import Alike, pack, unpack
 from pool.policy.queue import HELD, IDLE, Cluster, Job, JobId, Queue, Wire
 from pool.roles.schedd.intake import TURN, Intake, at_rest
 from pool.store import (
@@ -198,7 +198,7 @@ class Ledger:
         """
         now = self._outside.wall()
         events: list[tuple[Step, float]] = []
-        ended: list[tuple[Job, Wire, int]] = []
+        ended: list[tuple[Job, Wire, bytes, int]] = []
         emptied: set[int] = set()
         for step in steps:
             job = step.job
@@ -206,12 +206,13 @@ class Ledger:
             if step.event is not None:
                 events.append((step, now))
             if job.status.final:
-                wire = job.wire()
+                own = job.own()
+                wire = {**job.cluster.wire, **own}
                 if step.happening is not Happening.LEAVE:
                     step.data |= account(wire, now)
                     if wire.get("LeaveJobInQueue", False) is not False and _stays(job, now):
                         continue
-                ended.append((job, wire, job.status))
+                ended.append((job, wire, job.cluster.packed_with(own), job.status))
                 if self.queue.remove(job):
                     emptied.add(job.cluster.id)
 
@@ -220,29 +221,31 @@ class Ledger:
             for job in dict.fromkeys(step.job for step in steps):
                 if job.cluster.jobs.get(job.proc) is job:
                     made.append(SetProc(*job.id, job.status, job.kept()))
-            for job, wire, status in ended:
+            for job, wire, packed, status in ended:
+                local, remote, work, lost, saving, size = _used(wire)
                 made.append(
                     EndProc(
                         *job.id,
                         status,
-                        pack(wire),
+                        packed,
                         now,
-                        _seconds(wire, "LocalUserCpu") + _seconds(wire, "LocalSysCpu"),
-                        _seconds(wire, "RemoteUserCpu") + _seconds(wire, "RemoteSysCpu"),
-                        _seconds(wire, "CommittedTime"),
-                        _seconds(wire, "WorkLost"),
-                        _seconds(wire, "CheckpointSeconds"),
-                        int(_seconds(wire, "CheckpointBytes")),
+                        local,
+                        remote,
+                        work,
+                        lost,
+                        saving,
+                        int(size),
                     )
                 )
             made += [RemoveCluster(number) for number in emptied]
-            made += [AddEvent(*step.job.id, str(step.event), when, pack(step.data)) for step, when in events]
+            data = Alike()
+            made += [AddEvent(*step.job.id, str(step.event), when, data.pack(step.data)) for step, when in events]
             return made
 
         def settled(results: list[Any]) -> None:
             if events:
                 numbers = results[len(results) - len(events) :]
-                self.gone = {job.id: job for job, _, _ in ended}
+                self.gone = {job.id: job for job, _, _, _ in ended}
                 self._publish(
                     [
                         JobEvent(number, *step.job.id, _kind(step), when, step.data)
@@ -251,7 +254,7 @@ class Ledger:
                 )
                 self.gone = {}
 
-        left = {job.id: job for job, _, _ in ended}
+        left = {job.id: job for job, _, _, _ in ended}
         self.leaving |= left
         try:
             return self._until_gone(left, self._begin(changes, settled))
@@ -334,6 +337,17 @@ def _stays(job: Job, now: float) -> bool:
     return job.status == JobStatus.COMPLETED and stays(job.ad(), now)
 
 
-def _seconds(wire: Wire, name: str) -> float:
-    value = wire.get(name, 0)
-    return float(value) if isinstance(value, (int, float)) else 0.0
+#: What `_used` reads.
+_USED = (
+    *("LocalUserCpu", "LocalSysCpu", "RemoteUserCpu", "RemoteSysCpu"),
+    *("CommittedTime", "WorkLost", "CheckpointSeconds", "CheckpointBytes"),
+)
+
+
+def _used(wire: Wire) -> tuple[float, float, float, float, float, float]:
+    """What an ended process has used, as `EndProc` takes it."""
+    values = (wire.get(name) for name in _USED)
+    local, kernel, remote, far, work, lost, saving, saved = (
+        float(value) if isinstance(value, (int, float)) else 0.0 for value in values
+    )
+    return local + kernel, remote + far, work, lost, saving, saved
