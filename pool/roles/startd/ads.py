@@ -34,6 +34,8 @@ class SlotAds:
         self._due: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        #: When it rings, by the loop's time. (uvloop's handle of what is due at once does not know.)
+        self._rings = 0.0
 
     def wire_of(self, slot: Slot) -> Wire:
         """A slot's present ad; not to be changed."""
@@ -91,7 +93,7 @@ class SlotAds:
     def _tell_at(self, slot: Slot, due: float) -> None:
         if due < self._due.get(slot.name, due + 1.0):
             self._due[slot.name] = due
-            if self._timer is None or self._timer.when() > due:
+            if self._timer is None or self._rings > due:
                 self._wait_until(due)
 
     def _name(self, slot: Slot) -> str:
@@ -100,7 +102,7 @@ class SlotAds:
     def _wait_until(self, due: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(due, self._gathered)
+        self._rings, self._timer = due, asyncio.get_running_loop().call_at(due, self._gathered)
 
     def _gathered(self) -> None:
         self._timer = None

@@ -1,0 +1,49 @@
+"""The ads of more slots than are told of at a time, on the loop that nodes run on."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import uvloop
+
+from pool.roles.startd.ads import AT_ONCE, SlotAds
+
+
+class Told:
+    """An advertiser that notes what it is told, and how often the loop came round meanwhile."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.rounds = 0
+        self.at: list[int] = []
+
+    def publish(self, kind: str, name: str, ad: dict[str, Any], private: Any) -> None:
+        self.names.append(name)
+        self.at.append(self.rounds)
+
+
+def test_all_are_told_in_portions_and_changes_meanwhile_too() -> None:
+    async def work() -> None:
+        told = Told()
+        names = [f"slot{number}" for number in range(3 * AT_ONCE)]
+        slots = {name: SimpleNamespace(name=name, grantable=False) for name in names}
+        owner = SimpleNamespace(slot_changed=lambda: None)
+        given = SimpleNamespace(node="x")
+        startd: Any = SimpleNamespace(slots=slots, owner=owner, given=given, advertiser=told)
+        ads = SlotAds(startd)
+        ads.wire_of = lambda slot: {"Name": slot.name}  # type: ignore[method-assign]
+        ads.tell_all()
+        assert len(told.names) == AT_ONCE
+        changed: Any = slots["slot0"]
+        ads.touch(changed)  # while the others wait to be told
+        async with asyncio.timeout(30):
+            while len(told.names) < 3 * AT_ONCE + 1:
+                told.rounds += 1
+                await asyncio.sleep(0)
+        assert set(told.names) == {f"{name}@x" for name in names}
+        assert told.names.count("slot0@x") == 2
+        assert max(told.at.count(turn) for turn in set(told.at)) <= AT_ONCE + 1
+
+    uvloop.run(work())
