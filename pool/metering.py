@@ -21,13 +21,31 @@ class Meter:
 
     Args:
         clock: processor seconds of the thread that asks.
+        whole: a meter that counts this one's part of this process, too.
+
+    Attributes:
+        seconds: all that was counted.
+        inside: what of it was spent in this process, and not by helpers.
     """
 
-    __slots__ = ("_clock", "seconds")
+    __slots__ = ("_clock", "_whole", "inside", "seconds")
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], whole: Meter | None = None) -> None:
         self.seconds = 0.0
+        self.inside = 0.0
         self._clock = clock
+        self._whole = whole
+
+    def count(self, seconds: float) -> None:
+        """So much was spent in this process."""
+        self.seconds += seconds
+        self.inside += seconds
+        if self._whole is not None:
+            self._whole.count(seconds)
+
+    async def task(self, work: Coroutine[Any, Any, T]) -> T:
+        """`measured`, for what becomes a task of its own."""
+        return await self.measured(work)
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
@@ -44,7 +62,7 @@ class Meter:
         try:
             return function(*args)
         finally:
-            self.seconds += self._clock() - before
+            self.count(self._clock() - before)
 
     @types.coroutine
     def measured(self, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
@@ -60,7 +78,7 @@ class Meter:
                     result: T = end.value
                     return result
                 finally:
-                    self.seconds += self._clock() - before
+                    self.count(self._clock() - before)
                 try:
                     given, step = (yield waits_for), work.send
                 except BaseException as error:
@@ -85,11 +103,7 @@ def add(seconds: float) -> None:
 def counted(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     """A coroutine that will be a task of its own, counted by the meter of the context that it is made in."""
     found = _METER.get()
-    return work if found is None else _counted(found, work)
-
-
-async def _counted(found: Meter, work: Coroutine[Any, Any, T]) -> T:
-    return await found.measured(work)
+    return work if found is None else found.task(work)
 
 
 def counted_call(function: Callable[..., T]) -> Callable[..., T]:

@@ -32,6 +32,7 @@ from pool.identity import file_tree_seen
 from pool.log import LEVELS, set_up_logging
 from pool.mail import send_mail
 from pool.membership import Membership
+from pool.metering import Meter
 from pool.outside import Outside
 from pool.policy.restarts import Restarts
 from pool.policy.user_map import read_user_map
@@ -245,7 +246,7 @@ class Node:
                 await role.start()
                 self.running[name] = role
                 for service in role.services:
-                    self.dispatcher.add(name, service)
+                    self.dispatcher.add(name, service, role.meter_of)
                 self._ready[name].set()
                 await role.run()
             except asyncio.CancelledError:
@@ -343,6 +344,7 @@ class Node:
             mail=self._mail,
             log=self.log,
             turns=Turns(self.outside.thread_cpu),
+            aside=Meter(self.outside.thread_cpu),
         )
 
     def _tell_admin(self, text: str) -> None:

@@ -40,7 +40,7 @@ class Cluster:
     """What the processes of one submit share: an ad that never changes after the submit, kept packed."""
 
     __slots__ = (
-        *("_parts", "at_home", "coming", "cron", "deferred", "group"),
+        *("_parts", "at_home", "coming", "cost", "cron", "deferred", "group"),
         *("grouped", "id", "jobs", "matters", "owner", "prio", "turns"),
     )
 
@@ -59,6 +59,8 @@ class Cluster:
             ad = self.ad
             bounds = materialization.Bounds.of({name: ad.value(name) for name in materialization.NAMES})
             self.turns = Materialization(bounds) if bounds is not None else None
+        #: Processor seconds that its submit took for each job.
+        self.cost = 0.0
         self.jobs: dict[int, Job] = {}
         self.coming = False  # more of its jobs are being put in: it stays though those that are there leave
         #: Names (lower case) by which its jobs may be matched or ordered differently, and the group and place of those
@@ -90,7 +92,7 @@ class Job:
     "_", are the schedd's own (claim ids among them) and never part of the ad.
     """
 
-    __slots__ = ("cluster", "delta", "group", "notes", "prio", "proc", "run", "state", "status")
+    __slots__ = ("cluster", "cost", "delta", "group", "notes", "prio", "proc", "run", "state", "status")
 
     def __init__(self, cluster: Cluster, proc: int, status: int, delta: Wire | None, kept: Wire | None) -> None:
         self.cluster = cluster
@@ -104,6 +106,7 @@ class Job:
         self.prio = 0.0
         self.group: Group | None = None
         self.run: Any = None
+        self.cost = 0.0  # processor seconds that it took of the node, beside what meters count, since its last run
 
     @property
     def id(self) -> JobId:

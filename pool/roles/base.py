@@ -18,6 +18,7 @@ from pool import __version__
 from pool.config import Settings
 from pool.errors import PoolError
 from pool.machine import Sensors
+from pool.metering import Meter
 from pool.outside import Outside
 from pool.roles.links import Links
 from pool.roles.pieces import Turns
@@ -51,6 +52,7 @@ class Surroundings:
         turns: who does long work next, for all roles of the process.
         leases: of a startd that failed, when the lease of each claim was last asked for, for the one that follows it.
         mail: sends a notice to a user; returns False where there is no mail here.
+        aside: counts what this process does for no job of its schedd: jobs that run here, users' questions.
     """
 
     node: str
@@ -73,6 +75,7 @@ class Surroundings:
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("pool"))
     turns: Turns = field(default_factory=Turns)
     leases: dict[str, float] = field(default_factory=dict)
+    aside: Meter = field(default_factory=lambda: Meter(lambda: 0.0))
 
 
 def quota_of(settings: Settings) -> int:
@@ -89,6 +92,10 @@ class Role(Service):
     """A role of a node."""
 
     name: ClassVar[str]
+    #: Its work is for no job of this process's schedd.
+    is_aside: ClassVar[bool] = False
+    #: Methods by which users ask; neither are they.
+    questions: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, given: Surroundings) -> None:
         super().__init__()
@@ -105,6 +112,10 @@ class Role(Service):
     def services(self) -> tuple[Service, ...]:
         """What is served under the role's name: its own methods, and those of its parts."""
         return (self,)
+
+    def meter_of(self, verb: str) -> Meter | None:
+        """Counts a method that is called for no job of this process's schedd."""
+        return self.given.aside if self.is_aside or verb in self.questions else None
 
     async def start(self) -> None:
         """Make ready; afterwards calls are served."""
@@ -141,6 +152,7 @@ class Role(Service):
         Args:
             alone: it concerns one job, and the others shall not feel it: what it raises is logged.
         """
+        work = self.given.aside.task(work) if self.is_aside else work
         task = asyncio.get_running_loop().create_task(work, name=f"{self.name}.{name}")
         if self._over:
             task.cancel()

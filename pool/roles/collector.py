@@ -108,6 +108,7 @@ class Collector(Role):
     """The collector role."""
 
     name: ClassVar[str] = "collector"
+    questions: ClassVar[frozenset[str]] = frozenset({"query"})
 
     async def start(self) -> None:
         self._registry = Registry()

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pool.errors import PoolError
+from pool.metering import Meter
 from pool.wire.errors import Cancelled, DeadlineExceeded, NoSuchMethod, NoSuchRole, NotPermitted, Refused
 from pool.wire.identity import Identity, Right
 from pool.wire.shapes import Takes, check
@@ -104,6 +105,8 @@ def streaming(right: Right | None, *, takes: Takes = NOTHING_SAID) -> Callable[[
 async def outcome(entry: Entry, call: Call, *args: Any) -> tuple[Any, BaseException | None]:
     """Runs a method: its result, or what it raised. A defect is logged here, with its trace."""
     try:
+        if entry.meter is not None:
+            return await entry.meter.measured(entry.function(call, *args)), None
         return await entry.function(call, *args), None
     except PoolError as error:
         return None, error
@@ -127,9 +130,10 @@ class Entry:
     """A method that can be called."""
 
     name: str
-    function: Callable[..., Awaitable[Any]]
+    function: Callable[..., Coroutine[Any, Any, Any]]
     declared: Declared
     running: set[asyncio.Task[Any]]  # those of the service that can be cancelled
+    meter: Meter | None = None
 
     def watch(self, task: asyncio.Task[Any], seconds: float | None) -> None:
         """Have this run cancelled after so many seconds, or when the service is removed."""
@@ -152,8 +156,13 @@ class Dispatcher:
         self._methods: dict[str, Entry] = {}
         self._services: dict[str, list[Service]] = {}
 
-    def add(self, name: str, service: Service) -> None:
+    def add(
+        self, name: str, service: Service, meter_of: Callable[[str], Meter | None] = lambda verb: None
+    ) -> None:
         """Serve the methods of `service` as `name.verb`. Several services may share a name.
+
+        Args:
+            meter_of: counts the processor time of the method of that verb.
 
         Raises:
             ValueError: a method of that name is served already.
@@ -164,7 +173,7 @@ class Dispatcher:
             declared = getattr(getattr(type(service), verb, None), MARK, None)
             if isinstance(declared, Declared):
                 full = f"{name}.{verb}"
-                found[full] = Entry(full, getattr(service, verb), declared, running)
+                found[full] = Entry(full, getattr(service, verb), declared, running, meter_of(verb))
         twice = found.keys() & self._methods.keys()
         if twice:
             raise ValueError(f"{', '.join(sorted(twice))} is served already")

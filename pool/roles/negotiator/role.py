@@ -40,6 +40,7 @@ class Negotiator(Role):
     """The negotiator role."""
 
     name: ClassVar[str] = "negotiator"
+    questions: ClassVar[frozenset[str]] = frozenset({"priorities", "why", "why_machine"})
 
     async def start(self) -> None:
         given = self.given

@@ -77,6 +77,8 @@ class Ledger:
         self._log = log
         self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
         self._reserved: dict[int, str] = {}
+        #: Told of each job that something is written for: it costs processor time, whoever spends it.
+        self.works_for: Callable[[Job], None] = lambda job: None
 
     def now(self) -> float:
         """Wall time."""
@@ -202,6 +204,7 @@ class Ledger:
         emptied: set[int] = set()
         for step in steps:
             job = step.job
+            self.works_for(job)
             self.note(step)
             if step.event is not None:
                 events.append((step, now))

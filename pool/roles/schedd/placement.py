@@ -33,6 +33,7 @@ from pool.jobs.machine_attributes import of_machine
 from pool.jobs.reasons import Evict, Hold, Reason
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
+from pool.metering import Meter
 from pool.outside import Outside
 from pool.policy.checkpoints import Saves, Wish, wish_of
 from pool.policy.gangs import costs_of
@@ -93,6 +94,7 @@ class Placement:
         changed: called when the owner's idle or running numbers changed.
         refused: called with a job that cannot be checkpointed and why not, or with "" where it can again.
         finished: called with the job's last ad once its end is durable.
+        aside: counts what the process does for none of the jobs.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Placement:
         unheard: float,
         turns: Turns,
         refused: Callable[[Job, str], None] = lambda job, why: None,
+        aside: Meter,
     ) -> None:
         self.ledger = ledger
         self.queue = ledger.queue
@@ -130,7 +133,8 @@ class Placement:
         self.log = log
         self.name = name
         self.executables = executables
-        self.home_costs = HomeCosts(self.claims, outside.thread_cpu)
+        self.home_costs = HomeCosts(self.claims, outside, aside)
+        ledger.works_for = self.home_costs.step
         self.images = Images(checkpoints, ledger, self.claims, outside, log, name)
         self.spawn = spawn
         self._changed = changed

@@ -18,7 +18,7 @@ from pool.jobs.events import EventKind
 from pool.jobs.reasons import Reason
 from pool.policy.checkpoints import Rhythm
 from pool.policy.moving import Terms
-from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Job, Queue, Wire
+from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Cluster, Job, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import bandwidth_of, quota_of
 from pool.roles.schedd.accepting import check_kind, clean
@@ -92,6 +92,7 @@ class Schedd(SpoolMethods):
     """The schedd role."""
 
     name: ClassVar[str] = "schedd"
+    questions: ClassVar[frozenset[str]] = frozenset({"query", "history", "why", "summary"})
 
     async def start(self) -> None:
         given = self.given
@@ -131,6 +132,7 @@ class Schedd(SpoolMethods):
             unheard=self._unheard(),
             turns=given.turns,
             refused=self.notes.refused,
+            aside=given.aside,
         )
         self.placement.moving.terms = self._terms_of_moving()
         self.placement.gangs.sets.rhythm = self._rhythm()
@@ -208,6 +210,7 @@ class Schedd(SpoolMethods):
         await self.remote.close()
         self.deferrals.close()
         self.start_pauses.close()
+        self.placement.home_costs.close()
         self.pacing.close()
         await self.local.close(kill=not handover)
         await super().stop(handover=handover)
@@ -217,6 +220,7 @@ class Schedd(SpoolMethods):
         await self.remote.close()
         self.deferrals.close()
         self.start_pauses.close()
+        self.placement.home_costs.close()
         self.pacing.close()
         await self.local.close(kill=False)
         await super().die()
@@ -298,6 +302,7 @@ class Schedd(SpoolMethods):
         return owner
 
     async def _take_in(self, intake: Intake, owner: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.placement.home_costs.stir()
         number, spool = params.get("cluster"), params.get("spool") is True
         intake.complete()
         if spool:
@@ -315,10 +320,11 @@ class Schedd(SpoolMethods):
         elif not self.ledger.take_reserved(number, owner):
             raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
         # What has been begun is done to its end, also where nobody waits for the answer any more.
-        queued = asyncio.get_running_loop().create_task(self._queued(intake, owner, number, spool))
-        return await asyncio.shield(queued)
+        work = self.placement.home_costs.submitted(self._queued(intake, owner, number, spool))
+        cluster = await asyncio.shield(asyncio.get_running_loop().create_task(work))
+        return {"cluster": cluster.id, "count": intake.count}
 
-    async def _queued(self, intake: Intake, owner: str, number: int, spool: bool) -> dict[str, Any]:
+    async def _queued(self, intake: Intake, owner: str, number: int, spool: bool) -> Cluster:
         origin, images = intake.ad.get("StartFromCheckpoint"), self.placement.images
         if spool:
             await self.spool.begin(number, owner)
@@ -339,7 +345,7 @@ class Schedd(SpoolMethods):
         if len(intake.held) < intake.count:
             self.placement.offer(owner)
             self.submitters.changed(owner, True)
-        return {"cluster": cluster.id, "count": intake.count}
+        return cluster
 
     def _accept(self, params: dict[str, Any], owner: str) -> Wire:
         accepted = clean(params["ad"]) or {}
@@ -417,6 +423,7 @@ class Schedd(SpoolMethods):
     @method(Right.NEGOTIATE, takes={"submitter": str, "limit": int, "references": optional(TEXTS)})
     async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What a submitter's idle jobs ask for: {submitter, limit, references} -> {requests, running}"""
+        self.placement.home_costs.stir()
         if self.queue.learn(frozenset(str(name) for name in params.get("references", ()))):
             self.regroup()
         owner = self._owner(params["submitter"])

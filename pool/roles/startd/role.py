@@ -79,6 +79,7 @@ class Startd(Role):
     """The startd role."""
 
     name: ClassVar[str] = "startd"
+    is_aside: ClassVar[bool] = True
 
     async def start(self) -> None:
         given = self.given
