@@ -32,6 +32,9 @@ ACTIVE = tuple(status for status in JobStatus if status.has_machine)
 #: The universes (HTCondor's numbers: scheduler, local) whose jobs run on the submit machine.
 AT_HOME = frozenset({7, 12})
 
+#: The places of a group's jobs that are told apart to the negotiator.
+MOST_RUNS = 100
+
 Wire = dict[str, Any]
 JobId = tuple[int, int]
 
@@ -177,7 +180,7 @@ class Group:
     `rejected` is why the last negotiation found nothing for them, and when (wall seconds); not kept over a restart.
     """
 
-    __slots__ = ("ad", "charge", "heap", "id", "idle", "owner", "rejected", "signature")
+    __slots__ = ("ad", "charge", "heap", "id", "idle", "owner", "prios", "rejected", "signature")
 
     def __init__(self, number: int, owner: str, signature: bytes, ad: ClassAd) -> None:
         self.id = number
@@ -187,7 +190,38 @@ class Group:
         self.charge = charge(ad)
         self.heap: list[tuple[float, int, int]] = []
         self.idle = 0
+        #: How many of its idle jobs have which place by PRIO.
+        self.prios: dict[float, int] = {}
         self.rejected: tuple[str, float] | None = None
+
+    def comes(self, prio: float) -> None:
+        """An idle job has come."""
+        self.idle += 1
+        self.prios[prio] = self.prios.get(prio, 0) + 1
+
+    def leaves(self, prio: float) -> None:
+        """An idle job has left."""
+        self.idle -= 1
+        left = self.prios.get(prio, 0) - 1
+        if left > 0:
+            self.prios[prio] = left
+        else:
+            self.prios.pop(prio, None)
+
+    def runs(self, skip: int, most: int) -> list[list[float]]:
+        """The places of its jobs by PRIO, as [place, how many], the highest first: those of `most` jobs after the first
+        `skip`. So many runs at most; the last stands for all that follow."""
+        found: list[list[float]] = []
+        for prio in sorted(self.prios, reverse=True):
+            count = self.prios[prio]
+            skip, count = max(0, skip - count), max(0, count - skip)
+            count = min(count, most)
+            most -= count
+            if count and len(found) < MOST_RUNS:
+                found.append([prio, count])
+            elif count:
+                found[-1][1] += count
+        return found
 
 
 def asked_by(prio: Expr) -> frozenset[str]:
@@ -297,7 +331,7 @@ class Queue:
         before, was_idle = job.status, job.status == IDLE
         job.status = status
         if was_idle and job.group is not None:
-            job.group.idle -= 1
+            job.group.leaves(job.prio)
             self._forget_if_empty(job.group)
             job.group = None
         self._moved(job, before, status)
@@ -309,7 +343,7 @@ class Queue:
         counts = self.counts[job.cluster.owner]
         counts[job.status] -= 1
         if job.group is not None:
-            job.group.idle -= 1
+            job.group.leaves(job.prio)
             self._forget_if_empty(job.group)
             job.group = None
         del job.cluster.jobs[job.proc]
@@ -328,7 +362,7 @@ class Queue:
     def edited(self, job: Job) -> None:
         """Put an idle job where it belongs after its attributes changed (another priority)."""
         if job.status == IDLE and job.group is not None:
-            job.group.idle -= 1
+            job.group.leaves(job.prio)
             self._forget_if_empty(job.group)
             job.group = None
             self._enqueue(job)
@@ -446,7 +480,7 @@ class Queue:
             if plain:
                 cluster.group, cluster.prio = group, job.prio
         job.group = group
-        group.idle += 1
+        group.comes(job.prio)
         heapq.heappush(group.heap, (-job.prio, cluster.id, job.proc))
 
     @staticmethod

@@ -336,3 +336,18 @@ def test_a_better_job_that_comes_just_after_another_was_matched_does_not_wait_fo
         await pool.until(lambda: owners(pool)["boss"] == 2, within=5)
 
     tell(story, {"RANK": '10 * (TARGET.Owner == "boss")', "NEGOTIATION_INTERVAL": "3600"}, seconds=1e6)
+
+
+@pytest.mark.parametrize("over", ["machines", "users"])
+def test_over_machines_all_jobs_of_one_stand_in_one_order(over: str) -> None:
+    async def story(pool: SimPool) -> None:
+        await pool.submit("head", count=2, owner="first")  # they hold the machines meanwhile
+        await pool.until(lambda: owners(pool) == {"first": 2}, within=60)
+        await pool.submit("head", count=3, owner="low", ad={"JobPrio": 0})
+        await pool.submit("head", count=1, owner="high", ad={"JobPrio": 5})
+        await pool.submit("head", count=1, owner="high", ad={"JobPrio": 7})
+        await pool.until(lambda: idle(pool, "low") + idle(pool, "high") == 3, within=600)
+        expected = {"high": 2} if over == "machines" else {"high": 1, "low": 1}
+        assert {name: count for name, count in owners(pool).items() if name != "first"} == expected
+
+    tell(story, {"PRIORITY_OVER": over, "PRIORITY_POLICY": "equal"}, machines=2, seconds=40.0)

@@ -2,14 +2,17 @@
 
 RESCHEDULE's order of machines is whatever `Turns` says. SIMPLE NEGOTIATE is `_Submitter.take`: within a submitter
 requests come in the order the schedd gave them (its PRIO), each until it is satisfied or nothing fits it any more, so
-that whoever came first is served first. FIND SERVER is `Candidates`.
+that whoever came first is served first. FIND SERVER is `Candidates`. Where priorities belong to machines, the jobs of
+all submitters of one machine come in the order of their own priorities (EV 2.6).
 
 The same picture, requests, turns and terms give the same outcome.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from pool.classad import UNDEFINED
 from pool.policy.matching import Bits, Picture
@@ -25,6 +28,10 @@ from pool.policy.negotiation.turns import Turns
 _REFUSALS = 64
 #: More weight than any pool has; a turn without bound.
 _BEYOND = 1e15
+#: The place of a submitter's next job among those of its machine: its priority (negative), when the first such job was
+#: submitted, the submitter.
+_Key = tuple[float, float, str]
+_LAST: _Key = (math.inf, 0.0, "")
 
 
 def cycle(
@@ -34,6 +41,7 @@ def cycle(
     terms: Terms,
     now: float,
     withheld: Collection[str] = (),
+    together: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Outcome:
     """Match submitters' requests with machines.
 
@@ -43,17 +51,22 @@ def cycle(
         turns: who comes when, and how much he may take; told of every match.
         now: wall time in seconds, for expressions that ask for it.
         withheld: names of slots that must not be given away, because they were a moment ago.
+        together: for each submitter all whose jobs stand in one order with its own, by the jobs' priorities.
     """
     whole = _Cycle(picture, terms, now, withheld)
     submitters = {name: _Submitter(name, own, whole, turns) for name, own in requests.items() if own}
-    fruitless = 0
+    fruitless, finished = 0, set[str]()
     while fruitless <= 2 * len(submitters) + 2 and (turn := turns.next()) is not None:
         name, weight = turn
+        until: _Key | None = None
+        if others := together.get(name):
+            name, until = _first_of(name, [one for one in others if one not in finished], submitters)
         submitter = submitters.get(name)
-        if submitter is not None and submitter.take(weight):
+        if submitter is not None and submitter.take(weight, until):
             fruitless = 0
         else:
             fruitless += 1
+            finished.add(name)
             turns.done(name)
     outcome = Outcome(whole.matches(), machines=len(picture))
     for name, submitter in submitters.items():
@@ -62,6 +75,14 @@ def cycle(
             outcome.unmatched[name] = left
             outcome.rejections[name] = submitter.rejections()
     return outcome
+
+
+def _first_of(name: str, others: Sequence[str], submitters: Mapping[str, _Submitter]) -> tuple[str, _Key | None]:
+    """Of submitters whose jobs stand in one order the one whose job comes first, and the key of the next one's."""
+    keys = sorted(key for one in others if one in submitters and (key := submitters[one].key()) is not None)
+    if not keys:
+        return name, None
+    return keys[0][-1], keys[1] if len(keys) > 1 else _LAST
 
 
 class _Cycle:
@@ -119,6 +140,15 @@ class _Wanted:
         self.matching: Bits = 0
         self.why: tuple[Why, str] = (Why.SHARE, "")
 
+    def run(self) -> tuple[float, int]:
+        """The priority of its next job, and how many have it."""
+        taken, priority = max(0, self.request.count) - self.left, 0.0
+        for priority, count in self.request.runs:
+            if taken < count:
+                return priority, count - taken
+            taken -= count
+        return priority, self.left
+
     def refused(self, why: Why, limit: str = "") -> float | None:
         """Note why no more of it can be matched."""
         self.why = (why, limit)
@@ -142,14 +172,37 @@ class _Submitter:
         self._aside: list[_Wanted] = []
         self._walk: Candidates | None = None
 
-    def take(self, weight: float) -> bool:
-        """Match jobs up to a weight; whether there was any to be matched."""
+    def key(self) -> _Key | None:
+        """The place of its next job among those of its machine; None where it has none."""
+        keys = [(-one.run()[0], one.request.oldest) for one in self._waiting or self._aside if one.left]
+        return (*min(keys), self._name) if keys else None
+
+    def _put_first_last(self) -> None:
+        """Have the request tried next, which is the last of the stack, whose next job comes first."""
+        keys = [(-one.run()[0], one.request.oldest, place) for place, one in enumerate(self._waiting)]
+        place = min(keys)[-1]
+        if place != len(self._waiting) - 1:
+            self._waiting.append(self._waiting.pop(place))
+            self._walk = None
+
+    def take(self, weight: float, until: _Key | None = None) -> bool:
+        """Match jobs up to a weight; whether there was any to be matched.
+
+        Args:
+            until: jobs are matched in the order of their priorities, and none that comes after this.
+        """
         weight = min(weight, _BEYOND)
         spent, any_taken = 0.0, False
         if not self._waiting:
             self._waiting, self._aside = self._aside[::-1], []
         while self._waiting and (spent < weight or not any_taken):
-            taken = self._one(self._waiting[-1], weight - spent)
+            most = MOST_FOR_ONE_SLOT
+            if until is not None:
+                if any_taken and ((key := self.key()) is None or key > until):
+                    break
+                self._put_first_last()
+                most = max(1, self._waiting[-1].run()[1])
+            taken = self._one(self._waiting[-1], weight - spent, most)
             if taken is None:
                 self._waiting.pop()
                 self._walk = None
@@ -158,8 +211,8 @@ class _Submitter:
                 any_taken = True
         return any_taken
 
-    def _one(self, wanted: _Wanted, weight_left: float) -> float | None:
-        """Make one match for a request: its weight, or None when there is none to be made."""
+    def _one(self, wanted: _Wanted, weight_left: float, jobs: int) -> float | None:
+        """Make one match for a request, of so many jobs at most: its weight, or None when there is none to be made."""
         whole = self._whole
         if not wanted.left:
             return None
@@ -184,7 +237,7 @@ class _Submitter:
                 walk.pass_over()
             else:
                 most = self._most(part, preempts, weight_left, holder)
-                most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), most)
+                most = min(wanted.left, int(min(room, MOST_FOR_ONE_SLOT)), most, jobs)
                 count = whole.rooms.take(place, walk.wish, part, most)
                 self._match(wanted, place, count, part.weight, preempts, holder)
                 return part.weight * count

@@ -20,6 +20,8 @@ class Request:
         oldest: wall time at which the first of its jobs was submitted.
         moving: the jobs run already and look for a better machine (RL 4.1): only slots without a claim are
             considered, and only where the job's Rank is greater than the ad's CurrentRank by the gain in the terms.
+        runs: the jobs' own priorities, as (priority, how many), the highest first; what they do not cover has the last
+            one's, or 0.
     """
 
     number: int
@@ -27,6 +29,7 @@ class Request:
     count: int
     oldest: float
     moving: bool = False
+    runs: tuple[tuple[float, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,16 @@ class Accounting:
             return grouped(node, "", nice(submitter))
         return grouped(user, group, nice(submitter))
 
+    def together(self, submitters: Iterable[str]) -> dict[str, list[str]]:
+        """For each submitter those of its machine, itself among them, where priorities belong to machines: their jobs
+        stand in one order (EV 2.6). Those of different groups do not."""
+        if not self._over_machines:
+            return {}
+        found: dict[tuple[str, str], list[str]] = {}
+        for name in submitters:
+            found.setdefault((self.account_name(name), parted(name)[0]), []).append(name)
+        return {name: names for names in found.values() if len(names) > 1 for name in names}
+
     def account(self, submitter: str) -> Account:
         return self.accounts.of(self.account_name(submitter))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from pool.classad import ClassAd
 from pool.policy.charges import Charge, charge
 from pool.policy.negotiation import Request
 from pool.policy.priorities import Quota
+from pool.policy.queue import MOST_RUNS
 from pool.roles.links import Links
 from pool.roles.negotiator.holdings import named
 from pool.roles.negotiator.market import idle
@@ -149,5 +151,24 @@ def _request(item: Mapping[str, Any]) -> tuple[Charge, Request]:
     ad = ClassAd.from_wire(item["ad"])
     return (
         charge(ad),
-        Request(int(item["number"]), ad, int(item["count"]), float(item["oldest"]), bool(item.get("moving", False))),
+        Request(
+            int(item["number"]),
+            ad,
+            int(item["count"]),
+            float(item["oldest"]),
+            bool(item.get("moving", False)),
+            _runs(item.get("runs", ())),
+        ),
     )
+
+
+def _runs(said: Any) -> tuple[tuple[float, int], ...]:
+    """Runs as a schedd says them.
+
+    Raises:
+        ValueError, TypeError: they are none.
+    """
+    runs = tuple((float(priority), int(count)) for priority, count in said)
+    if len(runs) > MOST_RUNS or not all(math.isfinite(priority) and count > 0 for priority, count in runs):
+        raise ValueError("the priorities of a request's jobs cannot be read")
+    return runs

@@ -253,7 +253,8 @@ class Negotiator(Role):
             market.weight,
         )
         withheld = market.withheld(asyncio.get_running_loop().time())
-        work = functools.partial(cycle, market.picture, requests, turns, self._terms(requests), now, withheld)
+        terms, together = self._terms(requests), accounting.together(requests)
+        work = functools.partial(cycle, market.picture, requests, turns, terms, now, withheld, together)
         if len(market.picture) * sum(map(len, requests.values())) <= SMALL:
             outcome = work()
         else:

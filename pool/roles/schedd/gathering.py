@@ -75,6 +75,7 @@ class Gatherings:
                         "ad": public(self._wanted_ad(job, parts[0])),
                         "count": len(parts),
                         "oldest": float(job.get("QDate") or 0),
+                        "runs": [[job.prio, len(parts)]],
                     }
                 )
             if found:

@@ -93,6 +93,7 @@ class Leaving:
                     "count": 1,
                     "oldest": float(wire.get("QDate") or 0),
                     "moving": True,
+                    "runs": [[job.prio, 1]],
                 }
             )
         return found

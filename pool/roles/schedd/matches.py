@@ -45,7 +45,8 @@ class Matches:
         on_the_way = dict(self._asked.get(owner, {}))
         for group in self._queue.groups(owner):
             count = 0 if is_gang(group.ad) else group.idle
-            if coming := on_the_way.get(group.charge, 0):
+            coming = on_the_way.get(group.charge, 0)
+            if coming:
                 count, on_the_way[group.charge] = max(0, count - coming), max(0, coming - count)
             count = min(count, left)
             if count <= 0:
@@ -61,6 +62,7 @@ class Matches:
                     "ad": public(first.wire()),
                     "count": count,
                     "oldest": float(oldest) if isinstance(oldest, (int, float)) else 0.0,
+                    "runs": group.runs(min(coming, group.idle), count),
                 }
             )
         placement = self._placement

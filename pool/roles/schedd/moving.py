@@ -93,6 +93,7 @@ class Moving:
                     "count": 1,
                     "oldest": float(wire.get("QDate") or 0),
                     "moving": True,
+                    "runs": [[job.prio, 1]],
                 }
             )
             if len(found) >= MOST_AT_ONCE:
