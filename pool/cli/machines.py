@@ -15,13 +15,14 @@ from typing import Any
 from pool.cli import formats
 from pool.cli.formats import NOTHING, WireAd
 from pool.cli.tables import Column, layout
+from pool.policy.account_names import written_accounts
 
 _DIGITS = re.compile(r"(\d+)")
 
 # The attributes a row is made of; ads of schedds bring the second line's.
 MACHINE_NEEDS = (
     "Name", "Machine", "State", "Activity", "LoadAvg", "TotalLoadAvg", "KeyboardIdle", "Arch", "OpSys",
-    "Cpus", "Memory", "RemoteOwner", "Draining", "PolicyTrouble",
+    "Cpus", "Memory", "RemoteOwner", "RemoteUser", "Draining", "PolicyTrouble",
 )  # fmt: skip
 SCHEDD_NEEDS = (
     "Name",
@@ -66,7 +67,7 @@ MACHINES: tuple[Column, ...] = (
     Column("Idle", lambda ad: formats.duration(formats.number(ad.get("KeyboardIdle"))), right=True),
     Column("Cpus", _text("Cpus"), right=True, wide=True),
     Column("Memory", _text("Memory"), right=True, wide=True),
-    Column("User", _text("RemoteOwner"), wide=True),
+    Column("User", _text("User"), wide=True),
     Column("Arch", _text("Arch")),
     Column("OpSys", _text("OpSys")),
 )
@@ -95,6 +96,11 @@ def without_domain(name: str) -> str:
     return f"{slot}{at}{machine.partition('.')[0]}"
 
 
+def _account(ad: WireAd) -> str:
+    """The account that a slot serves; empty where it serves nobody."""
+    return str(ad.get("RemoteUser") or ad.get("RemoteOwner") or "")
+
+
 def rows(slots: Sequence[WireAd], schedds: Sequence[WireAd]) -> list[dict[str, Any]]:
     """One row for each slot, sorted by machine, and one for each machine that only has a queue."""
     queues: dict[str, tuple[int, int, Any]] = {}
@@ -106,11 +112,12 @@ def rows(slots: Sequence[WireAd], schedds: Sequence[WireAd]) -> list[dict[str, A
                 formats.number(ad.get(n), 0) or 0 for n in ("TotalIdleJobs", "TotalHeldJobs")
             )
         queues[machine_of(ad)] = (running, int(total), ad.get("Priority", 0))
+    users = written_accounts(_account(ad) for ad in slots)
     found = []
     seen: set[str] = set()
     for ad in sorted(slots, key=key):
         machine = machine_of(ad)
-        row = dict(ad)
+        row = {**ad, "User": users[_account(ad)]}
         if machine not in seen:
             seen.add(machine)
             if machine in queues:

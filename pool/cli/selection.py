@@ -45,7 +45,8 @@ class Selection:
         return parameters
 
     def as_constraint(self) -> str:
-        parts = [f'Owner == "{owner}"' for owner in self.owners]
+        # A name with a domain is that of the account, as slots and priorities have it.
+        parts = [f'{"User" if "@" in owner else "Owner"} == "{owner}"' for owner in self.owners]
         for job in self.ids:
             parts.append(f"ClusterId == {job[0]}" + (f" && ProcId == {job[1]}" if len(job) > 1 else ""))
         return " || ".join(f"({part})" if " && " in part else part for part in parts)

@@ -13,6 +13,7 @@ from pool.cli.formats import WireAd
 from pool.cli.selection import UsageProblem
 from pool.cli.tables import Column
 from pool.jobs.nice import NICE
+from pool.policy.account_names import without_domain, written_accounts
 
 if TYPE_CHECKING:
     from pool.client.pool import Pool
@@ -41,7 +42,7 @@ def _branch(group: WireAd) -> str:
 
 
 def _user(account: WireAd) -> str:
-    return str(account.get("name"))
+    return str(account.get("written"))
 
 
 def _short_user(account: WireAd) -> str:
@@ -99,7 +100,7 @@ def whole_name(user: str, known: Sequence[str]) -> str:
     """
     if user in known:
         return user
-    found = [name for name in known if name.rpartition("@")[0] == user]
+    found = [name for name in known if without_domain(name) == user]
     if len(found) > 1:
         raise UsageProblem(f"userprio: '{user}' may be {' or '.join(found)}", hint="give the whole name")
     return found[0] if found else user
@@ -126,7 +127,8 @@ def userprio(
     begins at 0, rises while waiting and sinks while running. Under fair share the real priority follows the number
     of slots in use with a half-life, and is multiplied by the factor. Groups are shown where the pool has quotas.
     Jobs with nice_user = true have accounts of their own, nice-user/..., and come after everybody else's. Changing
-    needs an administrator's rights. A user may be named as `q` does, without the domain.
+    needs an administrator's rights. A user is written as in `q`, without the domain, unless
+    there are accounts of that name in several; both are understood.
 
     \b
     Examples:
@@ -170,7 +172,9 @@ def _first(found: Priorities) -> str:
 
 
 def _lines(found: Priorities, accounts: Sequence[dict[str, Any]], width: int | None) -> list[str]:
-    lines = tables.render(tables.choose(COLUMNS.get(found.policy, COLUMNS["equal"]), width), accounts, width)
+    written = written_accounts(str(account["name"]) for account in found.accounts)
+    rows = [{**account, "written": written[str(account["name"])]} for account in accounts]
+    lines = tables.render(tables.choose(COLUMNS.get(found.policy, COLUMNS["equal"]), width), rows, width)
     waiting = sum(bool(account.get("wants")) for account in accounts)
     lines += ["", f"{formats.amount(len(accounts), 'user')}, {waiting} with jobs; {_first(found)}"]
     if found.groups:

@@ -27,6 +27,7 @@ def test_parameters_use_ids_and_owner_alone_and_an_expression_when_joined() -> N
         '(Owner == "alice" || ClusterId == 12 || (ClusterId == 13 && ProcId == 4)) && (true || false)'
     )
     assert select(["a", "b"]).parameters() == {"constraint": 'Owner == "a" || Owner == "b"'}
+    assert select(["a@lab", "b"]).parameters() == {"constraint": 'User == "a@lab" || Owner == "b"'}
 
 
 def test_one_job_is_no_user() -> None:

@@ -38,7 +38,7 @@ def test_the_group_takes_its_machines_and_a_stranger_does_not() -> None:
         assert seen[: len(page)] == page
         machine = next(name for job, name, _ in pool.witness.starts if job == f"{group}.0")
         said = (await why_machine(pool, f"slot1_1@{machine}")).lines()
-        assert said[0].endswith(f"with job {group}.0 of ann@head")
+        assert said[0].endswith(f"with job {group}.0 of ann")
         assert said[1:3] == shown(PAGE, "poolnode why slot1_1@group1")[1:3]
 
     run(PAGE, story)

@@ -6,10 +6,12 @@ as "3 min ago". Machines are counted, never listed, but for a few names as examp
 
 from __future__ import annotations
 
+import dataclasses
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from pool.policy.account_names import written_accounts
 from pool.policy.why.findings import (
     BesideSchedd,
     Busy,
@@ -69,9 +71,32 @@ def lines(findings: Sequence[Finding], now: float, width: int | None = None) -> 
         now: wall seconds.
         width: the longest line, longer ones go on in the next; None leaves them as they are.
     """
+    findings = _with_written_accounts(findings)
     slot = _first(findings, Slot)
     made = _of_machine(slot, findings, now) if slot is not None else _of_job(findings, now)
     return made if width is None else [part for line in made for part in _within(line, max(20, width))]
+
+
+def _with_written_accounts(findings: Sequence[Finding]) -> list[Finding]:
+    """The same with each account as people read it."""
+    named = [slot.user for slot in _all(findings, Slot)]
+    for turn in _all(findings, Turn):
+        named += [turn.user, *turn.ahead]
+    for busy in _all(findings, Busy):
+        named += [share.value for share in busy.users]
+    written = written_accounts(named)
+    made: list[Finding] = []
+    for finding in findings:
+        if isinstance(finding, Slot):
+            finding = dataclasses.replace(finding, user=written[finding.user])
+        elif isinstance(finding, Turn):
+            ahead = tuple(written[user] for user in finding.ahead)
+            finding = dataclasses.replace(finding, user=written[finding.user], ahead=ahead)
+        elif isinstance(finding, Busy):
+            users = tuple(Share(written[share.value], share.count) for share in finding.users)
+            finding = dataclasses.replace(finding, users=users)
+        made.append(finding)
+    return made
 
 
 def _within(line: str, width: int) -> list[str]:

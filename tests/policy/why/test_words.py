@@ -73,7 +73,7 @@ def test_a_job_that_nothing_suits() -> None:
         "    request_memory 64 GB         38  largest 32 GB (16 GB where all else fits)",
         "    HasMatlab                    12  false (7), no HasMatlab (5)",
         '  nearest: without OpSys == "WINDOWS", 2 machines would do',
-        "  alice@head is 3rd of 5 users in line (priority 12.50), after bob@head, carol@head; has 4 slots",
+        "  alice is 3rd of 5 users in line (priority 12.50), after bob, carol; has 4 slots",
         "  of alice's 20 idle jobs 3 come first",
         "  limit matlab: 4 of 4 in use, it takes 1, so it has to wait",
         "  group physics: 10 of its quota of 40 in use",
@@ -96,7 +96,7 @@ def test_a_job_that_waits_for_others_to_end() -> None:
         "  40 slots on 10 machines: 1 refuses it; 38 match and are busy; 1 matches but is not to be had (1 out of use)",
         "    slots ask for       refuse",
         "    KeyboardIdle > 900       1  slot1@desk (their owners use them)",
-        "  busy with: bob@head (30), carol@head (8)",
+        "  busy with: bob (30), carol (8)",
         "  not taken from them: they have run for less than an hour (38)",
         "  of alice's 20 idle jobs 3 come first",
         "  outlook: about 14 min: the jobs there mostly take 20 min",
@@ -233,3 +233,8 @@ def test_lengths_of_time_and_places() -> None:
 def test_a_limit_that_can_never_be_met_is_said_so() -> None:
     (line,) = [line for line in lines([QUEUED, Limit("matlab", 0, 2, 4, True)], NOW) if "limit matlab" in line]
     assert line == "  limit matlab: 0 of 2 in use, it takes 4: more than there ever is, so it can never start"
+
+
+def test_accounts_of_one_name_in_two_domains_are_told_apart() -> None:
+    found = [QUEUED, Machines(3, 3), Busy(2, (Share("bob@head", 1), Share("bob@far", 1), Share("carol@far", 1)))]
+    assert "  busy with: bob@head (1), bob@far (1), carol (1)" in lines(found, NOW)
