@@ -27,6 +27,12 @@ settings.register_profile("explore", parent=FIXED, derandomize=False, print_blob
 settings.load_profile("explore" if EXPLORED_SEED in os.environ else "fixed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Read by tests/e2e/conftest.py; here, since options are known before that is."""
+    text = "whose nodes the end-to-end tests run on: one choice for each test, or one of the two for all, or both"
+    parser.addoption("--pools", choices=["one", "own", "root", "both"], default="one", help=text)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Where cases are explored, tests of several seeds (`parametrize("seed", ...)`) get others than the fixed ones."""

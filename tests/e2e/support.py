@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import json
 import os
+import pwd
+import re
 import shutil
 import signal
 import socket
@@ -23,15 +25,34 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from pool.client import Pool, Result
 from tests.conftest import REPOSITORY
+from tests.ordinary_user import OrdinaryUser, as_root
 
 ALL = "collector,negotiator,schedd,startd"
 HEAD = "collector,negotiator,schedd"
 #: Seconds for anything that is waited for: the machine may be busy. What works takes a small part of it.
 PATIENCE = 60.0
 ROOT = os.geteuid() == 0
+#: That of the tests, also while these are an ordinary user, who may not be able to run it.
+PYTHON_OF_NODES = sys.executable
+
+
+#: The user who the tests are while root runs their nodes; None where the nodes are of the user who runs the tests.
+submitter: OrdinaryUser | None = None
+
+
+@contextlib.contextmanager
+def submitting(user: OrdinaryUser) -> Iterator[None]:
+    """Nodes are root's, with RUN_AS = owner; this user submits."""
+    global submitter
+    submitter = user
+    try:
+        yield
+    finally:
+        submitter = None
 
 
 class Took(AssertionError):
@@ -60,16 +81,17 @@ class Node:
         self.log: list[dict[str, Any]] = []
         self._heard = threading.Condition()
         self._closed = False
-        self.process = subprocess.Popen(
-            [*machine, sys.executable, "-m", "pool", "--log-json", "--state", str(state), *arguments],
-            cwd=REPOSITORY,
-            env={**os.environ, **environ},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
+        with as_root():
+            self.process = subprocess.Popen(
+                [*machine, PYTHON_OF_NODES, "-m", "pool", "--log-json", "--state", str(state), *arguments],
+                cwd=REPOSITORY,
+                env={**os.environ, **(submitter.of_root if submitter else {}), **environ},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
         threading.Thread(target=self._listen, daemon=True).start()
 
     @property
@@ -147,6 +169,7 @@ class Nodes:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.all: list[Node] = []
+        self._joined: set[str] = set()
 
     def directory(self, name: str) -> Path:
         """A directory for a user's files. On other machines root's jobs run as nobody, who may write here too."""
@@ -154,6 +177,19 @@ class Nodes:
         path.mkdir(exist_ok=True)
         path.chmod(0o777)
         return path
+
+    def home(self, name: str) -> Path:
+        """A directory for a user's files that `elsewhere` does not see."""
+        return self.directory(f"{self.directory('homes').name}/{name}")
+
+    def elsewhere(self) -> tuple[str, ...]:
+        """What comes before the command of a node whose machine does not see the homes. Root's jobs see them nowhere
+        else as it is, where the user of the tests is root: they run as nobody.
+        """
+        if submitter is None:
+            return ()
+        hiding = f'mount -t tmpfs none {self.directory("homes")} && exec "$@"'
+        return ("unshare", "--mount", "sh", "-c", hiding, "machine")
 
     def state(self, name: str) -> Path:
         return self.place / f"{name}.state"
@@ -171,8 +207,12 @@ class Nodes:
     ) -> Node:
         """Start a node; `ready()` waits for it. `machine`: what comes before its command (tests/ordinary_user.py)."""
         given = {"NODE_NAME": name, "LISTEN": "127.0.0.1:0", "POLICY": "dedicated", "MAIL": "none", **sets}
-        if join is not None and "FILESYSTEM_DOMAIN" not in sets:
-            # It shares the files of whoever runs the tests: its jobs have to run as that user.
+        if join is not None:
+            self._joined.add(name)
+        if submitter is not None:
+            given.setdefault("RUN_AS", "owner")
+        elif name in self._joined and "FILESYSTEM_DOMAIN" not in sets:
+            # It shares the files of the user who runs the tests: its jobs have to run as that user.
             given.setdefault("RUN_AS", "node")
         arguments = ["--roles", roles]
         if join is not None:
@@ -200,7 +240,8 @@ class Nodes:
 @contextlib.contextmanager
 def nodes() -> Iterator[Nodes]:
     """Nodes in a directory with a short name (sockets need one) that every user may go through."""
-    place = Path(tempfile.mkdtemp(prefix="e2e-"))
+    with as_root():
+        place = Path(tempfile.mkdtemp(prefix="e2e-"))
     place.chmod(0o755)
     with adopting():
         made = Nodes(place)
@@ -294,13 +335,23 @@ async def asked(question: Callable[[], Awaitable[Any]], what: str) -> Any:
 
 @contextlib.asynccontextmanager
 async def client(node: Node) -> AsyncIterator[Pool]:
+    """A connection of the user's."""
     async with await Pool.connect(node.address) as pool:
         yield pool
 
 
+@contextlib.asynccontextmanager
+async def administrator(node: Node) -> AsyncIterator[Pool]:
+    """A connection of the user's who runs the node. By its ids at this moment the node knows a process."""
+    with as_root():
+        pool = await Pool.connect(node.address)
+    async with pool:
+        yield pool
+
+
 async def token(node: Node, *roles: str, **more: Any) -> str:
-    """A join token, made by the node."""
-    async with client(node) as pool:
+    """A join token, made by the node for its own user."""
+    async with administrator(node) as pool:
         made = await pool.call("node.token", {"roles": list(roles), "lifetime": 600, "uses": 1, **more})
         text: str = made["token"]
         return text
@@ -336,17 +387,43 @@ def program(directory: Path, text: str, name: str = "job.sh") -> str:
     return str(path)
 
 
+#: Commands for administrators, which the user of root's pool leaves to root; and what makes `userprio` one.
+ADMINISTERS = {"drain", "reload", "revoke", "stop", "token", "undrain"}
+CHANGES_PRIORITIES = {"--factor", "--priority", "--reset", "--forget"}
+
+
 def poolnode(*arguments: str, cwd: Path = REPOSITORY, **environ: str) -> subprocess.CompletedProcess[str]:
     """The program as a user types it."""
-    return subprocess.run(
-        [sys.executable, "-m", "pool", *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    by_root = arguments[0] in ADMINISTERS or not CHANGES_PRIORITIES.isdisjoint(arguments)
+    python, more = sys.executable, {}
+    if submitter is not None and by_root:
+        python, more = PYTHON_OF_NODES, {**submitter.of_root, "PYTHONPATH": str(REPOSITORY)}
+    with as_root() if by_root else contextlib.nullcontext():
+        return subprocess.run(
+            [python, "-m", "pool", *arguments],
+            cwd=cwd,
+            env={**environ_with_sources(), **more, **environ},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+def environ_with_sources() -> dict[str, str]:
+    """The environment, with the sources under test among Python's packages."""
+    # That of an ordinary user has them, with all that they import.
+    return {**os.environ, **({} if submitter else {"PYTHONPATH": str(REPOSITORY)})}
+
+
+def directory_name(request: pytest.FixtureRequest) -> str:
+    """A name for the directory of a test, without signs that a shell or a description reads."""
+    return re.sub(r"\W+", "-", request.node.name.removeprefix("test_"))[-60:].strip("-")
+
+
+def own_name() -> str:
+    """The account of the user who submits."""
+    return pwd.getpwuid(os.geteuid()).pw_name
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:

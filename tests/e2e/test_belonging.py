@@ -51,7 +51,7 @@ async def test_a_revoked_node_is_refused_by_all_and_may_join_again(nodes: Nodes)
     # It holds through restarts, and while the authority is away.
     head.stop()
     good.crash()
-    good = nodes.start("good", "startd", RUN_AS="node").ready()
+    good = nodes.start("good", "startd").ready()
     assert await refused(nodes, "bad", good.said("ready")["address"])
     head = nodes.start("head", HEAD).ready()
     assert await refused(nodes, "bad", head.said("ready")["address"])

@@ -32,7 +32,7 @@ SAYS = "echo run; echo error >&2\n" + STEPS
 
 
 @pytest.fixture(scope="module")
-def pool3() -> Iterator[Nodes]:
+def pool3(whose_pool: object) -> Iterator[Nodes]:
     """A head, and two machines that files are carried to."""
 
     async def start(nodes: Nodes) -> None:
@@ -48,7 +48,7 @@ def pool3() -> Iterator[Nodes]:
 
 @pytest.fixture
 def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
-    directory = pool3.directory(request.node.name.removeprefix("test_")[:60])
+    directory = pool3.directory(support.directory_name(request))
     (directory / "go.txt").write_text("go")
     return directory
 

@@ -86,7 +86,7 @@ async def test_the_startds_node_is_killed_and_its_job_runs_on(nodes: Nodes, when
         if when == "while the node is away":
             (home / "go").touch()
             await until(lambda: not processes_with("waits-9753"), "the job to end")
-        again = nodes.start("run", "startd", RUN_AS="node")
+        again = nodes.start("run", "startd")
         again.said("a running job was found again", job=f"{cluster.cluster}.0")
         again.ready()
         (home / "go").touch()

@@ -354,6 +354,7 @@ LEAVES = {
 LEAVES_SPREAD = LEAVES | {"kill of the node": (2, 0, 2)}
 
 
+@pytest.mark.own_pool("its table has both pools")
 @pytest.mark.parametrize("row", TABLE, ids=str)
 async def test_they_go_together_or_are_refused_by_name(machines: Machines, row: Row, able: Abilities) -> None:
     refusals = [words for pair, words in REFUSED.items() if pair <= set(row)]

@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import REPOSITORY
 
 
+@pytest.mark.own_pool("has ordinary users already")
 def test_hostile_calls_of_a_real_node_give_nothing_and_change_nothing() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, for users of its own")

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 from pathlib import Path
 
 from pool.client import Pool
 from pool.client.network import UserNetwork
-from tests.e2e.support import ALL, Nodes, client, one_line, poolnode, processes_with, program, until
-
-ME = pwd.getpwuid(os.geteuid()).pw_name
+from tests.e2e.support import ALL, Nodes, client, one_line, own_name, poolnode, processes_with, program, until
 
 
 def test_reload_shows_what_changed_and_what_waits_for_a_restart(nodes: Nodes) -> None:
@@ -61,7 +57,7 @@ async def test_a_user_elsewhere_comes_in_by_token_over_tls(nodes: Nodes, tmp_pat
     """`poolnode token --user`, then the tool and the client on a TCP port with TLS, and nothing but the token."""
     home = nodes.directory("home")
     whole = nodes.start("whole", ALL).ready()
-    made = poolnode("token", "--user", ME, "--lifetime", "10m", POOLNODE_ADDRESS=whole.address)
+    made = poolnode("token", "--user", own_name(), "--lifetime", "10m", POOLNODE_ADDRESS=whole.address)
     assert made.returncode == 0, made.stderr
     token = made.stdout.strip()
     said = whole.said("ready")["address"]
@@ -75,7 +71,7 @@ async def test_a_user_elsewhere_comes_in_by_token_over_tls(nodes: Nodes, tmp_pat
     assert done.returncode == 0, done.stdout + done.stderr
     assert (home / "out").read_text().endswith("line 5\n")
     (row,) = [json.loads(line) for line in poolnode("history", "--json", **away).stdout.splitlines()]
-    assert row["Owner"] == ME
+    assert row["Owner"] == own_name()
     assert poolnode("tail", "-n", "2", "1.0", **away).stdout == "line 4\nline 5\n"
     network = UserNetwork({"POOLNODE_TOKEN": token})
     async with await Pool.connect(said, network=network) as pool:
@@ -88,7 +84,7 @@ async def test_a_user_elsewhere_comes_in_by_token_over_tls(nodes: Nodes, tmp_pat
     stranger = nodes.start("stranger", "startd", join=token)
     assert stranger.ended() != 0
     assert "lets a user in, not a machine" in stranger.text
-    old = poolnode("token", "--user", ME, "--lifetime", "0", POOLNODE_ADDRESS=whole.address).stdout.strip()
+    old = poolnode("token", "--user", own_name(), "--lifetime", "0", POOLNODE_ADDRESS=whole.address).stdout.strip()
     assert "expired" in one_line(poolnode("q", **{**away, "POOLNODE_TOKEN": old}))
     assert "not whole" in one_line(poolnode("q", **{**away, "POOLNODE_TOKEN": token[:-3]}))
     whole.stop()

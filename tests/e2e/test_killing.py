@@ -42,7 +42,7 @@ class Killer:
             self.head = self._nodes.start("head", HEAD, **LEASE).ready()
         elif victim == "run":
             self.run.crash()
-            self.run = self._nodes.start("run", "startd", RUN_AS="node", SLOTS="4", **LEASE).ready()
+            self.run = self._nodes.start("run", "startd", SLOTS="4", **LEASE).ready()
         else:
             # One that was there a moment ago may be over: the next will do.
             there = {"nursery": self._nurseries, "keeper": self._keepers, "job": jobs}[victim]

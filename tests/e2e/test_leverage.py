@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.support import ALL, HEAD, PATIENCE, Nodes, client, program, slots, token
 from tests.ordinary_user import OrdinaryUser
 
@@ -32,6 +34,7 @@ async def test_files_that_travel_are_part_of_what_a_job_costs(nodes: Nodes) -> N
     assert large > small + MEGABYTES * 1e-4, "reading and writing a megabyte takes more than a tenth of a millisecond"
 
 
+@pytest.mark.own_pool("has an ordinary user already")
 async def test_what_file_servers_do_counts_for_the_job(nodes: Nodes) -> None:
     ann = OrdinaryUser(nodes.place)
     head = nodes.start("head", HEAD, machine=ann.machine).ready()

@@ -52,6 +52,7 @@ async def test_the_node_is_killed_and_the_job_runs_on(nodes: Nodes, when: str) -
     assert (home / "ended").read_text() == "ended\n"
 
 
+@pytest.mark.own_pool("root submits for another user")
 @pytest.mark.skipif(not ROOT, reason="needs root, to submit as another user")
 async def test_under_a_root_node_it_has_its_owners_rights_and_no_more(nodes: Nodes) -> None:
     user = pwd.getpwnam("nobody")

@@ -11,6 +11,7 @@ from tests.e2e.support import Nodes, client, slots, token
 from tests.ordinary_user import OrdinaryUser
 
 
+@pytest.mark.own_pool("has an ordinary user already")
 async def test_he_reads_through_his_own_node_and_may_do_no_more(nodes: Nodes) -> None:
     ann = OrdinaryUser(nodes.place)
     head = nodes.start("head", support.HEAD, machine=ann.machine).ready()

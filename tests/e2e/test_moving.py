@@ -33,7 +33,7 @@ KERNEL = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[
 
 
 @pytest.fixture(scope="module")
-def pool3() -> Iterator[Nodes]:
+def pool3(whose_pool: object) -> Iterator[Nodes]:
     """A head, and two machines that share its files."""
 
     async def start(nodes: Nodes) -> None:
@@ -58,7 +58,7 @@ async def able(tmp_path: Path) -> bool:
 
 @pytest.fixture
 def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
-    directory = pool3.directory(request.node.name.removeprefix("test_")[:60])
+    directory = pool3.directory(support.directory_name(request))
     (directory / "count.py").write_text(COUNT)
     return directory
 

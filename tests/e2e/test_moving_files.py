@@ -14,7 +14,7 @@ import pytest
 
 from pool.client import Pool
 from tests.e2e import support
-from tests.e2e.support import HEAD, Nodes, client, slots, token, until
+from tests.e2e.support import HEAD, Nodes, administrator, client, slots, token, until
 from tests.starter.support import PYTHON
 
 #: Counts in memory and in files: one appended to, one written in place, one that has no name any more, one that is
@@ -51,7 +51,7 @@ print("place", open("place").read(), sorted(name for name in os.listdir(".") if 
 
 
 @pytest.fixture(scope="module")
-def pool3() -> Iterator[Nodes]:
+def pool3(whose_pool: object) -> Iterator[Nodes]:
     """A head, and two machines that files are carried to."""
 
     async def start(nodes: Nodes) -> None:
@@ -68,7 +68,7 @@ def pool3() -> Iterator[Nodes]:
 
 @pytest.fixture
 def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
-    directory = pool3.directory(request.node.name.removeprefix("test_")[:60])
+    directory = pool3.directory(support.directory_name(request))
     (directory / "count.py").write_text(COUNT)
     (directory / "input.txt").write_text("hello\n")
     return directory
@@ -165,7 +165,7 @@ async def test_it_comes_straight_from_the_machine_before(pool3: Nodes, home: Pat
         first = str(ad.value("RemoteHost")).rpartition("@")[2]
         before, after = sorted(pool3.all[1:3], key=lambda node: node.state.stem != first)
         said = len(after.log)
-        async with client(before) as machine:
+        async with administrator(before) as machine:
             await machine.call("startd.drain", {"how": "vacate", "reason": "moved"})
             await enough(pool3, cluster, home)
             (result,) = await cluster.wait(support.PATIENCE)

@@ -17,6 +17,7 @@ from tests.ordinary_user import PYTHON
 UID = 61237
 
 
+@pytest.mark.own_pool("the node is a user's own")
 async def test_a_user_without_an_account_has_a_node_by_his_number(nodes: Nodes) -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None or shutil.which(PYTHON) is None:
         pytest.skip(f"needs root, setpriv and {PYTHON}")

@@ -26,7 +26,7 @@ for i in range(60):
 
 
 @pytest.fixture(scope="module")
-def pool3() -> Iterator[Nodes]:
+def pool3(whose_pool: object) -> Iterator[Nodes]:
     """A head, two machines that share its files, and one that files are carried to."""
 
     async def start(nodes: Nodes) -> None:
@@ -53,7 +53,7 @@ async def able(tmp_path: Path) -> bool:
 
 @pytest.fixture
 def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
-    return pool3.directory(request.node.name.removeprefix("test_")[:60])
+    return pool3.directory(support.directory_name(request))
 
 
 async def submit(pool: Pool, home: Path, text: str) -> object:

@@ -18,7 +18,7 @@ from tests.e2e.support import ALL, PATIENCE, Node, nodes
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[Node]:
+def node(whose_pool: object) -> Iterator[Node]:
     with nodes() as made:
         yield made.start("own", ALL, SLOTS="2").ready()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.e2e.support import ALL, Node, Nodes, nodes
+from tests.e2e.support import ALL, Node, Nodes, environ_with_sources, nodes
 
 EXAMPLES = re.findall(r"^## ([^\n]+)$|^```python\n(.*?)^```$", (REPOSITORY / "docs/python.md").read_text(), re.M | re.S)
 
@@ -26,7 +25,7 @@ def examples() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[tuple[Nodes, Node]]:
+def place(whose_pool: object) -> Iterator[tuple[Nodes, Node]]:
     with nodes() as made:
         yield made, made.start("own", ALL, SLOTS="2").ready()
 
@@ -35,7 +34,7 @@ def place() -> Iterator[tuple[Nodes, Node]]:
 def test_an_example(place: tuple[Nodes, Node], heading: str, code: str) -> None:
     made, node = place
     home = made.directory("home")
-    environ = {**os.environ, "POOLNODE_ADDRESS": node.address, "PYTHONPATH": str(REPOSITORY), "HOME": str(home)}
+    environ = {**environ_with_sources(), "POOLNODE_ADDRESS": node.address, "HOME": str(home)}
     command = [sys.executable, "-W", "error", "-c", code]
     ran = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, f"{heading}\n{ran.stdout}{ran.stderr}"

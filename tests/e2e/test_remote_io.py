@@ -18,6 +18,7 @@ import pytest
 from pool.client import Pool
 from tests.e2e import support
 from tests.e2e.support import HEAD, Nodes, client, outcome, program, slots, token
+from tests.ordinary_user import as_root
 from tests.starter.support import PYTHON
 
 FAR, NEAR = 'Machine == "far"', 'Machine == "near"'
@@ -25,13 +26,14 @@ HOSTNAME = Path("/etc/hostname").read_text()
 
 
 @pytest.fixture(scope="module")
-def pair() -> Iterator[Nodes]:
+def pair(whose_pool: object) -> Iterator[Nodes]:
     """`all[0]` is where jobs are submitted. `near` runs them as who runs the tests, `far` root's as nobody."""
 
     async def start(nodes: Nodes) -> None:
         head = nodes.start("head", HEAD).ready()
-        nodes.start("far", "startd", join=await token(head, "startd"), FILESYSTEM_DOMAIN="elsewhere").ready()
-        more = {"FILESYSTEM_DOMAIN": "nobody knows", "RUN_AS": "node"}
+        join, away = await token(head, "startd"), nodes.elsewhere()
+        nodes.start("far", "startd", join=join, machine=away, FILESYSTEM_DOMAIN="elsewhere").ready()
+        more = {"FILESYSTEM_DOMAIN": "nobody knows", "RUN_AS": "owner" if support.submitter else "node"}
         nodes.start("near", "startd", join=await token(head, "startd"), **more).ready()
         async with client(head) as pool:
             await slots(pool, 2)
@@ -43,7 +45,7 @@ def pair() -> Iterator[Nodes]:
 @pytest.fixture
 def home(pair: Nodes, request: pytest.FixtureRequest) -> Path:
     """The directory the test's user works in."""
-    return pair.directory(request.node.name.removeprefix("test_")[:60])
+    return pair.home(support.directory_name(request))
 
 
 async def test_a_job_works_on_files_that_its_machine_does_not_have(pair: Nodes, home: Path) -> None:
@@ -262,7 +264,7 @@ async def test_what_both_machines_see_is_opened_directly(pair: Nodes, home: Path
                 )
                 assert result.state == "completed", result
                 log = (Path(place) / "log").read_text()
-                if where == NEAR or not support.ROOT:
+                if where == NEAR or not support.ROOT or support.submitter:
                     assert f"its owner's files: {place} directly" in log
                     assert (Path(place) / "out").read_text() == "seen\n0\n"
                 else:  # nobody there is a stranger to these files
@@ -295,11 +297,13 @@ async def test_a_job_may_not_do_what_its_owner_may_not(pair: Nodes, home: Path) 
 @contextlib.contextmanager
 def small_disk(at: Path) -> Iterator[None]:
     at.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(at)], check=True)
+    with as_root():
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=1777", "tmpfs", str(at)], check=True)
     try:
         yield
     finally:
-        subprocess.run(["umount", "-l", str(at)], check=True)
+        with as_root():
+            subprocess.run(["umount", "-l", str(at)], check=True)
 
 
 if support.ROOT:

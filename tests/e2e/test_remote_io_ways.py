@@ -16,14 +16,15 @@ NEITHER = f"{NO_FUSE} and no system call notification (switched off)"
 
 
 @pytest.fixture(scope="module")
-def trio() -> Iterator[Nodes]:
+def trio(whose_pool: object) -> Iterator[Nodes]:
     """`all[0]` is where jobs are submitted; the others are called by the way they are held to."""
 
     async def start(nodes: Nodes) -> None:
         head = nodes.start("head", HEAD).ready()
         for way in ("notify", "stage"):
             joined = await token(head, "startd")
-            nodes.start(way, "startd", join=joined, FILESYSTEM_DOMAIN=way, REMOTE_IO_WAY=way).ready()
+            more = {"FILESYSTEM_DOMAIN": way, "REMOTE_IO_WAY": way}
+            nodes.start(way, "startd", join=joined, machine=nodes.elsewhere(), **more).ready()
         async with client(head) as pool:
             await slots(pool, 2)
 
@@ -33,7 +34,7 @@ def trio() -> Iterator[Nodes]:
 
 def directory(trio: Nodes, name: str) -> Path:
     """The directory the test's user works in; who runs root's jobs may write to it."""
-    path = trio.directory(name)
+    path = trio.home(name)
     path.chmod(0o777)
     return path
 

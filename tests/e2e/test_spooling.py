@@ -75,6 +75,7 @@ async def test_files_wait_at_the_schedd_and_outputs_are_fetched(nodes: Nodes, mo
             await cluster.fetch()
 
 
+@pytest.mark.own_pool("has an ordinary user already")
 async def test_a_user_elsewhere_sends_files_and_has_the_outputs_back(nodes: Nodes) -> None:
     """Root's pool, an ordinary user with a token, in a file tree whose home nobody else sees."""
     user = OrdinaryUser(nodes.place)

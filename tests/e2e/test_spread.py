@@ -19,7 +19,7 @@ PARTS = 'foo.requirements = Machine == "one"\n bar.requirements = Machine == "tw
 
 
 @pytest.fixture(scope="module")
-def pool3() -> Iterator[Nodes]:
+def pool3(whose_pool: object) -> Iterator[Nodes]:
     """A head, two machines that share its files, and one that files are carried to."""
 
     async def start(nodes: Nodes) -> None:
@@ -37,8 +37,7 @@ def pool3() -> Iterator[Nodes]:
 
 @pytest.fixture
 def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
-    name = request.node.name.removeprefix("test_").replace("[", "-").rstrip("]")
-    return pool3.directory(name[:60])
+    return pool3.directory(support.directory_name(request))
 
 
 async def test_bytes_end_of_file_and_exit_codes_pass_from_machine_to_machine(pool3: Nodes, home: Path) -> None:
@@ -177,7 +176,7 @@ async def test_it_goes_on_from_a_checkpoint_of_all_parts(pool3: Nodes, home: Pat
             for _ in range(2):
                 await asked(pool3, "checkpoint", cluster.cluster)
             pool3.all[3].crash()
-            pool3.start("three", "startd", RUN_AS="node", CHECKPOINT_WORTH="0").ready()
+            pool3.start("three", "startd", CHECKPOINT_WORTH="0").ready()
         else:
             await until((home / "megabytes").exists, "megabytes to flow")
             await asked(pool3, "vacate", cluster.cluster)

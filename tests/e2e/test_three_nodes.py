@@ -23,7 +23,7 @@ def is_empty(directory: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def pool3() -> Iterator[Nodes]:
+def pool3(whose_pool: object) -> Iterator[Nodes]:
     """The three nodes: `all[0]` is the head."""
 
     async def start(nodes: Nodes) -> None:
@@ -41,7 +41,7 @@ def pool3() -> Iterator[Nodes]:
 @pytest.fixture
 def home(pool3: Nodes, request: pytest.FixtureRequest) -> Path:
     """The directory the test's user works in."""
-    return pool3.directory(request.node.name.removeprefix("test_")[:60])
+    return pool3.directory(support.directory_name(request))
 
 
 async def test_files_are_opened_where_they_are_on_a_machine_that_shares_them(pool3: Nodes, home: Path) -> None:
@@ -203,7 +203,8 @@ id -u
         result = await outcome(pool, home, executable=program(home, text), output="out", error="err", requirements=FAR)
     assert result.ok, result
     said = (home / "out").read_text().splitlines()
-    uid = pwd.getpwnam("nobody").pw_uid if support.ROOT else os.geteuid()
+    as_nobody = support.ROOT and not support.submitter
+    uid = pwd.getpwnam("nobody").pw_uid if as_nobody else os.geteuid()
     assert said[-1] == str(uid)
     assert not {"SECRET", "reached", "wrote", "node.key", "instance", home.name} & set(said), said
 
@@ -276,6 +277,7 @@ sleep 0.1
     assert (directory / "out").exists()
 
 
+@pytest.mark.own_pool("the jobs are root's")
 @pytest.mark.skipif(not support.ROOT, reason="needs root: only root's jobs run as nobody elsewhere")
 async def test_roots_jobs_have_their_files_carried_where_they_run_as_nobody(nodes: Nodes) -> None:
     """The README's three machines as three nodes of root on one machine, which share a file system."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
 import signal
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.e2e.support import ALL, PATIENCE, Nodes, client, outcome, poolnode, program, until
+from tests.e2e.support import ALL, PATIENCE, Nodes, client, environ_with_sources, outcome, poolnode, program, until
 
 
 def sendmail(directory: Path) -> Path:
@@ -46,7 +45,7 @@ def test_hello_runs_as_its_readme_says(nodes: Nodes, tmp_path: Path) -> None:
 async def test_a_run_that_nothing_matches_says_so_and_why(nodes: Nodes, tmp_path: Path) -> None:
     (tmp_path / "gpu.sub").write_text("executable = /bin/true\nrequest_gpus = 1000\nqueue\n")
     command = [sys.executable, "-m", "pool", "run", "gpu.sub"]
-    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environ = environ_with_sources()
     running = await asyncio.create_subprocess_exec(
         *command, cwd=tmp_path, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

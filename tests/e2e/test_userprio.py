@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 from typing import Any
 
 from pool.client import Pool
-from tests.e2e.support import ALL, HEAD, Node, Nodes, asked, client, one_line, outcome, poolnode
-
-ME = pwd.getpwuid(os.geteuid()).pw_name
+from tests.e2e.support import ALL, HEAD, Node, Nodes, asked, client, one_line, outcome, own_name, poolnode
 
 
 def shown(node: Node, *arguments: str) -> list[dict[str, Any]]:
@@ -78,7 +74,7 @@ def test_what_cannot_be_is_said_in_one_line(nodes: Nodes) -> None:
     kept = poolnode("userprio", "carol@lab", "--factor", "10", POOLNODE_ADDRESS=node.address)
     assert kept.returncode == 0
     assert kept.stderr == "poolnode: kept, but without effect while PRIORITY_POLICY is updown\n"
-    made = poolnode("token", "--user", ME, POOLNODE_ADDRESS=node.address).stdout.strip()
+    made = poolnode("token", "--user", own_name(), POOLNODE_ADDRESS=node.address).stdout.strip()
     address = node.said("ready")["address"]
     assert poolnode("userprio", POOLNODE_ADDRESS=address, POOLNODE_TOKEN=made).returncode == 0
     touched = poolnode("userprio", "carol@lab", "--factor", "0.001", POOLNODE_ADDRESS=address, POOLNODE_TOKEN=made)
