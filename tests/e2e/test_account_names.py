@@ -20,7 +20,7 @@ LISTINGS = (
     ("summary",),
 )
 #: Commands that take a user; each finds something.
-TAKE_A_USER = (("q",), ("history",), ("userprio",), ("prio", "-p", "1"), ("hold",), ("release",))
+TAKE_A_USER = (("q",), ("history",), ("userprio",), ("prio", "-p", "1"))
 
 
 async def test_all_listings_write_an_account_in_one_way(nodes: Nodes) -> None:
