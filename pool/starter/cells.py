@@ -13,7 +13,7 @@ import os
 import struct
 from pathlib import Path
 
-from pool.starter.messages import Cell, State, unpack_cell
+from pool.starter.messages import CELL_LEASE, LEASE_END, Cell, State, unpack_cell
 from pool.starter.spec import KeeperError
 
 _STATE_OFFSET = 8
@@ -93,6 +93,14 @@ class Directory:
             return False
         except BlockingIOError:
             return True
+        finally:
+            os.close(fd)
+
+    def renew(self, cell: int, end_us: int) -> None:
+        """Note the end of a running job's lease, for whoever finds its keeper, or finds it standing still."""
+        fd = os.open(f"cell.{cell}", os.O_WRONLY, dir_fd=self.fd)
+        try:
+            os.pwrite(fd, LEASE_END.pack(end_us), CELL_LEASE)
         finally:
             os.close(fd)
 

@@ -30,7 +30,7 @@ from pool.starter.members import (
 )
 from pool.starter.spec import Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 10
+MAGIC, VERSION = 0x4B504F4F, 11
 TOO_BIG = 65536
 CELL_SPEC, CELL_REPORT = 4096, 64
 #: In the value of VACATE: the signal stands above the grace.
@@ -41,7 +41,9 @@ _HEAD = struct.Struct("=IHHQII")
 _START = struct.Struct("=IHHQII5IiIIII3I2H11Q")
 _CONTROL = struct.Struct("=IHHQIIQQ")
 _REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
-_CELL = struct.Struct("=IIIiQQQII")
+_CELL = struct.Struct("=IIIiQQQIIQ")
+#: Where in a cell the end of the lease stands, and how.
+CELL_LEASE, LEASE_END = 48, struct.Struct("=Q")
 _STRING_COUNT = 9
 _TEXT = 768
 
@@ -451,12 +453,13 @@ def start_failed(id: str, report: Report) -> StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What lies in a cell of the directory."""
+    """What lies in a cell of the directory; the lease's end in microseconds of the boot clock, 0: none."""
 
     state: int
     pid: int
     number: int
     born_us: int
+    lease_end_us: int
     report: Report | None
     spec: KeeperSpec | None
 
@@ -465,7 +468,7 @@ def unpack_cell(data: bytes) -> Cell | None:
     """What lies in a cell file; None when nothing does that this version can read."""
     if len(data) < _CELL.size:
         return None
-    magic, version, state, pid, number, born, _, checksum, _ = _CELL.unpack_from(data)
+    magic, version, state, pid, number, born, _, checksum, _, lease_end = _CELL.unpack_from(data)
     if (magic, version) != (MAGIC, VERSION):
         return None
     report = spec = None
@@ -478,7 +481,7 @@ def unpack_cell(data: bytes) -> Cell | None:
             spec = unpack_start(data[CELL_SPEC:])
     except (ValueError, struct.error):
         pass
-    return Cell(state, pid, number, born, report, spec)
+    return Cell(state, pid, number, born, lease_end, report, spec)
 
 
-assert (_REPORT.size, _START.size, _CELL.size) == (144, 168, 48)
+assert (_REPORT.size, _START.size, _CELL.size) == (144, 168, CELL_LEASE + LEASE_END.size)

@@ -316,7 +316,11 @@ class NativeKeepers:
         if keeper.insist is not None:
             keeper.insist.cancel()
             self._insist_after(keeper, seconds)
-        self.tell(keeper, Verb.RENEW, boot_us(seconds))
+        end_us = boot_us(seconds)
+        self.tell(keeper, Verb.RENEW, end_us)
+        if keeper.starting.done() and not keeper.ended.done() and not self._closing:
+            with contextlib.suppress(OSError):  # the keeper notes it as well, if it does not stand still
+                self._directory.renew(keeper.cell, end_us)
 
     def _insist_after(self, keeper: NativeKeeper, lease: float) -> None:
         """While it starts: it may hang, and then does not look at its lease."""

@@ -15,11 +15,12 @@ from typing import Any
 
 from pool.starter.cells import Directory, same_process
 from pool.starter.handle import NativeKeeper
-from pool.starter.messages import Cell, State, end_report
+from pool.starter.messages import Cell, State, boot_us, end_report
 from pool.starter.nursery import GONE_TIME, exits
 from pool.starter.spec import Cause, EndReport
 
 LOST = "its keeper was killed"
+LATE = "its lease ran out, and its keeper, which should have ended it, stood still"
 
 
 class Strays:
@@ -113,8 +114,12 @@ class Strays:
         if keeper.reused and not keeper.starting.done() and (cell is None or cell.number < keeper.number):
             self._unborn(keeper)
             return
-        report = cell.report if cell is not None else None
-        self._ended(keeper, end_report(report, keeper.spec.members) if report is not None else _lost(LOST))
+        if cell is not None and cell.report is not None:
+            self._ended(keeper, end_report(cell.report, keeper.spec.members))
+        elif cell is not None and cell.number == keeper.number and 0 < cell.lease_end_us <= boot_us(0.0):
+            self._ended(keeper, _lost(LATE, Cause.LEASE))
+        else:
+            self._ended(keeper, _lost(LOST, Cause.KILLED))
 
     def _gone(self, keeper: NativeKeeper) -> None:
         self.drop(keeper)
@@ -126,7 +131,7 @@ class Strays:
         task.add_done_callback(self._tasks.discard)
 
 
-def _lost(why: str) -> EndReport:
+def _lost(why: str, cause: Cause) -> EndReport:
     return EndReport(
         code=None,
         signal=int(signal.SIGKILL),
@@ -135,6 +140,6 @@ def _lost(why: str) -> EndReport:
         system_cpu=0.0,
         wall=0.0,
         max_rss=0,
-        cause=Cause.KILLED,
+        cause=cause,
         error=why,
     )

@@ -77,6 +77,8 @@ int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f); 
 int cell_retake(int fd, const void *spec, size_t size, uint64_t born_us, struct failure *f); /* the keeper's next run */
 int cell_pid(int fd, int32_t pid);
 int cell_note(int fd, const struct report *r, uint32_t state);
+void cell_lease(int fd, uint64_t end_us); /* it ends then, or later if that is known */
+bool cell_look(uint32_t cell, struct cell *c, bool held); /* false: nothing of ours, or (held) no keeper has it locked */
 void cell_leave(int fd);                                  /* unlocks it */
 int cell_end_for(uint32_t cell, struct report *r);        /* for a keeper that died: ENDED, or GONE when it waited */
 int cell_socket(uint32_t cell, struct failure *f);
@@ -204,7 +206,15 @@ size_t again_wait(const struct job *job, uint32_t cell, void **message); /* for 
 /* keeper/keeper.c */
 _Noreturn void keep(struct job *job, int socket, int cell, int group);
 
+/* keeper/guardian.c: in the nursery */
+void guardian_find(void); /* what an earlier nursery left */
+void guardian_add(uint32_t cell, pid_t pid, uint64_t number, uint64_t lease_end_us); /* a keeper was forked */
+bool guardian_drop(uint32_t cell); /* it has ended; true: for its lease, by the guardian */
+uint64_t guardian_look(bool at_all); /* kills what is due; the boot time of the next look */
+void guardian_stay(void); /* the node is gone: a copy of the nursery goes on guarding */
+
 /* keeper/fork_server.c */
+#define CELLS 65536 /* jobs at a time */
 int nursery(const char *directory);
 
 #endif

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4b504f4fu /* "OOPK" */
-#define VERSION 10
+#define VERSION 11
 
 enum verb {
     /* node to nursery */
@@ -178,7 +178,7 @@ struct report {
 
 /* A cell: one file for one keeper at a time, used again and again. The keeper holds a lock (flock) on it while its job
  * has processes. The page at its head is written once at the start and once at the end, so that the end can be noted on
- * a full disk; the start message follows at CELL_SPEC for whoever finds the keeper again. */
+ * a full disk, and the lease's end whenever that is another one; the start message follows at CELL_SPEC for whoever finds the keeper again. */
 #define CELL_SPEC 4096
 #define CELL_REPORT 64
 enum state { CELL_FREE, CELL_RUNNING, CELL_ENDED };
@@ -187,13 +187,14 @@ struct cell {
     int32_t pid;
     uint64_t number, born_us, started_us; /* the keeper's birth, CLOCK_BOOTTIME; the run's start, wall time */
     uint32_t checksum, unused; /* CRC-32 of the report */
+    uint64_t lease_end_us; /* CLOCK_BOOTTIME; 0: none. Of each renewal, by the node that asks for it and by the keeper */
 };
 
 _Static_assert(sizeof(struct head) == 24, "head");
 _Static_assert(sizeof(struct start) == 168, "start");
 _Static_assert(sizeof(struct control) == 40, "control");
 _Static_assert(sizeof(struct report) == 144 + TEXT, "report");
-_Static_assert(sizeof(struct cell) == 48, "cell");
+_Static_assert(sizeof(struct cell) == 56, "cell");
 _Static_assert(sizeof(struct member_head) == 48 && sizeof(struct pipe_head) == 24 && sizeof(struct member_end) == 48, "members");
 _Static_assert(CELL_REPORT + sizeof(struct report) + MEMBERS_MOST * sizeof(struct member_end) <= CELL_SPEC, "ends fit the page");
 

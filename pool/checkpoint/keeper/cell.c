@@ -53,8 +53,10 @@ static int fill(int fd, const void *spec, size_t size, uint64_t born_us, int32_t
 {
     static char page[CELL_SPEC];
     struct cell *c = (struct cell *)(void *)page;
+    const struct start *start = spec;
     *c = (struct cell){.magic = MAGIC, .version = VERSION, .state = CELL_RUNNING, .pid = pid, .born_us = born_us,
-                       .number = ((const struct head *)spec)->number, .started_us = wall_us()};
+                       .number = start->head.number, .started_us = wall_us(),
+                       .lease_end_us = start->lease_us ? start->lease_end_us : 0};
     struct iovec parts[2] = {{page, sizeof page}, {(void *)(uintptr_t)spec, size}};
     ssize_t written = pwritev(fd, parts, 2, 0);
     if (written == (ssize_t)(sizeof page + size))
@@ -127,6 +129,27 @@ int cell_note(int fd, const struct report *r, uint32_t state)
         size = CELL_REPORT + r->head.size;
     }
     return pwrite(fd, buffer, size, 0) == (ssize_t)size ? 0 : -1;
+}
+
+void cell_lease(int fd, uint64_t end_us)
+{
+    uint64_t known;
+    if (pread(fd, &known, sizeof known, offsetof(struct cell, lease_end_us)) == sizeof known && known < end_us &&
+        pwrite(fd, &end_us, sizeof end_us, offsetof(struct cell, lease_end_us)) < 0)
+        return; /* the page is there: no disk is too full for it */
+}
+
+bool cell_look(uint32_t cell, struct cell *c, bool held)
+{
+    char name[32];
+    cell_name(name, cell, "");
+    int fd = openat(DIRECTORY, name, O_RDONLY | O_CLOEXEC);
+    bool ours = fd >= 0 && pread(fd, c, sizeof *c, 0) == (ssize_t)sizeof *c && is_ours(c);
+    if (ours && held && (ours = flock(fd, LOCK_EX | LOCK_NB) < 0) == false)
+        flock(fd, LOCK_UN);
+    if (fd >= 0)
+        close(fd);
+    return ours;
 }
 
 int cell_end_for(uint32_t cell, struct report *r)

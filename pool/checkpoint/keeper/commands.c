@@ -101,6 +101,7 @@ static bool obey(const struct control *c, int passed)
         break;
     case RENEW:
         run.lease_end = c->value;
+        cell_lease(CELL, c->value);
         break;
     case CHECKPOINT:
         checkpoint(c, passed);

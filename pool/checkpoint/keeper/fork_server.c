@@ -1,7 +1,7 @@
 /* The nursery: one small process for each startd, which forks a keeper for each job.
  *
  * Forking it costs a fraction of forking the node, and no keeper is ever exec'ed. It ends when its node does; its keepers
- * go on. It does not talk to them: they answer the node directly. */
+ * go on, under the eyes of a copy of it (guardian.c). It does not talk to them: they answer the node directly. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,6 @@
 #include <unistd.h>
 
 #include "common/common.h"
-
-#define CELLS 65536
 
 static struct place_of { /* for each cell: its socket, and the keeper that was forked last */
     int socket, group;
@@ -72,6 +70,7 @@ static int start(void *message, size_t size, struct failure *f)
             cell_note(taken, NULL, CELL_FREE);
         } else {
             cells[cell].keeper = pid;
+            guardian_add(cell, pid, job.start->head.number, job.start->lease_us ? job.start->lease_end_us : 0);
         }
         close(taken);
         taken = pid < 0 ? -1 : 0;
@@ -141,7 +140,7 @@ static bool listen_to_node(void)
 
 /* A keeper that was killed: the kernel has ended its pid namespace before the parent hears of it, so the job is gone.
  * Without one, what it left has come to the nursery (a subreaper then) and is killed here. */
-static void lost(struct place_of *c, int status, const struct rusage *use)
+static void lost(struct place_of *c, int status, const struct rusage *use, bool late)
 {
     struct report r;
     char text[96];
@@ -156,8 +155,10 @@ static void lost(struct place_of *c, int status, const struct rusage *use)
     }
     snprintf(text, sizeof text, WIFSIGNALED(status) ? "its keeper was killed by signal %d" : "its keeper failed (%d)",
              WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (late)
+        snprintf(text, sizeof text, "its lease ran out, and its keeper, which should have ended it, stood still");
     report_init(&r, ENDED, 0, (uint32_t)(c - cells));
-    r.cause = CAUSE_KILLED;
+    r.cause = late ? CAUSE_LEASE : CAUSE_KILLED;
     r.user_us = (uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec;
     r.system_us = (uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec;
     r.max_rss_kib = (uint64_t)use->ru_maxrss;
@@ -177,8 +178,9 @@ static void reap(void)
             if (cells[i].keeper != pid)
                 continue;
             cells[i].keeper = 0;
+            bool late = guardian_drop(i);
             if (!WIFEXITED(status) || WEXITSTATUS(status))
-                lost(&cells[i], status, &use);
+                lost(&cells[i], status, &use, late);
         }
     }
 }
@@ -235,6 +237,14 @@ static int only_one(void)
     return done;
 }
 
+/* NULL: for ever. */
+static const struct timespec *until(uint64_t when, struct timespec *left)
+{
+    uint64_t now = boot_us(), us = when > now ? when - now : 0;
+    *left = (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    return when == UINT64_MAX ? NULL : left;
+}
+
 int nursery(const char *directory)
 {
     struct stat st;
@@ -262,14 +272,17 @@ int nursery(const char *directory)
     /* Where a job has this user id and no process namespace of its own, it may neither trace nor read its keeper. Not
      * sooner: the maps of a user namespace can be written only by who may be traced. */
     prctl(PR_SET_DUMPABLE, 0);
+    guardian_find();
     report_send(&r, lines);
     sigset_t open_to_all;
     sigemptyset(&open_to_all);
     for (;;) {
         struct pollfd up = {.fd = UP, .events = POLLIN};
-        int ready = ppoll(&up, 1, NULL, &open_to_all);
+        struct timespec left;
+        int ready = ppoll(&up, 1, until(guardian_look(false), &left), &open_to_all);
         reap();
         if (ready > 0 && !listen_to_node()) {
+            guardian_stay();
             group_close();
             return 0;
         }
