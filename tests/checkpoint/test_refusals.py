@@ -54,9 +54,42 @@ elif what == "first thread":
         time.sleep(60)
     threading.Thread(target=rest).start()
     ctypes.CDLL(None).syscall(60, 0)  # exit, of this thread alone
+elif what == "undo":
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    held = libc.semget(1, 1, 0o1600)  # IPC_CREAT
+    for change in (1, -1):
+        operation = (ctypes.c_short * 3)(0, change, 0x1000 if change < 0 else 0)  # SEM_UNDO
+        assert libc.semop(held, operation, 1) == 0, ctypes.get_errno()
+elif what == "table":
+    import ctypes, threading
+    def alone():
+        assert ctypes.CDLL(None).unshare(0x400) == 0  # CLONE_FILES
+        os.open("only here", os.O_CREAT | os.O_RDWR)
+        print("ready")
+        time.sleep(60)
+    threading.Thread(target=alone).start()
+    time.sleep(60)
+elif what == "on its way":
+    held = socket.socketpair()
+    held[0].sendall(b"before" * 100)
+    with open("passed", "w") as passed:
+        socket.send_fds(held[0], [b"with it"], [passed.fileno()])
+    held[0].sendall(b"after")
+elif what == "nested":
+    held, inner = socket.socketpair(), socket.socketpair(type=socket.SOCK_SEQPACKET)
+    socket.send_fds(inner[0], [b"inner"], [0])
+    held[0].sendall(b"before")
+    socket.send_fds(held[0], [b"outer"], [inner[0].fileno(), inner[1].fileno()])
+    for end in inner:
+        end.close()
 print("ready")
 time.sleep(60)
 """
+
+
+#: To be seen only when the job stands still, or is asked itself.
+ASKED = ("first thread", "undo", "on its way", "nested")
 
 
 @pytest.mark.parametrize(
@@ -69,6 +102,10 @@ time.sleep(60)
         ("first thread", "the first thread of process 2 has ended before the others"),
         ("ended", "descriptor 3 of process 2 is of process 3, which has ended"),
         ("traced", "process 3 is traced by process 2"),
+        ("table", "thread 3 of process 2 has a descriptor table of its own"),
+        ("undo", "process 2 gives System V semaphores back when it ends (SEM_UNDO)"),
+        ("on its way", "descriptor 4 of process 2 is a unix socket that a descriptor is on its way in"),
+        ("nested", "descriptor 4 of process 2 is a unix socket that a descriptor is on its way in"),
     ],
 )
 async def test_it_is_named(keepers: NativeKeepers, tmp_path: Path, scratch: Path, what: str, line: str) -> None:
@@ -88,7 +125,7 @@ async def test_it_is_named(keepers: NativeKeepers, tmp_path: Path, scratch: Path
         if what == "unix":
             stack.enter_context(local.accept()[0])
         expected = line.format(port=port, free=free)
-        if what != "first thread":  # which takes the process itself to be asked
+        if what not in ASKED:
             assert any(expected in reason for reason in await soon(keeper.examine()))
         report = await soon(keeper.checkpoint(tmp_path / "image", stop=True))
         assert any(expected in reason for reason in report.refused), report.refused

@@ -73,11 +73,20 @@ static int describe_all(struct dump *d)
     return 0;
 }
 
-/* Known before work is lost: whether the tree of processes can be forked again. */
+/* Known before work is lost, and before thousands of descriptors are looked at: whether the tree of processes can be forked again. */
 static void check_births(struct dump *d)
 {
+    struct image tree;
     pid_t wrong;
-    free(births_plan(&d->image, &wrong));
+    image_init(&tree);
+    for (size_t i = 0; i < d->count; i++) {
+        struct stat_line line;
+        struct process *p = stat_read(d->subjects[i].pid, &line) ? table_add(&tree.processes) : NULL;
+        if (p)
+            p->pid = d->subjects[i].pid, p->parent = line.parent, p->group = line.group, p->session = line.session;
+    }
+    free(births_plan(&tree, &wrong));
+    image_free(&tree);
     if (wrong)
         refuse(d, "process %d is in a session that its parents were never in, and whose leader cannot bring it there", wrong);
 }
@@ -156,9 +165,11 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
     track_held(d, stop);
     clocks(d);
     machine(d);
+    check_births(d);
+    if (d->reason_count)
+        return 1;
     if (describe_all(d) || members_save(d) || mapping_save(d))
         return -1;
-    check_births(d);
     members_crossings(d, o);
     epoll_join(d);
     pidfd_join(d);
@@ -227,6 +238,17 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
         kill(d->subjects[i].pid, SIGKILL);
 }
 
+static void check_tables(struct dump *d, pid_t pid)
+{
+    char path[64];
+    pid_t *threads;
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
+    size_t count = numbers_in(path, &threads);
+    for (size_t i = 0; i < count; i++)
+        attributes_table(d, pid, threads[i]);
+    free(threads);
+}
+
 /* Descriptors and areas tell almost all, and can be read while the job runs. */
 static void examine_all(struct dump *d, struct outcome *o)
 {
@@ -240,6 +262,7 @@ static void examine_all(struct dump *d, struct outcome *o)
         s->row = d->image.processes.count;
         table_add(&d->image.processes);
         family_traced(d, s);
+        check_tables(d, s->pid);
         memory_areas(d, s);
         descriptors_save(d, s);
     }

@@ -163,13 +163,16 @@ static void place_descriptors(struct restoring *r, uint32_t row)
 /* What the keeper has open is not the job's. What lies above the base is closed last (become.c). */
 static void close_others(struct restoring *r, uint32_t row)
 {
-    for (int fd = 0; fd < r->base; fd++) {
-        bool wanted = false;
-        for EACH(r->image, descriptors, descriptor, d)
-            wanted |= d->owner == row && d->number == fd;
-        if (!wanted)
+    bool *wanted = calloc((size_t)r->base + 1, sizeof *wanted); /* thousands of processes may have thousands each */
+    if (!wanted)
+        broken(r, row, "malloc", "tables");
+    for EACH(r->image, descriptors, descriptor, d)
+        if (d->owner == row && d->number >= 0 && d->number < r->base)
+            wanted[d->number] = true;
+    for (int fd = 0; fd < r->base; fd++)
+        if (!wanted[fd])
             close(fd);
-    }
+    free(wanted);
 }
 
 static void own_handlers(struct restoring *r, uint32_t row)
@@ -275,17 +278,21 @@ static _Noreturn void be(struct restoring *r, uint32_t row)
 
 static int await_state(struct restoring *r, uint32_t wanted, struct failure *f)
 {
-    uint64_t end = boot_us() + PATIENCE_US;
+    uint64_t end = boot_us() + PATIENCE_US, before = 0, now;
     struct timespec moment = {0, 20000000};
     for (uint32_t i = 0; i < r->image->processes.count; i++) {
         if (wanted > READY && process_at(r, i)->flags & PROCESS_ZOMBIE)
             continue;
         for (uint32_t state; (state = __atomic_load_n(&r->cradle->state[i], __ATOMIC_ACQUIRE)) != wanted;) {
-            for (uint32_t j = 0; j < r->image->processes.count; j++)
+            now = 0;
+            for (uint32_t j = 0; j < r->image->processes.count; now += r->cradle->state[j++])
                 if (r->cradle->state[j] == BROKEN) {
                     *f = r->cradle->failure;
                     return -1;
                 }
+            if (now != before) /* others have come on */
+                end = boot_us() + PATIENCE_US;
+            before = now;
             if (boot_us() > end) {
                 errno = ETIMEDOUT;
                 return fail(f, "fork", "a process of the job");

@@ -305,24 +305,63 @@ char *proc_whole(pid_t pid, const char *name)
     return got ? text : NULL;
 }
 
+/* For each number the process that was met with it last, and the row: most processes have what they were forked with. */
+static struct last {
+    pid_t pid;
+    uint32_t row;
+} *lasts;
+static int last_count;
+
+static bool is_as_last(pid_t pid, int number)
+{
+    return number < last_count && lasts[number].pid && syscall(SYS_kcmp, lasts[number].pid, pid, KCMP_FILE, number, number) == 0;
+}
+
+static void note_last(pid_t pid, int number, uint32_t row)
+{
+    if (number >= last_count) {
+        int count = number + 256;
+        struct last *more = realloc(lasts, (size_t)count * sizeof *lasts);
+        if (!more)
+            return;
+        memset(more + last_count, 0, (size_t)(count - last_count) * sizeof *more);
+        lasts = more;
+        last_count = count;
+    }
+    lasts[number] = (struct last){pid, row};
+}
+
+static int read_flags(struct dump *d, pid_t pid, int number, struct met *met)
+{
+    char name[64];
+    snprintf(name, sizeof name, "fdinfo/%d", number);
+    if (!(met->text = proc_whole(pid, name)))
+        return fail(&d->failure, "read", name);
+    met->flags = (uint32_t)info(met->text, "flags:", 8);
+    return 0;
+}
+
 int file_met(struct dump *d, pid_t pid, int number, struct met *met)
 {
-    const char *text;
     char link[64], name[4200];
     struct stat st;
     *met = (struct met){.row = NOBODY};
+    if (is_as_last(pid, number)) {
+        met->row = lasts[number].row;
+        return read_flags(d, pid, number, met);
+    }
     snprintf(link, sizeof link, "/proc/%d/fd/%d", pid, number);
     ssize_t n = readlink(link, name, sizeof name - 1);
     if (n < 0 || stat(link, &st) < 0)
         return fail(&d->failure, "read", link);
     name[n] = 0;
-    snprintf(link, sizeof link, "fdinfo/%d", number);
-    if (!(text = met->text = proc_whole(pid, link)))
-        return fail(&d->failure, "read", link);
-    met->flags = (uint32_t)info(text, "flags:", 8);
+    if (read_flags(d, pid, number, met))
+        return -1;
+    const char *text = met->text;
     uint32_t place;
     if (file_place(d, pid, KCMP_FILE, (uintptr_t)number, &place)) {
         met->row = ((uint32_t *)d->order.rows)[place];
+        note_last(pid, number, met->row);
         return 0;
     }
     met->fresh = true;
@@ -343,6 +382,7 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
     *(struct file *)table_add(&d->image.files) = f;
     *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = number};
     put_at(d, place, met->row);
+    note_last(pid, number, met->row);
     if (f.kind == FILE_EPOLL)
         epoll_save(d, met->row, text);
     return 0;

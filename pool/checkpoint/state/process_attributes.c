@@ -53,6 +53,13 @@ void attributes_of_process(struct subject *s, struct process *p)
     p->login = login_of(s->pid);
 }
 
+/* A thread that left the others' descriptors (unshare) has more of them, which no thread of the restored process would have. */
+void attributes_table(struct dump *d, pid_t pid, pid_t tid)
+{
+    if (tid != pid && syscall(SYS_kcmp, pid, tid, KCMP_FILES, 0, 0) > 0)
+        refuse(d, "thread %d of process %d has a descriptor table of its own", tid, pid);
+}
+
 static void own_directory(struct dump *d, struct subject *s, struct held *h, struct thread *t)
 {
     char name[64], path[4096];
@@ -79,6 +86,7 @@ void attributes_of_thread(struct dump *d, struct subject *s, struct held *h, str
         if (CPU_COUNT(&processors) < sysconf(_SC_NPROCESSORS_ONLN))
             t->processors = image_put(&d->image, &processors, sizeof processors);
     own_directory(d, s, h, t);
+    attributes_table(d, s->pid, h->tid);
 }
 
 /* The lowest of its threads', with which it begins: none can lower its own. */

@@ -124,6 +124,7 @@ uint64_t since_clocks(const struct dump *d);
 /* process_attributes.c */
 void attributes_of_process(struct subject *s, struct process *p);
 void attributes_of_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
+void attributes_table(struct dump *d, pid_t pid, pid_t tid); /* refuses a thread's own descriptor table */
 
 /* file_settings.c */
 void file_settings_save(struct dump *d);

@@ -1,10 +1,13 @@
 /* System V queues, semaphores and shared memory of a job that has an IPC namespace of its own, under their ids and keys.
  *
  * A namespace gives ids in one order, whatever was removed meanwhile: in a fresh one they are counted up to the one that is wanted.
- * Two things are lost, since the kernel tells them to nobody: SEM_UNDO adjustments, and the last user of an object. */
+ * The kernel tells nobody what a process gives back when it ends (SEM_UNDO), but that there is a list of it: such a process is refused.
+ * Threads have an empty list from their start, so that one with threads is refused where it was the last to use a semaphore. The last
+ * user of an object is lost. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/kcmp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 #include <sys/msg.h>
 #include <sys/sem.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "restore/restore.h"
@@ -106,6 +110,28 @@ static bool enter_namespace(const struct dump *d)
     return false;
 }
 
+static bool used_last(const struct dump *d, pid_t pid)
+{
+    for EACH(&d->image, files, file, f)
+        for (uint64_t i = 0; f->kind == FILE_SYSV && f->flags == SEMAPHORES && i < f->size; i++)
+            if (semctl((int)f->number, (int)i, GETPID) == pid)
+                return true;
+    return false;
+}
+
+/* This process has no list: equal is who has none either. */
+static void check_undo(struct dump *d)
+{
+    bool any = false;
+    for EACH(&d->image, files, file, f)
+        any |= f->kind == FILE_SYSV && f->flags == SEMAPHORES;
+    for (size_t i = 0; any && i < d->count; i++) {
+        const struct subject *s = &d->subjects[i];
+        if (s->count && syscall(SYS_kcmp, s->pid, getpid(), KCMP_SYSVSEM, 0, 0) > 0 && (s->count == 1 || used_last(d, s->pid)))
+            refuse(d, "process %d gives System V semaphores back when it ends (SEM_UNDO)", s->pid);
+    }
+}
+
 int sysv_save(struct dump *d)
 {
     char path[64], line[512];
@@ -130,6 +156,7 @@ int sysv_save(struct dump *d)
         if (all)
             fclose(all);
     }
+    check_undo(d);
     for (uint32_t i = 0; i < d->image.files.count && !done; i++) {
         const struct file *f = (struct file *)d->image.files.rows + i;
         if (f->kind == FILE_SYSV && f->flags == SHARED_MEMORY)
