@@ -19,8 +19,11 @@ SLOTS = 8
 #: Seconds that one job may take, from its submit to its end.
 PATIENCE = 60.0
 RUN = Path(__file__).parent / "run.sh"
-#: The first start is on machine a, each later one on b.
-TURNS = 'regexp("@a$", TARGET.Name) == isUndefined(MY.LastRemoteHost)'
+#: On which machine the first start is, and on which each later one.
+TURNS = 'regexp(isUndefined(MY.LastRemoteHost) ? "@{first}$" : "@{later}$", TARGET.Name)'
+#: They compare inode and device numbers, which are the same only where the files are: CRIU restores on one file
+#: system. So they are jobs in shared mode, on two nodes that see the files of the submit side.
+SAME_FILES = frozenset({"file_locks01", "unlink_fstat03"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,11 @@ async def run_suite(static: Path, programs: Mapping[str, str], say: Callable[[Ou
             join = await token(head, "startd")
             sets = {"SLOTS": str(SLOTS), "FILESYSTEM_DOMAIN": name, "CHECKPOINT_WORTH": "0", "CHECKPOINT_EXAMINE": "1"}
             made.start(name, "startd", join=join, config=None, environ=None, **sets).ready()
+        for name in "cd" if SAME_FILES & programs.keys() else "":
+            join = await token(head, "startd")
+            made.start(name, "startd", join=join, SLOTS="2", CHECKPOINT_WORTH="0", CHECKPOINT_EXAMINE="1").ready()
         async with client(head) as pool:
-            await slots(pool, 2)
+            await slots(pool, 4 if SAME_FILES & programs.keys() else 2)
             suite = _Suite(made, pool, static)
             turn = asyncio.Semaphore(SLOTS)
 
@@ -78,7 +84,9 @@ class _Suite:
 
     @contextlib.asynccontextmanager
     async def job(self, home: Path, words: str, *, moves: int) -> AsyncIterator[Cluster]:
-        (home / "out").unlink(missing_ok=True)
+        for left in os.listdir(home):
+            if left != home.name:
+                (home / left).unlink(missing_ok=True)
         commands = {
             "executable": str(self.run_script),
             "arguments": f"{home.name} {moves} {words}",
@@ -90,8 +98,13 @@ class _Suite:
             "request_memory": "64MB",
             "request_disk": "8MB",
         }
+        if home.name in SAME_FILES:
+            for name in ("transfer_input_files", "transfer_output_files"):
+                del commands[name]
+            commands["should_transfer_files"] = "NO"
         if moves:
-            commands |= {"requirements": TURNS, "checkpoint": "required"}
+            first, later = "cd" if home.name in SAME_FILES else "ab"
+            commands |= {"requirements": TURNS.format(first=first, later=later), "checkpoint": "required"}
         cluster = await self.pool.submit(commands, iwd=str(home))
         try:
             yield cluster
@@ -107,9 +120,20 @@ class _Suite:
                 return
             await asyncio.sleep(0.2)
         await cluster.vacate()
+        deadline = time.monotonic() + PATIENCE
+        while name in SAME_FILES and time.monotonic() < deadline:
+            (ad,) = await cluster.ads()
+            if ad.value("JobStatus") == 2 and ad.value("NumJobStarts") == 2:
+                (self.nodes.directory(name) / f"{name}.moved").touch()
+                return
+            if ad.value("JobStatus") not in (1, 2):
+                return
+            await asyncio.sleep(0.2)
 
     def is_ready(self, name: str) -> bool:
         """Whether its program has started, on the first machine."""
+        if name in SAME_FILES:
+            return (self.nodes.directory(name) / f"{name}.ready").exists()
         execute = self.nodes.state("a") / "execute"
         return any((execute / slot / f"{name}.ready").exists() for slot in os.listdir(execute))
 
