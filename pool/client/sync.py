@@ -19,7 +19,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pool.client import handles
 from pool.client import pool as asynchronous
@@ -76,6 +76,11 @@ class _Mirror:
 
     def __repr__(self) -> str:
         return repr(self._inner)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """For type checkers: the methods and properties that `_mirrored` gives."""
 
     def _shown(self, found: Any) -> Any:
         """What a method has returned, in this module's classes."""

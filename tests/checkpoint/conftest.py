@@ -36,7 +36,7 @@ def compiled(scratch: Path) -> Compile:
     def compile(name: str, *flags: str) -> str:
         program = scratch / name
         source = SOURCES / f"{name}.c"
-        command = [*compiler().split(), "-O1", "-o", program, source, *(flags or ("-pthread",))]
+        command = [*compiler().split(), "-O1", "-o", str(program), str(source), *(flags or ("-pthread",))]
         subprocess.run(command, check=True)
         return str(program)
 

@@ -233,9 +233,10 @@ async def test_what_cannot_be_asked(
     keeper = await soon(keepers.start(spec(scratch, "/bin/sleep", "60")))
     with pytest.raises(CheckpointFailed, match="exists"):
         await keeper.checkpoint(tmp_path / "empty")
-    first, second = await asyncio.gather(
-        keeper.checkpoint(tmp_path / "one"), keeper.checkpoint(tmp_path / "two"), return_exceptions=True
+    both: list[CheckpointReport | BaseException] = await asyncio.gather(
+        *(keeper.checkpoint(tmp_path / name) for name in ("one", "two")), return_exceptions=True
     )
+    first, second = both
     assert isinstance(first, CheckpointReport)
     assert isinstance(second, CheckpointReport | CheckpointFailed)
     await keeper.kill()

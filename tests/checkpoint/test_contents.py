@@ -117,8 +117,9 @@ def test_a_file_that_is_cut_while_it_is_looked_at(tmp_path: Path) -> None:
     """A signal that ends a process, where it is mapped; here it is damage, found before anything is done with it."""
     (tmp_path / "driver.c").write_text(DRIVER)
     (tmp_path / "pages").write_bytes(bytes(range(1, 129)) * 8192)
-    command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}", "-o", tmp_path / "driver"]
-    command += [tmp_path / "driver.c", HERE / "image" / "chunks.c", HERE / "image" / "image.c"]
+    command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}", "-o"]
+    image = HERE / "image"
+    command += map(str, [tmp_path / "driver", tmp_path / "driver.c", image / "chunks.c", image / "image.c"])
     subprocess.run(command, check=True)
     done = subprocess.run([tmp_path / "driver", tmp_path / "pages"], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1"] * 8

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -118,6 +119,14 @@ for number in range(50):
 """
 
 
+def happens(event: asyncio.Event, _: object) -> None:
+    event.set()
+
+
+def more_lines_than(path: Path, count: int) -> bool:
+    return path.read_text().count("\n") > count
+
+
 async def test_what_a_job_closes_is_closed(keepers: NativeKeepers, scratch: Path) -> None:
     """A frozen copy keeps nothing of the job's open while an image is written."""
     keeper = await soon(keepers.start(spec(scratch, sys.executable, "-c", LOCKED, isolation="shared")))
@@ -125,9 +134,8 @@ async def test_what_a_job_closes_is_closed(keepers: NativeKeepers, scratch: Path
     await until(lambda: out.exists() and out.read_text() == "ready\n")
     for number in range(50):
         gone = asyncio.Event()
-        saving = asyncio.create_task(
-            keeper.checkpoint(scratch.parent / f"image{number}", let_go=lambda _, gone=gone: gone.set())
-        )
+        image = scratch.parent / f"image{number}"
+        saving = asyncio.create_task(keeper.checkpoint(image, let_go=partial(happens, gone)))
         await soon(gone.wait())
         held = writers(keeper)
         for process in held:
@@ -136,7 +144,7 @@ async def test_what_a_job_closes_is_closed(keepers: NativeKeepers, scratch: Path
         met += not saving.done() and bool(held)
         try:
             (scratch / f"go{number}").touch()
-            await until(lambda number=number: out.read_text().count("\n") == number + 2)
+            await until(partial(more_lines_than, out, number + 1))
         finally:
             for process in held:
                 with contextlib.suppress(psutil.Error):

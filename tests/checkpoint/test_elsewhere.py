@@ -62,13 +62,13 @@ print("done", flush=True)
 
 def built(scratch: Path, start: int) -> None:
     """A library of that name anew, as another version of a system brings it."""
-    compile = [*compiler().split(), "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", scratch / "new.so"]
+    compile = [*compiler().split(), "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", str(scratch / "new.so")]
     subprocess.run(compile, input=LIBRARY.format(start=start).encode(), check=True)
     os.replace(scratch / "new.so", scratch / "libword.so")
 
 
 def linked(program: Path, scratch: Path) -> None:
-    link = [*compiler().split(), "-x", "c", "-", "-o", program, "-x", "none", scratch / "libword.so"]
+    link = [*compiler().split(), "-x", "c", "-", "-o", str(program), "-x", "none", str(scratch / "libword.so")]
     subprocess.run([*link, "-Wl,-rpath,$ORIGIN"], input=USER.encode(), check=True)
 
 
@@ -83,8 +83,8 @@ async def test_other_libraries_and_no_program(keepers: NativeKeepers, tmp_path: 
     await until(lambda: lines(scratch) > 3)
     plain = await soon(keeper.checkpoint(tmp_path / "plain"))
     first = await soon(keeper.checkpoint(tmp_path / "first", carry=True))
-    more = {"parent": tmp_path / "first", "carry": True}
-    report = await soon(keeper.checkpoint(tmp_path / "carried", stop=True, **more))
+    first_image = tmp_path / "first"
+    report = await soon(keeper.checkpoint(tmp_path / "carried", stop=True, parent=first_image, carry=True))
     assert plain.bytes + (1 << 20) < min(first.bytes, report.bytes)
     assert (tmp_path / "first" / "carried").samefile(tmp_path / "carried" / "carried")  # not read once more
     await soon(keeper.ended)

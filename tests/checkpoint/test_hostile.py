@@ -9,6 +9,7 @@ import resource
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -63,7 +64,7 @@ async def test_an_image_gives_no_rights(
     keepers: NativeKeepers, tmp_path: Path, scratch: Path, compiled: Compile
 ) -> None:
     """Neither a better priority nor more than the job's limits, nor a file that its user may not write."""
-    who = {"uid": 65534, "gid": 65534, "groups": ()} if os.getuid() == 0 else {}
+    who: dict[str, Any] = {"uid": 65534, "gid": 65534, "groups": ()} if os.getuid() == 0 else {}
     for path in (tmp_path, scratch):
         path.chmod(0o777)
     passable(tmp_path)

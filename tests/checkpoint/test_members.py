@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -27,7 +28,7 @@ for i in range(60):
 MOST = sum("13" not in str(number) for number in range(59 * 997))
 
 
-def pipeline(scratch: Path, **more: object) -> KeeperSpec:
+def pipeline(scratch: Path, **more: Any) -> KeeperSpec:
     """Three unmodified programs; what they have in their buffers and what is in the pipes is most of the data."""
     first = Member("source", ("/usr/bin/python3", "-c", SOURCE), PATH, str(scratch))
     middle = Member("filter", ("/bin/grep", "--line-buffered", "-v", "13"), PATH, str(scratch))

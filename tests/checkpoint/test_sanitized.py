@@ -11,7 +11,9 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,7 +114,7 @@ def pong(ours: socket.socket, number: int) -> None:
 @pytest.mark.parametrize("several", [False, True])
 def test_messages_that_nobody_should_send(program: Path, tmp_path: Path, several: bool) -> None:
     chance = random.Random(7)
-    more = {"members": MEMBERS, "pipes": PIPES} if several else {}
+    more: dict[str, Any] = {"members": MEMBERS, "pipes": PIPES} if several else {}
     good = pack_start(spec(tmp_path, "/bin/true", "argument", hidden=("/no/such",), groups=(1, 2), **more), 1, 0)
     pid, ours = nursery(program, tmp_path)
     for number in range(300):
@@ -221,8 +223,8 @@ async def test_checkpoints_of_all_kinds(program: Path, tmp_path: Path) -> None:
             scratch = tmp_path / name
             scratch.mkdir()
             if build:
-                compile = [*compiler().split(), "-pthread", "-o", scratch / name, programs / f"{name}.c"]
-                await asyncio.to_thread(subprocess.run, compile, check=True)
+                compile = [*compiler().split(), "-pthread", "-o", str(scratch / name), str(programs / f"{name}.c")]
+                await asyncio.to_thread(partial(subprocess.run, compile, check=True))
                 command = [str(scratch / name), *command]
             wanted = spec(scratch, command[0], *command[1:], isolation="full" if build else "shared")
             keeper, out, previous = await soon(keepers.start(wanted)), scratch / "out", None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def as_user(other: bool, place: Path, scratch: Path, *argv: str) -> KeeperSpec:
     """A filtered job of the node's user or, where root runs the tests, of an ordinary user."""
     if other and os.getuid():
         pytest.skip("only root runs jobs of other users")
-    user = {"uid": 65534, "gid": 65534, "groups": ()} if other else {}
+    user: dict[str, Any] = {"uid": 65534, "gid": 65534, "groups": ()} if other else {}
     if other:
         scratch.chmod(0o777)
         passable(place)

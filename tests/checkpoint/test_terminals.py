@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pool.starter.keeper import NativeKeepers
+from pool.starter.keeper import KeeperSpec, NativeKeepers
 from tests.checkpoint.conftest import SOURCES
 from tests.checkpoint.machines import needs
 from tests.checkpoint.test_checkpoints import saved
 from tests.checkpoint.test_descriptors import lives
-from tests.starter.support import PYTHON, KeeperSpec, shell, soon, spec, to_end, until
+from tests.starter.support import PYTHON, shell, soon, spec, to_end, until
 
 #: A typescript of a shell at a terminal: its name and settings before and after, and what is typed.
 SCRIPT = """

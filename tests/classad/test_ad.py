@@ -144,7 +144,8 @@ def test_scalars_compare_and_convert_as_python_values() -> None:
     assert 2 < ad["Share"] <= 2.5
     assert ad["ExitCode"] < ad["Share"]
     assert (int(ad["Share"]), float(ad["ExitCode"])) == (2, 0.0)
-    assert {0: "zero"}[ad["ExitCode"]] == "zero"
+    words: dict[object, str] = {0: "zero"}
+    assert words[ad["ExitCode"]] == "zero"
     assert ad["Sum"] != 2
     with pytest.raises(TypeError, match=r"1 \+ 1 is an expression"):
         int(ad["Sum"])

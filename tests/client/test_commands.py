@@ -115,7 +115,8 @@ async def test_ids_that_are_not_there_are_named(tmp_path: Path) -> None:
             await pool.wait([pool.cluster(7), 99], timeout=5)
         with pytest.raises(PoolError, match="'7' is a cluster, not one job"):
             await pool.why("7")
+        wrong: Any = ["x"]
         with pytest.raises(PoolError, match="'x' is no job id"):
-            await pool.act("hold", ids=["x"])
+            await pool.act("hold", ids=wrong)
         with pytest.raises(PoolError, match="'12' is no list"):
             job_ids("12")

@@ -8,21 +8,22 @@ from pathlib import Path
 import pytest
 
 from pool.client import descriptions
+from pool.client.commands import from_commands
 from pool.errors import PoolError
 from pool.outside import Outside
 
 
 def test_a_dict_of_commands_becomes_lines_with_queue_last() -> None:
-    text = descriptions.from_commands({"queue": 3, "executable": "/bin/true", "transfer_executable": False})
+    text = from_commands({"queue": 3, "executable": "/bin/true", "transfer_executable": False})
     assert text == "executable = /bin/true\ntransfer_executable = false\nqueue 3\n"
-    assert descriptions.from_commands({"executable": "x"}).endswith("\nqueue\n")
-    assert descriptions.from_commands({"Queue": "x in (a, b)"}) == "queue x in (a, b)\n"
+    assert from_commands({"executable": "x"}).endswith("\nqueue\n")
+    assert from_commands({"Queue": "x in (a, b)"}) == "queue x in (a, b)\n"
 
 
 @pytest.mark.parametrize("commands", [{"arguments": "a\nqueue 9"}, {"queue": "1\nqueue 9"}, {"a\nb": 1}])
 def test_a_value_cannot_smuggle_in_a_line(commands: dict[str, str]) -> None:
     with pytest.raises(PoolError, match="several lines"):
-        descriptions.from_commands(commands)
+        from_commands(commands)
 
 
 def test_files_that_are_no_descriptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

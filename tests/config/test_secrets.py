@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pool.config import Settings, secrets
+from pool.jobs.urls import HIDDEN
 
 TEXT = """
 MAIL_PASSWORD = sesame-open
@@ -22,7 +23,7 @@ def test_secrets_are_shown_neither_by_their_names_nor_where_they_are_used(tmp_pa
     assert rows["ADMIN"] == "post:(secret)@example.org"
     assert rows["LOG_LEVEL"] == "debug"
     (row,) = secrets.shown(settings, settings.describe(["MAIL_PASSWORD"]))
-    assert row["value"] == secrets.HIDDEN
+    assert row["value"] == HIDDEN
     assert secrets.shown(settings, settings.describe(["MONKEY"]))[0]["value"] == "banana"
     assert "sesame" not in repr(rows)
 
@@ -35,4 +36,4 @@ def test_keys_in_addresses_are_not_shown(tmp_path: Path) -> None:
         shown = repr(secrets.shown(settings, settings.describe(["CHECKPOINT_SERVER"])))
         assert "sesame" not in shown
         assert "store/b" in shown
-        assert secrets.HIDDEN in shown
+        assert HIDDEN in shown

@@ -38,10 +38,10 @@ async def test_a_revoked_node_is_refused_by_all_and_may_join_again(nodes: Nodes)
     async with client(head) as pool:
         await slots(pool, 2)
     assert not await refused(nodes, "bad", there)
-    asking = {"POOLNODE_ADDRESS": head.address}
-    assert "the pool has no node nobody (there are bad, good)" in one_line(poolnode("revoke", "nobody", **asking))
-    assert "cannot put itself out" in one_line(poolnode("revoke", "head", **asking))
-    done = poolnode("revoke", "bad", **asking)
+    said = one_line(poolnode("revoke", "nobody", POOLNODE_ADDRESS=head.address))
+    assert "the pool has no node nobody (there are bad, good)" in said
+    assert "cannot put itself out" in one_line(poolnode("revoke", "head", POOLNODE_ADDRESS=head.address))
+    done = poolnode("revoke", "bad", POOLNODE_ADDRESS=head.address)
     assert (done.returncode, done.stdout) == (0, "bad has been put out of the pool\n"), done.stderr
     good.said("put out of the pool", which="bad")
     assert list(json.loads((nodes.state("good") / "trust" / "revoked.json").read_text())) == ["bad"]
@@ -70,10 +70,9 @@ async def test_a_revoked_node_is_refused_by_all_and_may_join_again(nodes: Nodes)
 
 async def test_tokens_are_listed_and_taken_back_and_a_revoked_node_leaves_the_status(nodes: Nodes) -> None:
     head = nodes.start("head", HEAD).ready()
-    asking = {"POOLNODE_ADDRESS": head.address}
 
     def typed(*words: str) -> str:
-        done = poolnode(*words, **asking)
+        done = poolnode(*words, POOLNODE_ADDRESS=head.address)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -94,7 +93,7 @@ async def test_tokens_are_listed_and_taken_back_and_a_revoked_node_leaves_the_st
     for text in (taken, used, users):  # what is shown opens nothing
         assert Token.read(text).secret not in shown + json.dumps(known)
     assert typed("token", "--revoke", ids[taken]) == f"the token {ids[taken]} is worth nothing any more\n"
-    assert ids[taken] in one_line(poolnode("token", "--revoke", ids[taken], **asking))
+    assert ids[taken] in one_line(poolnode("token", "--revoke", ids[taken], POOLNODE_ADDRESS=head.address))
     late = nodes.start("late", "startd", join=taken)
     assert late.ended() != 0
     assert "cannot join as late" in late.text

@@ -23,13 +23,13 @@ async def test_a_node_keeps_the_checkpoints_of_another() -> None:
     with support.nodes() as nodes:
         head = nodes.start("head", "collector,negotiator").ready()
         kept = nodes.directory("kept")
-        sets = {"CHECKPOINT_DIR": str(kept), "START": "false"}
-        keeper = nodes.start("keep", "startd", join=await token(head, "startd"), **sets).ready()
+        join = await token(head, "startd")
+        keeper = nodes.start("keep", "startd", join=join, CHECKPOINT_DIR=str(kept), START="false").ready()
         address = keeper.said("ready")["address"]
-        sets = {"CHECKPOINT_SERVER": address}
-        submitter = nodes.start("submit", "schedd", join=await token(head, "schedd"), **sets).ready()
-        sets = {"FILESYSTEM_DOMAIN": "one", "CHECKPOINT_WORTH": "0"}
-        nodes.start("one", "startd", join=await token(head, "startd"), **sets).ready()
+        join = await token(head, "schedd")
+        submitter = nodes.start("submit", "schedd", join=join, CHECKPOINT_SERVER=address).ready()
+        join = await token(head, "startd")
+        nodes.start("one", "startd", join=join, FILESYSTEM_DOMAIN="one", CHECKPOINT_WORTH="0").ready()
         home = nodes.directory("home")
         (home / "count.py").write_text(COUNT)
         (home / "input.txt").write_text("hello\n")
@@ -83,11 +83,11 @@ async def test_an_object_store_keeps_them(tmp_path: Path) -> None:
     with support.nodes() as nodes, served(tmp_path) as settings:
         head = nodes.start("head", "collector,negotiator").ready()
         environ = {"FSSPEC_S3": json.dumps(settings)}
-        server = {"CHECKPOINT_SERVER": "s3://bucket/checkpoints"}
+        server = "s3://bucket/checkpoints"
         join = await token(head, "schedd")
-        submitter = nodes.start("submit", "schedd", join=join, environ=environ, **server).ready()
-        sets = {"FILESYSTEM_DOMAIN": "one", "CHECKPOINT_WORTH": "0"}
-        nodes.start("one", "startd", join=await token(head, "startd"), **sets).ready()
+        submitter = nodes.start("submit", "schedd", join=join, environ=environ, CHECKPOINT_SERVER=server).ready()
+        join = await token(head, "startd")
+        nodes.start("one", "startd", join=join, FILESYSTEM_DOMAIN="one", CHECKPOINT_WORTH="0").ready()
         home = nodes.directory("home")
         (home / "count.py").write_text(COUNT)
         (home / "input.txt").write_text("hello\n")

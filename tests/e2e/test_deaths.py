@@ -202,7 +202,8 @@ async def test_an_orderly_restart_of_the_schedds_node_ends_no_wait(nodes: Nodes)
         await began(home)
         command = ("wait", f"{cluster.cluster}", "--address", head.address)
         commands = asyncio.create_task(asyncio.to_thread(poolnode, *command))
-        waits = [asyncio.create_task(cluster.wait(PATIENCE)), asyncio.create_task(cluster[0].wait(PATIENCE))]
+        of_all = asyncio.create_task(cluster.wait(PATIENCE))
+        of_one = asyncio.create_task(cluster[0].wait(PATIENCE))
         kinds: list[str] = []
 
         async def listen() -> None:
@@ -217,9 +218,9 @@ async def test_an_orderly_restart_of_the_schedds_node_ends_no_wait(nodes: Nodes)
         again = nodes.start("head", HEAD).ready()
         assert again.address == head.address
         (home / "go").touch()
-        (result,) = await waits[0]
+        (result,) = await of_all
         assert result.exit_code == 4
-        assert await waits[1] == result
+        assert await of_one == result
         await asyncio.wait_for(listening, PATIENCE)
         assert (kinds.count("SUBMIT"), kinds.count("TERMINATED")) == (1, 1)
         done = await commands

@@ -21,8 +21,7 @@ time.sleep(600)
 
 async def test_a_connection_is_named(nodes: Nodes) -> None:
     home = nodes.directory("home")
-    soon = {"CHECKPOINT_EXAMINE": "0.5", "CHECKPOINT_FIRST": "1"}
-    node = nodes.start("whole", ALL, POLICY="dedicated", LISTEN="127.0.0.1:0", **soon).ready()
+    node = nodes.start("whole", ALL, CHECKPOINT_EXAMINE="0.5", CHECKPOINT_FIRST="1").ready()
     async with client(node) as pool:
         port = int(str((await pool.info())["address"]).rpartition(":")[2])
         script = program(home, CONNECTED.format(python=sys.executable, port=port))

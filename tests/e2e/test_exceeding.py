@@ -23,7 +23,7 @@ async def test_a_job_over_its_share_is_held(
     nodes: Nodes, enforced: str, script: str, wish: dict[str, str], said: tuple[str, ...], subcode: int
 ) -> None:
     home = nodes.directory("home")
-    whole = nodes.start("whole", ALL, **{enforced: "true"}, FILESYSTEM_DOMAIN="x").ready()
+    whole = nodes.start("whole", ALL, environ={f"POOLNODE_{enforced}": "true"}, FILESYSTEM_DOMAIN="x").ready()
     async with client(whole) as pool:
         await slots(pool, 1)
         job = {"executable": program(home, script), "should_transfer_files": "YES", **wish}

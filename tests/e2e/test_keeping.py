@@ -14,11 +14,10 @@ def test_reload_shows_what_changed_and_what_waits_for_a_restart(nodes: Nodes) ->
     config = nodes.directory("home") / "pool.conf"
     config.write_text("START = TRUE\nDOOR_PASSWORD = sesame-1\n")
     whole = nodes.start("whole", ALL, config=config).ready()
-    asking = {"POOLNODE_ADDRESS": whole.address}
-    assert poolnode("reload", **asking).stdout == "nothing has changed\n"
+    assert poolnode("reload", POOLNODE_ADDRESS=whole.address).stdout == "nothing has changed\n"
     text = "START = FALSE\nDOOR_PASSWORD = sesame-2\nADMIN = x$(DOOR_PASSWORD)@y\nPERIODIC_INTERVAL = 30\n"
     config.write_text(text)
-    done = poolnode("reload", **asking)
+    done = poolnode("reload", POOLNODE_ADDRESS=whole.address)
     assert done.returncode == 0, done.stderr
     found = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert found["START"].split()[1:4] == ["TRUE", "FALSE", "now"]
@@ -26,10 +25,10 @@ def test_reload_shows_what_changed_and_what_waits_for_a_restart(nodes: Nodes) ->
     assert f"{config}:4" in found["PERIODIC_INTERVAL"]
     assert "start the node again for PERIODIC_INTERVAL" in done.stderr
     assert "x(secret)@y" in found["ADMIN"]
-    assert "sesame" not in done.stdout + poolnode("config", **asking).stdout
+    assert "sesame" not in done.stdout + poolnode("config", POOLNODE_ADDRESS=whole.address).stdout
     config.write_text("START = Memory >\n")
-    assert "START" in one_line(poolnode("reload", **asking))
-    assert poolnode("config", "START", "--json", **asking).stdout.count("FALSE") == 1
+    assert "START" in one_line(poolnode("reload", POOLNODE_ADDRESS=whole.address))
+    assert poolnode("config", "START", "--json", POOLNODE_ADDRESS=whole.address).stdout.count("FALSE") == 1
 
 
 async def test_stop_ends_the_node_and_leaves_its_jobs_running(nodes: Nodes) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,7 @@ sleep 0.$2
 echo $1 >> ended
 """
 VICTIMS = ("head", "run", "nursery", "keeper", "job")
-LEASE = {"CLAIM_LEASE": "3"}
+LEASE = "3"
 
 
 class Killer:
@@ -39,10 +40,10 @@ class Killer:
     async def kill(self, victim: str) -> None:
         if victim == "head":
             self.head.crash()
-            self.head = self._nodes.start("head", HEAD, **LEASE).ready()
+            self.head = self._nodes.start("head", HEAD, CLAIM_LEASE=LEASE).ready()
         elif victim == "run":
             self.run.crash()
-            self.run = self._nodes.start("run", "startd", SLOTS="4", **LEASE).ready()
+            self.run = self._nodes.start("run", "startd", SLOTS="4", CLAIM_LEASE=LEASE).ready()
         else:
             # One that was there a moment ago may be over: the next will do.
             there = {"nursery": self._nurseries, "keeper": self._keepers, "job": jobs}[victim]
@@ -72,6 +73,10 @@ def _is(process: psutil.Process, what: Callable[[psutil.Process], bool]) -> bool
         return False
 
 
+def begun(home: Path, count: int) -> bool:
+    return len(lines(home / "began")) >= count
+
+
 def lines(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
@@ -80,8 +85,8 @@ def lines(path: Path) -> list[str]:
 async def test_nothing_is_lost_doubled_or_told_twice(nodes: Nodes, seed: int) -> None:
     chance = random.Random(seed)
     home = nodes.directory("home")
-    head = nodes.start("head", HEAD, **LEASE).ready()
-    run = nodes.start("run", "startd", join=await token(head, "startd"), SLOTS="4", **LEASE).ready()
+    head = nodes.start("head", HEAD, CLAIM_LEASE=LEASE).ready()
+    run = nodes.start("run", "startd", join=await token(head, "startd"), SLOTS="4", CLAIM_LEASE=LEASE).ready()
     async with client(head) as pool:
         await slots(pool, 1)
         cluster = await pool.submit(
@@ -100,7 +105,7 @@ async def test_nothing_is_lost_doubled_or_told_twice(nodes: Nodes, seed: int) ->
     chance.shuffle(victims)
     for victim in victims:
         more = min(len(lines(home / "began")) + chance.randint(1, 4), JOBS)
-        await until(lambda more=more: len(lines(home / "began")) >= more, f"{more} jobs to begin (seed {seed})")
+        await until(partial(begun, home, more), f"{more} jobs to begin (seed {seed})")
         await killer.kill(victim)
     async with client(killer.head) as pool:
 

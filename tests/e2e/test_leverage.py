@@ -38,8 +38,11 @@ async def test_files_that_travel_are_part_of_what_a_job_costs(nodes: Nodes) -> N
 async def test_what_file_servers_do_counts_for_the_job(nodes: Nodes) -> None:
     ann = OrdinaryUser(nodes.place)
     head = nodes.start("head", HEAD, machine=ann.machine).ready()
-    more = {"RUN_AS": "owner", "FILESYSTEM_DOMAIN": "elsewhere", "UID_DOMAIN": "elsewhere"}
-    nodes.start("far", "startd", join=await token(head, "startd"), machine=ann.machine, **more).ready()
+    join, there = await token(head, "startd"), "elsewhere"
+    far = nodes.start(
+        "far", "startd", join=join, machine=ann.machine, RUN_AS="owner", FILESYSTEM_DOMAIN=there, UID_DOMAIN=there
+    )
+    far.ready()
     home = nodes.directory("home")
     (home / "data").write_bytes(bytes(MEGABYTES << 20))
     script = program(home, "cat data > out")

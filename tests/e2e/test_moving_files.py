@@ -57,8 +57,8 @@ def pool3(whose_pool: object) -> Iterator[Nodes]:
     async def start(nodes: Nodes) -> None:
         head = nodes.start("head", HEAD).ready()
         for name in ("one", "two"):
-            more = {"FILESYSTEM_DOMAIN": name, "CHECKPOINT_WORTH": "0"}
-            nodes.start(name, "startd", join=await token(head, "startd"), **more).ready()
+            join = await token(head, "startd")
+            nodes.start(name, "startd", join=join, FILESYSTEM_DOMAIN=name, CHECKPOINT_WORTH="0").ready()
         async with client(head) as pool:
             await slots(pool, 2)
 

@@ -246,7 +246,7 @@ async def test_a_pipeline_is_moved_and_its_output_is_byte_exact(
     log = log
     queue
     """
-    wanted = []
+    wanted: list[str] = []
     total = 0
     for number in (n for n in range(60 * 997) if "13" not in str(n)):
         total += number

@@ -33,8 +33,8 @@ def pair(whose_pool: object) -> Iterator[Nodes]:
         head = nodes.start("head", HEAD).ready()
         join, away = await token(head, "startd"), nodes.elsewhere()
         nodes.start("far", "startd", join=join, machine=away, FILESYSTEM_DOMAIN="elsewhere").ready()
-        more = {"FILESYSTEM_DOMAIN": "nobody knows", "RUN_AS": "owner" if support.submitter else "node"}
-        nodes.start("near", "startd", join=await token(head, "startd"), **more).ready()
+        join, run_as = await token(head, "startd"), "owner" if support.submitter else "node"
+        nodes.start("near", "startd", join=join, FILESYSTEM_DOMAIN="nobody knows", RUN_AS=run_as).ready()
         async with client(head) as pool:
             await slots(pool, 2)
 
@@ -190,8 +190,8 @@ async def test_a_job_waits_while_its_submit_machine_is_cut_off(pair: Nodes, home
     async with client(head) as pool:
         cluster = await walk(pool, home)
         await under_way(home)
-        for process in (head.process.pid, home_process().pid):
-            os.kill(process, signal.SIGSTOP)
+        for pid in (head.process.pid, home_process().pid):
+            os.kill(pid, signal.SIGSTOP)
         await asyncio.sleep(1.5)
         for process in psutil.Process(head.process.pid).children(recursive=True):
             process.resume()

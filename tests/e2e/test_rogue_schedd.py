@@ -24,6 +24,7 @@ PROGRAMS = ("/", "/bin/", "/bin/..", "", "a\0b", 7, None, ["/bin/true"])
 def wrong_starts(evil: Path) -> list[tuple[str, dict[str, Any]]]:
     """Each with the field that is wrong."""
     good = {"name": "one", "cmd": "/bin/true"}
+    starts: list[tuple[str, dict[str, Any]]]
     starts = [("processes", {"processes": [good | {"name": name}]}) for name in (str(evil), *NAMES)]
     starts += [("processes", {"processes": [good | {"cmd": program}]}) for program in PROGRAMS]
     starts += [("executable", {"executable": program}) for program in (*PROGRAMS, "bin/true", "../true")]

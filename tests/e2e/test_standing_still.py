@@ -7,14 +7,14 @@ import signal
 from tests.e2e.support import HEAD, PATIENCE, Nodes, client, slots, token
 from tests.e2e.test_deaths import began, ended_once, waiting
 
-LEASE = {"CLAIM_LEASE": "3"}
+LEASE = "3"
 
 
 async def test_the_startds_node_stands_still_for_longer_than_the_lease(nodes: Nodes) -> None:
     """Its keeper ends the job in time; the schedd does not wait for a word of it, and the node is used again."""
     home = nodes.directory("home")
-    head = nodes.start("head", HEAD, **LEASE).ready()
-    run = nodes.start("run", "startd", join=await token(head, "startd"), **LEASE).ready()
+    head = nodes.start("head", HEAD, CLAIM_LEASE=LEASE).ready()
+    run = nodes.start("run", "startd", join=await token(head, "startd"), CLAIM_LEASE=LEASE).ready()
     async with client(head) as pool:
         await slots(pool, 1)
         cluster = await pool.submit(waiting(home), iwd=str(home))
@@ -30,8 +30,8 @@ async def test_the_startds_node_stands_still_for_longer_than_the_lease(nodes: No
 
 async def test_a_job_on_a_machine_that_stands_still_is_removed(nodes: Nodes) -> None:
     home = nodes.directory("home")
-    head = nodes.start("head", HEAD, **LEASE).ready()
-    run = nodes.start("run", "startd", join=await token(head, "startd"), **LEASE).ready()
+    head = nodes.start("head", HEAD, CLAIM_LEASE=LEASE).ready()
+    run = nodes.start("run", "startd", join=await token(head, "startd"), CLAIM_LEASE=LEASE).ready()
     async with client(head) as pool:
         await slots(pool, 1)
         cluster = await pool.submit(waiting(home), iwd=str(home))

@@ -38,7 +38,7 @@ async def test_a_job_and_a_machine_explain_themselves(nodes: Nodes) -> None:
 
 async def test_the_way_out_fits_what_holds_a_job(nodes: Nodes) -> None:
     """The node says by which command it is reached, and holds of different kinds have ways out of their own."""
-    whole = nodes.start("whole", ALL, SLOTS=4).ready()
+    whole = nodes.start("whole", ALL, SLOTS="4").ready()
     told = whole.said("reach this node with")["command"].split()
     assert told[0] == "poolnode"
     done = poolnode(*told[1:])

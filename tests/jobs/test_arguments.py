@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pool.jobs.arguments import QuotingError, arguments_of, join_words, read_arguments, split_words, unquote
 
-WORDS = st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=8), max_size=5)
+WORDS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8), max_size=5)
 
 
 @pytest.mark.parametrize(

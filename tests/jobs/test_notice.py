@@ -179,7 +179,7 @@ def test_its_content_as_data() -> None:
     assert account({"JobStatus": 3}, 900.0)["leverage"] is None
 
 
-ENDS = [
+ENDS: list[dict[str, Any]] = [
     {"name": "phnx", "code": None, "signal": 9, "with_job": True, "user_cpu": 1.0, "system_cpu": 0.5, "max_rss": 7},
     {"name": "geom", "code": None, "signal": 11, "core": True, "failed": True, "user_cpu": 2.0, "system_cpu": 0.0},
     {"name": "snomux", "code": 0, "signal": None, "user_cpu": 3.0, "system_cpu": 0.0},

@@ -19,7 +19,7 @@ HELLO = bytes.fromhex(
     "02017300140000006f72672e667265656465736b746f702e4442757300000000"
     "030173000500000048656c6c6f000000"
 )
-EVERYTHING = (
+EVERYTHING: tuple[str, tuple[Any, ...]] = (
     "ybnqiuxtdsogva{sv}a(susso)(i(ss))as",
     (
         255,

@@ -56,7 +56,8 @@ sys.addaudithook(_note)
 def opened() -> Iterator[list[str]]:
     """The files and directories that this process opens meanwhile, as the interpreter itself tells of them."""
     global _PATHS
-    _PATHS = paths = []
+    paths: list[str] = []
+    _PATHS = paths
     try:
         yield paths
     finally:

@@ -114,7 +114,7 @@ class HomeProcess:
         self, tree: Path, journal: Path, *, run: int = 1, back_to: int | None = None, job: str = "1.0", **more: Any
     ) -> JobEnd:
         """A start of a job, or its connection again."""
-        fields = {"allowed": "/", "trees": None, "writes": [str(tree)], "reads": []}
+        fields: dict[str, Any] = {"allowed": "/", "trees": None, "writes": [str(tree)], "reads": []}
         fields |= {"hidden": [], "limit": PLENTY, "nonce": "", "watches": 1000, **more}
         ours, theirs = socket.socketpair()
         directory = os.open(journal, os.O_RDONLY | os.O_DIRECTORY)

@@ -18,7 +18,7 @@ KINDS = {"1": st.integers(0, 255), "4": U32, "8": U64, "q": I64, "s": st.binary(
 
 
 def values(shape: str) -> st.SearchStrategy[list[Any]]:
-    parts = []
+    parts: list[st.SearchStrategy[Any]] = []
     at = 0
     while at < len(shape):
         if shape[at] == "(":

@@ -73,7 +73,12 @@ def test_jobs_that_come_and_go_on_a_claim_are_told_once_in_a_while() -> None:
             await asyncio.sleep(1.0)
             await pool.submit("head", count=500)
             said: set[Any] = set()
-            await pool.until(lambda: said.add(_known(pool)) or pool.queued("head") == 0, within=600, step=0.02)
+
+            def over() -> bool:
+                said.add(_known(pool))
+                return pool.queued("head") == 0
+
+            await pool.until(over, within=600, step=0.02)
             took = asyncio.get_running_loop().time()
             assert len(pool.witness.starts) == 500
             assert 2 < len(said) <= took + 4

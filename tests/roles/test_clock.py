@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +15,10 @@ from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK, asking
+
+
+def more_than(them: Sequence[Any], count: int) -> bool:
+    return len(them) > count
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -25,7 +32,7 @@ def test_jumps_of_a_month_lose_nothing_and_forget_no_machine(seed: int, tmp_path
             cluster = await pool.submit("head", count=20)
             for jump in range(8):
                 began = len(pool.witness.starts)
-                await pool.until(lambda began=began: len(pool.witness.starts) > began, within=400)
+                await pool.until(partial(more_than, pool.witness.starts, began), within=400)
                 pool.wall_shift = chance.choice((-1, 1)) * chance.choice((3.0, 3600.0, 30 * 86400.0))
                 if jump == 4:
                     await pool.kill("head")

@@ -101,7 +101,8 @@ def test_a_run_that_cannot_be_looked_after(
     method: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first job's run fails in a way that nobody has foreseen; the second job ends in peace."""
-    before, failed = getattr(Starter, method), []
+    before = getattr(Starter, method)
+    failed: list[Any] = []
 
     def fails(self: Starter, *given: Any) -> Any:
         if self.id == "1.0.1" and not failed:

@@ -78,7 +78,8 @@ async def work_through(turns: Turns, who: str, things: int, order: list[str]) ->
 
 
 async def test_users_take_turns_however_much_one_asks_for() -> None:
-    turns, order = Turns(), []
+    turns = Turns()
+    order: list[str] = []
     async with beside() as rounds:
         many = [asyncio.create_task(work_through(turns, "ann", 5, order)) for _ in range(20)]
         await asyncio.sleep(0)
@@ -90,7 +91,8 @@ async def test_users_take_turns_however_much_one_asks_for() -> None:
 
 
 async def test_one_who_gives_up_waiting_keeps_nobody_up() -> None:
-    turns, order = Turns(), []
+    turns = Turns()
+    order: list[str] = []
     first = asyncio.create_task(work_through(turns, "ann", 3, order))
     waiting = [asyncio.create_task(work_through(turns, name, 3, order)) for name in ("bob", "cid")]
     await asyncio.sleep(0)
@@ -164,7 +166,13 @@ class Holding(Service):
 async def test_who_holds_the_loop_is_named() -> None:
     told: asyncio.Future[logging.LogRecord] = asyncio.get_running_loop().create_future()
     log = logging.Logger("watched")
-    log.addFilter(lambda record: told.done() or told.set_result(record) is None)
+
+    def tell(record: logging.LogRecord) -> bool:
+        if not told.done():
+            told.set_result(record)
+        return True
+
+    log.addFilter(tell)
     dispatcher, ann, nothing = Dispatcher(), user_identity("ann"), None
     dispatcher.add("holding", Holding())
     entry = dispatcher.find("holding.on", ann, {}, streaming=False)

@@ -23,6 +23,10 @@ BROKEN = replace(SAVABLE, broken=True)
 SETTINGS = {**QUICK, "CHECKPOINT_FIRST": "0"}
 
 
+def always(behaviour: Behaviour) -> Callable[[Any], Behaviour]:
+    return lambda spec: behaviour
+
+
 def play(story: Callable[[SimPool], Coroutine[Any, Any, None]], lease: str = "600", **machines: Behaviour) -> None:
     """A pool of machines, and one job on it."""
 
@@ -30,7 +34,7 @@ def play(story: Callable[[SimPool], Coroutine[Any, Any, None]], lease: str = "60
         async with SimPool(7, settings={**SETTINGS, "CLAIM_LEASE": lease}, stateful=True) as pool:
             await pool.add("head", "collector,negotiator,schedd")
             for name, behaviour in machines.items():
-                await pool.add(name, "startd", behave=lambda spec, behaviour=behaviour: behaviour)
+                await pool.add(name, "startd", behave=always(behaviour))
             await pool.submit("head")
             await pool.until(lambda: bool(pool.witness.running), within=200)
             await story(pool)

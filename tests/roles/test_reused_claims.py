@@ -57,7 +57,8 @@ def test_vacates_while_machines_tidy_up(jobs: int, tmp_path: Path, monkeypatch: 
 
 
 def test_a_refused_start_gives_its_claim_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, refused = Startd._still_accepts, []
+    before = Startd._still_accepts
+    refused: list[Any] = []
 
     def accepts(self: Startd, *given: Any) -> bool:
         if not refused:

@@ -85,7 +85,11 @@ def play(
     run_virtual(work())
 
 
-WANTED_BACK = {"PREEMPT": "LoadAvg > 2", "START": "LoadAvg < 1"}
+def wanted_back(
+    story: Callable[[Story], Coroutine[Any, Any, None]], *, behave: Behaviour = SAVABLE, **settings: str
+) -> None:
+    """On machines whose owners want them back as soon as they do something themselves."""
+    play(story, behave=behave, ad=None, PREEMPT="LoadAvg > 2", START="LoadAvg < 1", **settings)
 
 
 def test_a_job_that_leaves_is_saved_and_goes_on_from_there() -> None:
@@ -99,7 +103,7 @@ def test_a_job_that_leaves_is_saved_and_goes_on_from_there() -> None:
         assert ad["NumJobStarts"] == 2
         assert 2 * HOUR <= it.seconds_run() < 2 * HOUR + 10.0
 
-    play(story, **WANTED_BACK)
+    wanted_back(story)
 
 
 @pytest.mark.parametrize("action", ["vacate", "hold"])
@@ -117,7 +121,7 @@ def test_what_is_not_worth_the_owners_time_is_not_saved() -> None:
         await it.left()
         assert it.job.get("NumCkpts") is None
 
-    play(story, **WANTED_BACK)
+    wanted_back(story)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,7 @@ def test_the_owner_says_whether_there_is_a_last_checkpoint(wish: str, saved: boo
         await it.left()
         assert bool(it.job.get("NumCkpts")) is saved
 
-    play(story, WANT_CHECKPOINT=wish, **WANTED_BACK)
+    wanted_back(story, WANT_CHECKPOINT=wish)
 
 
 def test_the_last_checkpoint_has_its_time_and_no_more() -> None:
@@ -150,7 +154,7 @@ def test_the_last_checkpoint_has_its_time_and_no_more() -> None:
         assert 5 * MINUTE < took < 5 * MINUTE + 4 * LOOK
         assert not it.job.get("NumCkpts")
 
-    play(story, behave=replace(SAVABLE, saving=HOUR), MachineMaxVacateTime="5 min", **WANTED_BACK)
+    wanted_back(story, behave=replace(SAVABLE, saving=HOUR), MachineMaxVacateTime="5 min")
 
 
 def test_its_time_is_over_whatever_the_owners_kill_says() -> None:
@@ -160,7 +164,7 @@ def test_its_time_is_over_whatever_the_owners_kill_says() -> None:
         took = await it.left(HOUR)
         assert 5 * MINUTE < took < 5 * MINUTE + 4 * LOOK
 
-    play(story, behave=replace(SAVABLE, saving=HOUR), KILL="false", MAX_VACATE="5 min", **WANTED_BACK)
+    wanted_back(story, behave=replace(SAVABLE, saving=HOUR), KILL="false", MAX_VACATE="5 min")
 
 
 def test_its_time_is_its_own_where_a_checkpoint_beside_its_run_comes_home_meanwhile() -> None:
@@ -175,8 +179,10 @@ def test_its_time_is_its_own_where_a_checkpoint_beside_its_run_comes_home_meanwh
         took = await it.left(HOUR)
         assert 5 * MINUTE - LOOK < took < 5 * MINUTE + 4 * LOOK
 
-    often = {"CHECKPOINT_FIRST": "100", "CHECKPOINT_MOST": "100"}
-    play(story, behave=replace(SAVABLE, saving=20.0), KILL="false", MAX_VACATE="5 min", **often, **WANTED_BACK)
+    slow, often = replace(SAVABLE, saving=20.0), "100"
+    wanted_back(
+        story, behave=slow, KILL="false", MAX_VACATE="5 min", CHECKPOINT_FIRST=often, CHECKPOINT_MOST=often
+    )
 
 
 def test_the_last_one_is_tried_again_where_it_came_to_nothing_for_what_passes() -> None:
@@ -186,7 +192,7 @@ def test_the_last_one_is_tried_again_where_it_came_to_nothing_for_what_passes() 
         await it.left()
         assert it.job.get("NumCkpts") == 1
 
-    play(story, behave=replace(SAVABLE, failing=2), **WANTED_BACK)
+    wanted_back(story, behave=replace(SAVABLE, failing=2))
 
 
 def test_what_does_not_pass_ends_with_the_third_try() -> None:
@@ -196,7 +202,7 @@ def test_what_does_not_pass_ends_with_the_third_try() -> None:
         assert await it.left() < LOOK + 10.0
         assert not it.job.get("NumCkpts")
 
-    play(story, behave=replace(SAVABLE, failing=1000), **WANTED_BACK)
+    wanted_back(story, behave=replace(SAVABLE, failing=1000))
 
 
 def test_a_periodic_one_that_came_to_nothing_for_what_passes_is_tried_again_soon() -> None:
@@ -315,7 +321,7 @@ def test_an_idle_jobs_checkpoint_is_kept_too() -> None:
         await it.pool.until(lambda: not it.pool.queued("head"), within=2 * HOUR)
         assert 2 * HOUR <= it.seconds_run() < 2 * HOUR + 10.0
 
-    play(story, **WANTED_BACK)
+    wanted_back(story)
 
 
 def test_a_job_that_is_removed_without_more_is_not_saved_for_nothing() -> None:

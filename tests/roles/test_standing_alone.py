@@ -123,7 +123,7 @@ def test_a_claim_goes_by_what_the_machine_is_then(tmp_path: Path) -> None:
         node = pool.nodes["m1"]
         await pool.kill("m2")
         look = pool.role("m1", "startd").owner.look
-        pool.role("m1", "startd").owner.look = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
+        pool.role("m1", "startd").owner.look = lambda: asyncio.sleep(0)
         assert look is not None
         node.sensors.facts["Speed"] = 1
         await pool.submit("submit", ad={"Requirements": ["TARGET.Speed =?= undefined"]})

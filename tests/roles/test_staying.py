@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,6 +121,10 @@ def test_a_jobs_own_lease_is_bounded(asked: object, lease: float) -> None:
     assert lease_for(asked, 600.0, 86400.0) == lease
 
 
+def idle(queue: Any, cluster: int) -> bool:
+    return bool(queue.find(cluster, 0).status == 1)
+
+
 def test_a_lost_job_waits_for_its_own_lease_and_no_longer() -> None:
     async def work() -> None:
         async with SimPool(4, settings=QUICK) as pool:
@@ -133,7 +139,7 @@ def test_a_lost_job_waits_for_its_own_lease_and_no_longer() -> None:
             lost = pool.wall()
             found = {}
             for cluster in leases:
-                await pool.until(lambda cluster=cluster: queue.find(cluster, 0).status == 1, within=2000, step=0.5)
+                await pool.until(partial(idle, queue, cluster), within=2000, step=0.5)
                 found[cluster] = pool.wall() - lost
             for cluster, lease in leases.items():
                 assert lease * 0.6 < found[cluster] < lease * 1.1 + 10

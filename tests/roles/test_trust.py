@@ -106,6 +106,7 @@ def test_a_machine_that_only_runs_a_job_reaches_none_of_its_owners_files() -> No
             (claim,) = placement.claims.values()
             link = await joined(pool, "desk", "startd")
             params = {"claim": claim.id, "run": claim.run, "again": False}
+            refusals: tuple[tuple[dict[str, Any], str], ...]
             refusals = (({"frames": VERSION}, "does not work on its owner's files"), ({}, "speaks version 1 of"))
             for more, said in refusals:
                 stream = await link.stream("schedd.remote_io", params | more)
@@ -143,7 +144,9 @@ def test_no_parameters_of_a_user_fail_a_method() -> None:
             link = await pool.network.user("mallory", "head", administer=True)
             await link.call("schedd.submit", {"ad": {"Cmd": "/bin/true"}, "count": 3})
             failed: list[tuple[str, dict[str, Any]]] = []
-            for name, entry in sorted(pool.nodes["head"].dispatcher._methods.items()):
+            dispatcher = pool.nodes["head"].dispatcher
+            assert dispatcher is not None
+            for name, entry in sorted(dispatcher._methods.items()):
                 takes = entry.declared.takes
                 fitting = {"action": "prio", "all": True, "count": 1, "lease": 5, "id": [1, 0], "ad": {}}
                 base = {key: fitting.get(key, "x") for key, kind in takes.items() if key in fitting or kind is str}

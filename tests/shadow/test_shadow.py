@@ -14,9 +14,10 @@ import pytest
 from pool.errors import PoolError
 from pool.jobs.activation import Activation, Mode
 from pool.shadow.access import CAME_HOME, Access
+from pool.shadow.arriving import Note
 from pool.shadow.executables import Executables
 from pool.shadow.files import LocalFiles
-from pool.shadow.shadow import Note, Shadow
+from pool.shadow.shadow import Shadow
 from pool.wire import Stream
 
 

@@ -8,13 +8,16 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
+from pool.starter.spec import EndReport
+
+T = TypeVar("T")
 
 #: Seconds for anything that is waited for: the machine may be busy. What works takes a small part of it.
 PATIENCE = 60.0
@@ -51,7 +54,7 @@ def helpers(keeper: NativeKeeper) -> list[psutil.Process]:
     return []
 
 
-async def soon(awaitable: Any, seconds: float = PATIENCE) -> Any:
+async def soon(awaitable: Awaitable[T], seconds: float = PATIENCE) -> T:
     return await asyncio.wait_for(awaitable, seconds)
 
 
@@ -105,8 +108,8 @@ async def opened(directory: Path, program: Path, **more: Any) -> AsyncIterator[N
         await soon(keepers.close(kill=True))
 
 
-async def to_end(keepers: NativeKeepers, wanted: KeeperSpec) -> Any:
-    keeper: NativeKeeper = await soon(keepers.start(wanted))
+async def to_end(keepers: NativeKeepers, wanted: KeeperSpec) -> EndReport:
+    keeper = await soon(keepers.start(wanted))
     end = await soon(keeper.ended)
     await keeper.forget()
     return end

@@ -17,6 +17,7 @@ from pool.jobs.activation import Activation, Mode
 from pool.starter.keeper import Keepers
 from pool.starter.place import Account, Place, StartRefused
 from pool.starter.spec import Abilities
+from pool.starter.starter import Home as SubmitSide
 from pool.starter.starter import Starter
 
 GENUINE = b"#!/bin/sh\necho genuine\n"
@@ -82,7 +83,7 @@ async def run(place: Path, home: Home, start: Activation = START) -> bytes:
     execute = place / "execute"
     execute.mkdir(exist_ok=True)
     slot = Place("slot1", execute, place / "kept", 1, None)
-    starter = Starter(start, account, slot, cast(Keepers, keepers), home)
+    starter = Starter(start, account, slot, cast(Keepers, keepers), cast(SubmitSide, home))
     try:
         await starter.start(lambda: 60.0, {})
         return keepers.started[0]

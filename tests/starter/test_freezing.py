@@ -7,7 +7,7 @@ import stat
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgpack
 import pytest
@@ -111,7 +111,12 @@ def test_what_did_not_change_is_not_read_again(
     first = kept(store, scratch, tmp_path / "first", frozen)
     (scratch / "output").write_bytes(b"more")
     plain = Draft.add
-    monkeypatch.setattr(Draft, "add", lambda self, name, file: added.append(file.name) or plain(self, name, file))
+
+    def noted(self: Draft, name: str, file: BinaryIO) -> Any:
+        added.append(file.name)
+        return plain(self, name, file)
+
+    monkeypatch.setattr(Draft, "add", noted)
     second = kept(store, scratch, tmp_path / "second", frozen)
     assert [part.chunks for part in second.parts].count(first.parts[0].chunks) == 1
     assert len(added) == 2  # what changed, and the tree

@@ -260,10 +260,10 @@ async def test_all_of_it_as_an_ordinary_user(common: Path, repository: Path) -> 
     if setpriv is None or python is None or not ROOT:
         pytest.skip("needs root, setpriv and a Python that every user can run")
     command = [setpriv, "--reuid", str(SOMEBODY), "--regid", str(SOMEBODY), "--clear-groups"]
-    done = subprocess.run(
+    tried = subprocess.run(
         [*command, sys.executable, "-c", "import pytest, psutil"], capture_output=True, check=False, cwd="/"
     )
-    interpreter = sys.executable if done.returncode == 0 else None
+    interpreter = sys.executable if tried.returncode == 0 else None
     paths = os.pathsep.join([str(repository), sysconfig.get_paths()["purelib"]])
     tests = [
         str(repository / "tests" / "starter" / name)

@@ -332,7 +332,7 @@ async def test_many_at_a_time(keepers: NativeKeepers, scratch: Path) -> None:
     async def one(n: int) -> int | None:
         place = scratch / str(n)
         place.mkdir()
-        return int((await to_end(keepers, shell(place, f"exit {n}", id=f"1.{n}.0"))).code)
+        return (await to_end(keepers, shell(place, f"exit {n}", id=f"1.{n}.0"))).code
 
     assert await soon(asyncio.gather(*(one(n) for n in range(60)))) == list(range(60))
     assert len(keepers._free) + len(keepers._waiting) == 60

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -107,9 +108,9 @@ async def test_an_outbox_keeps_the_order_and_tells_of_what_it_cannot_send() -> N
         box = Outbox(ours, 60.0)
         for number in range(1000):
             message = number.to_bytes(2, "big") * 500
-            box.put(Letter(message, lambda number=number: taken.append(number), lost.append))
+            box.put(Letter(message, partial(taken.append, number), lost.append))
         assert 0 < len(taken) < 1000
-        read = []
+        read: list[int] = []
         while len(read) < 1000:
             try:
                 read.append(int.from_bytes(theirs.recv(4096)[:2], "big"))

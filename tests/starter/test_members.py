@@ -132,7 +132,7 @@ async def test_nobody_else_holds_an_end(keepers: NativeKeepers, scratch: Path) -
 
 async def test_a_pipe_is_its_processes_users(best: NativeKeepers, scratch: Path) -> None:
     """Each may open its own end anew by name, as `tee /dev/fd/3` and `wc -l /dev/stdin` do."""
-    other = {"uid": SOMEBODY, "gid": SOMEBODY, "groups": ()} if best.abilities.other_users else {}
+    other: dict[str, Any] = {"uid": SOMEBODY, "gid": SOMEBODY, "groups": ()} if best.abilities.other_users else {}
     if other:
         for directory in (scratch, *scratch.parents[:-1]):
             directory.chmod(directory.stat().st_mode | 0o111)

@@ -116,7 +116,7 @@ async def test_a_reader_is_saved_with_what_lies_in_its_pipe(best: NativeKeepers,
     assert await keeper.examine() == ()
     told: list[frozenset[int]] = []
     report = await keeper.checkpoint(tmp_path / "image", let_go=told.append)
-    assert (report.refused, report.held, told) == ((), {0}, [{0}])
+    assert (report.refused, report.held, told) == ((), frozenset({0}), [frozenset({0})])
     await keeper.kill()
     await asyncio.wait_for(keeper.ended, 20)
     await keeper.forget()
@@ -140,7 +140,7 @@ async def test_a_writer_is_saved_with_what_nobody_has_taken(best: NativeKeepers,
     os.close(theirs)
     assert await asyncio.to_thread(os.read, ours, 6) == b"taken "
     report = await keeper.checkpoint(tmp_path / "image", stop=True)
-    assert (report.refused, report.held) == ((), {0})
+    assert (report.refused, report.held) == ((), frozenset({0}))
     await asyncio.wait_for(keeper.ended, 20)
     await keeper.forget()
     assert os.read(ours, 10) == b"left"
@@ -164,7 +164,7 @@ async def test_an_end_that_is_closed_stays_closed(best: NativeKeepers, scratch: 
     os.close(theirs)
     await until((scratch / "closed").exists)
     report = await keeper.checkpoint(tmp_path / "image", stop=True)
-    assert (report.refused, report.held) == ((), set())
+    assert (report.refused, report.held) == ((), frozenset())
     await asyncio.wait_for(keeper.ended, 20)
     await keeper.forget()
     assert os.read(ours, 10) == b"last\n"

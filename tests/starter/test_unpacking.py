@@ -104,7 +104,7 @@ def test_a_process_that_an_image_names_is_not_ended(tmp_path: Path, monkeypatch:
     """An image holds a file of podman's name, or says in it what is no process of podman's."""
     killed: list[int] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(unpacking.os, "kill", lambda pid, number: killed.append(pid))
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
     for place in ("libpod/tmp", "storage/vfs/dir/layer"):
         directory = tmp_path / unpacking.TOOLS / place
         directory.mkdir(parents=True)

@@ -26,7 +26,7 @@ HELLO = {"version": [1, 0], "features": [], **MEMBER.to_wire()}
 
 
 def frame(value: object) -> bytes:
-    body = msgpack.packb(value)
+    body: bytes = msgpack.packb(value)
     return HEADER.pack(len(body)) + body
 
 

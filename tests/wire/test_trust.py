@@ -94,7 +94,7 @@ async def test_a_machine_joins_and_is_known_by_its_certificate(head: Head, tmp_p
     )
     network = RealNetwork(None, own_identity("m1"), credentials)
     link = await network.connect(head.address)
-    assert (link.identity.kind, link.identity.name, link.identity.roles) == ("node", "head", {"collector"})
+    assert (link.identity.kind, link.identity.name, link.identity.roles) == ("node", "head", frozenset({"collector"}))
     await link.call("echo.say", {})
     caller = head.echo.callers[0]
     assert (caller.kind, caller.node, caller.roles) == ("node", "m1", {"schedd", "startd"})

@@ -113,7 +113,7 @@ async def ends_well(keeper: NativeKeeper, scratch: Path) -> None:
     assert (end.error, [one.code for one in end.members]) == ("", [0] * len(end.members)), results(scratch)
 
 
-MOVES = {line: 8, circle: 8, fan: 8, fortran: 4}
+MOVES: dict[Shape, int] = {line: 8, circle: 8, fan: 8, fortran: 4}
 
 
 @pytest.mark.parametrize("shape", [line, circle, fan, fortran])

@@ -1,18 +1,20 @@
 """What fstat and fdinfo tell of memory files, removed files and locks: the same before and after `go`."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import time
 
 
-def removed(name, mode, flags=os.O_RDWR):
-    number = os.open(name, flags | os.O_CREAT, 0o600)
+def removed(name: str, mode: int) -> int:
+    number = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
     os.fchmod(number, mode)
     os.unlink(name)
     return number
 
 
-def look(number):
+def look(number: int) -> tuple[object, ...]:
     found = os.fstat(number)
     data = os.lseek(number, 0, os.SEEK_DATA)
     return (
@@ -25,7 +27,7 @@ def look(number):
     )
 
 
-def locks(number):
+def locks(number: int) -> list[list[str]]:
     with open(f"/proc/self/fdinfo/{number}") as info:
         lines = info.read().splitlines()
     return [line.split()[2:6] for line in lines if line.startswith("lock:")]

@@ -1,12 +1,15 @@
 """Datagram sockets of a job: with names and without, connected and not, with what waits in them; all tried at `go`."""
 
+from __future__ import annotations
+
 import errno
 import os
 import socket
 import time
+from collections.abc import Callable
 
 
-def endpoint(name=None, to=None):
+def endpoint(name: str | None = None, to: str | bytes | None = None) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     made.setblocking(False)
     if name:
@@ -16,7 +19,7 @@ def endpoint(name=None, to=None):
     return made
 
 
-def fails(call, *arguments):
+def fails(call: Callable[..., object], *arguments: object) -> int | None:
     try:
         call(*arguments)
     except OSError as error:

@@ -1,5 +1,7 @@
 """Named pipes open in every way, with bytes in them, and one that a child waits to open: below the given directory."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import signal
@@ -13,11 +15,11 @@ from pathlib import Path
 place = sys.argv[1]
 
 
-def waiting(fd):
-    return struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))[0]
+def waiting(fd: int) -> int:
+    return int(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))[0])
 
 
-def name(text):
+def name(text: str) -> str:
     return os.path.join(place, text)
 
 
@@ -69,6 +71,6 @@ try:
     sys.exit("somebody reads")
 except BrokenPipeError:
     pass
-with open(name("late"), "w") as late:
-    late.write("at last")
+with open(name("late"), "w") as begun:
+    begun.write("at last")
 assert os.waitpid(child, 0)[1] == 0

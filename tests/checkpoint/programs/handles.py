@@ -2,6 +2,8 @@
 nobody has open, timers: each is looked at when there is a file `go`.
 """
 
+from __future__ import annotations
+
 import ctypes
 import fcntl
 import os
@@ -10,17 +12,18 @@ import signal
 import stat
 import termios
 import time
+from collections.abc import Callable, Iterator
 
 libc = ctypes.CDLL(None, use_errno=True)
-checks = []
+checks: list[Callable[[], None]] = []
 top = os.getcwd()
 
 
-def looked_at(check):
+def looked_at(check: Callable[[], None]) -> None:
     checks.append(check)
 
 
-def child():
+def child() -> int:
     pid = os.fork()
     if pid == 0:
         while True:
@@ -28,7 +31,14 @@ def child():
     return pid
 
 
-def handles_on_processes():
+def waited(handle: int) -> int:
+    """The process of a handle, which has ended."""
+    ended = os.waitid(os.P_PIDFD, handle, os.WEXITED)
+    assert ended is not None
+    return ended.si_pid
+
+
+def handles_on_processes() -> None:
     alive, dead, unwaited = child(), child(), child()
     handle, same, self_handle = os.pidfd_open(alive), os.pidfd_open(alive, os.O_NONBLOCK), os.pidfd_open(os.getpid())
     ended, again, late = os.pidfd_open(dead), os.pidfd_open(dead), os.pidfd_open(unwaited)
@@ -41,7 +51,7 @@ def handles_on_processes():
     os.waitpid(dead, 0)
 
     @looked_at
-    def check():
+    def check() -> None:
         signal.pidfd_send_signal(self_handle, 0)
         assert os.fstat(ended).st_ino == os.fstat(again).st_ino != os.fstat(handle).st_ino
         try:
@@ -53,11 +63,11 @@ def handles_on_processes():
         signal.pidfd_send_signal(copy, signal.SIGKILL)
         assert poll.poll(10) == [(handle, select.EPOLLIN)]
         assert fcntl.fcntl(same, fcntl.F_GETFL) & os.O_NONBLOCK
-        assert os.waitid(os.P_PIDFD, handle, os.WEXITED).si_pid == alive
-        assert os.waitid(os.P_PIDFD, late, os.WEXITED).si_pid == unwaited
+        assert waited(handle) == alive
+        assert waited(late) == unwaited
 
 
-def without_names():
+def without_names() -> None:
     os.makedirs("way/to/nowhere")
     os.symlink("somewhere", "way/link")
     inside, link = os.open("way/to/nowhere", os.O_RDONLY), os.open("way/link", os.O_PATH | os.O_NOFOLLOW)
@@ -72,7 +82,7 @@ def without_names():
     os.rmdir("../was here")
 
     @looked_at
-    def check():
+    def check() -> None:
         for fd in (inside, same, twin, here):
             assert stat.S_ISDIR(os.fstat(fd).st_mode)
             assert not os.fstat(fd).st_nlink
@@ -92,7 +102,7 @@ def without_names():
             pass
 
 
-def epoll_of_numbers_given_away():
+def epoll_of_numbers_given_away() -> None:
     poll, ends = select.epoll(), [os.pipe() for _ in range(3)]
     number = os.dup(ends[0][0])
     for reader, _ in ends:
@@ -101,23 +111,23 @@ def epoll_of_numbers_given_away():
     os.close(number)
 
     @looked_at
-    def check():
+    def check() -> None:
         for reader, writer in ends:
             os.write(writer, b"x")
             assert poll.poll(10) == [(reader, select.EPOLLIN)]
             assert os.read(reader, 1) == b"x"
 
 
-def flags_of_pipes():
+def flags_of_pipes() -> None:
     reader, writer = os.pipe()
     both = fcntl.fcntl(reader, fcntl.F_GETFL), fcntl.fcntl(writer, fcntl.F_GETFL)
 
     @looked_at
-    def check():
+    def check() -> None:
         assert both == (fcntl.fcntl(reader, fcntl.F_GETFL), fcntl.fcntl(writer, fcntl.F_GETFL))
 
 
-def a_terminal_that_nobody_has_open():
+def a_terminal_that_nobody_has_open() -> None:
     """A session's, as its controlling one; and one whose master is closed."""
     told, tell = os.pipe()
     asked, ask = os.pipe()
@@ -139,7 +149,7 @@ def a_terminal_that_nobody_has_open():
     os.close(gone)
 
     @looked_at
-    def check():
+    def check() -> None:
         for fd in (first, second):
             assert os.read(fd, 1) == b""
         os.write(ask, b"x")
@@ -148,19 +158,19 @@ def a_terminal_that_nobody_has_open():
         os.close(master)
 
 
-def a_program_in_memory():
+def a_program_in_memory() -> None:
     """It can be run: nobody has it open for writing, as the kernel counts."""
     program = os.memfd_create("true", 0)
     with open("/bin/true", "rb") as source:
         os.write(program, source.read())
 
     @looked_at
-    def check():
+    def check() -> None:
         pid = os.posix_spawn(f"/proc/self/fd/{program}", ["true"], {})
         assert os.waitpid(pid, 0)[1] == 0
 
 
-def timers():
+def timers() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     before = time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, 500, 70)
@@ -172,7 +182,7 @@ def timers():
     assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(70, 0, 500, 0), None) == 0
     after = time.monotonic()
 
-    def all_left():
+    def all_left() -> Iterator[float]:
         yield signal.getitimer(signal.ITIMER_REAL)[0]
         for call, what in ((libc.timerfd_gettime, fd), (libc.timer_gettime, timer)):
             values = (ctypes.c_long * 4)()
@@ -180,7 +190,7 @@ def timers():
             yield values[2] + values[3] / 1e9
 
     @looked_at
-    def check():
+    def check() -> None:
         """By the job's clock each is as far as it was: moved ever so often, none is late or early."""
         for left in all_left():
             now = time.monotonic()

@@ -1,6 +1,8 @@
 # ruff: noqa: SIM115 (open files are what this program is about)
 """Locks of every kind, each tried by another process after the checkpoint."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import struct
@@ -9,7 +11,7 @@ import time
 TRY = {"posix": fcntl.F_SETLK, "open file": 37}
 
 
-def taken(name, start=0, length=0, kind=fcntl.F_WRLCK):
+def taken(name: str, start: int = 0, length: int = 0, kind: int = fcntl.F_WRLCK) -> bool:
     """Whether another process is kept from the lock."""
     if (pid := os.fork()) == 0:
         with open(name, "r+") as file:
@@ -21,7 +23,7 @@ def taken(name, start=0, length=0, kind=fcntl.F_WRLCK):
     return bool(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def flocked(name, how):
+def flocked(name: str, how: int) -> bool:
     """The same for flock."""
     with open(name) as file:
         try:

@@ -1,5 +1,7 @@
 """What a process and its threads set of themselves: told before "ready" and after `go`, and both are the same."""
 
+from __future__ import annotations
+
 import ctypes
 import fcntl
 import mmap
@@ -20,14 +22,14 @@ F_SETSIG, F_GETSIG, F_SETOWN_EX, F_GETOWN_EX = 10, 11, 15, 16
 CLONE_FS = 0x200
 
 
-def memory(*advice, flags=0):
+def memory(*advice: int, flags: int = 0) -> int:
     at = libc.mmap(None, ctypes.c_size_t(SIZE), 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags, -1, 0)
     for one in advice:
         assert libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(SIZE), one) == 0
-    return at
+    return int(at)
 
 
-def marks(at):
+def marks(at: int) -> list[str]:
     """Of the area that begins there; what the kernel has noted of its use is not the program's."""
     text = Path("/proc/self/smaps").read_text().split(f"{at:08x}-", 1)[1]
     words = text.split("VmFlags:", 1)[1].split("\n")[0].split()
@@ -44,11 +46,11 @@ places = [
 ]
 assert libc.syscall(MLOCK2, ctypes.c_void_p(places[4]), ctypes.c_size_t(65536), 1) == 0
 assert libc.mlock(ctypes.c_void_p(places[5]), ctypes.c_size_t(65536)) == 0
-threads = {}
+threads: dict[str, tuple[object, ...]] = {}
 turn = threading.Barrier(3)
 
 
-def thread(name):
+def thread(name: str) -> None:
     """One with settings of its own, which looks at them when it is asked to."""
     os.setpriority(os.PRIO_PROCESS, 0, {"low": 15, "own": 12}[name])
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -87,7 +89,7 @@ later = os.memfd_create("later", os.MFD_ALLOW_SEALING)
 os.write(later, b"later" * 1000)
 shared = mmap.mmap(later, 4096)
 fcntl.fcntl(later, fcntl.F_ADD_SEALS, 0x10)  # F_SEAL_FUTURE_WRITE
-told = []
+told: list[int] = []
 signal.signal(signal.SIGRTMIN + 3, lambda number, _: told.append(number))
 here, there = socket.socketpair()
 owner = (ctypes.c_int * 2)(1, os.getpid())  # F_OWNER_PID
@@ -110,7 +112,7 @@ listener.listen()
 os.chdir(top)
 
 
-def state():
+def state() -> dict[str, object]:
     turn.wait()
     turn.wait()
     return {
@@ -135,7 +137,7 @@ print("ready", flush=True)
 while not os.path.exists("go"):
     time.sleep(0.01)
 after = state()
-wrong = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+wrong: dict[str, object] = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
 shared[0:3] = b"new"
 there.send(b"x")
 deadline = time.monotonic() + 10

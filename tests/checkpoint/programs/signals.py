@@ -1,34 +1,37 @@
 """Two processes: after `go` appears each signals the other, and they talk over an abstract socket of each."""
 
+from __future__ import annotations
+
 import os
 import signal
 import socket
 import sys
 import time
+from typing import NoReturn
 
-GOT = []
+GOT: list[str] = []
 
 
-def listen(who):
+def listen(who: str) -> socket.socket:
     ear = socket.socket(socket.AF_UNIX)
     ear.bind(f"\0{sys.argv[1]}.{who}")
     ear.listen()
     return ear
 
 
-def call(who):
+def call(who: str) -> bytes:
     with socket.socket(socket.AF_UNIX) as caller:
         caller.connect(f"\0{sys.argv[1]}.{who}")
         return caller.recv(100)
 
 
-def answer(ear, text):
+def answer(ear: socket.socket, text: bytes) -> None:
     connection, _ = ear.accept()
     with connection:
         connection.sendall(text)
 
 
-def child(parent, ear):
+def child(parent: int, ear: socket.socket) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
     answer(ear, b"child")
     assert call("parent") == b"parent"

@@ -44,7 +44,7 @@ outer.close()
 inner.sendall(b"hello")
 
 
-async def main():
+async def main() -> None:
     """An event loop wakes itself through a socket pair."""
     print("ready", flush=True)
     while not await asyncio.to_thread(os.path.exists, "go"):

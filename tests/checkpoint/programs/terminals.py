@@ -1,5 +1,7 @@
 """Pseudo-terminals in many states: ready, looked at after `go`."""
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import os
@@ -11,9 +13,11 @@ import sys
 import termios
 import time
 import tty
+from collections.abc import Callable
+from typing import Any
 
 
-def fails(number, call, *arguments):
+def fails(number: int, call: Callable[..., object], *arguments: object) -> None:
     """The call comes back with that error."""
     try:
         call(*arguments)
@@ -24,11 +28,11 @@ def fails(number, call, *arguments):
         sys.exit(f"{call} {arguments} worked")
 
 
-def size(fd):
+def size(fd: int) -> tuple[Any, ...]:
     return struct.unpack("HHHH", fcntl.ioctl(fd, termios.TIOCGWINSZ, bytes(8)))
 
 
-def expect(fd, wanted):
+def expect(fd: int, wanted: bytes) -> None:
     got = b""
     end = time.monotonic() + 10
     while len(got) < len(wanted) and time.monotonic() < end and select.select([fd], [], [], 0.5)[0]:
@@ -36,7 +40,7 @@ def expect(fd, wanted):
     assert got == wanted, (got, wanted)
 
 
-def settled(fd, count):
+def settled(fd: int, count: int) -> None:
     """What was written has come in."""
     end = time.monotonic() + 10
     while struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0] < count:
@@ -89,7 +93,7 @@ if session == 0:
     fore = os.fork()
     if fore == 0:
         os.setpgid(0, 0)
-        heard = []
+        heard: list[str] = []
         signal.signal(signal.SIGINT, lambda *_: heard.append("int"))
         signal.signal(signal.SIGWINCH, lambda *_: heard.append("winch"))
         os.write(child_end, b"x")

@@ -1,5 +1,7 @@
 """Timers behind descriptors, some of which have gone off and were not read: ready, looked at after `go`."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import struct
@@ -9,18 +11,18 @@ from pathlib import Path
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def timerfd(clock, interval, value, flags=0, block=False):
-    fd = libc.timerfd_create(clock, 0 if block else os.O_NONBLOCK)
+def timerfd(clock: int, interval: float, value: float, flags: int = 0) -> int:
+    fd = int(libc.timerfd_create(clock, os.O_NONBLOCK))
     spec = struct.pack("qqqq", int(interval), int(interval % 1 * 1e9), int(value), int(value % 1 * 1e9))
     assert libc.timerfd_settime(fd, flags, spec, None) == 0
     return fd
 
 
-def left(fd):
+def left(fd: int) -> float:
     room = ctypes.create_string_buffer(32)
     libc.timerfd_gettime(fd, room)
-    a = struct.unpack("qqqq", room.raw)
-    return a[2] + a[3] / 1e9
+    _, _, seconds, nanoseconds = struct.unpack("qqqq", room.raw)
+    return int(seconds) + int(nanoseconds) / 1e9
 
 
 unread = timerfd(1, 0.05, 0.01)  # periodic, gone off, nobody has read it
@@ -36,9 +38,9 @@ while not os.path.exists("go"):
     time.sleep(0.01)
 
 
-def count(fd):
+def count(fd: int) -> int:
     try:
-        return struct.unpack("q", os.read(fd, 8))[0]
+        return int.from_bytes(os.read(fd, 8), "little")
     except BlockingIOError:
         return 0
 

@@ -5,6 +5,8 @@ Each process and thread has some kinds of state, a generator each: it makes some
 done.N.NAME; at `end` all end well.
 """
 
+from __future__ import annotations
+
 import ctypes
 import fcntl
 import mmap
@@ -23,16 +25,21 @@ import threading
 import time
 import traceback
 import tty
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 libc = ctypes.CDLL(None, use_errno=True)
+#: A kind of state, as it is made, kept and looked at.
+Kind = Generator[None, None, None]
+#: A process to be: its name, how it is, those below it.
+Person = tuple[str, str, list["Person"]]
 O_LARGEFILE = 0x8000  # which changes nothing
 PR_SET_NAME, PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_TIMERSLACK, PR_GET_TIMERSLACK = 15, 1, 2, 29, 30
 TOP = os.getcwd()
 LOOKS = ("/proc", f"{TOP}/ready", f"{TOP}/done")  # what other threads open for a moment
 
 
-def names():
+def names() -> Iterator[str]:
     """New ones, for files of this process."""
     number = 0
     while True:
@@ -43,7 +50,7 @@ def names():
 own_names = names()
 
 
-def bytes_of(fd, size):
+def bytes_of(fd: int, size: int) -> bytes:
     """As much as is there at once, and no more than that."""
     got = b""
     while len(got) < size:
@@ -51,7 +58,7 @@ def bytes_of(fd, size):
     return got
 
 
-def a_pipe(chance):
+def a_pipe(chance: random.Random) -> Kind:
     ends = os.pipe2(os.O_NONBLOCK | chance.choice([0, os.O_CLOEXEC]))
     if chance.random() < 0.3:
         fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 1 << chance.randrange(12, 18))
@@ -68,7 +75,7 @@ def a_pipe(chance):
             pass
 
 
-def a_named_pipe(chance):
+def a_named_pipe(chance: random.Random) -> Kind:
     name = next(own_names)
     os.mkfifo(name)
     both = os.open(name, os.O_RDWR | os.O_NONBLOCK)
@@ -83,7 +90,7 @@ def a_named_pipe(chance):
         os.fstat(other)
 
 
-def a_socket_pair(chance):
+def a_socket_pair(chance: random.Random) -> Kind:
     kind = chance.choice([socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET])
     here, there = socket.socketpair(socket.AF_UNIX, kind)
     if chance.random() < 0.3:
@@ -103,7 +110,7 @@ def a_socket_pair(chance):
             assert [here.recv(1 << 16) for _ in parts] == parts
 
 
-def a_listener(chance):
+def a_listener(chance: random.Random) -> Kind:
     listener = socket.socket(socket.AF_UNIX)
     name = next(own_names)
     os.chdir(os.path.dirname(name)) if chance.random() < 0.5 else None
@@ -118,7 +125,7 @@ def a_listener(chance):
             assert client.recv(10) == b"served"
 
 
-def an_eventfd(chance):
+def an_eventfd(chance: random.Random) -> Kind:
     flags = os.EFD_NONBLOCK | chance.choice([0, os.EFD_SEMAPHORE])
     fd = os.eventfd(0, flags)
     semaphore = flags & os.EFD_SEMAPHORE
@@ -135,7 +142,7 @@ def an_eventfd(chance):
             pass
 
 
-def a_timerfd(chance):
+def a_timerfd(chance: random.Random) -> Kind:
     fd = libc.timerfd_create(chance.choice([0, 1, 7]), os.O_NONBLOCK)
     interval = chance.choice([0, 0.02, 900])
     spec = struct.pack("qqqq", int(interval), int(interval % 1 * 1e9), 0, 1000000)
@@ -149,7 +156,7 @@ def a_timerfd(chance):
             assert select.select([fd], [], [], 10)[0], "a periodic timer does not go off"
 
 
-def an_epoll(chance):
+def an_epoll(chance: random.Random) -> Kind:
     poll = select.epoll()
     fds = [os.eventfd(chance.randrange(2), os.EFD_NONBLOCK) for _ in range(chance.randrange(1, 6))]
     for fd in fds:
@@ -162,7 +169,7 @@ def an_epoll(chance):
         os.fstat(copy)
 
 
-def an_inotify(chance):
+def an_inotify(chance: random.Random) -> Kind:
     fd = libc.inotify_init1(os.O_NONBLOCK)
     name = next(own_names)
     os.mkdir(name)
@@ -176,7 +183,7 @@ def an_inotify(chance):
         assert found[0] == watch
 
 
-def a_memory_file(chance):
+def a_memory_file(chance: random.Random) -> Kind:
     fd = os.memfd_create("tree", os.MFD_ALLOW_SEALING)
     data = chance.randbytes(chance.randrange(1, 100000))
     os.write(fd, data)
@@ -191,7 +198,7 @@ def a_memory_file(chance):
         assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) == seals
 
 
-def a_file(chance):
+def a_file(chance: random.Random) -> Kind:
     name = next(own_names)
     fd = os.open(name, os.O_RDWR | os.O_CREAT | chance.choice([0, os.O_APPEND]), 0o640)
     gone, lock = chance.random() < 0.4, chance.choice([None, fcntl.flock, fcntl.lockf])
@@ -218,7 +225,7 @@ def a_file(chance):
                 os.close(rival)
 
 
-def a_terminal(chance):
+def a_terminal(chance: random.Random) -> Kind:
     master, slave = pty.openpty()
     if chance.random() < 0.5:
         tty.setraw(slave)
@@ -241,7 +248,7 @@ def a_terminal(chance):
         assert bytes_of(master, len(shown)) == shown
 
 
-def memory(chance):
+def memory(chance: random.Random) -> Kind:
     size = chance.choice([1, 3, 50]) * 4096
     at = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     at.madvise(chance.choice([mmap.MADV_RANDOM, mmap.MADV_DONTFORK, mmap.MADV_NORMAL, mmap.MADV_MERGEABLE]))
@@ -252,7 +259,7 @@ def memory(chance):
         assert at[:] == data
 
 
-def a_mapped_file(chance):
+def a_mapped_file(chance: random.Random) -> Kind:
     name = next(own_names)
     fd = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
     os.write(fd, bytes(20000))
@@ -269,7 +276,7 @@ def a_mapped_file(chance):
         assert at[0] == 0
 
 
-def a_pending_signal(chance):
+def a_pending_signal(chance: random.Random) -> Kind:
     """It is blocked, with a value, and is taken when it is looked for."""
     number = chance.choice([signal.SIGUSR2, signal.SIGRTMIN + 5, signal.SIGRTMIN + 6])
     while True:
@@ -281,7 +288,7 @@ def a_pending_signal(chance):
         assert signal.sigtimedwait({number}, 0)
 
 
-def an_alarm(chance):
+def an_alarm(chance: random.Random) -> Kind:
     """Far away. It stands still with the job: by the job's clock it is neither early nor late."""
     before = time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, 5000, 70)
@@ -294,7 +301,7 @@ def an_alarm(chance):
         assert abs(interval - 70) < 0.1
 
 
-def settings(chance):
+def settings(chance: random.Random) -> Kind:
     limits = {which: (chance.randrange(2000, 3000), 3500) for which in (resource.RLIMIT_NOFILE,)}
     for which, limit in limits.items():
         if resource.getrlimit(which)[1] >= limit[1]:
@@ -306,12 +313,12 @@ def settings(chance):
     libc.prctl(PR_SET_NAME, b"p%d" % chance.randrange(10**6))
     libc.prctl(PR_SET_PDEATHSIG, chance.choice([0, signal.SIGUSR1]))
     for number in (signal.SIGUSR1, signal.SIGHUP):
-        signal.signal(number, chance.choice([signal.SIG_IGN, lambda *_: None]))
+        signal.signal(number, signal.SIG_IGN if chance.choice([True, False]) else lambda *_: None)
     while True:
         yield
 
 
-def a_thread_setting(chance):
+def a_thread_setting(chance: random.Random) -> Kind:
     os.setpriority(os.PRIO_PROCESS, 0, max(chance.randrange(10, 20), os.getpriority(os.PRIO_PROCESS, 0)))
     libc.prctl(PR_SET_TIMERSLACK, chance.randrange(1000, 100000))
     libc.prctl(PR_SET_NAME, b"t%d" % chance.randrange(10**6))
@@ -321,13 +328,13 @@ def a_thread_setting(chance):
         assert thread_state() == before, (thread_state(), before)
 
 
-def thread_state():
+def thread_state() -> tuple[int, int, bytes]:
     name = ctypes.create_string_buffer(16)
     libc.prctl(16, name)
     return os.getpriority(os.PRIO_PROCESS, 0), libc.prctl(PR_GET_TIMERSLACK), name.value
 
 
-def a_dead_child(chance):
+def a_dead_child(chance: random.Random) -> Kind:
     """It is not waited for before it has moved."""
     while True:
         code, by = chance.randrange(256), chance.choice([0, signal.SIGKILL, signal.SIGTERM])
@@ -350,7 +357,7 @@ OF_PROCESS = [
 OF_THREAD = [a_thread_setting, a_pending_signal, a_pipe, memory, an_eventfd]
 
 
-def self_state():
+def self_state() -> dict[str, object]:
     """What of a process is the same at each look."""
     fds = {}
     for name in os.listdir("/proc/self/fd"):
@@ -378,11 +385,11 @@ def self_state():
     }
 
 
-def look(name, kinds, process):
+def look(name: str, kinds: Sequence[Kind], process: bool) -> None:
     """Looks at all of them at each check, until the end. `process`: at what is the process's, too."""
     for kind in kinds:
         next(kind)
-    state = self_state() if process else None
+    state = self_state() if process else {}
     Path(f"{TOP}/ready/{name}").touch()
     number = 0
     while not os.path.exists(f"{TOP}/end"):
@@ -400,15 +407,15 @@ def look(name, kinds, process):
         number += 1
 
 
-def guarded(name, kinds, process):
+def guarded(name: str, kinds: Sequence[Kind], process: bool) -> None:
     try:
         look(name, kinds, process)
     except BaseException:
-        print(name, [kind.__name__ for kind in kinds], traceback.format_exc(), file=sys.stderr, flush=True)
+        print(name, kinds, traceback.format_exc(), file=sys.stderr, flush=True)
         os._exit(1)
 
 
-def people(chance, name, depth):
+def people(chance: random.Random, name: str, depth: int) -> list[Person]:
     """The tree below a process: (its name, how it is, those below it)."""
     below = []
     for number in range(chance.choice([0, 1, 2, 3]) if depth < 3 else 0):
@@ -417,7 +424,7 @@ def people(chance, name, depth):
     return below
 
 
-def live(seed, name, below):
+def live(seed: str, name: str, below: list[Person]) -> None:
     chance = random.Random(f"{seed} {name}")
     mine = [kind(chance) for kind in chance.sample(OF_PROCESS, chance.randrange(2, 7))]
     children = []

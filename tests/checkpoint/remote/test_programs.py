@@ -34,8 +34,8 @@ async def test_a_program_and_its_libraries_are_read_once(site: Site, way: str) -
     for library in libraries(BASH):
         shutil.copy(library, site.tree / "lib")
     # By notification what is mapped is a stand-in, and has its name.
-    library = f"{site.tree}/lib/libc.so" if way == "fuse" else "libc"
-    (site.tree / "script").write_text(f"#!{site.tree}/program\ngrep -c {library} /proc/$$/maps; echo ran\n")
+    mapped = f"{site.tree}/lib/libc.so" if way == "fuse" else "libc"
+    (site.tree / "script").write_text(f"#!{site.tree}/program\ngrep -c {mapped} /proc/$$/maps; echo ran\n")
     (site.tree / "script").chmod(0o755)
     script = f"run() {{ LD_LIBRARY_PATH={site.tree}/lib $1; }}; run ./script; echo once; "
     script += "until [ -e go ]; do sleep 0.02; done; run ./script; run $PWD/script; cd lib; run ../script"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pool.jobs.description import Severity, SubmitFacts
@@ -10,7 +12,7 @@ from tests.jobs.description.support import FACTS, attributes, read, refusal
 EXECUTABLE = "executable = /bin/true\n"
 
 
-def messages(text: str, **options: object) -> list[str]:
+def messages(text: str, **options: Any) -> list[str]:
     return [str(found) for found in read(text, **options).warnings]
 
 

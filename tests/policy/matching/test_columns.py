@@ -6,8 +6,9 @@ import random
 
 from pool.classad import ClassAd
 from pool.policy.matching.bits import bits_of, full, marked, members
-from pool.policy.matching.columns import Grouping, Partition, Whole, token
+from pool.policy.matching.columns import Grouping, Partition, Whole
 from pool.policy.matching.comparing import Ordered
+from pool.policy.matching.pairs import token
 
 
 def test_sets_of_places_as_integers() -> None:

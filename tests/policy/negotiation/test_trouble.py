@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,8 @@ def test_knobs_without_sense_prefer_nothing_and_preempt_nobody(text: str) -> Non
 @pytest.mark.parametrize("text", NONSENSE)
 def test_slots_that_lie_are_matched_or_left_but_harm_nobody(name: str, text: str) -> None:
     terms = Terms(preemption_requirements=True, priorities={"a": 1.0, "b": 2.0}, minimum_run=1.0)
-    slots = [slot("odd", **{name: [text]}), claimed("busy", "b", **{name: [text]}), slot("good")]
+    lie: dict[str, Any] = {name: [text]}
+    slots = [slot("odd", **lie), claimed("busy", "b", **lie), slot("good")]
     outcome = negotiate({"a": [request(1, 5)]}, slots, terms=terms)
     assert "good" in [match.slot for match in outcome.matches]
 
@@ -44,7 +46,8 @@ def test_slots_that_lie_are_matched_or_left_but_harm_nobody(name: str, text: str
 @pytest.mark.parametrize("text", NONSENSE)
 def test_requests_that_lie_get_nothing_of_others(name: str, text: str) -> None:
     slots = [slot("p", cpus=4, partitionable=True), slot("s")]
-    outcome = negotiate({"a": [request(1, 1, **{name: [text]})], "b": [request(2, 5)]}, slots)
+    lie: dict[str, Any] = {name: [text]}
+    outcome = negotiate({"a": [request(1, 1, **lie)], "b": [request(2, 5)]}, slots)
     assert sum(match.count for match in outcome.matches if match.submitter == "b") >= 4
 
 

@@ -191,7 +191,8 @@ def test_a_machine() -> None:
 
 
 def test_what_is_longer_than_the_terminal_goes_on_in_the_next_line() -> None:
-    findings = [QUEUED, Machines(1, 1), Unmet(1, (Condition("x" * 100, 1, 0, "y", (Share("z" * 60, 1),)),))]
+    condition = Condition("x" * 100, 1, 0, "y", (Share("z" * 60, 1),))
+    findings: list[Finding] = [QUEUED, Machines(1, 1), Unmet(1, (condition,))]
     whole, parted = lines(findings, NOW), lines(findings, NOW, 40)
     assert max(map(len, whole)) > 100
     assert max(map(len, parted)) <= 40

@@ -13,7 +13,8 @@ def test_a_match_that_its_startd_does_not_hear_of_is_soon_made_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its slot is kept back for half a minute. Nothing else changes in the pool that would begin a cycle."""
-    tell, lost = Telling._startd, []
+    tell = Telling._startd
+    lost: list[str] = []
 
     async def loses_the_first(self: Telling, address: str, matches: list) -> None:  # type: ignore[type-arg]
         if lost:
@@ -28,7 +29,7 @@ def test_a_match_that_its_startd_does_not_hear_of_is_soon_made_again(
             await pool.add("head", "collector,negotiator,schedd")
             await pool.add("m1", "startd")
             await pool.submit("head")
-            await pool.until(lambda: pool.witness.ends, within=60.0)
+            await pool.until(lambda: bool(pool.witness.ends), within=60.0)
         assert lost
 
     run_virtual(work())

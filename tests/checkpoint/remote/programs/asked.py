@@ -1,15 +1,17 @@
 """Does what it is asked, an expression a line, and says what came of it: what a test drives step by step."""
 
+from __future__ import annotations
+
 import os
 import time
 
 
-def read(name):
+def read(name: str) -> str:
     with open(name) as file:
         return file.read()
 
 
-def reads(name, seconds):
+def reads(name: str, seconds: float) -> bool:
     """How often a file can be read within a time."""
     end, count = time.monotonic() + seconds, 0
     while time.monotonic() < end:
@@ -19,7 +21,7 @@ def reads(name, seconds):
     return count > 1
 
 
-def listed(name):
+def listed(name: str) -> list[tuple[str, int]]:
     return sorted((entry.name, entry.stat().st_size) for entry in os.scandir(name))
 
 

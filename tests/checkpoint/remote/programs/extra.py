@@ -1,9 +1,13 @@
 """Sets, reads and removes extended attributes in its working directory, and prints what came of each call."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable
+from typing import Any
 
 
-def told(call, *arguments, **how):
+def told(call: Callable[..., Any], *arguments: Any, **how: bool) -> None:
     try:
         found = call(*arguments, **how)
     except OSError as error:
