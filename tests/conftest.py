@@ -14,6 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pool.checkpoint.build import CannotBuild, build, compiler
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
+
+__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 USER_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR")

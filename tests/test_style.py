@@ -144,6 +144,31 @@ def outside_reads(tree: ast.Module) -> list[str]:
     return found
 
 
+def silent_skips(tree: ast.Module) -> list[str]:
+    """Tests that pass without having tested anything: a branch that only returns, or a body that is one `if`."""
+    found = []
+    for test in ast.walk(tree):
+        if not isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) or not test.name.startswith("test_"):
+            continue
+        body = test.body[1:] if ast.get_docstring(test) else test.body
+        if len(body) == 1 and isinstance(body[0], ast.If) and not body[0].orelse:
+            found.append(f"line {test.lineno}: {test.name} does nothing where its condition does not hold")
+        found += [f"line {line}: {test.name} returns without a word" for line in _bare_returns(body)]
+    return found
+
+
+def _bare_returns(body: list[ast.stmt]) -> Iterator[int]:
+    """The lines of branches that are one `return`; functions within are their own."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            part = getattr(statement, name, [])
+            if len(part) == 1 and isinstance(part[0], ast.Return):
+                yield part[0].lineno
+            yield from _bare_returns(part)
+
+
 def _dotted(node: ast.AST, names: dict[str, str]) -> str | None:
     """The full dotted name that an expression stands for, when it begins with something imported."""
     if isinstance(node, ast.Name):
@@ -191,6 +216,12 @@ def test_each_file_says_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(tree) or not tree.body, "no module docstring"
     length = len(path.read_text().splitlines())
     assert length <= LONGEST, f"{length} lines: no longer one sitting"
+
+
+@pytest.mark.parametrize("path", [path for path in TESTS if path.name.startswith("test_")], ids=identify)
+def test_no_test_passes_without_testing(path: Path) -> None:
+    """Where a machine lacks what a test needs, the test is skipped and says so (tests/skips.py)."""
+    assert silent_skips(parsed(path)) == []
 
 
 def test_nothing_is_left_open() -> None:
@@ -246,3 +277,19 @@ def test_the_floor_rule_catches(module: str, text: str, caught: bool) -> None:
 )
 def test_the_outside_rule_catches(text: str, caught: bool) -> None:
     assert bool(outside_reads(ast.parse(text))) is caught
+
+
+@pytest.mark.parametrize(
+    ("text", "caught"),
+    [
+        ("def test_a():\n    if lacking: return\n    assert b", True),
+        ("async def test_a():\n    async with b:\n        if lacking:\n            return\n        assert c", True),
+        ("def test_a():\n    try: b()\n    except OSError: return\n    assert c", True),
+        ("def test_a():\n    'Says.'\n    if able:\n        assert b", True),
+        ("def test_a():\n    if lacking:\n        assert b\n        return\n    assert c", False),
+        ("def test_a():\n    def b():\n        if c: return\n    assert b", False),
+        ("def helper():\n    if lacking: return", False),
+    ],
+)
+def test_the_rule_of_silent_tests_catches(text: str, caught: bool) -> None:
+    assert bool(silent_skips(ast.parse(text))) is caught

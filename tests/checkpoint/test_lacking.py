@@ -37,7 +37,7 @@ async def test_without_the_notes_of_what_was_written_each_image_is_whole(
     wanted = spec(scratch, program, "100000", "stop")
     async with opened(tmp_path, lacking(tmp_path, keeper_program, USERFAULTFD)) as keepers:
         if not keepers.abilities.checkpoint:
-            return
+            pytest.skip("needs the ability checkpoint")
         keeper = await soon(keepers.start(wanted))
         previous = None
         for number in range(3):
@@ -88,7 +88,7 @@ async def test_what_checkpoints_do_without_is_said(
         whole = keepers.abilities
     async with opened(tmp_path, lacking(tmp_path, keeper_program, number)) as keepers:
         if not whole.checkpoint:
-            return
+            pytest.skip("needs the ability checkpoint")
         assert keepers.abilities.checkpoint
         lacks = [line for line in keepers.abilities.saving if said in line]
         assert len(lacks) == 1

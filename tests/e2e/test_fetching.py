@@ -158,7 +158,9 @@ def compile_classes(home: Path) -> None:
     (home / "Other.class").unlink()
 
 
-@pytest.mark.skipif(not (shutil.which("javac") and shutil.which("jar")), reason="there is no Java compiler")
+@pytest.mark.skipif(
+    not (shutil.which("javac") and shutil.which("jar")), reason="needs the Debian package default-jdk-headless"
+)
 @pytest.mark.parametrize("transfer", ["IF_NEEDED", "YES"])
 async def test_a_java_job_runs_its_classes(nodes: Nodes, transfer: str) -> None:
     home = nodes.directory("home")

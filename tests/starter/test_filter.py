@@ -128,9 +128,10 @@ def landlock() -> bool:
 
 async def test_without_process_namespaces_others_cannot_be_traced(place: Path, program: Path, scratch: Path) -> None:
     async with opened(place, program, without=2) as keepers:
-        if X86 and keepers.abilities.filter:
-            found = await call(keepers, scratch, "plain", "ptrace:101:9999", "readv:310:1", "getfd:438:-1")
-            assert set(found.values()) == {"EPERM"}
+        if not X86 or not keepers.abilities.filter:
+            pytest.skip("needs the ability filter and an x86-64 processor")
+        found = await call(keepers, scratch, "plain", "ptrace:101:9999", "readv:310:1", "getfd:438:-1")
+        assert set(found.values()) == {"EPERM"}
 
 
 async def test_programs_for_32_bits_are_filtered_by_their_own_numbers(best: NativeKeepers, scratch: Path) -> None:

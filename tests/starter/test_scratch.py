@@ -64,8 +64,8 @@ async def test_what_is_not_as_it_was_made_is_not_used_again(execute: Path, chang
     elif change == "attribute":
         try:
             os.setxattr(own, "user.left", b"message")
-        except OSError:  # this file system has none
-            return
+        except OSError:
+            pytest.skip("needs a file system with extended attributes of users")
     elif change == "many":
         for number in range(scratch.FEW):
             (own / str(number)).touch()
