@@ -38,7 +38,9 @@ def test_one_machine_that_fails_at_once_again_and_again_counts_once() -> None:
 
 
 def test_one_machine_holds_a_job_only_over_time_with_growing_pauses() -> None:
-    known, now, pauses = (), 1000.0, []
+    known: tuple[Failure, ...] = ()
+    pauses: list[float] = []
+    now = 1000.0
     while not (again := after_failure(known, "m", now)).hold:
         known = again.failures
         pauses.append(again.until - now)
