@@ -7,10 +7,11 @@ of its own that shows it catches what it is for.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ CLOCK_AND_CHANCE = {
 ALLOWED_NAMES = {"random.Random"}  # the type of an injected source; making one is caught as a call
 
 
+@functools.cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
@@ -145,7 +147,9 @@ def outside_reads(tree: ast.Module) -> list[str]:
 
 
 def silent_skips(tree: ast.Module) -> list[str]:
-    """Tests that pass without having tested anything: a branch that only returns, or a body that is one `if`."""
+    """Tests that can pass without having tested anything: a branch only returns before the first assertion, or the
+    body is one `if`.
+    """
     found = []
     for test in ast.walk(tree):
         if not isinstance(test, ast.FunctionDef | ast.AsyncFunctionDef) or not test.name.startswith("test_"):
@@ -153,7 +157,9 @@ def silent_skips(tree: ast.Module) -> list[str]:
         body = test.body[1:] if ast.get_docstring(test) else test.body
         if len(body) == 1 and isinstance(body[0], ast.If) and not body[0].orelse:
             found.append(f"line {test.lineno}: {test.name} does nothing where its condition does not hold")
-        found += [f"line {line}: {test.name} returns without a word" for line in _bare_returns(body)]
+        looks = (node.lineno for node in ast.walk(test) if isinstance(node, ast.Assert))
+        first = min(looks, default=sys.maxsize)
+        found += [f"line {line}: {test.name} returns without a word" for line in _bare_returns(body) if line < first]
     return found
 
 
@@ -196,32 +202,39 @@ def test_types() -> None:
     run("mypy")
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=identify)
-def test_imports_go_down_the_floors(path: Path) -> None:
-    assert climbing(parsed(path), module_name(path), is_package=path.name == "__init__.py") == []
+def faults(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> list[str]:
+    """What a rule finds in any of the files, each with its file."""
+    return [f"{identify(path)}: {fault}" for path in paths for fault in rule(path)]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in SOURCES if p.name != "outside.py" and "testing" not in p.relative_to(REPOSITORY).parts],
-    ids=identify,
-)
-def test_nothing_else_reads_clocks_or_chance(path: Path) -> None:
-    assert outside_reads(parsed(path)) == []
+def test_imports_go_down_the_floors() -> None:
+    def rule(path: Path) -> list[str]:
+        return climbing(parsed(path), module_name(path), is_package=path.name == "__init__.py")
+
+    assert faults(SOURCES, rule) == []
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=identify)
-def test_each_file_says_what_it_is_for(path: Path) -> None:
-    tree = parsed(path)
-    assert ast.get_docstring(tree) or not tree.body, "no module docstring"
-    length = len(path.read_text().splitlines())
-    assert length <= LONGEST, f"{length} lines: no longer one sitting"
+def test_nothing_else_reads_clocks_or_chance() -> None:
+    testing = REPOSITORY / "pool" / "testing"
+    inside = [path for path in SOURCES if path.name != "outside.py" and not path.is_relative_to(testing)]
+    assert faults(inside, lambda path: outside_reads(parsed(path))) == []
 
 
-@pytest.mark.parametrize("path", [path for path in TESTS if path.name.startswith("test_")], ids=identify)
-def test_no_test_passes_without_testing(path: Path) -> None:
+def test_each_file_says_what_it_is_for() -> None:
+    def rule(path: Path) -> Iterator[str]:
+        tree = parsed(path)
+        if tree.body and not ast.get_docstring(tree):
+            yield "no module docstring"
+        if (length := len(path.read_text().splitlines())) > LONGEST:
+            yield f"{length} lines: no longer one sitting"
+
+    assert faults([*SOURCES, *TESTS], rule) == []
+
+
+def test_no_test_passes_without_testing() -> None:
     """Where a machine lacks what a test needs, the test is skipped and says so (tests/skips.py)."""
-    assert silent_skips(parsed(path)) == []
+    tests = [path for path in TESTS if path.name.startswith("test_")]
+    assert faults(tests, lambda path: silent_skips(parsed(path))) == []
 
 
 def test_nothing_is_left_open() -> None:
