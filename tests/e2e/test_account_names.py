@@ -57,8 +57,8 @@ async def test_all_listings_write_an_account_in_one_way(nodes: Nodes) -> None:
                 assert re.search(rf"(^|[\s/]){re.escape(me)}(\s|,|$)", text, re.MULTILINE), (words, text)
             assert DOMAIN not in text, (words, text)
         for spelled in (me, f"{me}@{DOMAIN}"):
-            for words in TAKE_A_USER:
-                found = said(words[0], spelled, *words[1:])
-                assert me in found or "12 jobs" in found, (words, spelled, found)
+            for command, *more in TAKE_A_USER:
+                found = said(command, spelled, *more)
+                assert me in found or "12 jobs" in found, (command, spelled, found)
             assert me in said("q", spelled, "nobody-here")
         assert said("rm", f"{me}@{DOMAIN}", "nobody-here") == "12 jobs removed\n"

@@ -22,9 +22,9 @@ def trio(whose_pool: object) -> Iterator[Nodes]:
     async def start(nodes: Nodes) -> None:
         head = nodes.start("head", HEAD).ready()
         for way in ("notify", "stage"):
-            joined = await token(head, "startd")
-            more = {"FILESYSTEM_DOMAIN": way, "REMOTE_IO_WAY": way}
-            nodes.start(way, "startd", join=joined, machine=nodes.elsewhere(), **more).ready()
+            joined, away = await token(head, "startd"), nodes.elsewhere()
+            node = nodes.start(way, "startd", join=joined, machine=away, FILESYSTEM_DOMAIN=way, REMOTE_IO_WAY=way)
+            node.ready()
         async with client(head) as pool:
             await slots(pool, 2)
 

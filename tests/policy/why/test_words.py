@@ -237,5 +237,6 @@ def test_a_limit_that_can_never_be_met_is_said_so() -> None:
 
 
 def test_accounts_of_one_name_in_two_domains_are_told_apart() -> None:
-    found = [QUEUED, Machines(3, 3), Busy(2, (Share("bob@head", 1), Share("bob@far", 1), Share("carol@far", 1)))]
+    shares = (Share("bob@head", 1), Share("bob@far", 1), Share("carol@far", 1))
+    found: list[Finding] = [QUEUED, Machines(3, 3), Busy(2, shares)]
     assert "  busy with: bob@head (1), bob@far (1), carol (1)" in lines(found, NOW)
