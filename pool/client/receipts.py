@@ -27,10 +27,10 @@ FILE_ATTRIBUTES = (
     *("Cmd", "Iwd", "In", "Out", "Err", "UserLog", "TransferExecutable", "TransferInput", "PublicInputFiles"),
     *("CommonInputFiles", "TransferOutput", "TransferOutputRemaps", "Processes", "Pipes", "JobUniverse", "JarFiles"),
     *("PreserveRelativePaths", "ManifestDir", "ManifestDesired"),
-    *("EC2AccessKeyId", "EC2SecretAccessKey", "EC2SessionToken"),
+    *("EC2AccessKeyId", "EC2SecretAccessKey", "EC2SessionToken", "RegistryLogins"),
 )
-#: Files with keys, of which the schedd makes signed URLs.
-KEY_FILES = ("EC2AccessKeyId", "EC2SecretAccessKey", "EC2SessionToken")
+#: Files with keys, of which the schedd makes signed URLs, and with logins of registries.
+KEY_FILES = ("EC2AccessKeyId", "EC2SecretAccessKey", "EC2SessionToken", "RegistryLogins")
 _NAMES = frozenset(FILE_ATTRIBUTES)
 _WRITTEN = frozenset({"Out", "Err", "UserLog"})
 #: A machine on which any job starts, as far as its files go.

@@ -184,6 +184,14 @@ _STARTD = (
     ),
     _flag("ENFORCE_MEMORY", "false", "hold jobs that use more memory than their slot has"),
     _flag("ENFORCE_DISK", "false", "hold jobs whose scratch directory takes more disk than their slot has"),
+    _count(
+        "IMAGE_CACHE",
+        "20000",
+        "MB",
+        "what unpacked images of jobs may take on this machine, those used longest ago given up first; 0 to unpack one "
+        "for each start (docs/images.md)",
+        live=False,
+    ),
     _count("CHECKPOINT_QUOTA", "0", "MB", "what checkpoints may take on this disk; 0 for no bound but its own"),
     _text(
         "CHECKPOINT_SERVER",

@@ -78,6 +78,8 @@ class Activation:
         image: the directory that is the job's root: a path on the machine, or a name in its scratch directory; empty
             for the machine's own tree.
         image_source: the URL, archive or SIF file that is unpacked to it before the start; empty where it is there.
+        image_program: "alone" where the image's own program runs, with the job's arguments if there are any; "behind"
+            where the job's stands behind the image's entrypoint; empty where it is the job's own.
         remaps: output name to the path it gets at home.
         soft_signal, grace: what asks the job to end, and seconds until it is killed.
         network: false takes all network but its own loopback from it (want_job_networking).
@@ -116,6 +118,7 @@ class Activation:
     remaps: dict[str, str] = field(default_factory=dict)
     image: str = ""
     image_source: str = ""
+    image_program: str = ""
     keeps_paths: bool = False
     manifest: str = ""
     most_input: int | None = None
@@ -302,7 +305,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     java = job.value("JobUniverse") == JAVA
     if java:
         executable = _text(slot, "JavaPath")
-    if not executable:
+    if not executable and not in_image(job):
         raise CannotStart("the job has no executable", hint="set executable in the description file")
     try:
         arguments = arguments_of(_plain(job, "Arguments", "Args"))
@@ -319,8 +322,10 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
     image, inputs = _image(job, slot, iwd), _inputs(job) if transfer else ()
     if image.startswith("/"):  # it is there
         inputs = tuple(name for name in inputs if os.path.join(iwd, name).rstrip("/") != image)
-    source = image if "://" in image or image.endswith(UNPACKED) else ""
-    carries = transfer and not processes and not java and job.value("TransferExecutable", True) is not False
+    packed = "://" in image or image.endswith(UNPACKED) or job.value("ContainerImageIsLayout", False) is True
+    source = image if packed else ""
+    wanted = bool(executable) and job.value("TransferExecutable", True) is not False
+    carries = wanted and transfer and not processes and not java
     outputs = _text(job, "TransferOutput")
     has_outputs = job.get("TransferOutput") is not None
     code = job.value("SuccessCheckpointExitCode")
@@ -329,7 +334,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         run=run,
         owner=_text(job, "Owner"),
         mode=mode,
-        executable=executable if os.path.isabs(executable) else os.path.join(iwd, executable),
+        executable=executable if not executable or os.path.isabs(executable) else os.path.join(iwd, executable),
         digest=digest if carries else None,
         carries_executable=carries,
         argv=(executable, *arguments),
@@ -341,6 +346,7 @@ def activation(job: ClassAd, slot: ClassAd, run: int, digest: str | None, checkp
         inputs=inputs,
         image=UNPACKED_IMAGE if source else image,
         image_source=source,
+        image_program=_image_program(job, executable) if image else "",
         outputs=_list(outputs) if transfer and has_outputs else None,
         remaps=_remaps(_text(job, "TransferOutputRemaps")) if transfer else {},
         keeps_paths=transfer and job.value("PreserveRelativePaths", False) is True,
@@ -389,6 +395,14 @@ def _image(job: ClassAd, slot: ClassAd, iwd: str) -> str:
     if shared and slot.value(AS_NOBODY, False) is not True:
         return os.path.join(iwd, _text(job, "ContainerImageFullPath") or name).rstrip("/")
     return os.path.basename(name.rstrip("/"))
+
+
+def _image_program(job: ClassAd, executable: str) -> str:
+    """See `Activation.image_program`. With docker an image's entrypoint gets the executable as its first argument."""
+    if not executable:
+        return "alone"
+    docker = job.value("WantDocker", False) is True
+    return "behind" if docker and job.value("DockerOverrideEntrypoint", False) is not True else ""
 
 
 def _manifest(job: ClassAd) -> str:

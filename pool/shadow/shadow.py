@@ -19,6 +19,7 @@ from typing import Any, Protocol, cast
 from pool.errors import PoolError
 from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.jobs.output_places import OutputPlaces, full_path
+from pool.jobs.registries import NoLogin, login_for
 from pool.jobs.urls import is_fetched, scheme_of
 from pool.outside import Outside
 from pool.policy.packed import unpack
@@ -49,6 +50,8 @@ log = logging.getLogger("pool.shadow")
 #: The files that hold the keys of an object store, and bytes that one has at most.
 _KEYS = ("EC2AccessKeyId", "EC2SecretAccessKey", "EC2SessionToken")
 MOST_KEY = 16384
+#: Bytes of a file of logins.
+MOST_LOGINS = 1 << 20
 
 
 class ClaimedJob(Protocol):
@@ -190,8 +193,20 @@ class Shadow:
         if any(scheme_of(name) in SCHEMES for name in start.inputs):
             job = self._claims.claims[str(params["claim"])].job
             await stream.send(["signed", await self._signed(start, files, job)])
+        job = self._claims.claims[str(params["claim"])].job if start.image_source.startswith("docker://") else None
+        if job is not None and isinstance(logins := job.get("RegistryLogins"), str) and logins:
+            await stream.send(["signed", {start.image_source: await self._login(start, files, logins)}])
         await stream.send(["done"])
         await stream.finish()
+
+    async def _login(self, start: Activation, files: UserFiles, logins: str) -> str:
+        """What the registry of a job's image is shown: of its owner's file that one login, for this start only."""
+        text = await files.read_all(full_path(start, logins), most=MOST_LOGINS)
+        try:
+            return login_for(start.image_source, text.decode("utf-8", "replace"))
+        except NoLogin as error:
+            hint = "run podman login, or leave docker_send_credentials out"
+            raise PoolError(f"cannot log in for {start.image_source} with {logins}: {error}", hint=hint) from error
 
     async def _signed(self, start: Activation, files: UserFiles, job: Job | None) -> dict[str, str]:
         """For each input in an object store the URL that reads it; none where the job names no keys."""

@@ -89,6 +89,7 @@ class Flag(IntFlag):
     NO_NETWORK = 64
     IMAGE = 128
     FIXED = 256
+    KEPT_ROOT = 512
 
 
 class Condition(IntFlag):
@@ -117,7 +118,7 @@ CAUSES = {
     8: Cause.MEMORY,
 }
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
-_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED = (
+_FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT = (
     int(Flag.FULL),
     int(Flag.APPEND),
     int(Flag.PRIVATE_TMP),
@@ -125,6 +126,7 @@ _FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED = (
     int(Flag.NO_NETWORK),
     int(Flag.IMAGE),
     int(Flag.FIXED),
+    int(Flag.KEPT_ROOT),
 )
 _START_VERB = int(Verb.START)
 _AS_TEXT = json.JSONEncoder(separators=(",", ":")).encode
@@ -149,6 +151,7 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
         | (_NO_NETWORK if spec.network == "none" else 0)
         | (_IMAGE if image else 0)
         | (_FIXED if spec.fixed else 0)
+        | (_KEPT_ROOT if spec.root_is_kept else 0)
     )
     groups = spec.groups or ()
     strings = [
@@ -291,6 +294,7 @@ def unpack_start(data: bytes) -> KeeperSpec:
         groups=groups if flags & Flag.GROUPS else None,
         scratch=scratch,
         root=root,
+        root_is_kept=bool(flags & Flag.KEPT_ROOT),
         fixed=bool(flags & Flag.FIXED),
         isolation="full" if flags & Flag.FULL else "shared",
         hidden=tuple(hidden),

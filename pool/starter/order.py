@@ -6,13 +6,12 @@ Nothing is prepared here, and nothing is started: `starter.py` does that.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
 from pool.starter import devices, several
 from pool.starter.files import Seen
+from pool.starter.job_image import JobImage
 from pool.starter.place import Account, Place
 from pool.starter.spec import SEEN, KeeperSpec
 
@@ -32,7 +31,7 @@ def order_of(
     lease: float,
     claim: dict[str, Any],
     append: bool = False,
-    image_environment: Mapping[str, str] = MappingProxyType({}),
+    image: JobImage | None = None,
 ) -> KeeperSpec:
     """What the keeper of one start is told.
 
@@ -42,7 +41,7 @@ def order_of(
         seen: what the job sees of its owner's files, where it works on them from here.
         lease: seconds the keeper lets the job run without being renewed.
         claim: kept with the keeper, to find again after a restart of the node.
-        image_environment: what the image that is the job's root names.
+        image: what is the job's root.
         append: the job goes on from a checkpoint of its own: what it wrote before stays in its standard files.
     """
     transfer, closed = activation.mode is Mode.TRANSFER, activation.mode is not Mode.SHARED
@@ -60,7 +59,7 @@ def order_of(
         stdin = os.path.join(own, os.path.basename(stdin))
     env = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
-        **image_environment,
+        **(image.config.environment if image is not None else {}),
         "HOME": own if transfer else seen.home,
         "USER": account.name,
         "LOGNAME": account.name,
@@ -74,9 +73,10 @@ def order_of(
     if place.gpus is not None:
         env |= devices.variables(place.gpus, own_files=closed)
     beside = own if transfer else None
+    kept = image.kept if image is not None else None
     return KeeperSpec(
         id=id,
-        argv=(program, *activation.argv[1:]),
+        argv=image.words(activation, program) if image is not None else (program, *activation.argv[1:]),
         env=env,
         cwd=own if transfer else activation.iwd,
         stdin=stdin if os.path.isabs(stdin) else os.path.join(activation.iwd, stdin),
@@ -86,7 +86,8 @@ def order_of(
         gid=account.gid,
         groups=account.groups,
         scratch=str(place.scratch),
-        root=os.path.join(place.scratch, activation.image) if activation.image else "",
+        root=str(kept or os.path.join(place.scratch, activation.image)) if activation.image else "",
+        root_is_kept=kept is not None,
         fixed=fixed,
         isolation="full" if closed else "shared",
         memory=place.memory,

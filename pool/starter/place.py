@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pool.errors import PoolError
 from pool.images import ImageStore
+
+if TYPE_CHECKING:
+    from pool.starter.image_cache import ImageCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Place:
     Attributes:
         scratch: the job's own directory: one for each slot, empty when a job begins, gone with the claim.
         images: where checkpoints lie on their way.
+        image_cache: the unpacked images that the machine keeps; None where each job has its own.
         plugins: the transfer program of each scheme of URLs that is not the machine's own.
         empty: when the slot's scratch directory was last changed (ns) while it was known to be there and empty;
             a directory that has not changed since needs no look.
@@ -55,6 +60,7 @@ class Place:
     devices: tuple[str, ...] = ()
     empty: int | None = None
     images: Callable[[], ImageStore] | None = None
+    image_cache: ImageCache | None = None
     plugins: Mapping[str, str] = field(default_factory=dict)
     scratch: Path = field(init=False)
 

@@ -133,6 +133,7 @@ class KeeperSpec:
             root.
         scratch: host path of its own directory, under the same name inside; '' for none.
         root: host path of a directory that is the job's root in 'full', read-only; empty for the system's own tree.
+        root_is_kept: it is an image that the node keeps for its jobs, in a directory that is hidden from them.
         fixed: inside of 'full' it is `SEEN` instead, on every machine.
         isolation: 'full' sees the system read-only, its scratch and a /tmp of its own; 'shared' sees the host
             but for `hidden`. Both have process numbers, /proc and System V objects of their own where the
@@ -173,6 +174,7 @@ class KeeperSpec:
     groups: tuple[int, ...] | None = None
     scratch: str = ""
     root: str = ""
+    root_is_kept: bool = False
     fixed: bool = False
     isolation: str = "full"
     hidden: tuple[str, ...] = ()

@@ -29,12 +29,12 @@ from pool.safe_directory import SafeDirectory
 from pool.starter import bringing, freezing, increments, manifest, programs, resuming, saving, scratch, staging, urls
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.files import Files, Seen
+from pool.starter.job_image import JobImage
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.order import one_output, order_of
 from pool.starter.place import Account, Place, StartRefused
 from pool.starter.progress import CountedStream
 from pool.starter.spec import NO_ENDS, EndReport, KeeperSpec, StartFailed
-from pool.starter.unpacking import CannotUnpack, unpack
 from pool.wire import RemoteError
 
 #: What a keeper says could not be restored when not the image but the machine is at fault
@@ -117,7 +117,7 @@ class Starter:
         self._asked: Keeper | None = None
         #: Set when the job has to leave before it began.
         self._leaves = asyncio.Event()
-        self._image_environment: dict[str, str] = {}
+        self._job_image = JobImage(place)
         #: What asks the job to end where its owner removes or holds it; None: what asks it otherwise.
         self.asked_by: int | None = None
         #: The pipes to other machines, where the job runs on several.
@@ -141,6 +141,7 @@ class Starter:
         """The starter of a job whose keeper outlived the node."""
         starter = cls(activation, account, place, keepers, home)
         starter.keeper = keeper
+        starter._job_image = JobImage(place, keeper.spec.root)
         starter.received = int(keeper.spec.claim.get("received") or 0)
         if keeper.spec.remote:
             starter._files = Files(activation.name, activation.run, home, _way(keepers))
@@ -193,8 +194,8 @@ class Starter:
                 await self._fetch_checkpoint()
             if self._own_files:
                 await self._place_files()
-            if self.activation.image_source:
-                await self._unpack_image()
+            if self.activation.image:
+                await self._job_image.prepare(self.activation, self.scratch, self.account, self._leaves)
             await self._wait_for_its_moment(arrived)
             cards: Cards = await self._meet() if self.remote_pipes is not None else []
             await self.happen(Event.SUCCESS)
@@ -548,6 +549,7 @@ class Starter:
 
     def clean(self) -> None:
         """Leave the scratch directory empty, or none."""
+        self._job_image.release()
         try:
             if self.place.empty is not None and os.stat(self.scratch).st_mtime_ns == self.place.empty:
                 return
@@ -591,6 +593,7 @@ class Starter:
                     offered = await programs.ask(stream, self.place.executables)
                 self.transfer = CountedStream(stream)
                 self.received = await staging.receive(self.transfer, self.scratch, self.account.owner, signed)
+            self._job_image.login = signed.get(activation.image_source, "")
             await self._fetch_urls(signed)
             with self._safe_scratch() as safe:
                 if offered:
@@ -606,13 +609,6 @@ class Starter:
         except staging.StagingError as error:
             where = "machine" if isinstance(error, staging.DiskRefused) else "input"
             raise StartRefused(error.message, where=where, hint=error.hint, retry=error.retry) from error
-
-    async def _unpack_image(self) -> None:
-        try:
-            source = self.activation.image_source
-            self._image_environment = await unpack(source, self.scratch, self.account, self._leaves)
-        except CannotUnpack as error:
-            raise StartRefused(error.message, where="start", hint=error.hint, retry=error.retry) from error
 
     async def _fetch_urls(self, signed: dict[str, str]) -> None:
         """The inputs that are URLs, by a process that becomes the job's user."""
@@ -690,7 +686,7 @@ class Starter:
             lease=left,
             claim=claim,
             append=append,
-            image_environment=self._image_environment,
+            image=self._job_image,
         )
 
 

@@ -108,6 +108,38 @@ async def test_an_archive_of_an_image_is_unpacked(nodes: Nodes) -> None:
         said = (home / "out").read_text().splitlines()
         assert said[0] == "the image's own"
         assert "COLOUR=green" in said
+        result = await outcome(pool, home, container_image="image.tar", output="out", **commands)
+        assert result.ok, result
+        kept = list(whole.state.glob("cached-images/*/*/etc/image"))
+        assert len(kept) == 1
         result = await outcome(pool, home, container_image="wrong.tar", **commands)
         assert result.state == "held"
         assert "cannot unpack the image" in result.reason
+
+
+@pytest.mark.parametrize("form", ["docker", "layout"])
+async def test_the_image_says_which_program_runs(nodes: Nodes, form: str) -> None:
+    """Its own words, or the job's arguments in the place of its command; it begins in the job's directory."""
+    home, image = image_of(nodes)
+    (image / "work").mkdir()
+    (image / "work" / "own").write_text("echo own $COLOUR $@ in $PWD > made; cat made; exit 0\n")
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        tar.add(image, ".")
+    config: dict[str, object] = {"Env": ["PATH=/bin", "COLOUR=green"], "WorkingDir": "/work"}
+    config |= {"Entrypoint": ["sh", "own"], "Cmd": ["alone"]}
+    archive(home / "image.tar", form, data.getvalue(), config=config)
+    (home / "in").write_text("")
+    whole = nodes.start("whole", ALL).ready()
+    async with client(whole) as pool:
+        await able(pool)
+        job = {"container_image": "image.tar", "output": "out", "transfer_input_files": "in"}
+        result = await outcome(pool, home, **job)
+        assert result.ok, result
+        assert (home / "out").read_text() == (home / "made").read_text() == "own green alone in /job\n"
+        result = await outcome(pool, home, arguments="given words", environment="COLOUR=blue", **job)
+        assert result.ok, result
+        assert (home / "out").read_text() == "own blue given words in /job\n"
+        result = await outcome(pool, home, container_image=str(image), output="out")
+        assert result.state == "held"
+        assert "names no program, and the job has no executable" in result.reason

@@ -72,7 +72,7 @@ async def test_the_next_job_has_the_machines_own_tree_again(
         assert (scratch / "out").read_text() == said
 
 
-@pytest.mark.parametrize("which", ["around", "in it", "missing", "a file", "processes"])
+@pytest.mark.parametrize("which", ["around", "in it", "missing", "a file", "processes", "sockets", "devices", "others"])
 async def test_what_cannot_be_a_root_is_named(
     best: NativeKeepers, scratch: Path, tmp_path: Path, which: str
 ) -> None:
@@ -84,10 +84,29 @@ async def test_what_cannot_be_a_root_is_named(
     (state / "inner").mkdir(parents=True)
     (image / "file").touch()
     roots = {"around": image, "in it": state / "inner", "missing": image / "no", "a file": image / "file"}
-    roots["processes"] = Path("/proc")
+    roots |= {"processes": Path("/proc"), "sockets": Path("/run"), "devices": Path("/dev"), "others": Path("/tmp")}
     with pytest.raises(StartFailed) as failed:
         await best.start(inside(scratch, roots[which], "true", hidden=(str(state),)))  # type: ignore[arg-type]
     assert (failed.value.call, failed.value.path) == ("open image", str(roots[which]))
+
+
+async def test_an_image_that_the_node_keeps_may_lie_in_what_is_hidden(
+    best: NativeKeepers, scratch: Path, tmp_path: Path
+) -> None:
+    """But no link that took its place leads elsewhere."""
+    if not best.abilities.full:
+        pytest.skip("needs a file tree of a job's own")
+    image = make_image(tmp_path / "kept" / "user" / "digest")
+    hidden = (str(tmp_path / "kept"),)
+    wanted = inside(scratch, image, f"cat /etc/image {image}/etc/image", root_is_kept=True, hidden=hidden)
+    await to_end(best, wanted)  # type: ignore[arg-type]
+    assert (scratch / "out").read_text() == "the image's own\n"
+    image.rename(image.with_name("other"))
+    image.symlink_to("other")
+    again = inside(scratch, image, "true", root_is_kept=True, hidden=hidden, id="2.0.0")
+    with pytest.raises(StartFailed) as failed:
+        await best.start(again)  # type: ignore[arg-type]
+    assert (failed.value.call, failed.value.path) == ("open image", str(image))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to run jobs as somebody else")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import hashlib
 import http.server
 import json
+import logging
 import os
 import shutil
 import ssl
@@ -13,16 +16,22 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 import pytest
 
+from pool.starter import unpacking
+from pool.starter.image_cache import ImageCache
+from pool.starter.image_tools import FETCHING, PATH
 from pool.starter.place import Account
-from pool.starter.unpacking import PATH, ROOT, CannotUnpack, unpack
+from pool.starter.unpacking import ROOT, CannotUnpack, ImageConfig, unpack
+from tests.e2e.support import until
 from tests.e2e.test_fetching import own_certificate
-from tests.starter.test_unpacking import LOWER, UPPER, layer
+from tests.starter.test_unpacking import LOWER, UPPER, Entry, layer
 
 SOMEBODY = 61235
+LOG = logging.getLogger("tests.images")
 MANIFEST, CONFIG, LAYER = (
     "application/vnd.docker.distribution.manifest.v2+json",
     "application/vnd.docker.container.image.v1+json",
@@ -30,13 +39,15 @@ MANIFEST, CONFIG, LAYER = (
 )
 
 
-def blobs() -> dict[str, tuple[str, bytes]]:
+def blobs(more: list[Entry] | None = None) -> dict[str, tuple[str, bytes]]:
     """What a registry has of one image: by path the kind and the bytes."""
-    layers = [layer([entry for entry in entries if entry[0] != "c"]) for entries in (LOWER[:8], UPPER[:1])]
+    given = (LOWER[:8], UPPER[:1], *([] if more is None else [more]))
+    layers = [layer([entry for entry in entries if entry[0] != "c"]) for entries in given]
     named = {_digest(data): data for data in layers}
     config = {
-        **{"architecture": "amd64", "os": "linux", "config": {"Env": ["COLOUR=green"]}},
-        **{"rootfs": {"type": "layers", "diff_ids": list(named)}, "history": [{}, {}]},
+        **{"architecture": "amd64", "os": "linux"},
+        "config": {"Env": ["COLOUR=green"], "Entrypoint": ["/bin/new"], "Cmd": ["one"]},
+        **{"rootfs": {"type": "layers", "diff_ids": list(named)}, "history": [{} for _ in named]},
     }
     own = json.dumps(config).encode()
     manifest = {
@@ -46,9 +57,11 @@ def blobs() -> dict[str, tuple[str, bytes]]:
     }
     said = json.dumps(manifest).encode()
     found = {f"/v2/mine/blobs/{name}": (LAYER, data) for name, data in {**named, _digest(own): own}.items()}
-    return found | {"/v2/": ("text/plain", b"")} | {
-        f"/v2/mine/manifests/{name}": (MANIFEST, said) for name in ("1", _digest(said))
-    }
+    return (
+        found
+        | {"/v2/": ("text/plain", b"")}
+        | {f"/v2/mine/manifests/{name}": (MANIFEST, said) for name in ("1", _digest(said))}
+    )
 
 
 def _digest(data: bytes) -> str:
@@ -56,17 +69,30 @@ def _digest(data: bytes) -> str:
 
 
 class Registry(http.server.BaseHTTPRequestHandler):
-    """Gives one image to anybody."""
+    """Gives one image to anybody, or to those who have a login."""
 
     protocol_version = "HTTP/1.1"
-    have = blobs()
+    have: ClassVar[dict[str, tuple[str, bytes]]] = {}
+    login: ClassVar[str] = ""
+    #: Paths that were asked for, and one at which an answer waits until it is let go.
+    asked: ClassVar[list[str]] = []
+    gate: ClassVar[threading.Event] = threading.Event()
 
     def do_GET(self) -> None:
-        """One thing of the image, or 404."""
+        """One thing of the image, or 401 or 404."""
+        if self.login and self.headers.get("Authorization") != f"Basic {self.login}":
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="tests"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         kind, data = self.have.get(self.path, ("", None))
         if data is None:
             self.send_error(404)
             return
+        self.asked.append(self.path)
+        if kind == LAYER:
+            self.gate.wait(60)
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
@@ -93,6 +119,10 @@ def common() -> Iterator[Path]:
 @pytest.fixture
 def registry(common: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Its host, whose certificate the tools take."""
+    monkeypatch.setattr(Registry, "have", blobs())
+    monkeypatch.setattr(Registry, "asked", [])
+    monkeypatch.setattr(Registry, "login", "")
+    Registry.gate.set()
     certificate = own_certificate(common)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Registry)
@@ -101,28 +131,162 @@ def registry(common: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"127.0.0.1:{server.server_address[1]}"
+    Registry.gate.set()
     server.shutdown()
     server.server_close()
 
 
-@pytest.mark.skipif(
-    not any(shutil.which(tool, path=PATH) for tool in ("skopeo", "podman")), reason="needs skopeo or podman"
-)
-@pytest.mark.parametrize("user", ["own", "another"])
-async def test_an_image_of_a_registry_is_unpacked(registry: str, common: Path, user: str) -> None:
+@pytest.fixture(params=["skopeo", "podman"])
+def tool(request: pytest.FixtureRequest, common: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The one program for registries that this machine seems to have."""
+    tool = str(request.param)
+    if shutil.which(tool, path=PATH) is None:
+        pytest.skip(f"needs {tool}")
+    programs = common / "programs"
+    programs.mkdir()
+    for directory in PATH.split(":"):
+        for path in Path(directory).glob("*"):
+            if path.name == tool or path.name not in FETCHING:
+                with contextlib.suppress(FileExistsError):
+                    (programs / path.name).symlink_to(path)
+    monkeypatch.setattr(unpacking, "PATH", str(programs))
+    return tool
+
+
+def account_for(user: str) -> Account:
     if user == "another" and os.getuid() != 0:
         pytest.skip("needs root, to become another user")
     uid = os.getuid() if user == "own" else SOMEBODY
-    account = Account(uid, uid, (), "", "", switch=user == "another")
-    scratch, other = common / "scratch", common / "other"
-    for directory in (scratch, other):
-        directory.mkdir()
-        os.chown(directory, uid, uid if user == "another" else -1)
-    environment = await unpack(f"docker://{registry}/mine:1", scratch, account, asyncio.Event())
-    assert environment == {"COLOUR": "green"}
+    return Account(uid, uid if user == "another" else os.getgid(), (), "", "", switch=user == "another")
+
+
+def directory(common: Path, name: str, account: Account) -> Path:
+    path = common / name
+    path.mkdir(mode=0o700)
+    os.chown(path, account.uid, account.gid)
+    return path
+
+
+def login(host: str, text: str = "ann:secret") -> str:
+    return json.dumps({"auths": {host: {"auth": base64.b64encode(text.encode()).decode()}}})
+
+
+def contents(common: Path) -> list[bytes]:
+    return [path.read_bytes() for path in common.rglob("*") if path.is_file() and path.parent.name != "programs"]
+
+
+def no_podman_of(uid: int) -> bool:
+    left = [one for one in psutil.process_iter(["name", "status", "uids"]) if one.info["name"] == "podman"]
+    return [one for one in left if one.info["status"] != "zombie" and one.info["uids"].real == uid] == []
+
+
+@pytest.mark.parametrize("user", ["own", "another"])
+async def test_an_image_of_a_registry_is_unpacked(tool: str, registry: str, common: Path, user: str) -> None:
+    account = account_for(user)
+    scratch, other = directory(common, "scratch", account), directory(common, "other", account)
+    done = await unpack(f"docker://{registry}/mine:1", scratch, account, asyncio.Event())
+    assert done.config == ImageConfig({"COLOUR": "green"}, ("/bin/new",), ("one",))
     assert (scratch / ROOT / "usr" / "bin" / "new").read_text() == "by way of a link"
     assert [path.name for path in scratch.iterdir()] == [ROOT]
-    with pytest.raises(CannotUnpack, match=r"mine:2: (podman|skopeo) says"):
+    with pytest.raises(CannotUnpack, match=rf"mine:2: {tool} says"):
         await unpack(f"docker://{registry}/mine:2", other, account, asyncio.Event())
-    left = [one for one in psutil.process_iter(["name", "status", "uids"]) if one.info["name"] == "podman"]
-    assert [one for one in left if one.info["status"] != "zombie" and one.info["uids"].real == uid] == []
+    assert list(other.iterdir()) == []
+    assert no_podman_of(account.uid)
+
+
+@pytest.mark.parametrize("user", ["own", "another"])
+async def test_a_registry_is_shown_the_login_of_its_job(tool: str, registry: str, common: Path, user: str) -> None:
+    Registry.login = base64.b64encode(b"ann:secret").decode()
+    account, image = account_for(user), f"docker://{registry}/mine:1"
+    scratch = directory(common, "scratch", account)
+    for wrong in ("", login(registry, "ann:wrong"), login("other.example")):
+        with pytest.raises(CannotUnpack, match=f"{tool} says"):
+            await unpack(image, scratch, account, asyncio.Event(), login=wrong)
+    await unpack(image, scratch, account, asyncio.Event(), login=login(registry))
+    assert (scratch / ROOT / "keep").read_text() == "kept"
+    assert not any(b"YW5uOnNlY3JldA" in data for data in contents(common))
+
+
+# -- images that are kept ----------------------------------------------------------------------------------------
+
+
+async def test_an_image_is_fetched_once_for_jobs_that_start_at_once(tool: str, registry: str, common: Path) -> None:
+    account, image = account_for("another"), f"docker://{registry}/mine:1"
+    cache = ImageCache(common / "kept", 1 << 30, LOG)
+    Registry.gate.clear()
+    jobs = [
+        asyncio.create_task(
+            cache.take(image, directory(common, str(number), account), account, "ann", "", asyncio.Event())
+        )
+        for number in range(3)
+    ]
+    await until(lambda: any("/blobs/" in path for path in Registry.asked), "the first of its parts is asked for")
+    Registry.gate.set()
+    roots = {root for root, _ in await asyncio.gather(*jobs)}
+    assert len(roots) == 1
+    (root,) = roots
+    assert root is not None
+    assert (root / "keep").read_text() == "kept"
+    layers = [path for path in Registry.asked if "/blobs/" in path]
+    assert len(layers) == len(set(layers)), layers
+    before = len(layers)
+    again = await cache.take(image, common / "0", account, "ann", "", asyncio.Event())
+    assert again == (root, ImageConfig({"COLOUR": "green"}, ("/bin/new",), ("one",)))
+    assert len([path for path in Registry.asked if "/blobs/" in path]) == before
+    later = ImageCache(common / "kept", 1 << 30, LOG)  # of a node that was started again
+    assert await later.take(image, common / "1", account, "ann", "", asyncio.Event()) == again
+    assert len([path for path in Registry.asked if "/blobs/" in path]) == before
+
+
+async def test_a_name_that_means_another_image_is_fetched_again(tool: str, registry: str, common: Path) -> None:
+    account, image = account_for("own"), f"docker://{registry}/mine:1"
+    cache, scratch = ImageCache(common / "kept", 1 << 30, LOG), directory(common, "scratch", account)
+    first, _ = await cache.take(image, scratch, account, "ann", "", asyncio.Event())
+    Registry.have = blobs([("f", "keep", "another")])
+    second, _ = await cache.take(image, scratch, account, "ann", "", asyncio.Event())
+    assert first is not None
+    assert second is not None
+    assert [(root / "keep").read_text() for root in (first, second)] == ["kept", "another"]
+
+
+async def test_another_owner_needs_a_login_of_his_own(tool: str, registry: str, common: Path) -> None:
+    """Under one account, too: all jobs of strangers may run as nobody."""
+    Registry.login = base64.b64encode(b"ann:secret").decode()
+    account, image = account_for("own"), f"docker://{registry}/mine:1"
+    cache, scratch = ImageCache(common / "kept", 1 << 30, LOG), directory(common, "scratch", account)
+    own, _ = await cache.take(image, scratch, account, "ann", login(registry), asyncio.Event())
+    for owner in ("ann", "bob"):
+        with pytest.raises(CannotUnpack, match=f"{tool} says"):
+            await cache.take(image, scratch, account, owner, "", asyncio.Event())
+    others, _ = await cache.take(image, scratch, account, "bob", login(registry), asyncio.Event())
+    assert own is not None
+    assert others is not None
+    assert own.parent != others.parent
+    assert (common / "kept").stat().st_mode & 0o777 == 0o711
+    assert own.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_fetch_that_breaks_leaves_nothing(tool: str, registry: str, common: Path) -> None:
+    account, image = account_for("another"), f"docker://{registry}/mine:1"
+    cache, scratch = ImageCache(common / "kept", 1 << 30, LOG), directory(common, "scratch", account)
+    Registry.gate.clear()
+    leaves = asyncio.Event()
+    waits = directory(common, "waits", account)
+    first = asyncio.create_task(cache.take(image, scratch, account, "ann", "", leaves))
+    await until(lambda: any("/blobs/" in path for path in Registry.asked), "the first of its parts is asked for")
+    second = asyncio.create_task(cache.take(image, waits, account, "ann", "", asyncio.Event()))
+    leaves.set()
+    with pytest.raises(CannotUnpack, match="stopped"):
+        await first
+    Registry.gate.set()  # the one that waited fetches it now
+    root, _ = await second
+    await cache.settled()
+    assert root is not None
+    assert [path.name for path in root.parent.iterdir()] == [root.name]
+    Registry.have = {path: (kind, data[:-1] if kind == LAYER else data) for path, (kind, data) in blobs([]).items()}
+    with pytest.raises(CannotUnpack, match=f"{tool} says"):
+        await cache.take(image, scratch, account, "ann", "", asyncio.Event())
+    await cache.settled()
+    assert [path.name for path in root.parent.iterdir()] == [root.name]
+    assert list(scratch.iterdir()) == []
+    assert no_podman_of(account.uid)

@@ -1,8 +1,9 @@
-"""Archives of images, as `docker save` and OCI tools write them: unpacked layer by layer, never beside the image."""
+"""Archives and layouts of images, as `docker save` and OCI tools write them: layer by layer, never beside it."""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -10,9 +11,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import zstandard
 
-from pool.starter import unpacking
-from pool.starter.unpacking import unpack_archive
+from pool.starter import image_tools, layers
+from pool.starter.layers import Room
 
 Entry = tuple[str, str, str]
 LOWER: list[Entry] = [
@@ -53,18 +55,28 @@ def layer(entries: list[Entry]) -> bytes:
     return data.getvalue()
 
 
-def archive(path: Path, form: str, *layers: bytes) -> Path:
-    """An archive of an image of these layers, which names an environment."""
-    config = json.dumps({"config": {"Env": ["COLOUR=green", "wrong"]}}).encode()
-    files = {"blobs/sha256/c": config}
-    names = [f"blobs/sha256/{number}" for number in range(len(layers))]
-    files |= {name: gzip.compress(data) if form == "oci" else data for name, data in zip(names, layers, strict=True)}
-    if form == "oci":
-        digests = [{"digest": f"sha256:{number}"} for number in range(len(layers))]
-        files["blobs/sha256/m"] = json.dumps({"config": {"digest": "sha256:c"}, "layers": digests}).encode()
-        files["index.json"] = json.dumps({"manifests": [{"digest": "sha256:m"}]}).encode()
+CONFIG = {"Env": ["COLOUR=green", "wrong"]}
+
+
+def archive(path: Path, form: str, *layers: bytes, config: dict[str, object] | None = None) -> Path:
+    """An archive, or with `layout` a directory, of an image of these layers, which names an environment."""
+    files: dict[str, bytes] = {}
+    said = _blob(files, json.dumps({"config": CONFIG if config is None else config}).encode())
+    if form in ("oci", "layout"):
+        packed = [{"digest": _blob(files, _packed(data, number))} for number, data in enumerate(layers)]
+        manifest = {"config": {"digest": said}, "layers": packed}
+        files["index.json"] = json.dumps(
+            {"manifests": [{"digest": _blob(files, json.dumps(manifest).encode())}]}
+        ).encode()
+        files["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
     elif form == "docker":
-        files["manifest.json"] = json.dumps([{"Config": "blobs/sha256/c", "Layers": names}]).encode()
+        names = [_name(_blob(files, data)) for data in layers]
+        files["manifest.json"] = json.dumps([{"Config": _name(said), "Layers": names}]).encode()
+    if form == "layout":
+        for name, data in files.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(data)
+        return path
     with tarfile.open(path, "w") as tar:
         for name, data in files.items():
             entry = tarfile.TarInfo(name)
@@ -73,12 +85,27 @@ def archive(path: Path, form: str, *layers: bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", ["docker", "oci"])
+def _packed(data: bytes, number: int) -> bytes:
+    """Layers are packed in one way or the other."""
+    return zstandard.compress(data) if number % 2 else gzip.compress(data)
+
+
+def _blob(files: dict[str, bytes], data: bytes) -> str:
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    files[_name(digest)] = data
+    return digest
+
+
+def _name(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+@pytest.mark.parametrize("form", ["docker", "oci", "layout"])
 def test_layers_lie_one_over_the_other_and_inside(tmp_path: Path, form: str) -> None:
     root = tmp_path / "inner" / "root"
     root.parent.mkdir()
-    environment = unpack_archive(str(archive(tmp_path / "image.tar", form, layer(LOWER), layer(UPPER))), str(root))
-    assert environment == {"COLOUR": "green"}
+    image = archive(tmp_path / "image.tar", form, layer(LOWER), layer(UPPER))
+    assert layers.unpack(str(image), str(root), Room(None))["config"] == CONFIG
     found = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
     inside = ["above", "bin", "emptied", "emptied/two", "keep", "out", "outside", "outside/file", "second", "usr"]
     assert found == [*inside, "usr/bin", "usr/bin/new"]
@@ -91,12 +118,12 @@ def test_layers_lie_one_over_the_other_and_inside(tmp_path: Path, form: str) -> 
 def test_links_that_lead_in_a_circle_are_an_error(tmp_path: Path) -> None:
     image = archive(tmp_path / "image.tar", "docker", layer([("l", "a", "b"), ("l", "b", "a"), ("f", "a/x", "")]))
     with pytest.raises(ValueError, match="too many links"):
-        unpack_archive(str(image), str(tmp_path / "root"))
+        layers.unpack(str(image), str(tmp_path / "root"), Room(None))
 
 
 def test_what_is_no_archive_of_an_image_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="neither manifest"):
-        unpack_archive(str(archive(tmp_path / "image.tar", "none")), str(tmp_path / "root"))
+        layers.unpack(str(archive(tmp_path / "image.tar", "none")), str(tmp_path / "root"), Room(None))
 
 
 @pytest.mark.parametrize("said", ["-1", "0", "1", "{shell}", "nonsense"])
@@ -106,8 +133,8 @@ def test_a_process_that_an_image_names_is_not_ended(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
     for place in ("libpod/tmp", "storage/vfs/dir/layer"):
-        directory = tmp_path / unpacking.TOOLS / place
+        directory = tmp_path / image_tools.TOOLS / place
         directory.mkdir(parents=True)
         (directory / "pause.pid").write_text(said.format(shell=os.getpid()))
-    unpacking._end_pause()
+    image_tools.end_pause()
     assert killed == []

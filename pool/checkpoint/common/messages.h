@@ -92,6 +92,7 @@ enum flag {
     FLAG_NO_NETWORK = 64, /* no network but its own loopback */
     FLAG_IMAGE = 128,     /* goes on from a checkpoint, which comes in a message of its own */
     FLAG_FIXED = 256,     /* in `full` its scratch directory is seen as /job, on every machine */
+    FLAG_KEPT_ROOT = 512, /* the root is an image that the node keeps, in a directory that is hidden from jobs */
 };
 
 /* What becomes of a job when one of its processes fails: it ends at once; it ends so when all have ended; nothing. */

@@ -36,6 +36,21 @@ static bool is_own(const char *name)
     return false;
 }
 
+/* Of the machine, and no images: programs listen on sockets there, which a job reaches by their names. */
+static const char *const machine_trees[] = {"/run", "/dev"};
+static const char *const machine_directories[] = {"/", "/tmp", "/var", "/var/tmp"};
+
+static bool is_machines(const char *real)
+{
+    for (size_t i = 0; i < sizeof machine_trees / sizeof *machine_trees; i++)
+        if (below(real, machine_trees[i]))
+            return true;
+    for (size_t i = 0; i < sizeof machine_directories / sizeof *machine_directories; i++)
+        if (strcmp(real, machine_directories[i]) == 0)
+            return true;
+    return false;
+}
+
 /* What the node keeps to itself, and what other jobs have here, is neither in the image nor around it. */
 static bool holds_hidden(const struct job *job, int directory)
 {
@@ -45,6 +60,8 @@ static bool holds_hidden(const struct job *job, int directory)
     if (n <= 0)
         return true;
     real[n] = 0;
+    if (job->start->flags & FLAG_KEPT_ROOT) /* the node names it without links, and its jobs see nothing around it */
+        return strcmp(real, job->root) != 0;
     bool scratch = *job->scratch && realpath(job->scratch, own_place) && below(real, own_place);
     for (uint32_t i = 0; i <= job->start->hides; i++) {
         const char *path = i < job->start->hides ? job->hide[i] : settings.directory;
@@ -53,7 +70,7 @@ static bool holds_hidden(const struct job *job, int directory)
         if (below(hidden, real) || (below(real, hidden) && !scratch))
             return true;
     }
-    return false;
+    return !scratch && is_machines(real);
 }
 
 /* The kernel's own views of the machine are no images: by way of the host's /proc a job reaches other processes' files. */

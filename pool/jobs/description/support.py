@@ -199,20 +199,39 @@ TABLE: tuple[Row, ...] = (
     ),
     _done(
         "container_image docker_image transfer_container",
-        "the image that is its root: a directory or an archive (.tar) anywhere, docker:// where skopeo, podman or"
-        " apptainer fetches it, .sif where apptainer unpacks it",
+        "the image that is its root (docs/images.md): a directory, an archive (.tar) or an OCI layout anywhere, docker://"
+        " where skopeo, podman or apptainer fetches it, .sif where apptainer unpacks it",
         "jobs/activation.py",
         "ContainerImage",
     ),
-    _partly(
-        "docker_network_type",
+    Row(
+        ("docker_network_type",),
+        Support.PARTLY,
         "none takes the network from it; with any other it has the machine's own",
-        "jobs/activation.py",
-        "DockerNetworkType",
+        code=("jobs/activation.py", "DockerNetworkType"),
+        harmless="none|host",
+        warns=True,
     ),
-    _ignored("docker_pull_policy", "has no effect: an image is fetched at each start"),
-    _ignored("docker_override_entrypoint", "has no effect: the executable is the program, not the image's entrypoint"),
-    _refused("docker_send_credentials", "is refused: images are fetched without a login", "leave it out"),
+    _done(
+        "docker_pull_policy",
+        "always; so it is without it, too: the registry is asked at each start what the name means now, and only an"
+        " image that the machine does not keep is fetched",
+        "starter/image_cache.py",
+        "digest",
+    ),
+    _done(
+        "docker_override_entrypoint",
+        "true runs the executable of a docker job itself, not as the first argument of the image's entrypoint",
+        "jobs/activation.py",
+        "DockerOverrideEntrypoint",
+    ),
+    _done(
+        "docker_send_credentials",
+        "the image's registry is shown the owner's login: of the file of docker or podman that one entry goes to the"
+        " machine at the start, where it is on no disk",
+        "shadow/shadow.py",
+        "RegistryLogins",
+    ),
     _ignored("container_is_common", "has no effect: machines that see the submit side's files use it in its place"),
     _ignored("container_target_dir", "has no effect: a job's own directory is /job in every image"),
     _refused("container_service_names", _IMAGES, "leave it out"),

@@ -26,7 +26,7 @@ from pool.policy.why.findings import Finding
 from pool.policy.why.machine import owners_view
 from pool.roles.base import LANGUAGE
 from pool.roles.startd.slots import Slot, Wire
-from pool.starter import unpacking, urls
+from pool.starter import image_tools, urls
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -166,7 +166,7 @@ class OwnerWatch:
             "CondorVersion": LANGUAGE,
         }
         if able.full:
-            facts |= {"HasContainer": True, "HasSandboxImage": True, **unpacking.abilities()}
+            facts |= {"HasContainer": True, "HasSandboxImage": True, **image_tools.abilities()}
         if able.saving:
             facts["CheckpointLacks"] = "; ".join(able.saving)
         facts |= self.remote_io()

@@ -29,6 +29,7 @@ def place_of(startd: Startd, slot: Slot, claim: Claim) -> Place:
             disk=int(resources.get("Disk", 0)) * 1024 or None if settings.flag("ENFORCE_DISK") else None,
             memory=memory if memory and settings.flag("ENFORCE_MEMORY") else None,
             images=functools.partial(startd.images, claim.node),
+            image_cache=startd.image_cache,
             plugins=startd.owner.plugins,
             hidden=_hidden(startd),
             system_calls=settings.text("JOB_SYSTEM_CALLS"),
@@ -46,4 +47,5 @@ def _hidden(startd: Startd) -> tuple[str, ...]:
     state = startd.given.state
     private = [state / name for name in PRIVATE] if state is not None else []
     images = startd.execute.parent / "images"
-    return tuple(str(path) for path in (*private, startd.execute, startd.executables, images))
+    kept = (startd.executables, startd.image_cache.directory)
+    return tuple(str(path) for path in (*private, startd.execute, *kept, images))

@@ -46,6 +46,7 @@ from pool.roles.startd.slots import Claim, Refused, Slot, Wire
 from pool.roles.startd.streams import Streams
 from pool.roles.startd.urgent import Urgent
 from pool.starter import scratch
+from pool.starter.image_cache import ImageCache
 from pool.starter.inspecting import bounded
 from pool.starter.keeper import Keepers
 from pool.wire import Call, Right, Stream, method, streaming
@@ -90,6 +91,8 @@ class Startd(Role):
         self.claims: dict[str, Slot] = {}
         self.execute = Path(self.settings.text("EXECUTE_DIR") or f"{given.state}/execute")
         self.executables = self.execute.parent / "cached-executables"
+        kept = int(self.settings.number("IMAGE_CACHE")) << 20
+        self.image_cache = ImageCache(self.execute.parent / "cached-images", kept, self.log)
         self.stores = ImageStores(self.execute.parent / "images", quota_of(self.settings))
         with contextlib.suppress(FileNotFoundError):
             os.chmod(self.executables, 0o700)  # jobs get copies; it was open to everybody once
@@ -118,6 +121,7 @@ class Startd(Role):
         self._lay_out()
         for keeper in sorted(await self.keepers.open(), key=on_top_of_others):
             find(self, keeper)
+        self.image_cache.begin()
         given.leases.clear()
         self.machine = self.owner.facts()  # what the keepers can is known now
         held = [name for name, slot in self.slots.items() if slot.claim is not None]

@@ -152,6 +152,8 @@ def _image(job: Job, inputs: list[str]) -> bool:
         if image.startswith(prefix):
             job.set("ContainerImageSource", prefix[:-3])
             return False
+    if not job.facts.as_reference and job.files.kind(job.full_path(f"{image.rstrip('/')}/oci-layout")) == "file":
+        job.set("ContainerImageIsLayout", True)
     if job.is_true("ContainerIsCommon"):
         _share_image(job, image)
     else:
@@ -174,9 +176,16 @@ def _share_image(job: Job, image: str) -> None:
 
 
 def _docker_credentials(job: Job) -> None:
+    """`docker_send_credentials`: the file of logins that docker or podman keeps for the submitter."""
     if not job.is_true("DockerSendCredentials"):
         return
-    path = f"{job.environ.get('HOME', '')}/.docker/config.json"
+    home, run = job.environ.get("HOME", ""), job.environ.get("XDG_RUNTIME_DIR", "")
+    path = f"{home}/.docker/config.json"
+    if not job.facts.as_reference:
+        named = job.environ.get("REGISTRY_AUTH_FILE", "")
+        files = [named, *([f"{run}/containers/auth.json"] if run else []), f"{home}/.config/containers/auth.json", path]
+        path = next((file for file in files if file and job.files.kind(file) == "file"), path)
+        job.set("RegistryLogins", path)
     if job.files.kind(path) != "file":
         raise job.refuse(
             "docker_send_credentials", f"there are no docker credentials in {path}", "run docker login"
