@@ -290,3 +290,13 @@ async def test_a_fetch_that_breaks_leaves_nothing(tool: str, registry: str, comm
     assert [path.name for path in root.parent.iterdir()] == [root.name]
     assert list(scratch.iterdir()) == []
     assert no_podman_of(account.uid)
+
+
+@pytest.mark.parametrize("name", ["--root=/tmp/x", "--help", "-v"])
+async def test_a_name_is_no_option(tool: str, common: Path, name: str) -> None:
+    account = account_for("own")
+    scratch = directory(common, "scratch", account)
+    with pytest.raises(CannotUnpack, match=f"{tool} says: .*(invalid reference|parsing|error)"):
+        await unpack(f"docker://{name}", scratch, account, asyncio.Event())
+    with pytest.raises(CannotUnpack, match=f"{tool} says: .*(invalid reference|parsing|error)"):
+        await unpacking.name(f"docker://{name}", scratch, account, "", asyncio.Event())

@@ -138,3 +138,17 @@ def test_a_process_that_an_image_names_is_not_ended(tmp_path: Path, monkeypatch:
         (directory / "pause.pid").write_text(said.format(shell=os.getpid()))
     image_tools.end_pause()
     assert killed == []
+
+
+def test_files_keep_their_times(tmp_path: Path) -> None:
+    """Python compares the time of a module with the one that its compiled form was made of."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, moment in (("module", 1_500_000_000.0), ("early", -5.0), ("late", 1e18)):
+            entry = tarfile.TarInfo(name)
+            entry.mtime = moment
+            tar.addfile(entry)
+    image = archive(tmp_path / "image.tar", "docker", data.getvalue())
+    layers.unpack(str(image), str(tmp_path / "root"), Room(None))
+    times = [(tmp_path / "root" / name).stat().st_mtime for name in ("module", "early", "late")]
+    assert times == [1_500_000_000, 0, 1 << 33]

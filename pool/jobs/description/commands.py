@@ -163,7 +163,7 @@ _SPECIAL_NAMES = """
     vm_vcpus vm_vnc want_ads wantparallelscheduling when_to_transfer_output x509userproxy xen_initrd
     xen_kernel xen_kernel_params xen_root request_cpus request_memory request_disk request_gpus
     interactive_executable interactive_args send_credential public_input_files queue include
-    pipe on_process_failure pipe_buffer spread remote_io remote_io_trees
+    pipe on_process_failure pipe_buffer spread remote_io remote_io_trees rendezvousdir wantnametag
 """
 _SPECIAL_ATTRIBUTES = """
     AccountingGroup AcctGroupUser Args ArcApplication ArcDataStaging ArcResources ArcRte BatchExtraSubmitArgs

@@ -149,10 +149,11 @@ TABLE: tuple[Row, ...] = (
         "roles/schedd/output_streams.py",
         "StreamOut",
     ),
-    _ignored(
+    _refused(
         "stream_input",
-        "has no effect: where files are copied, standard input is whole before the job begins",
-        "remote_io = on reads it at home as it grows",
+        "is refused: where files are copied, standard input is whole before the job begins, so that it can start again"
+        " from its first byte on another machine",
+        "leave it out, or write remote_io = on to read the file on the submit machine as it grows",
     ),
     _done(
         "preserve_relative_paths",
@@ -387,10 +388,10 @@ TABLE: tuple[Row, ...] = (
     _done(
         "start_from_checkpoint", "a kept checkpoint that it begins with", "roles/schedd/role.py", "StartFromCheckpoint"
     ),
-    _ignored(
+    _refused(
         "checkpoint_destination",
-        "has no effect: checkpoints are kept where the pool keeps them",
-        "the administrator's setting CHECKPOINT_SERVER says where",
+        "is refused: checkpoints are kept where the administrator's CHECKPOINT_SERVER says, for all jobs of a schedd",
+        "leave it out",
     ),
     # -- log and mail ----------------------------------------------------------------------------------------------
     _done("log", "the file that its events are written to", "roles/schedd/reporting.py", "UserLog"),
@@ -447,6 +448,12 @@ TABLE: tuple[Row, ...] = (
         _OLD,
     ),
     # -- refused ------------------------------------------------------------------------------------------------------
+    _refused("wantnametag", _GRID, "leave it out"),
+    _refused(
+        "rendezvousdir",
+        "is refused: the wire knows its users by certificates and tokens, not by a directory that both ends see",
+        "leave it out",
+    ),
     _refused("rootdir", "is refused: no job gets another root directory here", "leave it out", "/"),
     _refused("primary_unix_group", "is refused: a job has its owner's own groups", "leave it out"),
     _refused(
