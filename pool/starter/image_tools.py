@@ -21,6 +21,7 @@ TOOLS, FETCHED = ".image.tools", ".image.tar"
 #: The programs that fetch images of registries, and those that read SIF files.
 FETCHING, SIF = ("skopeo", "podman", "apptainer", "singularity"), ("apptainer", "singularity")
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+_PAUSES = ("podman", "catatonit")
 #: Characters of what a tool says that are kept.
 MOST_SAID = 1000
 #: How references of images begin that a tool is asked for: names in a registry, and SIF files in one.
@@ -116,14 +117,15 @@ def _authority(login: str) -> Iterator[tuple[list[str], tuple[int, ...]]]:
         os.close(fd)
 
 
-def end_pause() -> None:
+def end_pause(directory: str = TOOLS) -> None:
     """End the process with which podman keeps its user namespace for a next time: nothing stays behind a job.
 
     Its number is looked for in podman's own file only: other files below TOOLS are the image's, which may say anything.
+    The process is podman itself, or catatonit where that is installed.
     """
     with contextlib.suppress(OSError, ValueError):
-        pid = int(Path(TOOLS, "libpod", "tmp", "pause.pid").read_text())
-        if pid > 1 and Path(f"/proc/{pid}/comm").read_text().startswith("podman"):
+        pid = int(Path(directory, "libpod", "tmp", "pause.pid").read_text())
+        if pid > 1 and Path(f"/proc/{pid}/comm").read_text().startswith(_PAUSES):
             os.kill(pid, signal.SIGKILL)
 
 

@@ -188,6 +188,7 @@ def _unpack(work: dict[str, Any]) -> dict[str, Any]:
 def _remove(work: dict[str, Any]) -> dict[str, Any]:
     for one in os.listdir("."):
         if one.startswith(GONE) or (one.startswith(UNFINISHED) and _is_left(one)):
+            image_tools.end_pause(f"{one}/{image_tools.TOOLS}")
             scratch.remove(Path(one))
     return {}
 

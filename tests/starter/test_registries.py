@@ -31,6 +31,8 @@ from tests.e2e.test_fetching import own_certificate
 from tests.starter.test_unpacking import LOWER, UPPER, Entry, layer
 
 SOMEBODY = 61235
+#: What the process is called with which podman keeps a user namespace, with and without catatonit.
+PAUSES = ("podman", "podman pause", "catatonit")
 LOG = logging.getLogger("tests.images")
 MANIFEST, CONFIG, LAYER = (
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -176,7 +178,7 @@ def contents(common: Path) -> list[bytes]:
 
 
 def no_podman_of(uid: int) -> bool:
-    left = [one for one in psutil.process_iter(["name", "status", "uids"]) if one.info["name"] == "podman"]
+    left = [one for one in psutil.process_iter(["name", "status", "uids"]) if one.info["name"] in PAUSES]
     return [one for one in left if one.info["status"] != "zombie" and one.info["uids"].real == uid] == []
 
 
