@@ -210,7 +210,9 @@ class ImageCache:
             for name in os.listdir(fd):
                 key, root = (user, name), place / name
                 if not (name.startswith(".") or key in self._kept or root in self._held or key in self._fetching):
-                    os.rename(name, f"{GONE}{os.urandom(8).hex()}", src_dir_fd=fd, dst_dir_fd=fd)
+                    with contextlib.suppress(OSError):  # its user may do anything there
+                        number = os.stat(name, dir_fd=fd, follow_symlinks=False).st_ino  # no two have the same
+                        os.rename(name, f"{GONE}{number}", src_dir_fd=fd, dst_dir_fd=fd)
         finally:
             os.close(fd)
         account = Account(found.st_uid, found.st_gid, (), "", "", found.st_uid != os.geteuid())

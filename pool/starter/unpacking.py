@@ -162,7 +162,9 @@ def _name(work: dict[str, Any]) -> dict[str, Any]:
 
 def _unpack(work: dict[str, Any]) -> dict[str, Any]:
     image, here = os.path.abspath(work["image"]) if "://" not in work["image"] else work["image"], os.getcwd()
-    unfinished = f"{UNFINISHED}{os.urandom(8).hex()}"
+    unfinished = f"{UNFINISHED}{os.getpid()}"
+    if os.path.lexists(unfinished) and _is_left(unfinished):
+        scratch.remove(Path(unfinished))
     os.mkdir(unfinished, 0o700)
     mark = os.open(unfinished, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(mark, fcntl.LOCK_EX)  # it is being worked on as long as this process lives
