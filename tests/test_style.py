@@ -17,47 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.floors import FLOOR_OF, FLOORS, table
 
 SOURCES = sorted((REPOSITORY / "pool").rglob("*.py"))
 TESTS = sorted((REPOSITORY / "tests").rglob("*.py"))
 LONGEST = 700
-
-# Floor of each room, lowest first; a room may import from rooms of a lower number only. Where one room of a
-# floor may look into another of the same, a fraction sets them apart. `pool.testing` sees everything and is
-# seen by nothing.
-FLOORS = {
-    "errors": -1,
-    "identity": -0.5,
-    "metering": -0.5,
-    "safe_directory": -0.5,
-    "sparse": -0.7,
-    "outside": -1,
-    "classad": 0,
-    "wire": 0,
-    "policy": 1.5,
-    "jobs": 1,
-    "shadow": 2.5,
-    "starter": 2.5,
-    "machine": 2,
-    "pipes": 2.2,
-    "checkpoint": 2,
-    "remoteio": 2,
-    "store": 2,
-    "images": 2,
-    "config": 2,
-    "roles": 3,
-    "log": 4,
-    "mail": 4,
-    "belonging": 4.2,
-    "membership": 4,
-    "queries": 4.2,
-    "node": 4.5,
-    "client": 5,
-    "web": 5,
-    "cli": 5.5,
-    "__main__": 6,
-    "testing": 7,
-}
 
 CLOCK_AND_CHANCE = {
     "time": {"time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "sleep"},
@@ -110,13 +74,13 @@ def climbing(tree: ast.Module, module: str, *, is_package: bool = False) -> list
         other = room_of(name)
         if other is None or other == own or own is None:
             continue
-        if other not in FLOORS:
+        if other not in FLOOR_OF:
             if other.startswith("__"):
                 continue
             found.append(f"line {line}: {name} is on no floor")
-        elif own not in FLOORS:
+        elif own not in FLOOR_OF:
             found.append(f"{module} is on no floor")
-        elif FLOORS[other] >= FLOORS[own]:
+        elif FLOOR_OF[other] >= FLOOR_OF[own]:
             found.append(f"line {line}: {own} imports {name}, which is not below it")
     return found
 
@@ -212,6 +176,14 @@ def test_imports_go_down_the_floors() -> None:
         return climbing(parsed(path), module_name(path), is_package=path.name == "__init__.py")
 
     assert faults(SOURCES, rule) == []
+
+
+def test_the_floors_are_the_rooms_that_there_are() -> None:
+    rooms = {path.name: path.is_dir() for path in (REPOSITORY / "pool").iterdir() if path.is_dir()}
+    rooms |= {path.stem: False for path in (REPOSITORY / "pool").glob("*.py")}
+    there = {room: folder for room, folder in rooms.items() if room not in ("__init__", "__pycache__")}
+    assert sorted(room for floor in FLOORS for room in floor.rooms) == sorted(there)
+    assert table(there) in (REPOSITORY / "docs" / "architecture.md").read_text(), "python -m tests.floors prints it"
 
 
 def test_nothing_else_reads_clocks_or_chance() -> None:

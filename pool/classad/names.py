@@ -44,7 +44,3 @@ def defined(key: str) -> None:
 def usual_spelling(key: str) -> str:
     """How the process first saw this key spelled; the key itself when it was never noted."""
     return _spelled.get(key, key)
-
-
-def names_a_scope(name: str) -> bool:
-    return name.lower() in SCOPE_NAMES

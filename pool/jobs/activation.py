@@ -126,7 +126,6 @@ class Activation:
     soft_signal: int = signal.SIGTERM
     grace: float = 600.0
     core_limit: int | None = None
-    memory_limit: int | None = None
     stack_limit: int | None = None
     nice: int = 0
     on_failure_too: bool = False

@@ -148,7 +148,6 @@ FIELDS: dict[str, Fits] = {
     "most_output": or_none(is_number(0, 2**53)),
     "grace": is_number(0, 2**31, (int, float)),
     "core_limit": or_none(is_number(-1, 2**63 - 1)),
-    "memory_limit": or_none(is_number(0, 2**63 - 1)),
     "stack_limit": or_none(is_number(1, 2**63 - 1)),
     "nice": is_number(-20, 19),
     "on_failure_too": _truth,

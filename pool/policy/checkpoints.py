@@ -50,7 +50,6 @@ class Cause(StrEnum):
     """What a checkpoint is made for."""
 
     PERIODIC = "periodic"
-    DEMAND = "demand"  # `poolnode checkpoint`
     VACATE = "vacate"  # the last one before the job leaves its machine
     REMOVE = "remove"  # `poolnode rm --checkpoint`
 

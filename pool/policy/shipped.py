@@ -112,4 +112,3 @@ def shipped(name: str, times: Mapping[str, float] = TIMES) -> dict[str, str]:
 
 DESKTOP: Mapping[str, str] = shipped("desktop")
 DEDICATED: Mapping[str, str] = shipped("dedicated")
-SHIPPED = {"desktop": DESKTOP, "dedicated": DEDICATED}

@@ -67,7 +67,6 @@ class MemoryNetwork:
         self.delay = delay
         self.loss = loss
         self.keepalive = keepalive
-        self.delivered = 0
         self._chance = chance
         self._fingerprint = 0
         self._listeners: dict[str, MemoryServer] = {}
@@ -194,7 +193,6 @@ class MemoryNetwork:
         return (source, target) not in self._deaf and not self.is_silent(frozenset((source, target)))
 
     def arrived(self, source: str, target: str, data: bytes, now: float) -> None:
-        self.delivered += 1
         head = f"{source}>{target}@{now:.9f}".encode()
         self._fingerprint = zlib.crc32(data, zlib.crc32(head, self._fingerprint))
 

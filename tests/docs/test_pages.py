@@ -45,6 +45,17 @@ def test_what_a_page_names_is_there(repository: Path, page: str) -> None:
     assert [name for name in sorted(local) if not (repository / "docs" / name).exists()] == []
 
 
+def test_it_is_said_where_each_folder_is_tested(repository: Path) -> None:
+    text = (repository / "tests" / "README.md").read_text()
+    rows = re.findall(r"^\| `(pool/[\w/]+)` \|", text, re.M)
+    sources = [path for kind in ("*.py", "*.c") for path in (repository / "pool").rglob(kind)]
+    assert sorted(rows) == sorted({str(path.parent.relative_to(repository)) for path in sources} - {"pool"})
+    paths = set(re.findall(r"`((?:pool|tests|docs|examples)/[\w./]*)`", text))
+    assert [path for path in sorted(paths) if not (repository / path).exists()] == []
+    own = {str(path.relative_to(repository)) for path in (repository / "tests").iterdir() if any(path.rglob("*.py"))}
+    assert {path for path in own if not any(f"`{path}" in row for row in text.splitlines())} == set()
+
+
 def test_each_section_of_a_paper_that_is_named_anywhere_is_a_row(repository: Path) -> None:
     rows = set(re.findall(r"^\| ((?:TS|EV|VS|WR|RL) [\d.]+) \|", (repository / "docs" / "papers.md").read_text(), re.M))
     missing = {

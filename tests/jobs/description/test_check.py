@@ -1,4 +1,4 @@
-"""The comparison with a folder of expected job ads, and the shared corpus where it is there."""
+"""The comparison with a folder of expected job ads, and the corpus; the larger one, too, where it is beside us."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pool.jobs.description.check import Fixtures, check_case, check_folder, long
 from tests.conftest import REPOSITORY
 from tests.jobs.description.support import read
 
-CORPUS = REPOSITORY.parent / "shared" / "corpus" / "submit"
+PLACES = (REPOSITORY / "tests" / "corpus" / "submit", REPOSITORY.parent / "shared" / "corpus" / "submit")
+CORPORA = [place for place in PLACES if place.is_dir()]
 TEXT = "executable = /bin/true\narguments = $(Process)\nqueue 2\n"
 
 
@@ -57,6 +58,8 @@ def test_patterns_match_level_by_level() -> None:
     assert files.matching("/submit/here/*") == ["/submit/here/a.dat", "/submit/here/d/"]
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the shared corpus is not there")
-def test_the_corpus_holds() -> None:
-    assert [result.name for result in check_folder(CORPUS) if not result.holds] == []
+@pytest.mark.parametrize("corpus", CORPORA, ids=lambda path: path.parent.parent.name)
+def test_the_corpus_holds(corpus: Path) -> None:
+    results = list(check_folder(corpus))
+    assert len(results) >= 90
+    assert [result.name for result in results if not result.holds] == []
