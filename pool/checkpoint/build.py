@@ -59,28 +59,37 @@ def build(output: Path = PROGRAM, *, sanitize: bool = False) -> Path:
     Raises:
         CannotBuild: no compiler, no static C library, or it does not compile.
     """
+    output.parent.mkdir(exist_ok=True)
+    aside = output.with_name(f".{output.name}.{os.getpid()}")
+    with tempfile.TemporaryDirectory(prefix="keeper-build-") as directory:
+        objects = compile_all(Path(directory), sanitize=sanitize)
+        link = [*compiler().split(), *(SANITIZERS if sanitize else ("-static", "-s"))]
+        try:
+            _run([*link, "-o", str(aside), *map(str, objects.values())])
+            os.replace(aside, output)
+        finally:
+            aside.unlink(missing_ok=True)
+    return output
+
+
+def compile_all(directory: Path, *, sanitize: bool = False) -> dict[Path, Path]:
+    """Compile every source to an object in `directory`: the objects by their sources.
+
+    Raises:
+        CannotBuild: no compiler, no C library, no sources, or one does not compile.
+    """
     sources = sorted(HERE.rglob("*.c"))
     if not sources:
         raise CannotBuild(
             f"the keeper's C sources are not in {HERE}: build from a checkout or a source distribution"
         )
-    output.parent.mkdir(exist_ok=True)
-    aside = output.with_name(f".{output.name}.{os.getpid()}")
-    with tempfile.TemporaryDirectory(prefix="keeper-build-") as directory:
-        objects = [Path(directory, f"{source.parent.name}-{source.stem}.o") for source in sources]
-        compile_source = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}"]
-        compile_source += SANITIZERS if sanitize else ("-O2",)
-        link = [*compiler().split(), *(SANITIZERS if sanitize else ("-static", "-s"))]
-        try:
-            with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
-                pairs = zip(objects, sources, strict=True)
-                commands = [[*compile_source, "-c", "-o", str(target), str(source)] for target, source in pairs]
-                list(workers.map(_run, commands))
-            _run([*link, "-o", str(aside), *map(str, objects)])
-            os.replace(aside, output)
-        finally:
-            aside.unlink(missing_ok=True)
-    return output
+    objects = {source: directory / f"{source.parent.name}-{source.stem}.o" for source in sources}
+    command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}"]
+    command += SANITIZERS if sanitize else ("-O2",)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as workers:
+        commands = [[*command, "-c", "-o", str(target), str(source)] for source, target in objects.items()]
+        list(workers.map(_run, commands))
+    return objects
 
 
 def _run(command: list[str]) -> None:

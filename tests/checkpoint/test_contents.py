@@ -68,8 +68,7 @@ DRIVER = r"""
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include "restore/restore.h"
-struct settings settings;
+#include "image/image.h"
 static int file, cut = 1;
 
 /* The moment between: it is there when it is asked for, and not when it is looked at. */
@@ -83,7 +82,7 @@ int main(int argc, char **argv)
 {
     static char buffer[CHUNK];
     struct image image = {.raw = NULL};
-    struct restoring r = {.image = &image};
+    struct image_reader r = {.image = &image};
     struct chunk chunk = {.place = 100, .size = CHUNK - 100};
     file = open(argv[argc - 1], O_RDWR);
     image.chunks = (struct table){.rows = &chunk, .count = 1};
@@ -120,7 +119,7 @@ def test_a_file_that_is_cut_while_it_is_looked_at(tmp_path: Path) -> None:
     (tmp_path / "pages").write_bytes(bytes(range(1, 129)) * 8192)
     command = [*compiler().split(), "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{HERE}", "-o"]
     image = HERE / "image"
-    command += map(str, [tmp_path / "driver", tmp_path / "driver.c", image / "chunks.c", image / "image.c"])
+    command += map(str, [tmp_path / "driver", tmp_path / "driver.c", image / "reader.c", image / "image.c"])
     subprocess.run(command, check=True)
     done = subprocess.run([tmp_path / "driver", tmp_path / "pages"], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1"] * 8

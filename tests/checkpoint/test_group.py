@@ -19,7 +19,7 @@ DRIVER = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include "common/common.h"
+#include "sandbox/sandbox.h"
 struct settings settings;
 int main(int argc, char **argv)
 {

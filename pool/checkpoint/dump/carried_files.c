@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "dump/parts.h"
 
 #define LARGEST (1ul << 29) /* of files that are carried */
 

@@ -17,7 +17,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "common/fd_passing.h"
+#include "dump/parts.h"
 #include "trace/pagemap_scan.h"
 
 #define WORTH_KIB (16u << 10)
@@ -79,20 +80,20 @@ static bool scan(pid_t pid, struct scan q, struct ranges *found)
 
 static struct watched *watched_of(struct dump *d, pid_t pid)
 {
-    for (size_t i = 0; i < d->watched_count; i++)
-        if (d->watched[i].pid == pid)
-            return &d->watched[i];
+    for (size_t i = 0; i < d->tracking->watched_count; i++)
+        if (d->tracking->watched[i].pid == pid)
+            return &d->tracking->watched[i];
     return NULL;
 }
 
 static bool watch(struct dump *d, const struct tracked *t, bool fresh)
 {
-    struct watched *more = realloc(d->watched, (d->watched_count + 1) * sizeof *more);
+    struct watched *more = realloc(d->tracking->watched, (d->tracking->watched_count + 1) * sizeof *more);
     if (!more)
         return false;
-    d->watched = more;
-    more[d->watched_count++] = (struct watched){.pid = t->pid, .born = t->born, .fd = t->fd, .fresh = fresh, .lost = t->fd < 0,
-                                                   .plain = fresh && !d->trail->wary};
+    d->tracking->watched = more;
+    more[d->tracking->watched_count++] = (struct watched){.pid = t->pid, .born = t->born, .fd = t->fd, .fresh = fresh, .lost = t->fd < 0,
+                                                   .plain = fresh && !d->tracking->trail->wary};
     return true;
 }
 
@@ -179,7 +180,7 @@ static int watch_new(struct dump *d)
             continue;
         struct tracked t = {s->pid, line.born, obtain(s)};
         if (t.fd >= 0 && watch(d, &t, true)) {
-            struct watched *w = &d->watched[d->watched_count - 1];
+            struct watched *w = &d->tracking->watched[d->tracking->watched_count - 1];
             w->lost = !watch_areas(w);
         }
     }
@@ -192,17 +193,17 @@ static int watch_new(struct dump *d)
 int track_before(struct dump *d, bool stop, struct outcome *o)
 {
     struct stat_line line;
-    for (size_t i = 0; i < d->trail->count; i++)
-        if (stat_read(d->trail->all[i].pid, &line) && line.born == d->trail->all[i].born)
-            watch(d, &d->trail->all[i], false);
+    for (size_t i = 0; i < d->tracking->trail->count; i++)
+        if (stat_read(d->tracking->trail->all[i].pid, &line) && line.born == d->tracking->trail->all[i].born)
+            watch(d, &d->tracking->trail->all[i], false);
     if (!stop && someone_new(d)) {
         uint64_t begun = boot_us();
         if (watch_new(d))
             return -1;
         o->standstill_us = boot_us() - begun;
     }
-    for (size_t i = 0; i < d->watched_count; i++) {
-        struct watched *w = &d->watched[i];
+    for (size_t i = 0; i < d->tracking->watched_count; i++) {
+        struct watched *w = &d->tracking->watched[i];
         w->sound = !w->lost && scan(w->pid, (struct scan){.flags = stop ? 0 : SCAN_PROTECT, .mask = IS_WRITTEN | IS_WATCHED, .any = IS_PRESENT | IS_SWAPPED}, &w->written);
     }
     return 0;
@@ -211,8 +212,8 @@ int track_before(struct dump *d, bool stop, struct outcome *o)
 /* While it stands still. What is new is watched from now on. */
 void track_held(struct dump *d, bool stop)
 {
-    for (size_t i = 0; i < d->watched_count; i++) {
-        struct watched *w = &d->watched[i];
+    for (size_t i = 0; i < d->tracking->watched_count; i++) {
+        struct watched *w = &d->tracking->watched[i];
         w->sound = w->sound && !w->fresh && scan(w->pid, (struct scan){.inverted = IS_WRITTEN, .mask = IS_WRITTEN | IS_WATCHED}, &w->clean);
         w->lost = w->lost || (!stop && !watch_areas(w));
     }
@@ -246,24 +247,10 @@ const struct watched *track_of(struct dump *d, pid_t pid)
 /* The keeper has them from one checkpoint to the next. */
 void track_hand(struct dump *d)
 {
-    for (size_t i = 0; i < d->watched_count; i++) {
-        struct tracked t = {d->watched[i].pid, d->watched[i].born, d->watched[i].lost ? -1 : d->watched[i].fd}; /* -1: never again */
-        union {
-            struct cmsghdr align;
-            char room[CMSG_SPACE(sizeof t.fd)];
-        } control = {0};
-        struct iovec part = {&t, sizeof t};
-        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
-        if (d->watched[i].fresh && t.fd >= 0) {
-            m.msg_control = &control;
-            m.msg_controllen = sizeof control;
-            struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-            c->cmsg_level = SOL_SOCKET;
-            c->cmsg_type = SCM_RIGHTS;
-            c->cmsg_len = CMSG_LEN(sizeof t.fd);
-            memcpy(CMSG_DATA(c), &t.fd, sizeof t.fd);
-        }
-        sendmsg(d->trail->hand, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (size_t i = 0; i < d->tracking->watched_count; i++) {
+        struct tracked t = {d->tracking->watched[i].pid, d->tracking->watched[i].born, d->tracking->watched[i].lost ? -1 : d->tracking->watched[i].fd}; /* -1: never again */
+        bool comes = d->tracking->watched[i].fresh && t.fd >= 0;
+        send_with_fd(d->tracking->trail->hand, &t, sizeof t, comes ? t.fd : -1, MSG_DONTWAIT);
     }
 }
 
@@ -274,18 +261,12 @@ void trail_take(struct trail *trail, int from, uint64_t id)
     *trail = (struct trail){.id = id, .hand = -1};
     for (;;) {
         struct tracked t;
-        union {
-            struct cmsghdr align;
-            char room[CMSG_SPACE(sizeof t.fd)];
-        } control = {0};
-        struct iovec part = {&t, sizeof t};
-        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-        if (from < 0 || recvmsg(from, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof t)
+        int came;
+        if (from < 0 || receive_with_fd(from, &t, sizeof t, &came, MSG_DONTWAIT) != sizeof t)
             break;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-        if (c)
-            memcpy(&t.fd, CMSG_DATA(c), sizeof t.fd);
-        for (size_t i = 0; i < old.count && !c; i++)
+        if (came >= 0)
+            t.fd = came;
+        for (size_t i = 0; i < old.count && came < 0; i++)
             if (old.all[i].fd == t.fd)
                 old.all[i].fd = -1; /* goes on */
         struct tracked *more = realloc(trail->all, (trail->count + 1) * sizeof *more);

@@ -15,29 +15,22 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "state/fork_plan.h"
+#include "dump/parts.h"
 #include "dump/self_writer.h"
-
-static int64_t now_ns(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-uint64_t since_clocks(const struct dump *d) { return d->clocked_ns ? (uint64_t)(now_ns(CLOCK_MONOTONIC) - d->clocked_ns) : 0; }
+#include "remote/remote.h"
+#include "remote_notify/remote_notify.h"
+#include "state/fork_plan.h"
 
 /* What the job's clocks show: the keeper's, and the offsets of the job's time namespace. */
 static void clocks(struct dump *d)
 {
     struct machine *m = &d->image.machine;
     char text[512];
-    m->monotonic_ns = d->clocked_ns = now_ns(CLOCK_MONOTONIC);
-    m->boot_ns = now_ns(CLOCK_BOOTTIME);
-    m->wall_ns = now_ns(CLOCK_REALTIME);
+    m->monotonic_ns = d->clocked_ns = (int64_t)monotonic_ns();
+    m->boot_ns = (int64_t)clock_ns(CLOCK_BOOTTIME);
+    m->wall_ns = (int64_t)clock_ns(CLOCK_REALTIME);
     if (!d->count || !proc_text(d->subjects[0].pid, "timens_offsets", text, sizeof text))
         return;
     long s, ns;
@@ -125,7 +118,7 @@ static int write_all_memory(struct dump *d)
 
 static int finish(struct dump *d, int directory)
 {
-    if (!d->loose && (fdatasync(d->pages) < 0 || (d->more >= 0 && fdatasync(d->more) < 0)))
+    if (!d->loose && (fdatasync(d->out.pages) < 0 || (d->out.more >= 0 && fdatasync(d->out.more) < 0)))
         return fail(&d->failure, "sync", "pages");
     if (image_write(&d->image, directory, !d->loose) < 0)
         return fail(&d->failure, "write", "meta");
@@ -170,7 +163,7 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         return 1;
     if (describe_all(d) || members_save(d) || mapping_save(d))
         return -1;
-    members_crossings(d, o);
+    members_crossings(d, o->held);
     epoll_join(d);
     pidfd_join(d);
     sockets_join(d);
@@ -213,10 +206,10 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
 static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     uint64_t begun = boot_us();
-    d->directory = directory;
-    d->more = -1;
-    d->pages = openat(directory, "pages", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int done = d->pages < 0 ? fail(&d->failure, "create", "pages") : dump_held(d, directory, stop, o);
+    d->out.directory = directory;
+    d->out.more = -1;
+    d->out.pages = openat(directory, "pages", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int done = d->out.pages < 0 ? fail(&d->failure, "create", "pages") : dump_held(d, directory, stop, o);
     bool ends = stop && done == 0;
     if (!ends) {
         family_go(d);
@@ -227,7 +220,7 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
     track_hand(d);
     o->took_us = boot_us() - begun;
     memcpy(o->spent_us, d->spent_us, sizeof o->spent_us);
-    o->bytes = d->pages_size + d->more_size + d->taken_over + d->carried;
+    o->bytes = d->out.pages_size + d->out.more_size + d->tracking->taken_over + d->carried;
     o->processes = d->image.processes.count;
     o->failure = d->failure;
     copy_text(o->reasons, sizeof o->reasons, d->reasons);
@@ -285,7 +278,8 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
 {
     static struct dump d;
     image_init(&d.image);
-    d.trail = trail;
+    d.out.image = &d.image;
+    d.tracking = &(struct tracking){.trail = trail};
     d.samples.size = sizeof(struct sample);
     d.order.size = sizeof(uint32_t);
     d.removed.size = sizeof(struct removed);

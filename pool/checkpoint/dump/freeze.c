@@ -11,7 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "dump/parts.h"
+#include "mapped_files/mapped_files.h"
 
 #define STOP_US 50000    /* for a thread to stop once it is asked to */
 #define PASS_US 100000   /* for a vfork to pass */
@@ -35,10 +36,8 @@ static struct subject *subject_of(struct dump *d, pid_t pid)
 /* Its state; X when there is none. */
 static char state_of(pid_t pid, pid_t tid)
 {
-    char name[64], text[512];
-    snprintf(name, sizeof name, "task/%d/stat", tid);
-    char *at = proc_text(pid, name, text, sizeof text) ? strrchr(text, ')') : NULL;
-    return at && at[1] && at[2] ? at[2] : 'X';
+    struct stat_line line;
+    return thread_stat_read(pid, tid, &line) ? line.state : 'X';
 }
 
 static bool has_ended(pid_t pid, pid_t tid)

@@ -13,7 +13,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "dump/parts.h"
 #include "trace/pagemap_scan.h"
 
 #define ADVICE_WHOLE (1u << 31) /* while dumping only: the file is gone, all of the area is saved */
@@ -201,7 +201,7 @@ static int put_whole(struct dump *d, const struct subject *s, const struct sourc
 {
     for (uint64_t at = a->start; at < a->end;) {
         size_t got = pages_take(from->mem, at, from->buffer, a->end - at < CHUNK ? a->end - at : CHUNK);
-        if (got && pages_put(d, s->row, NOBODY, at, from->buffer, got))
+        if (got && writer_put(&d->out, s->row, NOBODY, at, from->buffer, got, &d->failure))
             return -1;
         at += got ? got : PAGE;
     }
@@ -439,7 +439,7 @@ static int take_part(struct dump *d, const struct source *from, const struct are
 {
     for (uint64_t place = a->start + (at - a->offset); at < end;) {
         size_t got = pages_take(from->mem, place, from->buffer, end - at < CHUNK ? end - at : CHUNK);
-        if (got && pages_put(d, 0, a->file, at, from->buffer, got))
+        if (got && writer_put(&d->out, 0, a->file, at, from->buffer, got, &d->failure))
             return -1;
         at += got ? got : PAGE;
         place += got ? got : PAGE;

@@ -8,7 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "dump/parts.h"
 
 struct piece { /* of an extent of the image before */
     const struct extent *of;
@@ -31,7 +31,7 @@ static bool fits(const struct dump *d, const struct machine *m)
     uint64_t live = 0;
     for EACH(&before.image, chunks, chunk, c)
         live += c->source == CARRIED ? 0 : c->size;
-    return m->id && m->id == d->trail->id && m->sources < CARRIED && m->stored <= 2 * live + PAGE;
+    return m->id && m->id == d->tracking->trail->id && m->sources < CARRIED && m->stored <= 2 * live + PAGE;
 }
 
 void earlier_open(struct dump *d, int directory)
@@ -41,7 +41,7 @@ void earlier_open(struct dump *d, int directory)
     for (unsigned i = 0; i < SOURCES; i++)
         sizes[i] = UINT64_MAX;
     before.read = image_read(&before.image, directory, "parent", sizes, &wrong) == 0;
-    before.there = before.read && d->trail->id && fits(d, &before.image.machine);
+    before.there = before.read && d->tracking->trail->id && fits(d, &before.image.machine);
     struct machine *m = &d->image.machine;
     if (getrandom(&m->id, sizeof m->id, 0) != sizeof m->id)
         m->id = 0;
@@ -126,7 +126,7 @@ void earlier_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end)
             if (take_over(e, at, next - at))
                 continue;
         }
-        pages_plan(d, owner, at, next);
+        writer_plan(&d->out, owner, at, next);
     }
 }
 
@@ -147,9 +147,9 @@ void earlier_finish(struct dump *d, uint32_t owner)
         struct extent *e = table_add(&d->image.extents);
         *e = (struct extent){.owner = owner, .file = NOBODY, .chunk = d->image.chunks.count - 1,
                              .offset = p->of->offset + (uint32_t)(p->at - p->of->at), .at = p->at, .size = p->size};
-        d->taken_over += p->size;
+        d->tracking->taken_over += p->size;
     }
-    d->moved = d->image.chunks.count;
+    d->out.moved = d->image.chunks.count;
     before.piece_count = 0;
 }
 
@@ -158,11 +158,11 @@ void earlier_close(struct dump *d, int directory)
 {
     char name[SOURCE_NAME];
     struct machine *m = &d->image.machine;
-    if (!d->taken_over)
+    if (!d->tracking->taken_over)
         m->sources = 1;
-    m->stored = d->pages_size + d->more_size + (d->taken_over ? before.image.machine.stored : 0);
+    m->stored = d->out.pages_size + d->out.more_size + (d->tracking->taken_over ? before.image.machine.stored : 0);
     unlinkat(directory, "parent", 0);
-    if (!d->more_size)
+    if (!d->out.more_size)
         unlinkat(directory, source_name(name, MORE), 0);
     if (!d->carried)
         unlinkat(directory, source_name(name, CARRIED), 0);

@@ -13,7 +13,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "dump/parts.h"
+#include "mapped_files/mapped_files.h"
 
 #define LIST 64u /* where a list of parts lies, behind the code */
 _Static_assert(REST_SIZE <= LIST, "code and list");

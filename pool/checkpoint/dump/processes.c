@@ -1,6 +1,5 @@
 /* The job's processes and threads: described, copied, let go. freeze.c has found them and holds them. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
@@ -18,76 +17,6 @@
 #include <unistd.h>
 
 #include "dump/self_writer.h"
-
-bool proc_text(pid_t pid, const char *name, char *text, size_t size)
-{
-    char path[96];
-    snprintf(path, sizeof path, "/proc/%d/%.64s", pid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    size_t got = 0;
-    for (ssize_t n; got < size - 1 && (n = read(fd, text + got, size - 1 - got)) > 0;)
-        got += (size_t)n;
-    close(fd);
-    text[got] = 0;
-    return got > 0;
-}
-
-bool stat_read(pid_t pid, struct stat_line *s)
-{
-    char text[2048];
-    memset(s, 0, sizeof *s);
-    if (!proc_text(pid, "stat", text, sizeof text))
-        return false;
-    char *at = strrchr(text, ')'); /* the name before it may hold anything */
-    if (!at)
-        return false;
-    unsigned long f[53] = {0};
-    s->state = at[2];
-    at += 3;
-    for (int i = 4; i <= 52 && *at; i++)
-        f[i] = strtoul(at, &at, 10); /* a negative one wraps, and is cast back */
-    s->parent = (int)f[4], s->group = (int)f[5], s->session = (int)f[6], s->nice = (int)f[19], s->threads = (int)f[20];
-    s->start_code = f[26], s->end_code = f[27], s->start_stack = f[28];
-    s->start_data = f[45], s->end_data = f[46], s->start_brk = f[47], s->arg_start = f[48], s->arg_end = f[49];
-    s->terminal = (uint32_t)f[7];
-    s->born = f[22];
-    s->env_start = f[50], s->env_end = f[51], s->exit_code = (uint32_t)f[52];
-    return true;
-}
-
-uint64_t proc_field(pid_t pid, const char *name, const char *field, int base)
-{
-    char text[8192], wanted[64];
-    snprintf(wanted, sizeof wanted, "\n%.60s:", field);
-    text[0] = '\n';
-    if (!proc_text(pid, name, text + 1, sizeof text - 1))
-        return 0;
-    char *at = strstr(text, wanted);
-    return at ? strtoull(at + strlen(wanted), NULL, base) : 0;
-}
-
-size_t numbers_in(const char *directory, pid_t **all)
-{
-    size_t count = 0, room = 0;
-    DIR *dir = opendir(directory);
-    *all = NULL;
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (e->d_name[0] < '1' || e->d_name[0] > '9')
-            continue;
-        if (count == room) {
-            pid_t *more = realloc(*all, (room = room ? room * 2 : 64) * sizeof **all);
-            if (!more)
-                break;
-            *all = more;
-        }
-        (*all)[count++] = (pid_t)atol(e->d_name);
-    }
-    if (dir)
-        closedir(dir);
-    return count;
-}
 
 static int save_thread(struct dump *d, struct subject *s, size_t place)
 {
@@ -227,37 +156,6 @@ static void ask_process(struct subject *s, struct process *p)
         p->flags |= PROCESS_NO_THP;
     p->mapped = mapping_member(h);
     attributes_of_process(s, p);
-}
-
-/* Where the process has a system call instruction: in its vdso, else in any code it has. */
-uint64_t find_call(pid_t pid)
-{
-    static unsigned char code[1 << 16];
-    char path[64], line[512];
-    uint64_t found = 0;
-    snprintf(path, sizeof path, "/proc/%d/maps", pid);
-    FILE *maps = fopen(path, "re");
-    while (maps && fgets(line, sizeof line, maps)) {
-        unsigned long start, end;
-        char perms[8];
-        if (sscanf(line, "%lx-%lx %7s", &start, &end, perms) != 3 || perms[0] != 'r' || perms[2] != 'x')
-            continue;
-        bool vdso = strstr(line, "[vdso]") != NULL;
-        for (unsigned long at = start; at < end && at < start + (1ul << 22) && (!found || vdso); at += sizeof code) {
-            size_t size = end - at < sizeof code ? end - at : sizeof code;
-            unsigned char *hit = held_read(pid, at, code, size) == 0 ? memmem(code, size, call_code, CALL_SIZE) : NULL;
-            if (!hit)
-                continue;
-            found = at + (uint64_t)(hit - code);
-            if (vdso) {
-                fclose(maps);
-                return found;
-            }
-        }
-    }
-    if (maps)
-        fclose(maps);
-    return found;
 }
 
 /* Out of the kernel's own code: on another kernel it is another one. */

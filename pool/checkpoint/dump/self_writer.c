@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/fd_passing.h"
 #include "dump/self_writer.h"
 
 #define STACK 8192u /* of each hand, at the end of the room */
@@ -67,23 +68,6 @@ static bool gives_way(pid_t tid)
            (sched_getaffinity(0, sizeof set, &set) < 0 || sched_setaffinity(tid, sizeof set, &set) == 0);
 }
 
-static bool send_all(int to, const int given[GIVEN])
-{
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(GIVEN * sizeof(int))];
-    } control = {0};
-    char word = 0;
-    struct iovec part = {&word, 1};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(GIVEN * sizeof(int));
-    memcpy(CMSG_DATA(c), given, GIVEN * sizeof(int));
-    return sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
-}
-
 /* Our descriptors, and under which numbers the copy has them then. */
 static bool give(struct subject *s, const int given[GIVEN], int there[GIVEN])
 {
@@ -96,7 +80,7 @@ static bool give(struct subject *s, const int given[GIVEN], int there[GIVEN])
         held_read(h->tid, at + offsetof(struct letter, ends), l.ends, sizeof l.ends) < 0)
         return false;
     int of = (int)syscall(SYS_pidfd_open, h->tid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, l.ends[0], 0);
-    bool sent = fd >= 0 && send_all(fd, given);
+    bool sent = fd >= 0 && send_with_fds(fd, "", 1, given, GIVEN, MSG_DONTWAIT) == 1;
     if (of >= 0)
         close(of);
     if (fd >= 0)
@@ -130,11 +114,11 @@ static bool make(struct dump *d, struct subject *s)
     char name[SOURCE_NAME];
     if (!reserve(hands, h->tid) || charged() || filtered(d, s) || !large_enough(h->tid, hands->size * (PAGE / 24)))
         return false;
-    if (d->more < 0)
-        d->more = openat(d->directory, source_name(name, MORE), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int given[GIVEN] = {d->pages, d->more, hands->memory}, there[GIVEN];
+    if (d->out.more < 0)
+        d->out.more = openat(d->out.directory, source_name(name, MORE), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int given[GIVEN] = {d->out.pages, d->out.more, hands->memory}, there[GIVEN];
     size_t code = (size_t)(hand_end - hand_begin);
-    if (d->more < 0 || code > PAGE || held_write(h->tid, s->room, hand_begin, code) < 0 || !give(s, given, there) ||
+    if (d->out.more < 0 || code > PAGE || held_write(h->tid, s->room, hand_begin, code) < 0 || !give(s, given, there) ||
         CALL(h, SYS_mprotect, s->room, PAGE, PROT_READ | PROT_EXEC) != 0)
         return false;
     long at = CALL(h, SYS_mmap, 0, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, there[HANDS], 0);

@@ -2,7 +2,7 @@
 #ifndef POOL_HANDS_H
 #define POOL_HANDS_H
 
-#include "state/state.h"
+#include "dump/parts.h"
 #include "dump/self_writer_code.h"
 
 struct hands {

@@ -13,11 +13,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "common/messages.h"
+#include "common/common.h"
 
 #define IMAGE_MAGIC "POOLIMG\n"
 #define IMAGE_VERSION 11
-#define PAGE 4096ul
 #define CHUNK (1ul << 20) /* at most; fits the processor's cache */
 #define NOBODY UINT32_MAX
 #define CARRIED 8u /* which of the files of contents is `carried`; those before it are the `pages` of as many images */
@@ -252,5 +251,38 @@ int image_write(const struct image *image, int directory, bool sync);
 int image_read(struct image *image, int directory, const char *name, const uint64_t pages[SOURCES], const char **wrong);
 const char *source_name(char name[SOURCE_NAME], unsigned source);
 uint64_t checksum(const void *data, size_t size);
+
+/* writer.c: contents on their way into an image */
+struct image_writer {
+    struct image *image;
+    int directory, pages, more; /* descriptors; more: of the second file of pages, or -1 */
+    uint64_t pages_size, more_size;
+    bool open;      /* more may be put into the last chunk */
+    uint32_t moved; /* chunks before it are in `pages` */
+};
+int write_at(int fd, const void *data, size_t size, uint64_t place);
+int writer_put(struct image_writer *w, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size, struct failure *f);
+void writer_plan(struct image_writer *w, uint32_t owner, uint64_t start, uint64_t end); /* memory of a process, written later */
+uint32_t writer_planned(const struct image_writer *w, uint32_t *firsts, uint64_t *bytes, uint32_t *parts);
+void writer_place(struct image_writer *w, struct chunk *c, bool second);
+
+/* reader.c: contents on their way out of an image; NULL: they cannot be read, or are damaged */
+struct image_reader {
+    struct image *image;
+    int pages[SOURCES]; /* descriptors, or -1 */
+    uint64_t sizes[SOURCES];
+    const char *mapped[SOURCES]; /* or NULL */
+};
+void chunks_map(struct image_reader *r);
+const char *chunk_look(struct image_reader *r, uint32_t chunk, char *buffer); /* where it is mapped, or in the buffer */
+const char *chunk_read(struct image_reader *r, uint32_t chunk, char *buffer);
+const char *extent_read(struct image_reader *r, const struct extent *e); /* until the next is */
+
+/* workers.c: how many may work at a time; work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
+#define SLOWEST 200000 /* bytes in a millisecond, a tenth of what is usual */
+#define MUCH (16ul << 20) /* bytes for which more than one are begun */
+int crew_most(void);
+typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f);
+int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f); /* behind: all others */
 
 #endif

@@ -17,7 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "image/image.h"
+#include "trace/trace.h"
 
 #define MOST 4
 

@@ -1,19 +1,27 @@
-/* What checkpoints need of the kernel, and what they can do without: found out by doing it, since a version says nothing of what
- * a distribution or a container has left out. Each in a process of its own (sandbox/namespaces.c): 0, or -1 and errno. */
+/* The abilities of this machine: each is tried in a process of its own, since a kernel's version does not say what a
+ * distribution or a container has left out. A step returns 0, or -1 and errno. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/kcmp.h>
 #include <linux/sched.h>
+#include <grp.h>
 #include <linux/userfaultfd.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "keeper/keeper.h"
+#include "remote_notify/remote_notify.h"
+#include "sandbox/sandbox.h"
 #include "state/state.h"
 #include "trace/pagemap_scan.h"
 
@@ -28,7 +36,7 @@ static int absent(void)
 }
 
 /* A process under a number of our choice, held as a tracer does; open files that are compared; descriptors closed by the range. */
-int probe_hold(void)
+static int probe_hold(void)
 {
     pid_t wanted = 77;
     int ends[2];
@@ -44,7 +52,7 @@ int probe_hold(void)
 }
 
 /* As dump/dirty_tracking.c does it, with a page of our own. */
-int probe_track(void)
+static int probe_track(void)
 {
     struct region found[1];
     char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -61,7 +69,112 @@ int probe_track(void)
     return ioctl(faults, UFFDIO_REGISTER, &area) < 0 || ioctl(map, SCAN, &all) < 0 ? absent() : 0;
 }
 
-int probe_time(void)
+static int probe_time(void)
 {
     return unshare(CLONE_NEWTIME) < 0 || access("/proc/self/timens_offsets", W_OK) < 0 ? -1 : 0;
+}
+
+static bool own_user; /* whether the steps below begin with a user namespace */
+
+static int first(void) { return own_user ? space_enter_user() : 0; }
+static int try_mount(void)
+{
+    return first() || space_enter_mount() || mount("tmpfs", "/", "tmpfs", MS_NOSUID, "size=64k") < 0 ? -1 : 0;
+}
+static int try_pid(void) { return first() || space_in_new_pid(NULL) ? -1 : 0; }
+static int try_ipc(void) { return first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
+static int try_network(void) { return first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
+static int try_proc(void) { return first() || space_enter_mount() || space_in_new_pid(space_mount_proc) ? -1 : 0; }
+static int try_checkpoint(void) { return first() || space_in_new_pid(probe_hold) ? -1 : 0; }
+static int try_time(void) { return first() || probe_time() ? -1 : 0; }
+static int try_remote(void) { return first() || space_enter_mount() || remote_try() ? -1 : 0; }
+static int try_notify(void) { return first() || notify_try() ? -1 : 0; }
+static int try_setuid(void)
+{
+    gid_t none = 65534;
+    return setgroups(1, &none) || setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534) ? -1 : 0;
+}
+
+static bool in_child(int (*step)(void))
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(step() == 0 ? 0 : errno ? errno : 255);
+    if (pid < 0 || waitpid(pid, &status, 0) < 0)
+        return false;
+    errno = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+    return errno == 0;
+}
+
+static void add_line(char *lines, size_t size, const char *what, const char *why)
+{
+    size_t used = strlen(lines);
+    snprintf(lines + used, size - used, "%s: %s\n", what, why);
+}
+
+static void attempt(uint32_t bit, int (*step)(void), const char *what, char *lines, size_t size)
+{
+    if (settings.without & bit)
+        add_line(lines, size, what, "switched off");
+    else if (in_child(step))
+        settings.able |= bit;
+    else
+        add_line(lines, size, what, strerror(errno));
+}
+
+uint32_t abilities_open(char *lines, size_t size)
+{
+    struct failure f;
+    settings.able = 0;
+    if (geteuid() == 0)
+        attempt(ABLE_SETUID, try_setuid, "other user ids", lines, size);
+    own_user = !in_child(try_mount);
+    if (!own_user)
+        settings.able |= settings.without & ABLE_USER ? 0 : ABLE_USER;
+    else
+        attempt(ABLE_USER, space_enter_user, "user namespace", lines, size);
+    if (settings.able & ABLE_USER) {
+        attempt(ABLE_PID, try_pid, "pid namespace", lines, size);
+        attempt(ABLE_IPC, try_ipc, "ipc namespace", lines, size);
+        attempt(ABLE_MOUNT, try_mount, "mount namespace", lines, size);
+        attempt(ABLE_NETWORK, try_network, "network namespace", lines, size);
+    }
+    if (settings.able & ABLE_MOUNT && settings.able & ABLE_PID)
+        attempt(ABLE_PROC, try_proc, "own /proc", lines, size);
+    if (settings.able & ABLE_PROC)
+        attempt(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
+    if (settings.able & ABLE_CHECKPOINT) {
+        attempt(ABLE_TIME, try_time, "time namespace", lines, size);
+        attempt(ABLE_TRACK, probe_track, "notes of writes", lines, size);
+        attempt(ABLE_WAITS, waits_try, "waits", lines, size);
+    }
+    if (settings.able & ABLE_PROC)
+        attempt(ABLE_FUSE, try_remote, "remote files", lines, size);
+    if (settings.able & ABLE_PROC)
+        attempt(ABLE_NOTIFY, try_notify, "notification", lines, size);
+    if (own_user && settings.able & ABLE_USER) {
+        if (space_enter_user() < 0)
+            _exit(1);
+        settings.able &= ~(uint32_t)ABLE_SETUID;
+    }
+    if (settings.able & ABLE_MOUNT && space_enter_mount() < 0)
+        _exit(1);
+    filter_build();
+    attempt(ABLE_FILTER, filter_try, "system call filter", lines, size);
+    if (settings.without & ABLE_GROUP)
+        add_line(lines, size, "cgroup", "switched off");
+    else if (!(settings.able |= group_open() & ~settings.without, settings.able & ABLE_GROUP))
+        add_line(lines, size, "cgroup", strerror(errno));
+    /* Without a /proc of its own a job of `full` would have the host's, and with it more than it is to see. */
+    if (settings.able & ABLE_PROC && !(settings.without & ABLE_ROOT)) {
+        if (root_build(&f) == 0) {
+            settings.able |= ABLE_ROOT;
+        } else {
+            char what[128];
+            snprintf(what, sizeof what, "file tree of full isolation (%s %.60s)", f.call, f.text);
+            add_line(lines, size, what, strerror(f.err));
+        }
+    }
+    return settings.able;
 }

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "keeper/keeper.h"
 
 static uint32_t crc32(const void *data, size_t size)
 {

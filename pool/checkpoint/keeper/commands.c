@@ -7,7 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/fd_passing.h"
 #include "keeper/keeper.h"
+#include "mapped_files/mapped_files.h"
+#include "remote/remote.h"
+#include "remote_notify/remote_notify.h"
+#include "restore/restore.h"
+#include "sandbox/sandbox.h"
 
 static void to_members(int signal)
 {
@@ -137,20 +143,11 @@ void listen_to_node(void)
 {
     for (;;) {
         struct control c;
-        union {
-            struct cmsghdr align;
-            char room[CMSG_SPACE(sizeof(int))];
-        } extra;
-        struct iovec part = {&c, sizeof c};
-        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
-        ssize_t n = recvmsg(SOCKET, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        int passed;
+        ssize_t n = receive_with_fd(SOCKET, &c, sizeof c, &passed, MSG_DONTWAIT);
         if (n < 0)
             return;
-        struct cmsghdr *held = CMSG_FIRSTHDR(&m);
-        int passed = -1;
         bool taken = false;
-        if (held && held->cmsg_level == SOL_SOCKET && held->cmsg_type == SCM_RIGHTS)
-            memcpy(&passed, CMSG_DATA(held), sizeof passed);
         /* A message for an earlier job of this cell may still lie here. */
         if (n == sizeof c && c.head.magic == MAGIC && c.head.version == VERSION && c.head.number == run.number)
             taken = look_and_obey(&c, passed);

@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "common/fd_passing.h"
+#include "dump/dump.h"
+#include "keeper/keeper.h"
 
 static struct outcome *outcome; /* in memory that the dumper shares */
 static pid_t dumper;

@@ -14,7 +14,10 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "keeper/keeper.h"
+#include "mapped_files/mapped_files.h"
+#include "remote_notify/remote_notify.h"
+#include "sandbox/sandbox.h"
 
 /* Seconds in which the other end of a named pipe has to be opened, or half of the lease where that is less. */
 #define OTHER_END 30

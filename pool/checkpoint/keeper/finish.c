@@ -8,6 +8,11 @@
 #include <unistd.h>
 
 #include "keeper/keeper.h"
+#include "mapped_files/mapped_files.h"
+#include "remote/remote.h"
+#include "remote_notify/remote_notify.h"
+#include "restore/restore.h"
+#include "sandbox/sandbox.h"
 
 void kill_all(void)
 {

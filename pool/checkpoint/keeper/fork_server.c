@@ -18,7 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "keeper/keeper.h"
+#include "sandbox/sandbox.h"
 
 static struct place_of { /* for each cell: its socket, and the keeper that was forked last */
     int socket, group;
@@ -110,7 +111,7 @@ static void obey_file(int fd)
 }
 
 /* True while there is a node. */
-static bool listen_to_node(void)
+static bool read_messages(void)
 {
     static union {
         struct start align;
@@ -169,7 +170,7 @@ static void lost(struct place_of *c, int status, const struct rusage *use, bool 
     report_send(&r, NULL);
 }
 
-static void reap(void)
+static void reap_keepers(void)
 {
     int status;
     struct rusage use;
@@ -266,7 +267,7 @@ int nursery(const char *directory)
     struct report r;
     report_init(&r, HELLO, 0, 0);
     r.pid = getpid();
-    r.code = (int32_t)space_open(lines, sizeof lines);
+    r.code = (int32_t)abilities_open(lines, sizeof lines);
     if (!(settings.able & ABLE_PID))
         prctl(PR_SET_CHILD_SUBREAPER, 1);
     /* Where a job has this user id and no process namespace of its own, it may neither trace nor read its keeper. Not
@@ -280,8 +281,8 @@ int nursery(const char *directory)
         struct pollfd up = {.fd = UP, .events = POLLIN};
         struct timespec left;
         int ready = ppoll(&up, 1, until(guardian_look(false), &left), &open_to_all);
-        reap();
-        if (ready > 0 && !listen_to_node()) {
+        reap_keepers();
+        if (ready > 0 && !read_messages()) {
             guardian_stay();
             group_close();
             return 0;

@@ -17,9 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "keeper/keeper.h"
+#include "sandbox/sandbox.h"
 
-#define NEVER UINT64_MAX
 #define LATE_US 1000000 /* a keeper has so long to act; the submit side waits for two seconds */
 #define WAITS_US 1000000 /* a keeper without a job is looked at so often: it may be given another */
 #define NO_LEASE_US 30000000

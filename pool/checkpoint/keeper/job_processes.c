@@ -16,7 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "keeper/keeper.h"
+#include "mapped_files/mapped_files.h"
+#include "remote_notify/remote_notify.h"
+#include "sandbox/sandbox.h"
 
 /* Before the job is forked or put back. */
 int members_prepare(struct job *job, struct failure *f)
@@ -33,32 +36,6 @@ int members_prepare(struct job *job, struct failure *f)
         job->members[i].end = &ends[i];
     }
     return 0;
-}
-
-int end_descriptor(const char *file, int standard)
-{
-    static const char directory[] = "/dev/fd/";
-    char *rest;
-    if (!*file)
-        return standard;
-    if (strncmp(file, directory, sizeof directory - 1) != 0)
-        return -1;
-    long number = strtol(file + sizeof directory - 1, &rest, 10);
-    return *rest || rest == file + sizeof directory - 1 || number < 0 || number > 255 ? -1 : (int)number;
-}
-
-/* A pipe of the job's user, who may open his own ends anew by /dev/stdin and /dev/fd/N; the kernel gave it to the keeper's. */
-int members_make_pipe(const struct job *job, int ends[2], struct failure *f)
-{
-    const struct start *s = job->start;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return fail(f, "pipe", "between two processes");
-    if ((s->uid == geteuid() && s->gid == getegid()) || fchown(ends[0], s->uid, s->gid) == 0)
-        return 0;
-    fail(f, "chown", "a pipe between two processes");
-    close(ends[0]);
-    close(ends[1]);
-    return -1;
 }
 
 /* High numbers: place_ends puts them where they belong without meeting another one there. */
@@ -80,51 +57,6 @@ static int make_pipe(const struct job *job, struct conduit *c, struct failure *f
     if (c->head->capacity && fcntl(c->ends[1], F_SETPIPE_SZ, (int)c->head->capacity) < 0 && errno != EPERM)
         return fail(f, "pipe", "of the wanted capacity");
     return 0;
-}
-
-/* The number of the one end that is the job's, of a pipe whose other end is on another machine; -1 for others. */
-static int own_end(const struct conduit *c)
-{
-    if ((c->head->writer < 0) == (c->head->reader < 0))
-        return -1;
-    return c->head->writer < 0 ? 0 : 1;
-}
-
-bool members_whole(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->pipe_count; i++) {
-        int end = own_end(&job->pipes[i]);
-        if (end >= 0 && job->pipes[i].ends[end] < 0)
-            return false;
-    }
-    return true;
-}
-
-void members_end(struct job *job, uint64_t pipe, int fd)
-{
-    struct stat st;
-    int end = pipe < job->pipe_count ? own_end(&job->pipes[pipe]) : -1;
-    if (end >= 0 && job->pipes[pipe].ends[end] < 0) {
-        job->pipes[pipe].ends[end] = fcntl(fd, F_DUPFD_CLOEXEC, 256);
-        job->pipes[pipe].inode = fstat(fd, &st) == 0 ? st.st_ino : 0;
-    }
-    close(fd);
-}
-
-int members_own_end(const struct job *job, uint64_t pipe)
-{
-    int end = pipe < job->pipe_count ? own_end(&job->pipes[pipe]) : -1;
-    return end < 0 ? -1 : job->pipes[pipe].ends[end];
-}
-
-void members_close_ends(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->pipe_count; i++)
-        for (int end = 0; end < 2; end++) {
-            if (job->pipes[i].ends[end] >= 0)
-                close(job->pipes[i].ends[end]);
-            job->pipes[i].ends[end] = -1;
-        }
 }
 
 static int fork_all(struct job *job, int group, int told, const int gate[2], struct failure *f)
@@ -291,86 +223,4 @@ uint32_t members_report(const struct job *job, void *after)
         table[i].system_us -= table[i].system_us < m->carried_system_us ? table[i].system_us : m->carried_system_us;
     }
     return (uint32_t)(job->count * sizeof *table);
-}
-
-/* Clock ticks of user and system time of a living process and of those that it waited for, added. */
-static void add_times(pid_t pid, struct member_end *end)
-{
-    char text[1024];
-    unsigned long long user = 0, system = 0;
-    long long waited_user = 0, waited_system = 0;
-    const char *at = proc_text(pid, "stat", text, sizeof text) ? strrchr(text, ')') : NULL;
-    uint64_t tick = (uint64_t)sysconf(_SC_CLK_TCK);
-    if (!at || sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %lld %lld", &user, &system, &waited_user, &waited_system) != 4)
-        return;
-    end->user_us += (user + (uint64_t)waited_user) * 1000000 / tick;
-    end->system_us += (system + (uint64_t)waited_system) * 1000000 / tick;
-}
-
-static bool is_held(const struct dump *d, pid_t pid)
-{
-    for (size_t i = 0; i < d->count; i++)
-        if (d->subjects[i].pid == pid)
-            return true;
-    return false;
-}
-
-/* Which of the dumped processes are the job's own, and how those that are over have ended. One may have ended before the
- * others were held: the keeper notes its end meanwhile. */
-int members_save(struct dump *d)
-{
-    for (uint32_t i = 0; i < d->job->count; i++) {
-        const struct member *m = &d->job->members[i];
-        bool held = is_held(d, m->pid);
-        for (int tries = 0; !held && !(__atomic_load_n(&m->end->state, __ATOMIC_ACQUIRE) & MEMBER_OVER); tries++) {
-            if (tries == 1000) {
-                errno = ESRCH;
-                return fail(&d->failure, "dump", m->name);
-            }
-            usleep(1000);
-        }
-        struct member_row *row = table_add(&d->image.members);
-        row->end = *m->end;
-        if (!held)
-            continue;
-        row->pid = m->pid;
-        row->end.state = 0;
-        row->end.wall_us += boot_us() - d->job->began_us;
-        add_times(m->pid, &row->end);
-    }
-    return 0;
-}
-
-/* Which pipes of the image lead to other machines: its end there is made anew by the node. One that no process holds any more
- * has no row, and is closed again where the job goes on. */
-void members_crossings(struct dump *d, struct outcome *o)
-{
-    memset(o->held, '0', d->job->pipe_count);
-    o->held[d->job->pipe_count] = 0;
-    for EACH(&d->image, files, file, f)
-        for (uint32_t i = 0; f->kind == FILE_PIPE && i < d->job->pipe_count; i++)
-            if (own_end(&d->job->pipes[i]) >= 0 && d->job->pipes[i].inode == f->inode) {
-                f->times[0] = i + 1;
-                o->held[i] = '1';
-            }
-}
-
-/* Before they are put back: who is who, and the ends of those that are over. */
-int members_load(struct job *job, const struct image *image)
-{
-    const struct member_row *rows = image->members.rows;
-    if (image->members.count != job->count)
-        return -1;
-    for (uint32_t i = 0; i < job->count; i++) {
-        bool there = !rows[i].pid;
-        for EACH(image, processes, process, p)
-            there |= p->pid == rows[i].pid;
-        if (!there)
-            return -1;
-        job->members[i].pid = rows[i].pid;
-        *job->members[i].end = rows[i].end;
-        job->members[i].carried_user_us = rows[i].end.user_us;
-        job->members[i].carried_system_us = rows[i].end.system_us;
-    }
-    return members_over(job) ? -1 : 0;
 }

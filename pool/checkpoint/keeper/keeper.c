@@ -27,6 +27,11 @@
 #include <unistd.h>
 
 #include "keeper/keeper.h"
+#include "mapped_files/mapped_files.h"
+#include "remote/remote.h"
+#include "remote_notify/remote_notify.h"
+#include "restore/restore.h"
+#include "sandbox/sandbox.h"
 
 struct keeper_self me;
 struct keeper_run run;
@@ -325,7 +330,7 @@ _Noreturn void keep(struct job *job, int socket, int cell, int group)
     }
     close(cell);
     me.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
-    if (space_enter(&me.job, &f))
+    if (space_enter(&me.job, &remote_mounts, &f))
         give_up(&f);
     for (uint32_t i = 0; i < me.job.start->remotes; i++)
         from = close_between(from, remote_device(i));

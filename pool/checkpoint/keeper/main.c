@@ -2,44 +2,11 @@
  *
  * Policy never lives here: what may run, for how long and when it must go is said by the node (pool/starter). */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "common/common.h"
-
-struct settings settings;
-
-static uint64_t clock_us(clockid_t id)
-{
-    struct timespec t;
-    clock_gettime(id, &t);
-    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
-}
-
-/* Time since the machine started, time asleep included: what leases are measured by. */
-uint64_t boot_us(void) { return clock_us(CLOCK_BOOTTIME); }
-
-uint64_t wall_us(void) { return clock_us(CLOCK_REALTIME); }
-
-bool is_spared(pid_t pid) { return pid && (pid == settings.spared[0] || pid == settings.spared[1]); }
-
-void copy_text(char *to, size_t size, const char *from)
-{
-    size_t n = strnlen(from, size - 1);
-    memcpy(to, from, n);
-    to[n] = 0;
-}
-
-int fail(struct failure *f, const char *call, const char *text)
-{
-    f->err = errno;
-    copy_text(f->call, sizeof f->call, call);
-    copy_text(f->text, sizeof f->text, text);
-    return -1;
-}
+#include "keeper/keeper.h"
 
 static int usage(void)
 {

@@ -13,7 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "keeper/keeper.h"
+#include "sandbox/sandbox.h"
 
 struct process {
     pid_t pid, parent;
@@ -22,50 +23,17 @@ struct process {
     uint64_t user, system, rss_pages;
 };
 
-static bool read_stat(const char *pid, struct process *p)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = 0;
-    /* The name may hold anything, brackets too: the fields begin after the last one. */
-    char *at = strrchr(text, ')');
-    unsigned long user, system, child_user, child_system;
-    long rss;
-    int parent;
-    if (!at || sscanf(at + 2, "%c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %lu %lu %*d %*d %*d %*d %*u %*u %ld",
-                      &p->state, &parent, &user, &system, &child_user, &child_system, &rss) != 7)
-        return false;
-    *p = (struct process){.pid = (pid_t)atol(pid), .parent = parent, .state = p->state, .rss_pages = (uint64_t)rss,
-                          .user = user + child_user, .system = system + child_system};
-    return true;
-}
-
 static size_t read_all(struct process **all)
 {
-    size_t count = 0, room = 0;
-    struct dirent *e;
-    DIR *proc = opendir("/proc");
-    *all = NULL;
-    while (proc && (e = readdir(proc))) {
-        if (e->d_name[0] < '1' || e->d_name[0] > '9')
-            continue;
-        if (count == room) {
-            struct process *more = realloc(*all, (room = room ? room * 2 : 64) * sizeof **all);
-            if (!more)
-                break;
-            *all = more;
-        }
-        if (read_stat(e->d_name, *all + count))
-            count++;
-    }
-    if (proc)
-        closedir(proc);
+    pid_t *pids;
+    struct stat_line line;
+    size_t found = numbers_in("/proc", &pids), count = 0;
+    *all = malloc((found + 1) * sizeof **all);
+    for (size_t i = 0; *all && i < found; i++)
+        if (stat_read(pids[i], &line))
+            (*all)[count++] = (struct process){.pid = pids[i], .parent = line.parent, .state = line.state, .rss_pages = line.rss_pages,
+                                               .user = line.user + line.waited_user, .system = line.system + line.waited_system};
+    free(pids);
     return count;
 }
 

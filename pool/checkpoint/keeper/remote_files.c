@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,28 +20,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "keeper/keeper.h"
 #include "remote/remote.h"
+#include "remote_notify/remote_notify.h"
+#include "sandbox/sandbox.h"
 
 #ifndef AT_RECURSIVE
 #define AT_RECURSIVE 0x8000
 #endif
 
 #define DEVICE "/dev/fuse"
-#define SETTLE_MS 30000 /* a job stands still meanwhile */
-#define TREES (sizeof serving.trees / sizeof *serving.trees)
 
 static struct {
-    int device[TREES], top[TREES], binds[TREES];
-    int control, settle;
+    int device[REMOTE_TREES], binds[REMOTE_TREES];
     pid_t server;
-    bool asked, drained;
     char covered[4096]; /* the top directory that was covered last */
-} remote = {.control = -1, .settle = -1};
+} remote;
 
 static int mount_fuse(int device, const char *path, uint32_t uid, uint32_t gid)
 {
     char options[160];
-    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u,allow_other,max_read=%u", device, uid, gid, MOST);
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u,allow_other,max_read=%u", device, uid, gid, REMOTE_READ_MOST);
     return mount("poolnode", path, "fuse", MS_NOSUID | MS_NODEV, options);
 }
 
@@ -54,10 +52,10 @@ int remote_try(void)
 }
 
 /* In the host's tree, before it is left. */
-int remote_take(const struct job *job, struct failure *f)
+static int remote_take(const struct job *job, struct failure *f)
 {
     const struct start *s = job->start;
-    if (s->remotes > TREES || s->binds > TREES) {
+    if (s->remotes > REMOTE_TREES || s->binds > REMOTE_TREES) {
         errno = E2BIG;
         return fail(f, "mount", "more remote trees than can be shown");
     }
@@ -101,7 +99,7 @@ static int place_for(const char *path, struct failure *f)
     return make_path(AT_FDCWD, path, true, f);
 }
 
-int remote_place(const struct job *job, struct failure *f)
+static int remote_place(const struct job *job, struct failure *f)
 {
     const struct start *s = job->start;
     struct mount_attr quiet = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
@@ -136,36 +134,9 @@ int remote_place(const struct job *job, struct failure *f)
     return 0;
 }
 
+const struct extra_mounts remote_mounts = {remote_take, remote_place};
+
 int remote_device(uint32_t i) { return remote.device[i]; }
-
-static bool whole_machine(void)
-{
-    char text[64] = "";
-    int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    unsigned long first = 0, outside = 0, count = 0;
-    if (fd >= 0)
-        close(fd);
-    return n <= 0 || (sscanf(text, "%lu %lu %lu", &first, &outside, &count) == 3 && count > 1);
-}
-
-static _Noreturn void serve(const struct job *job, int control, int settle)
-{
-    serving.uid = job->start->uid;
-    serving.gid = job->start->gid;
-    serving.own_users = !whole_machine();
-    copy_text(serving.job, sizeof serving.job, job->id);
-    char *run = strrchr(serving.job, '.');
-    if (run)
-        *run = 0;
-    for (uint32_t i = 0; i < job->start->remotes; i++)
-        serving.trees[serving.count++] = (struct tree){.fd = remote.device[i], .path = job->remote[i]};
-    serving.notified = notify_used(job);
-    for (int place = UP; place < FIRST_FREE; place++)
-        if (place != control && place != settle)
-            close(place);
-    remote_serve(control, settle);
-}
 
 /* Instead of the kernel a supervisor asks the server, over a pair of sockets for each tree. */
 static int ask_by_sockets(uint32_t trees, int supervisor[], struct failure *f)
@@ -184,103 +155,41 @@ static int ask_by_sockets(uint32_t trees, int supervisor[], struct failure *f)
     return 0;
 }
 
-static int fork_server(const struct job *job, const int control[2], const int settle[2], const int supervisor[], struct failure *f)
+static int fork_server(const struct job *job, struct remote_control ends, const int supervisor[], struct failure *f)
 {
     remote.server = (pid_t)syscall(SYS_clone, 0, 0, 0, 0, 0);
     if (remote.server == 0) {
-        close(control[0]);
-        close(settle[0]);
+        remote_control_close();
         for (uint32_t i = 0; i < job->start->remotes && supervisor; i++)
             close(supervisor[i]);
-        serve(job, control[1], settle[1]);
+        remote_serve(job, remote.device, supervisor != NULL, ends);
     }
     return remote.server < 0 ? fail(f, "fork", "the file server") : 0;
-}
-
-static int open_tops(const struct job *job, struct failure *f)
-{
-    for (uint32_t i = 0; i < job->start->remotes; i++)
-        if ((remote.top[i] = open(job->remote[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-            return fail(f, "open", job->remote[i]);
-    return 0;
 }
 
 /* Not among those whose end the keeper waits for: no signal tells of it (clone(2), "clone" children). */
 int remote_begin(const struct job *job, struct failure *f)
 {
-    int control[2], settle[2], supervisor[TREES];
+    struct remote_control ends;
+    int supervisor[REMOTE_TREES];
     bool notified = notify_used(job);
     if (!job->start->remotes)
         return 0;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, settle) < 0)
-        return fail(f, "socket", "the file server");
-    if ((notified && ask_by_sockets(job->start->remotes, supervisor, f)) || fork_server(job, control, settle, notified ? supervisor : NULL, f))
+    if (remote_control_open(&ends, f) || (notified && ask_by_sockets(job->start->remotes, supervisor, f)) ||
+        fork_server(job, ends, notified ? supervisor : NULL, f))
         return -1;
-    close(control[1]);
-    close(settle[1]);
-    remote.control = control[0];
-    remote.settle = settle[0];
+    close(ends.control);
+    close(ends.settle);
     settings.spared[0] = remote.server;
     for (uint32_t i = 0; i < job->start->remotes; i++)
         close(remote.device[i]);
     if (!notified)
-        return open_tops(job, f);
+        return remote_control_tops(job, f);
     pid_t pid = notify_begin(job, supervisor, f);
     settings.spared[1] = pid > 0 ? pid : 0;
     for (uint32_t i = 0; i < job->start->remotes; i++)
         close(supervisor[i]);
     return pid < 0 ? -1 : 0;
-}
-
-int remote_fd(void) { return remote.drained ? -1 : remote.control; }
-
-static int send_to(int fd, uint32_t what, uint64_t value, int passed)
-{
-    struct remote_message m = {.what = what, .value = value};
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } extra;
-    struct iovec part = {&m, sizeof m};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (passed >= 0) {
-        message.msg_control = &extra;
-        message.msg_controllen = sizeof extra;
-        struct cmsghdr *held = CMSG_FIRSTHDR(&message);
-        held->cmsg_level = SOL_SOCKET;
-        held->cmsg_type = SCM_RIGHTS;
-        held->cmsg_len = CMSG_LEN(sizeof passed);
-        memcpy(CMSG_DATA(held), &passed, sizeof passed);
-    }
-    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -1 : 0;
-}
-
-void remote_stream(int fd)
-{
-    if (remote.control >= 0)
-        send_to(remote.control, REMOTE_STREAM, 0, fd);
-}
-
-/* True while the server lives. It says one thing only: that all is at home. */
-bool remote_heard(void)
-{
-    struct remote_message m;
-    ssize_t n = recv(remote.control, &m, sizeof m, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return true;
-    remote.drained = true;
-    return n > 0;
-}
-
-/* After the job's last process: whether home has everything that it wrote. */
-bool remote_over(void)
-{
-    if (remote.control < 0 || remote.drained)
-        return true;
-    if (!remote.asked && send_to(remote.control, REMOTE_END, 0, -1) < 0)
-        return true;
-    remote.asked = true;
-    return false;
 }
 
 /* Whoever waits for an answer of it waits no more. */
@@ -289,30 +198,4 @@ void remote_kill(void)
     notify_kill();
     if (remote.server > 0)
         kill(remote.server, SIGKILL);
-}
-
-/* In the dumper, while the job stands still: all that it wrote is at home, and home has noted the moment. */
-int remote_settle(const struct job *job, uint64_t mark, struct failure *f)
-{
-    struct remote_message m = {0};
-    struct pollfd answer = {.fd = remote.settle, .events = POLLIN};
-    if (remote.control < 0)
-        return 0;
-    while (recv(remote.settle, &m, sizeof m, MSG_DONTWAIT) > 0) { /* an answer that came too late for who asked before */
-    }
-    for (uint32_t i = 0; i < job->start->remotes; i++)
-        if (syncfs(remote.top[i]) < 0)
-            return fail(f, "sync", job->remote[i]);
-    if (send_to(remote.settle, REMOTE_SETTLE, mark, -1) < 0)
-        return fail(f, "sync", "the file server");
-    if (poll(&answer, 1, SETTLE_MS) <= 0) {
-        errno = ETIMEDOUT;
-        return fail(f, "sync", "the submit machine does not answer");
-    }
-    if (recv(remote.settle, &m, sizeof m, 0) != sizeof m) {
-        errno = EIO;
-        return fail(f, "sync", "the file server");
-    }
-    errno = (int)m.value;
-    return m.value ? fail(f, "sync", "the submit machine's note of the moment") : 0;
 }

@@ -21,7 +21,8 @@
 #include <linux/mount.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "keeper/keeper.h"
+#include "sandbox/sandbox.h"
 
 /* The size of the root of an empty file system of message queues: two entries of 20 (ipc/mqueue.c). */
 #define NO_QUEUE 40

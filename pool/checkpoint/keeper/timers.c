@@ -7,6 +7,11 @@
 #include <time.h>
 
 #include "keeper/keeper.h"
+#include "mapped_files/mapped_files.h"
+#include "remote/remote.h"
+#include "remote_notify/remote_notify.h"
+#include "restore/restore.h"
+#include "sandbox/sandbox.h"
 
 #define MEMORY_EVERY_US 2000000
 /* A start is told this long after it: the end of a job that is shorter says it too, and the keeper and its node wake up

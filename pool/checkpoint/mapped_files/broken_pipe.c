@@ -13,8 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "state/state.h"
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
+#include "trace/trace.h"
 
 #define ROUNDS 20 /* of a millisecond, while somebody runs: he may be about to wait */
 

@@ -13,17 +13,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
 static bool is_mapped(const char *file, int standard) { return end_descriptor(file, standard) < 0; }
-
-bool mapping_used(const struct job *job)
-{
-    for (uint32_t i = 0; i < job->pipe_count; i++)
-        if (is_mapped(job->pipes[i].writer_file, 1) || is_mapped(job->pipes[i].reader_file, 0))
-            return true;
-    return false;
-}
 
 /* Whether the processes at the two ends of that pipe are joined without it, too. Other machines are one process that all pipes
  * to them are joined by. */

@@ -14,8 +14,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "state/state.h"
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
 #define SOON_US 20000
 #define SLOW_US 1000000 /* a reader that takes nothing so long, whatever it does */

@@ -16,8 +16,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "state/state.h"
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
 ino_t inode_at(pid_t pid, int number)
 {

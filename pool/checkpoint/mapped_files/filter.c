@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 #include "unotify/path_syscalls.h"
 
 static const struct {

@@ -12,7 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mapped_files/mapped_files.h"
+#include "common/fd_passing.h"
+#include "mapped_files/parts.h"
+#include "sandbox/sandbox.h"
 
 #define LAST_WORD_MS 5000
 
@@ -116,7 +118,7 @@ static void close_its(void)
 
 int mapping_begin(struct job *job, int group, struct failure *f)
 {
-    if (!mapping_used(job))
+    if (!has_mapped_files(job))
         return 0;
     struct supervisor *s = calloc(1, sizeof *s);
     if (!s)
@@ -134,7 +136,7 @@ int mapping_begin(struct job *job, int group, struct failure *f)
 /* For a job that is put back: whoever restores it makes the supervisor (state/mapped_files_restore.c), under this number. */
 int mapping_await(const struct job *job, pid_t pid, struct failure *f)
 {
-    if (!mapping_used(job))
+    if (!has_mapped_files(job))
         return 0;
     at.pid = pid;
     return ways(f);
@@ -172,38 +174,12 @@ static int send_directories(const struct job *job, uint32_t member, struct failu
 
 int hello_send(int to, const struct hello *hello, int fd)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } extra;
-    struct iovec part = {(void *)(uintptr_t)hello, sizeof *hello};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
-    memset(&extra, 0, sizeof extra);
-    if (fd >= 0) {
-        m.msg_control = &extra;
-        m.msg_controllen = sizeof extra;
-        struct cmsghdr *held = CMSG_FIRSTHDR(&m);
-        *held = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-        memcpy(CMSG_DATA(held), &fd, sizeof fd);
-    }
-    return sendmsg(to, &m, MSG_NOSIGNAL) < 0 ? -1 : 0;
+    return send_with_fd(to, hello, sizeof *hello, fd, 0) < 0 ? -1 : 0;
 }
 
 bool hello_take(int from, struct hello *hello, int *fd)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } extra;
-    struct iovec part = {hello, sizeof *hello};
-    struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
-    *fd = -1;
-    if (recvmsg(from, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != sizeof *hello)
-        return false;
-    struct cmsghdr *held = CMSG_FIRSTHDR(&m);
-    if (held && held->cmsg_type == SCM_RIGHTS)
-        memcpy(fd, CMSG_DATA(held), sizeof *fd);
-    return true;
+    return receive_with_fd(from, hello, sizeof *hello, fd, MSG_DONTWAIT) == sizeof *hello;
 }
 
 /* In a member, when all that it opens itself is open. One without mapped files only says who it is. */

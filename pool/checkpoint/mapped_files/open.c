@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
 static struct end *choose(const struct found *found, uint64_t flags)
 {

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 #include "unotify/path_syscalls.h"
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }

@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "state/state.h"
-#include "mapped_files/mapped_files.h"
+#include "image/image.h"
+#include "mapped_files/parts.h"
 
 static bool put(int fd, const void *data, size_t size)
 {

@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
 #define PAUSE_US 50000
 #define SURE 5        /* looks that find nobody */

@@ -12,9 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
-#define PAGE 4096u /* what a name takes at most */
+#define NAME_SIZE 4096u /* what a name takes at most */
 #define LINKS_MOST 40
 
 /* To look costs as much as half an answer: only when somebody may have another one. */
@@ -84,7 +84,7 @@ static bool by_descriptor(const char *path, uint32_t member, struct found *found
 
 bool find_named(const struct question *q, int directory, const char *path, bool follow, struct found *found)
 {
-    char name[2 * PAGE], link[PAGE], target[PAGE];
+    char name[2 * NAME_SIZE], link[NAME_SIZE], target[NAME_SIZE];
     memset(found, 0, sizeof *found);
     if (!*path || strlen(path) >= sizeof link)
         return false;

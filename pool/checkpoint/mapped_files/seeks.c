@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
 struct displaced displaced[SLOTS];
 uint32_t displaced_count;

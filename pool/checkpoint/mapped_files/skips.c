@@ -9,8 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "state/state.h"
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
 static struct ahead {
     struct seccomp_notif_resp answer;

@@ -14,7 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
+#include "sandbox/sandbox.h"
 
 #define PIECE 65536u
 #define ROUNDS 64 /* then somebody else has his turn */

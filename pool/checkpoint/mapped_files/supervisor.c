@@ -17,8 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "state/state.h"
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
 struct supervisor *over;
 

@@ -12,8 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "state/state.h"
-#include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
 
 #define GUESS (1u << 20)
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 #define OMIT UINT64_MAX
 #define NOW (UINT64_MAX - 1)

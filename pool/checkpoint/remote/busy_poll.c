@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 #define STREAK 32      /* requests of one thread, one soon after the other */
 #define LOOK 128       /* requests after which it is looked again where it runs */
@@ -36,20 +36,11 @@ void follow_begin(void)
         follow.proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Field 39 of its stat, counted from behind the name, which may hold anything; -1 where that is not to be had. */
+/* On which it ran last; -1 where that is not to be had. */
 static int processor_of(uint32_t thread)
 {
-    char path[32], text[1024];
-    snprintf(path, sizeof path, "%u/stat", thread);
-    int fd = openat(follow.proc, path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = 0;
-    char *at = strrchr(text, ')');
-    for (int field = 2; at && field < 39; field++)
-        at = strchr(at + 1, ' ');
-    return at ? atoi(at + 1) : -1;
+    struct stat_line line;
+    return stat_read_at(follow.proc, (pid_t)thread, &line) ? line.processor : -1;
 }
 
 static void go(int to)
@@ -84,7 +75,7 @@ void follow_asked(const struct fuse_in_header *head)
         leave();
         return;
     }
-    if (++follow.streak >= STREAK && follow.streak % LOOK == STREAK && now_ns() > follow.rests)
+    if (++follow.streak >= STREAK && follow.streak % LOOK == STREAK && monotonic_ns() > follow.rests)
         go(processor_of(follow.who));
 }
 
@@ -92,9 +83,9 @@ bool follow_waits(void)
 {
     if (follow.at < 0 || link_unanswered())
         return false;
-    uint64_t begun = now_ns(), now;
+    uint64_t begun = monotonic_ns(), now;
     sched_yield();
-    now = now_ns();
+    now = monotonic_ns();
     if (now - begun > SOON_NS) {
         follow.rests = now + REST_NS;
         leave();
@@ -102,10 +93,10 @@ bool follow_waits(void)
     return true;
 }
 
-void follow_sleeps(void) { follow.answered = follow.streak ? now_ns() : 0; }
+void follow_sleeps(void) { follow.answered = follow.streak ? monotonic_ns() : 0; }
 
 void follow_wakes(void)
 {
-    if (follow.streak && now_ns() - follow.answered > SOON_NS)
+    if (follow.streak && monotonic_ns() - follow.answered > SOON_NS)
         leave();
 }

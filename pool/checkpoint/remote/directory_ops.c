@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 static struct request *begin(struct ask *q, uint16_t op, void (*done)(struct request *, int, struct reader *))
 {
@@ -98,7 +98,7 @@ void ask_getattr(struct ask *q)
     bool nameless = n != q->tree->root && !n->names;
     if (nameless || n->stale || n->writing || node_believed(n)) {
         if ((nameless || n->stale || n->writing) && !n->error) {
-            n->believed = now_ns() + BELIEVED_NS;
+            n->believed = monotonic_ns() + BELIEVED_NS;
             n->leased = 0;
         }
         reply_attr(q->tree, q->head->unique, n);

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 #define BUFFER (MOST + 8192)
 #define BACKGROUND 128 /* requests that the kernel has under way by itself */
@@ -57,7 +57,7 @@ static void fill_attr(struct fuse_attr *to, const struct node *node)
 
 static uint64_t seconds_left(const struct node *node, uint32_t *rest)
 {
-    uint64_t now = now_ns(), left = node_believed(node) ? node->believed - now : 0;
+    uint64_t now = monotonic_ns(), left = node_believed(node) ? node->believed - now : 0;
     left = left < BELIEVED_NS ? left : BELIEVED_NS;
     *rest = (uint32_t)(left % 1000000000);
     return left / 1000000000;

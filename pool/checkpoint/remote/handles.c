@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 static struct handle *handles;
 static uint64_t last_id;
@@ -120,7 +120,7 @@ static void take_data(struct handle *h, const struct attr *a, struct reader *ans
 
 static bool without_cache(const struct handle *h)
 {
-    return h->direct || h->append || (h->writable && !serving.notified && now_ns() < h->node->tree->full);
+    return h->direct || h->append || (h->writable && !serving.notified && monotonic_ns() < h->node->tree->full);
 }
 
 static void reply_open(struct request *r, const struct handle *h)

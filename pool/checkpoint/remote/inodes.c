@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 #define NAMES 32768
 #define INODES 16384
@@ -216,7 +216,7 @@ void node_adopt(struct node *node, const struct attr *a)
     node->next = *inode_place(node);
     *inode_place(node) = node;
     node->stale = false;
-    node->believed = now_ns() + BELIEVED_NS;
+    node->believed = monotonic_ns() + BELIEVED_NS;
     node->leased = 0;
 }
 
@@ -227,11 +227,11 @@ void node_learn(struct node *node, const struct attr *a, uint64_t unique)
     if (!same_file(node, a) && !S_ISDIR(a->mode))
         return;
     node->attr = *a;
-    node->believed = now_ns() + BELIEVED_NS;
+    node->believed = monotonic_ns() + BELIEVED_NS;
     node->leased = 0;
 }
 
-bool node_believed(const struct node *node) { return node->believed > now_ns() && (!node->leased || lease_stands(node->leased)); }
+bool node_believed(const struct node *node) { return node->believed > monotonic_ns() && (!node->leased || lease_stands(node->leased)); }
 
 static struct node *inode_find(struct tree *tree, const struct attr *a, uint64_t unique)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 #define TABLE 1024
 #define PATIENCE 4             /* questions about what is in a directory before a lease on it is asked for */
@@ -55,7 +55,7 @@ static void answered(struct request *r, int error, struct reader *answer)
     (*at)->granted = !error;
     if (!error)
         return;
-    (*at)->node->refused = now_ns() + REFUSED_NS;
+    (*at)->node->refused = monotonic_ns() + REFUSED_NS;
     end(at);
 }
 
@@ -75,7 +75,7 @@ static uint64_t send(uint64_t id, const struct node *directory)
 /* And on all that it lies in: home watches them for it anyhow. */
 void lease_wish(struct node *directory)
 {
-    if (directory->lease || unknown || !link_ready() || now_ns() < directory->refused)
+    if (directory->lease || unknown || !link_ready() || monotonic_ns() < directory->refused)
         return;
     if (directory->names)
         lease_wish(directory->names->parent);
@@ -114,7 +114,7 @@ void lease_believe(struct node *node, uint64_t unique)
     if (unique < node->touched || !in || !lease_covers(in, unique) || !(directory ? lease_covers(node, unique) : node->attr.nlink <= 1))
         return;
     node->leased = in->lease->id;
-    node->believed = now_ns() + LEASED_NS;
+    node->believed = monotonic_ns() + LEASED_NS;
 }
 
 bool lease_stands(uint64_t id) { return *place_of(id); }

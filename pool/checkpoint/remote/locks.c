@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 enum { WAIT = 1, FLOCK = 2, UNLOCK = 0, READ = 1, WRITE = 2, TEST = 4 };
 

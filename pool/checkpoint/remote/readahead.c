@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 #define AHEAD_ALL (256u << 20) /* of all readers together */
 #define FIRST_MOST (4u << 20)

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 #define KEPT_MOST 500000 /* entries of all directories, about 100 bytes each */
 
@@ -119,7 +119,7 @@ static void listed(struct request *r, int error, struct reader *answer)
     l->error = error ? error : answer->bad ? EIO : 0;
     l->whole = l->error || !cookie;
     l->unique = r->unique;
-    l->arrived = now_ns();
+    l->arrived = monotonic_ns();
     if (asked && l->error) {
         reply(r->tree, asked, l->error, NULL, 0);
         handle_close(h);
@@ -209,7 +209,7 @@ static size_t fill(struct ask *q, struct handle *h, uint64_t from, uint8_t *to, 
         if (room_for(plus, name) > room - used)
             break;
         bool covered = lease_covers(h->node, l->first);
-        if (i >= 2 && plus && (covered || now_ns() < l->arrived + BELIEVED_NS)) {
+        if (i >= 2 && plus && (covered || monotonic_ns() < l->arrived + BELIEVED_NS)) {
             struct node *n = node_see(h->node, name, a, l->unique);
             n->believed = l->arrived + BELIEVED_NS;
             if (covered)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 static void sought(struct request *r, int error, struct reader *answer)
 {

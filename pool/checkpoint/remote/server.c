@@ -14,7 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "remote/remote.h"
+#include "common/fd_passing.h"
+#include "remote/parts.h"
 
 #define TURNS 256 /* before others have theirs */
 
@@ -35,21 +36,12 @@ static void tell(int fd, uint64_t value)
 static bool hear(int fd)
 {
     struct remote_message m;
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } extra;
-    struct iovec part = {&m, sizeof m};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra};
-    ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    int passed;
+    ssize_t n = receive_with_fd(fd, &m, sizeof m, &passed, MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return true;
     if (n < (ssize_t)sizeof m)
         return false;
-    struct cmsghdr *held = CMSG_FIRSTHDR(&message);
-    int passed = -1;
-    if (held && held->cmsg_level == SOL_SOCKET && held->cmsg_type == SCM_RIGHTS)
-        memcpy(&passed, CMSG_DATA(held), sizeof passed);
     if (m.what == REMOTE_STREAM && passed >= 0)
         link_open(passed);
     else if (passed >= 0)
@@ -145,16 +137,45 @@ static _Noreturn void loop(void)
     }
 }
 
-_Noreturn void remote_serve(int control_end, int settle_end)
+static void begin(void)
 {
     struct sigaction ignored = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignored, NULL);
     prctl(PR_SET_NAME, "keeper-files");
     mallopt(M_MMAP_THRESHOLD, 64 << 20); /* buffers of a megabyte come and go: the pages stay */
     mallopt(M_TRIM_THRESHOLD, 128 << 20);
-    control = control_end;
-    settle = settle_end;
     follow_begin();
     serving.home_uid = serving.home_gid = UINT32_MAX;
+}
+
+static bool whole_machine(void)
+{
+    char text[64] = "";
+    int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    unsigned long first = 0, outside = 0, count = 0;
+    if (fd >= 0)
+        close(fd);
+    return n <= 0 || (sscanf(text, "%lu %lu %lu", &first, &outside, &count) == 3 && count > 1);
+}
+
+_Noreturn void remote_serve(const struct job *job, const int devices[], bool notified, struct remote_control ends)
+{
+    serving.uid = job->start->uid;
+    serving.gid = job->start->gid;
+    serving.own_users = !whole_machine();
+    copy_text(serving.job, sizeof serving.job, job->id);
+    char *run = strrchr(serving.job, '.');
+    if (run)
+        *run = 0;
+    for (uint32_t i = 0; i < job->start->remotes; i++)
+        serving.trees[serving.count++] = (struct tree){.fd = devices[i], .path = job->remote[i]};
+    serving.notified = notified;
+    for (int place = UP; place < FIRST_FREE; place++)
+        if (place != ends.control && place != ends.settle)
+            close(place);
+    control = ends.control;
+    settle = ends.settle;
+    begin();
     loop();
 }

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 #define TABLE 4096
 #define ROOM (64u << 10)
@@ -130,7 +130,7 @@ static void take_out(struct list *l, struct request *r)
 void request_send(struct request *r)
 {
     r->unique = ++line.last;
-    r->sent = now_ns();
+    r->sent = monotonic_ns();
     frame_number(r->frame, r->size, 4);
     frame_number(r->frame + 4, r->op, 2);
     frame_number(r->frame + 6, 0, 2);
@@ -235,7 +235,7 @@ static void answered(const uint8_t *frame, size_t size)
     if (r->op == R_WRITE)
         line.gathered -= r->size;
     if (r->op == R_STAT) { /* the quickest there is: an eighth of what differs, so that one that waited says little */
-        uint64_t took = now_ns() - r->sent;
+        uint64_t took = monotonic_ns() - r->sent;
         line.way = !line.way || took < line.way ? took : line.way + (took - line.way) / 8;
     }
     r->done(r, error, &a);

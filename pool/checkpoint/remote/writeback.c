@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 #define WRITE_HEAD (FRAME_HEAD + 20)
 #define APPEND UINT64_MAX
 #define FULL_NS 30000000000u
 
-void tree_is_full(struct tree *tree) { tree->full = now_ns() + FULL_NS; }
+void tree_is_full(struct tree *tree) { tree->full = monotonic_ns() + FULL_NS; }
 
 static int errors_of(struct node *node)
 {
@@ -87,7 +87,7 @@ void ask_write(struct ask *q)
     frame_number(r->frame + FRAME_HEAD, h->id, 8);
     frame_number(r->frame + FRAME_HEAD + 8, at, 8);
     frame_number(r->frame + FRAME_HEAD + 16, size, 4);
-    bool at_once = link_gathered() < GATHER_MOST && now_ns() >= n->tree->full;
+    bool at_once = link_gathered() < GATHER_MOST && monotonic_ns() >= n->tree->full;
     r->asked = at_once ? 0 : unique;
     request_send(r);
     n->size = end > n->size ? end : n->size;

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <linux/xattr.h>
 
-#include "remote/remote.h"
+#include "remote/parts.h"
 
 static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
 

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <utime.h>
 
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
 

@@ -4,9 +4,8 @@
 #include <fcntl.h>
 #include <string.h>
 
-#include "state/state.h"
 #include "unotify/path_syscalls.h"
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
 

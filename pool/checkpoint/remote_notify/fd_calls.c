@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 #define AHEAD (256u << 10)
 #define AHEAD_MOST (8u << 20)

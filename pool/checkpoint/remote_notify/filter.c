@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "unotify/path_syscalls.h"
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 /* Beside those that take names. */
 static const long asked[] = {

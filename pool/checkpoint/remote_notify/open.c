@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "state/state.h"
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 static uint32_t without_umask(const struct question *q, uint64_t mode)
 {

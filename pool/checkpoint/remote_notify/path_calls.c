@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "unotify/path_syscalls.h"
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 #define X_BITS 0111
 #define MESSAGES_MOST 1024 /* of one sendmmsg */

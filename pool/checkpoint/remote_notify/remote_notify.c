@@ -15,7 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "remote_notify/remote_notify.h"
+#include "common/fd_passing.h"
+#include "remote_notify/parts.h"
 
 static struct {
     int tops[TREES_MOST];
@@ -87,7 +88,7 @@ static _Noreturn void supervise(const struct job *job, const int server[], int m
 pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
 {
     int members[2];
-    if (mapping_used(job)) {
+    if (has_mapped_files(job)) {
         errno = EOPNOTSUPP;
         return fail(f, "start", "names mapped to pipes together with remote files need /dev/fuse on this machine");
     }
@@ -126,21 +127,14 @@ pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
 /* In a process of the job, before it opens anything. */
 int notify_enter(const struct job *job, uint32_t member, struct failure *f)
 {
-    union {
-        struct cmsghdr align;
-        char room[CMSG_SPACE(sizeof(int))];
-    } extra;
-    struct iovec part = {&member, sizeof member};
-    struct mmsghdr one = {.msg_hdr = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &extra, .msg_controllen = sizeof extra}};
+    struct fd_message m;
     if (!notify_used(job))
         return 0;
     int fd = notify_filter(at.first, f);
     if (fd < 0)
         return -1;
-    memset(&extra, 0, sizeof extra);
-    struct cmsghdr *held = CMSG_FIRSTHDR(&one.msg_hdr);
-    *held = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-    memcpy(CMSG_DATA(held), &fd, sizeof fd);
+    fd_message_init(&m, &member, sizeof member, &fd, 1);
+    struct mmsghdr one = {.msg_hdr = m.head};
     if (sendmmsg(at.members, &one, 1, UNASKED) < 1) /* nobody is there yet who could answer */
         return fail(f, "send", "to the supervisor of remote files");
     close(fd); /* asked about already, and answered */

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 #define NAMES 4096
 #define NODES_MOST 8192
@@ -30,13 +30,6 @@ static struct remembered names[NAMES];
 static struct known *nodes[NAMES];
 static size_t node_count;
 static uint64_t last_unique;
-
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 /* Without the server nothing can be answered: the job ends with it. */
 static void say(uint32_t tree, struct iovec *parts, int count, struct fuse_in_header *head)
@@ -140,7 +133,7 @@ int ask_entry(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t 
 int look_up(uint32_t tree, uint64_t parent, const char *name, uint64_t *node, struct fuse_attr *a)
 {
     struct remembered *r = place_of(tree, parent, name);
-    if (r->until && r->tree == tree && r->parent == parent && strcmp(r->name, name) == 0 && r->until > now()) {
+    if (r->until && r->tree == tree && r->parent == parent && strcmp(r->name, name) == 0 && r->until > monotonic_ns()) {
         *node = r->node;
         *a = r->attr;
         return r->node ? 0 : ENOENT;
@@ -153,7 +146,7 @@ int look_up(uint32_t tree, uint64_t parent, const char *name, uint64_t *node, st
     *a = e.attr;
     if (strlen(name) < sizeof r->name) {
         *r = (struct remembered){.tree = tree, .parent = parent, .node = e.nodeid, .attr = e.attr,
-                                 .until = now() + e.entry_valid * 1000000000 + e.entry_valid_nsec};
+                                 .until = monotonic_ns() + e.entry_valid * 1000000000 + e.entry_valid_nsec};
         strcpy(r->name, name);
     }
     return e.nodeid ? 0 : ENOENT;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 #define LINKS_MOST 40
 #define DEEPEST 1024

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 static const char *within(uint32_t tree, const char *path)
 {

@@ -13,20 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 #define MARK 1          /* the time of one that is as at home, seconds */
 #define KEPT_NS 5000000000u /* after nobody has it open */
 #define MANY 64         /* that nobody has open are not kept */
 
 static uint8_t piece[PIECE];
-
-static uint64_t now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static uint64_t sum_of(const uint8_t *data, size_t size)
 {
@@ -84,7 +77,7 @@ struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size)
     struct stat st;
     struct stand *s = stand_find(tree, node);
     if (s) {
-        s->used = now();
+        s->used = monotonic_ns();
         return s;
     }
     const char *scratch = notifier->job->start->flags & FLAG_FIXED ? "/job" : notifier->job->scratch;
@@ -96,7 +89,7 @@ struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size)
             close(fd);
         return NULL;
     }
-    *s = (struct stand){.tree = tree, .node = node, .fd = fd, .device = st.st_dev, .inode = st.st_ino, .next = notifier->stands, .used = now()};
+    *s = (struct stand){.tree = tree, .node = node, .fd = fd, .device = st.st_dev, .inode = st.st_ino, .next = notifier->stands, .used = monotonic_ns()};
     notifier->stands = s;
     has_size(s, size);
     s->whole = size == 0;
@@ -375,7 +368,7 @@ void stands_sweep(bool all)
     size_t count = 0;
     for (struct stand **at = &notifier->stands; *at;) {
         struct stand *s = *at;
-        if (!all && ((s->used + KEPT_NS > now() && ++count < MANY) || open_elsewhere(s) || stand_home(s))) {
+        if (!all && ((s->used + KEPT_NS > monotonic_ns() && ++count < MANY) || open_elsewhere(s) || stand_home(s))) {
             at = &s->next;
             continue;
         }

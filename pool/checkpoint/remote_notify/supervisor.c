@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 #define PAUSE_MS 1000 /* between two looks at what was written */
 

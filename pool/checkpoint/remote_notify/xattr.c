@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 
-#include "remote_notify/remote_notify.h"
+#include "remote_notify/parts.h"
 
 static uint64_t argument(const struct question *q, int which) { return q->notif->data.args[which]; }
 

@@ -22,7 +22,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "restore/parts.h"
 
 #define STASH (64 * PAGE)
 #ifndef MAP_DROPPABLE
@@ -271,7 +271,7 @@ static int place_vdso(struct restoring *r, uint32_t row, struct body *b, const s
     bool same = new->end - new->start == size && !(settings.without & ABLE_SAME_VDSO);
     for EACH(r->image, extents, extent, e)
         if (same && e->file == NOBODY && e->owner == row && e->at >= old->start && e->at + e->size <= old->end) {
-            const char *was = extent_read(r, e);
+            const char *was = extent_read(&r->in, e);
             same = was && memcmp(here + (e->at - old->start), was, e->size) == 0;
         }
     return same ? move_special(b, own, count, old->start - new->start, f) : lead_vdso(r, row, b, own, count, old, new, here, f);

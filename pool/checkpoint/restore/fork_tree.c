@@ -20,20 +20,9 @@
 #include <unistd.h>
 
 #include "state/fork_plan.h"
-#include "restore/restore.h"
+#include "restore/parts.h"
 
 #define PATIENCE_US 20000000
-
-pid_t fork_as(pid_t pid, int group, uint64_t flags)
-{
-    struct clone_args a = {.flags = flags, .exit_signal = flags & CLONE_PARENT ? 0 : SIGCHLD, .set_tid = (uint64_t)(uintptr_t)&pid,
-                           .set_tid_size = 1};
-    if (group >= 0) {
-        a.flags |= CLONE_INTO_CGROUP;
-        a.cgroup = (uint64_t)group;
-    }
-    return (pid_t)syscall(SYS_clone3, &a, sizeof a);
-}
 
 static void tell(struct restoring *r, uint32_t row, uint32_t state)
 {

@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "restore/parts.h"
 
 #define PIECES 256
 #define WORTH (16 * PAGE) /* of an area that is taken over for a while */
@@ -142,11 +142,11 @@ static int fill_unit(void *what, uint32_t unit, char *buffer, struct failure *f)
 {
     const struct filling *w = what;
     uint32_t chunk = ((struct extent *)w->r->image->extents.rows)[w->first[unit]].chunk;
-    const char *contents = chunk_look(w->r, chunk, buffer);
+    const char *contents = chunk_look(&w->r->in, chunk, buffer);
     if (!contents)
         return damaged(f);
     int done = fill_from(w, w->first[unit], contents, f);
-    if (done && contents != buffer && !chunk_read(w->r, chunk, buffer)) /* cut meanwhile */
+    if (done && contents != buffer && !chunk_read(&w->r->in, chunk, buffer)) /* cut meanwhile */
         return damaged(f);
     return done;
 }
@@ -194,7 +194,7 @@ int refill(struct restoring *r, uint32_t row, struct held *h, struct failure *f)
             w.first[units++] = (uint32_t)(e - (struct extent *)r->image->extents.rows);
         last = e->chunk;
     }
-    chunks_map(r);
+    chunks_map(&r->in);
     take_areas(&w, h);
     int done = crew_run(fill_unit, &w, units, bytes, false, f);
     leave_areas(&w);

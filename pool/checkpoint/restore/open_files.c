@@ -18,35 +18,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "mapped_files/mapped_files.h"
+#include "restore/parts.h"
 
 #define LARGE_FILE 0100000 /* O_LARGEFILE, which libraries say is 0 */
-
-int open_again(int fd, int flags)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return open(path, flags | O_CLOEXEC | O_NOCTTY);
-}
-
-/* The job's scratch directory may have another name here. */
-void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size)
-{
-    const char *scratch = image_string(image, image->machine.scratch), *here = space_scratch(job);
-    size_t n = strlen(scratch);
-    if (n > 1 && *here && below(path, scratch))
-        snprintf(to, size, "%s%s", here, path + n);
-    else
-        copy_text(to, size, path);
-}
-
-int file_changed(struct failure *f, const char *path, const char *how)
-{
-    char text[TEXT];
-    snprintf(text, sizeof text, "%.400s\n%s", path, how);
-    errno = ESTALE;
-    return fail(f, "reopen", text);
-}
 
 /* What the job wrote after the checkpoint is cut off again: it will write it once more. */
 static int plain(struct restoring *r, const struct file *row, struct failure *f)
@@ -164,7 +139,7 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
         if (e->file != at)
             continue;
         size_t size = e->at >= row->size ? 0 : e->size < row->size - e->at ? e->size : row->size - e->at;
-        const char *contents = size ? extent_read(r, e) : NULL;
+        const char *contents = size ? extent_read(&r->in, e) : NULL;
         if (size && (!contents || pwrite(fd, contents, size, (off_t)e->at) != (ssize_t)size))
             return fail(f, "write", name);
     }
@@ -246,18 +221,6 @@ static int one(struct restoring *r, uint32_t at, struct failure *f)
         errno = EBADMSG;
         return -1;
     }
-}
-
-/* Out of the way of all numbers that the job uses. */
-int lift(int fd, int base)
-{
-    if (fd < 0 || fd >= base)
-        return fd;
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, base);
-    int err = errno;
-    close(fd);
-    errno = err;
-    return high;
 }
 
 /* First what others are opened from. */

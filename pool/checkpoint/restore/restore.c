@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "mapped_files/mapped_files.h"
+#include "restore/parts.h"
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80
@@ -48,13 +49,13 @@ static int load(struct restoring *r, int directory, struct failure *f)
     for (unsigned i = 0; i < SOURCES; i++) {
         struct stat st;
         char name[SOURCE_NAME];
-        r->pages[i] = openat(directory, source_name(name, i), O_RDONLY | O_CLOEXEC);
-        if (r->pages[i] >= 0 && fstat(r->pages[i], &st) == 0)
-            r->sizes[i] = (uint64_t)st.st_size;
+        r->in.pages[i] = openat(directory, source_name(name, i), O_RDONLY | O_CLOEXEC);
+        if (r->in.pages[i] >= 0 && fstat(r->in.pages[i], &st) == 0)
+            r->in.sizes[i] = (uint64_t)st.st_size;
         else if (!i)
             return fail(f, "read", "pages of the checkpoint");
     }
-    if (image_read(r->image, directory, "meta", r->sizes, &wrong) < 0)
+    if (image_read(r->image, directory, "meta", r->in.sizes, &wrong) < 0)
         return unfit(f, "checkpoint", wrong);
     return check_machine(r->image, f) || areas_filled(r, f) ? -1 : 0;
 }
@@ -82,13 +83,10 @@ static pid_t unused(const struct image *image, pid_t from)
 static void set_clocks(struct restoring *r)
 {
     const struct image *image = r->image;
-    struct timespec mono, boot;
     char text[160];
-    clock_gettime(CLOCK_MONOTONIC, &mono);
-    clock_gettime(CLOCK_BOOTTIME, &boot);
-    r->clocked_ns = (int64_t)mono.tv_sec * 1000000000 + mono.tv_nsec;
-    int64_t m = image->machine.monotonic_ns - ((int64_t)mono.tv_sec * 1000000000 + mono.tv_nsec);
-    int64_t b = image->machine.boot_ns - ((int64_t)boot.tv_sec * 1000000000 + boot.tv_nsec);
+    r->clocked_ns = (int64_t)monotonic_ns();
+    int64_t m = image->machine.monotonic_ns - r->clocked_ns;
+    int64_t b = image->machine.boot_ns - (int64_t)clock_ns(CLOCK_BOOTTIME);
     int64_t ms = m / 1000000000 - (m % 1000000000 < 0), bs = b / 1000000000 - (b % 1000000000 < 0);
     snprintf(text, sizeof text, "monotonic %lld %lld\nboottime %lld %lld\n", (long long)ms, (long long)(m - ms * 1000000000),
              (long long)bs, (long long)(b - bs * 1000000000));
@@ -100,14 +98,6 @@ static void set_clocks(struct restoring *r)
     }
     if (fd >= 0)
         close(fd);
-}
-
-uint64_t left_now(const struct restoring *r, uint64_t left_ns)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    uint64_t gone = (uint64_t)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - r->clocked_ns);
-    return left_ns > gone + 1000 ? left_ns - gone : 1000; /* no clock of a timer has less than a microsecond */
 }
 
 static int prepare(struct restoring *r, struct failure *f)
@@ -134,7 +124,7 @@ static int prepare(struct restoring *r, struct failure *f)
         setrlimit(RLIMIT_NOFILE, &limit);
     }
     for (unsigned i = 0; i < SOURCES; i++)
-        r->pages[i] = lift(r->pages[i], r->base);
+        r->in.pages[i] = lift(r->in.pages[i], r->base);
     r->end = lift(r->end, r->base);
     r->helper = unused(r->image, (mapping_supervisor() > 0 ? mapping_supervisor() : getpid()) + 1);
     return 0;
@@ -217,7 +207,7 @@ static void tell(int fd, const struct failure *f)
 int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f)
 {
     static struct image image;
-    struct restoring r = {.image = &image, .job = job};
+    struct restoring r = {.image = &image, .in.image = &image, .job = job};
     int ends[2];
     if (load(&r, directory, f))
         return -1;
@@ -244,8 +234,8 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
     if (pid < 0)
         close(ends[0]);
     for (unsigned i = 0; i < SOURCES; i++)
-        if (r.pages[i] >= 0)
-            close(r.pages[i]);
+        if (r.in.pages[i] >= 0)
+            close(r.in.pages[i]);
     free(r.filled);
     image_free(&image);
     *restorer = pid;

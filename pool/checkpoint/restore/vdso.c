@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "restore/restore.h"
+#include "restore/parts.h"
 
 struct text { /* a whole vdso */
     unsigned char *bytes;
@@ -73,7 +73,7 @@ int vdso_lead(struct restoring *r, const struct area *old, const void *new, size
     memset(room, 0, from.size);
     for EACH(r->image, extents, extent, e)
         if (e->file == NOBODY && e->owner == old->owner && e->at >= old->start && e->at + e->size <= old->end) {
-            const char *was = extent_read(r, e);
+            const char *was = extent_read(&r->in, e);
             if (!was)
                 return fail(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages");
             memcpy(from.bytes + (e->at - old->start), was, e->size);

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "sandbox/sandbox.h"
 
 static int above = -1, base = -1; /* the node's cgroup, and the directory of ours in it */
 static char base_name[64];
@@ -81,6 +81,17 @@ pid_t group_fork(int group)
     struct clone_args a = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)group};
     pid_t pid = group < 0 ? -1 : (pid_t)syscall(SYS_clone3, &a, sizeof a);
     return pid >= 0 ? pid : fork();
+}
+
+pid_t fork_as(pid_t pid, int group, uint64_t flags)
+{
+    struct clone_args a = {.flags = flags, .exit_signal = flags & CLONE_PARENT ? 0 : SIGCHLD, .set_tid = (uint64_t)(uintptr_t)&pid,
+                           .set_tid_size = 1};
+    if (group >= 0) {
+        a.flags |= CLONE_INTO_CGROUP;
+        a.cgroup = (uint64_t)group;
+    }
+    return (pid_t)syscall(SYS_clone3, &a, sizeof a);
 }
 
 static bool born_inside(void)

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "sandbox/filter.h"
-#include "common/common.h"
+#include "sandbox/sandbox.h"
 
 #if defined(__x86_64__)
 #define ARCH AUDIT_ARCH_X86_64

@@ -18,7 +18,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "sandbox/sandbox.h"
 
 /* Where the image hangs while its entries are taken from it. */
 #define IMAGE ".image"

@@ -29,7 +29,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "sandbox/sandbox.h"
 
 #ifndef AT_RECURSIVE
 #define AT_RECURSIVE 0x8000
@@ -48,7 +48,7 @@ static int write_file(const char *path, const char *text)
 }
 
 /* One line for each map, setgroups first: without it the kernel refuses the group map (user_namespaces(7)). */
-static int enter_user(void)
+int space_enter_user(void)
 {
     char map[64];
     unsigned uid = geteuid(), gid = getegid();
@@ -62,14 +62,14 @@ static int enter_user(void)
 }
 
 /* Mounts made here stay here; what the host mounts later still appears. */
-static int enter_mount(void)
+int space_enter_mount(void)
 {
     return unshare(CLONE_NEWNS) < 0 ? -1 : mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL);
 }
 
-static int mount_proc(void) { return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL); }
+int space_mount_proc(void) { return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL); }
 
-static int in_new_pid(int (*then)(void))
+int space_in_new_pid(int (*then)(void))
 {
     pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
     if (pid == 0)
@@ -79,111 +79,6 @@ static int in_new_pid(int (*then)(void))
         return -1;
     errno = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
     return errno ? -1 : 0;
-}
-
-static bool own_user; /* whether the steps below begin with a user namespace */
-
-static int first(void) { return own_user ? enter_user() : 0; }
-static int try_mount(void)
-{
-    return first() || enter_mount() || mount("tmpfs", "/", "tmpfs", MS_NOSUID, "size=64k") < 0 ? -1 : 0;
-}
-static int try_pid(void) { return first() || in_new_pid(NULL) ? -1 : 0; }
-static int try_ipc(void) { return first() || unshare(CLONE_NEWIPC) < 0 ? -1 : 0; }
-static int try_network(void) { return first() || unshare(CLONE_NEWNET) < 0 ? -1 : 0; }
-static int try_proc(void) { return first() || enter_mount() || in_new_pid(mount_proc) ? -1 : 0; }
-static int try_checkpoint(void) { return first() || in_new_pid(probe_hold) ? -1 : 0; }
-static int try_time(void) { return first() || probe_time() ? -1 : 0; }
-static int try_remote(void) { return first() || enter_mount() || remote_try() ? -1 : 0; }
-static int try_notify(void) { return first() || notify_try() ? -1 : 0; }
-static int try_setuid(void)
-{
-    gid_t none = 65534;
-    return setgroups(1, &none) || setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534) ? -1 : 0;
-}
-
-static bool in_child(int (*step)(void))
-{
-    int status = 0;
-    pid_t pid = fork();
-    if (pid == 0)
-        _exit(step() == 0 ? 0 : errno ? errno : 255);
-    if (pid < 0 || waitpid(pid, &status, 0) < 0)
-        return false;
-    errno = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
-    return errno == 0;
-}
-
-static void add_line(char *lines, size_t size, const char *what, const char *why)
-{
-    size_t used = strlen(lines);
-    snprintf(lines + used, size - used, "%s: %s\n", what, why);
-}
-
-static void attempt(uint32_t bit, int (*step)(void), const char *what, char *lines, size_t size)
-{
-    if (settings.without & bit)
-        add_line(lines, size, what, "switched off");
-    else if (in_child(step))
-        settings.able |= bit;
-    else
-        add_line(lines, size, what, strerror(errno));
-}
-
-uint32_t space_open(char *lines, size_t size)
-{
-    struct failure f;
-    settings.able = 0;
-    if (geteuid() == 0)
-        attempt(ABLE_SETUID, try_setuid, "other user ids", lines, size);
-    own_user = !in_child(try_mount);
-    if (!own_user)
-        settings.able |= settings.without & ABLE_USER ? 0 : ABLE_USER;
-    else
-        attempt(ABLE_USER, enter_user, "user namespace", lines, size);
-    if (settings.able & ABLE_USER) {
-        attempt(ABLE_PID, try_pid, "pid namespace", lines, size);
-        attempt(ABLE_IPC, try_ipc, "ipc namespace", lines, size);
-        attempt(ABLE_MOUNT, try_mount, "mount namespace", lines, size);
-        attempt(ABLE_NETWORK, try_network, "network namespace", lines, size);
-    }
-    if (settings.able & ABLE_MOUNT && settings.able & ABLE_PID)
-        attempt(ABLE_PROC, try_proc, "own /proc", lines, size);
-    if (settings.able & ABLE_PROC)
-        attempt(ABLE_CHECKPOINT, try_checkpoint, "checkpoint", lines, size);
-    if (settings.able & ABLE_CHECKPOINT) {
-        attempt(ABLE_TIME, try_time, "time namespace", lines, size);
-        attempt(ABLE_TRACK, probe_track, "notes of writes", lines, size);
-        attempt(ABLE_WAITS, waits_try, "waits", lines, size);
-    }
-    if (settings.able & ABLE_PROC)
-        attempt(ABLE_FUSE, try_remote, "remote files", lines, size);
-    if (settings.able & ABLE_PROC)
-        attempt(ABLE_NOTIFY, try_notify, "notification", lines, size);
-    if (own_user && settings.able & ABLE_USER) {
-        if (enter_user() < 0)
-            _exit(1);
-        settings.able &= ~(uint32_t)ABLE_SETUID;
-    }
-    if (settings.able & ABLE_MOUNT && enter_mount() < 0)
-        _exit(1);
-    filter_build();
-    attempt(ABLE_FILTER, filter_try, "system call filter", lines, size);
-    if (settings.without & ABLE_GROUP)
-        add_line(lines, size, "cgroup", "switched off");
-    else if (!(settings.able |= group_open() & ~settings.without, settings.able & ABLE_GROUP))
-        add_line(lines, size, "cgroup", strerror(errno));
-    /* Without a /proc of its own a job of `full` would have the host's, and with it more than it is to see. */
-    if (settings.able & ABLE_PROC && !(settings.without & ABLE_ROOT)) {
-        if (root_build(&f) == 0) {
-            settings.able |= ABLE_ROOT;
-        } else {
-            char what[128];
-            snprintf(what, sizeof what, "file tree of full isolation (%s %.60s)", f.call, f.text);
-            add_line(lines, size, what, strerror(f.err));
-        }
-    }
-    return settings.able;
 }
 
 static bool full(const struct job *job)
@@ -374,7 +269,7 @@ static int close_kernel(const struct job *job, struct failure *f)
     return 0;
 }
 
-static int enter_full(const struct job *job, struct failure *f)
+static int enter_full(const struct job *job, const struct extra_mounts *extra, struct failure *f)
 {
     int tree = -1, image = -1, devices[64];
     if (job->start->devices > sizeof devices / sizeof *devices) {
@@ -385,7 +280,7 @@ static int enter_full(const struct job *job, struct failure *f)
         return -1;
     if (*job->scratch && (tree = take(job->scratch, f)) < 0)
         return -1;
-    if (remote_take(job, f) || (*job->root && (image = image_take(job, f)) < 0))
+    if (extra->take(job, f) || (*job->root && (image = image_take(job, f)) < 0))
         return -1;
     if (setns(ROOT, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0)
         return fail(f, "setns", "the file tree of full isolation");
@@ -397,7 +292,7 @@ static int enter_full(const struct job *job, struct failure *f)
         return -1;
     if (tree >= 0 && place_scratch(tree, space_scratch(job), f))
         return -1;
-    if (remote_place(job, f))
+    if (extra->place(job, f))
         return -1;
     if (image >= 0)
         return image_close(f);
@@ -443,7 +338,7 @@ static int loopback_up(struct failure *f)
     return 0;
 }
 
-int space_enter(const struct job *job, struct failure *f)
+int space_enter(const struct job *job, const struct extra_mounts *extra, struct failure *f)
 {
     if (job->start->flags & FLAG_NO_NETWORK && loopback_up(f))
         return -1;
@@ -455,9 +350,9 @@ int space_enter(const struct job *job, struct failure *f)
         errno = EOPNOTSUPP;
         return fail(f, "mount", "remote trees without a file tree of the job's own");
     }
-    if (settings.able & ABLE_MOUNT && (full(job) ? enter_full(job, f) : enter_shared(job, f)))
+    if (settings.able & ABLE_MOUNT && (full(job) ? enter_full(job, extra, f) : enter_shared(job, f)))
         return -1;
-    if (settings.able & ABLE_PROC && mount_proc() < 0)
+    if (settings.able & ABLE_PROC && space_mount_proc() < 0)
         return fail(f, "mount", "/proc");
     return close_kernel(job, f);
 }

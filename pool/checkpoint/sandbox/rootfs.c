@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "common/common.h"
+#include "sandbox/sandbox.h"
 
 #ifndef AT_RECURSIVE
 #define AT_RECURSIVE 0x8000
@@ -36,14 +36,6 @@ static const char *const links[][2] = {
     {"/proc/self/fd", "dev/fd"},    {"fd/0", "dev/stdin"}, {"fd/1", "dev/stdout"},     {"fd/2", "dev/stderr"},
     {"pts/ptmx", "dev/ptmx"},       {"/tmp", "dev/shm"},   {"/tmp", "var/tmp"},        {"/run", "var/run"},
 };
-
-bool below(const char *path, const char *directory)
-{
-    size_t n = strlen(directory);
-    while (n && directory[n - 1] == '/')
-        n--;
-    return strncmp(path, directory, n) == 0 && (path[n] == '/' || path[n] == 0);
-}
 
 /* Makes the directories of an absolute path below `at`, with or without its last part. */
 int make_path(int at, const char *path, bool last, struct failure *f)

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 void epoll_save(struct dump *d, uint32_t row, const char *text)
 {

@@ -10,7 +10,7 @@
 #include <sys/file.h>
 #include <sys/syscall.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 enum { OF_FLOCK, OF_OPEN_FILE, OF_PROCESS, OF_LEASE };
 

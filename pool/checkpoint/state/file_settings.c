@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 /* When everything stands still. Files on a disk tell nobody. */
 void file_settings_save(struct dump *d)

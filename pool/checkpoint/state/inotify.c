@@ -18,101 +18,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
-#define LOOKS 500u /* a millisecond apart, at a job that has not read what it was told and does not want to run */
-#define MOST_US 10000000u
 #define NAMES_MOST 200000u /* looked at in its trees while it stands still */
 #define FILLER IN_DELETE_SELF
 #define KEPT (IN_ALL_EVENTS | IN_EXCL_UNLINK | IN_ONESHOT)
-
-static bool is_queue(const char *name) { return strncmp(name, "anon_inode:inotify", 18) == 0 || strncmp(name, "anon_inode:[inotify]", 20) == 0; }
-
-struct queue { /* of a process of the job, at a descriptor of ours */
-    pid_t pid;
-    int fd;
-};
-
-static void queues_of(pid_t pid, struct table *queues)
-{
-    char path[64], name[64];
-    snprintf(path, sizeof path, "/proc/%d/fd", pid);
-    DIR *dir = opendir(path);
-    int of = -1;
-    for (struct dirent *e; dir && (e = readdir(dir));) {
-        ssize_t n = readlinkat(dirfd(dir), e->d_name, name, sizeof name - 1);
-        name[n < 0 ? 0 : n] = 0;
-        if (!is_queue(name) || (of < 0 && (of = (int)syscall(SYS_pidfd_open, pid, 0)) < 0))
-            continue;
-        int fd = (int)syscall(SYS_pidfd_getfd, of, atoi(e->d_name), 0);
-        if (fd >= 0)
-            *(struct queue *)table_add(queues) = (struct queue){pid, fd};
-    }
-    if (of >= 0)
-        close(of);
-    if (dir)
-        closedir(dir);
-}
-
-static bool unread(const struct table *queues)
-{
-    for (uint32_t i = 0; i < queues->count; i++) {
-        int waiting = 0;
-        if (ioctl(((struct queue *)queues->rows)[i].fd, FIONREAD, &waiting) == 0 && waiting)
-            return true;
-    }
-    return false;
-}
-
-/* Whether one that could read waits for a processor. */
-static bool wants_to_run(const struct table *queues)
-{
-    char name[64], text[512];
-    bool wants = false;
-    for (uint32_t i = 0; i < queues->count && !wants; i++) {
-        pid_t pid = ((struct queue *)queues->rows)[i].pid, *tids;
-        snprintf(name, sizeof name, "/proc/%d/task", pid);
-        size_t count = numbers_in(name, &tids);
-        for (size_t j = 0; j < count && !wants; j++) {
-            snprintf(name, sizeof name, "task/%d/stat", tids[j]);
-            const char *state = proc_text(pid, name, text, sizeof text) ? strrchr(text, ')') : NULL;
-            wants = state && strncmp(state, ") R", 3) == 0;
-        }
-        free(tids);
-    }
-    return wants;
-}
-
-/* Those that are made after they were listed are looked at when the job is described. */
-int inotify_stop(struct dump *d, struct outcome *o)
-{
-    struct table queues = {.size = sizeof(struct queue)};
-    uint32_t looks = 0;
-    int done;
-    family_list(d);
-    for (size_t i = 0; i < d->count; i++)
-        queues_of(d->subjects[i].pid, &queues);
-    family_forget(d);
-    for (uint64_t end = boot_us() + MOST_US;;) {
-        while (unread(&queues) && looks < LOOKS && boot_us() < end) {
-            usleep(1000);
-            looks += !wants_to_run(&queues);
-        }
-        waits_note(d);
-        d->held_since = boot_us();
-        done = family_stop(d);
-        if (done || !unread(&queues) || looks == LOOKS || boot_us() > end)
-            break;
-        family_go(d);
-        family_forget(d);
-        o->standstill_us += boot_us() - d->held_since;
-        d->held_since = 0;
-    }
-    for (uint32_t i = 0; i < queues.count; i++)
-        close(((struct queue *)queues.rows)[i].fd);
-    free(queues.rows);
-    return done;
-}
 
 struct sought {
     uint64_t inode;

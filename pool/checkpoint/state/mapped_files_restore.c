@@ -11,7 +11,9 @@
 #include <unistd.h>
 
 #include "mapped_files/mapped_files.h"
-#include "restore/restore.h"
+#include "mapped_files/parts.h"
+#include "sandbox/sandbox.h"
+#include "state/state.h"
 
 #ifndef SECCOMP_FILTER_FLAG_TSYNC_ESRCH
 #define SECCOMP_FILTER_FLAG_TSYNC_ESRCH (1ul << 4)
@@ -120,7 +122,7 @@ static _Noreturn void become_supervisor(struct restoring *r, struct supervisor *
 int mapping_revive(struct restoring *r, struct failure *f)
 {
     int told, members, gate[2];
-    if (!mapping_used(r->job))
+    if (!has_mapped_files(r->job))
         return r->image->ends.count ? unlike(f) : 0;
     struct supervisor *s = calloc(1, sizeof *s);
     if (!s)

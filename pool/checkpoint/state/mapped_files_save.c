@@ -11,8 +11,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "state/state.h"
 #include "mapped_files/mapped_files.h"
+#include "mapped_files/parts.h"
+#include "state/state.h"
 
 #define PATIENCE_S 10
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 bool is_fifo(const struct file *f) { return f->kind == FILE_PLAIN && S_ISFIFO(f->mode) && !(f->flags & O_PATH); }
 

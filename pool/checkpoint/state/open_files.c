@@ -494,7 +494,7 @@ static int memory_contents(struct dump *d, uint32_t row)
                 break;
             size_t whole = ((size_t)n + PAGE - 1) & ~(PAGE - 1);
             memset(buffer + n, 0, whole - (size_t)n);
-            done = pages_put(d, 0, row, (uint64_t)at, buffer, whole);
+            done = writer_put(&d->out, 0, row, (uint64_t)at, buffer, whole, &d->failure);
             at += (off_t)whole;
         }
     }

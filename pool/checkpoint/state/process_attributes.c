@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 #define MEMBARRIER_GET_REGISTRATIONS (1 << 9) /* Linux 6.3 */
 #define MEMBARRIER_REGISTER_GLOBAL (1 << 2)

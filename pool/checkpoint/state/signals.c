@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 #define SECOND 1000000000ull
 #define MICROSECONDS 1000000ull

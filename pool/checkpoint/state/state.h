@@ -1,10 +1,10 @@
-/* What the parts of dump and restore know of each other. */
-#ifndef POOL_ENGINE_H
-#define POOL_ENGINE_H
+/* The kernel's state of a job, saved and restored: each file here has both sides of one kind of it. */
+#ifndef POOL_STATE_H
+#define POOL_STATE_H
 
 #include "image/image.h"
+#include "sandbox/sandbox.h"
 #include "trace/trace.h"
-#include "common/common.h"
 
 #define ROOM 65536ul /* of the page that is mapped into a held process for arguments */
 
@@ -34,36 +34,26 @@ struct removed { /* an area of a process that is mapped privately of a file with
     uint64_t start, device, inode;
 };
 
-struct stretch {
-    uint64_t start, end;
-};
-struct ranges { /* one after the other */
-    struct stretch *all;
-    size_t count, room;
-};
-struct tracked { /* a process whose writes are noted, as the keeper knows it */
-    pid_t pid;
-    uint64_t born;
-    int fd;
-};
-struct trail { /* since an image: what the keeper keeps for the next one */
-    uint64_t id; /* of the image */
-    struct tracked *all;
-    size_t count;
-    int hand;    /* the dumper's end of a pair, by which it hands over the new list */
-    bool wary;   /* one has ended without a word: processes may bear marks that are not in the list */
-};
-struct watched { /* the same while an image is made */
-    pid_t pid;
-    int fd;
-    uint64_t born;
-    bool fresh, sound, lost, plain; /* not watched before; what follows is right; to be watched no more; never watched */
-    struct ranges written, clean;
+struct birth;  /* fork_plan.h */
+struct cradle; /* restore/parts.h */
+struct restoring { /* a job on its way back */
+    struct image *image;
+    const struct job *job;
+    int base, end;       /* end: of the pipe that tells the keeper */
+    struct image_reader in;
+    uint64_t *filled; /* for each area: bytes of it that the image holds */
+    int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
+    struct cradle *cradle;
+    struct birth *births; /* of each process */
+    int64_t clocked_ns; /* the monotonic clock when the job's were set */
+    pid_t helper; /* an id that nobody in the image has */
 };
 
-struct outcome;
+struct tracking; /* dump/parts.h */
 struct dump {
     struct image image;
+    struct image_writer out;
+    struct tracking *tracking;
     struct subject *subjects;
     size_t count;
     struct table waits;   /* what threads waited for before they were stopped (timeouts.c) */
@@ -73,14 +63,6 @@ struct dump {
     struct table order;   /* those of them that have a descriptor, in the kernel's order of open files */
     char reasons[TEXT];   /* lines: what cannot be saved */
     uint32_t reason_count;
-    int directory, pages, more; /* descriptors; more: of the second file of pages, or -1 */
-    uint64_t pages_size, more_size;
-    bool open;            /* more may be put into the last chunk */
-    uint32_t moved;       /* chunks before it are in `pages` */
-    const struct trail *trail;
-    size_t watched_count;
-    struct watched *watched;
-    uint64_t taken_over;  /* bytes of the image before */
     uint64_t carried;     /* bytes */
     uint64_t spent_us[2]; /* by copies: in user mode, and in the kernel */
     uint64_t held_since;  /* 0: the job runs */
@@ -95,32 +77,6 @@ struct dump {
 
 void refuse(struct dump *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* dump/freeze.c, dump/processes.c: processes and threads */
-struct stat_line {
-    int parent, group, session, threads, nice;
-    char state;
-    uint32_t terminal;
-    uint32_t exit_code;
-    uint64_t born;
-    uint64_t start_code, end_code, start_stack, start_data, end_data, start_brk, arg_start, arg_end, env_start, env_end;
-};
-bool stat_read(pid_t pid, struct stat_line *s);
-size_t numbers_in(const char *directory, pid_t **all); /* names that are numbers, to be freed */
-bool proc_text(pid_t pid, const char *name, char *text, size_t size);
-uint64_t proc_field(pid_t pid, const char *name, const char *field, int base);
-int family_stop(struct dump *d);      /* holds every thread of every process */
-int family_list(struct dump *d);      /* without holding: for `examine` */
-bool family_traced(struct dump *d, struct subject *s); /* refuses it where another process of the job holds it, as a debugger does */
-void family_forget(struct dump *d);   /* those found, when nobody is held */
-int family_state(struct dump *d, struct subject *s); /* what is known of process and threads but memory and files */
-void family_go(struct dump *d);
-uint64_t find_call(pid_t pid);         /* a system call instruction in it; 0: none */
-int family_copy(struct subject *s);   /* makes the frozen copy */
-void family_drop(struct dump *d);     /* ends the copies */
-
-/* dump/dump.c: since the job's clocks were read, in ns */
-uint64_t since_clocks(const struct dump *d);
-
 /* process_attributes.c */
 void attributes_of_process(struct subject *s, struct process *p);
 void attributes_of_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
@@ -130,54 +86,9 @@ void attributes_table(struct dump *d, pid_t pid, pid_t tid); /* refuses a thread
 void file_settings_save(struct dump *d);
 
 /* timeouts.c */
-void waits_note(struct dump *d); /* before the stop */
+int waits_try(void); /* whether the kernel tells it at all: 0, or -1 and errno */
+void waits_note(struct dump *d); /* before the stop, of the processes that are listed */
 void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t);
-
-/* dump/memory.c */
-int memory_areas(struct dump *d, struct subject *s);
-void memory_join(struct dump *d);
-int memory_shared(struct dump *d, struct subject *s); /* while everything stands still */
-int memory_left_out(struct dump *d, struct subject *s); /* of the copy: taken from the process itself */
-int memory_write(struct dump *d, struct subject *s, pid_t from);
-
-/* dump/pages.c */
-int pages_put(struct dump *d, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size);
-void pages_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end); /* written by: */
-int pages_write(struct dump *d, struct subject *s, pid_t from); /* all that was planned */
-size_t pages_take(int mem, uint64_t at, void *to, size_t size);
-
-/* trace/userfault.c: a userfaultfd of a held process, used from outside */
-int faults_open(struct held *h, uint64_t features); /* -1: the kernel has none, or not with these */
-bool faults_take(int fd, uint64_t start, uint64_t end); /* what is missing there is ours to give */
-void faults_leave(int fd, uint64_t start, uint64_t end);
-size_t faults_give(int fd, uint64_t at, const void *contents, size_t size); /* up to a page that it cannot, and errno */
-
-/* dump/dirty_tracking.c */
-int track_before(struct dump *d, bool stop, struct outcome *o);
-void track_held(struct dump *d, bool stop);
-const struct watched *track_of(struct dump *d, pid_t pid);
-uint64_t track_clean(const struct watched *w, uint64_t at, uint64_t end, uint64_t *next);
-const struct stretch *ranges_from(const struct ranges *r, uint64_t at);
-void track_hand(struct dump *d);
-void trail_take(struct trail *trail, int from, uint64_t id);
-
-/* dump/parent_image.c */
-void earlier_open(struct dump *d, int directory);
-const struct image *earlier_image(void);
-void earlier_begin(struct dump *d, const struct subject *s);
-void earlier_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end);
-void earlier_finish(struct dump *d, uint32_t owner);
-void earlier_close(struct dump *d, int directory);
-
-/* dump/carried_files.c */
-int carry_all(struct dump *d, int directory); /* what is mapped of files that another machine may lack */
-
-/* image/workers.c: how many may work at a time; work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
-#define SLOWEST 200000 /* bytes in a millisecond, a tenth of what is usual */
-#define MUCH (16ul << 20) /* bytes for which more than one are begun */
-int crew_most(void);
-typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f);
-int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f); /* behind: all others */
 
 /* open_files.c */
 char *proc_whole(pid_t pid, const char *name); /* however long it is; until the next; NULL: nothing */
@@ -209,16 +120,12 @@ bool mapping_is(uint64_t inode);    /* an end of a mapped file, with whole reads
 uint32_t mapping_member(struct held *h); /* 1 and the index of whose mapped files it has; 0: none */
 int mapping_save(struct dump *d);
 
-/* dump/partial_io.c */
-int calls_whole(struct dump *d);
-
 /* sockets.c */
 bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t inode, bool *told);
 void sockets_join(struct dump *d);
 int socket_contents(struct dump *d, uint32_t row);
 
 /* inotify.c */
-int inotify_stop(struct dump *d, struct outcome *o); /* waits_note and family_stop, at a moment when the job has read what it was told */
 void inotify_join(struct dump *d);
 
 /* epoll.c */
@@ -258,35 +165,87 @@ int scratch_save(struct dump *d, int directory); /* while everything stands stil
 int signals_save(struct dump *d, struct subject *s);
 int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
 
-/* keeper/job_processes.c */
+/* clocks.c */
+uint64_t since_clocks(const struct dump *d); /* ns since the job's clocks were read */
+uint64_t left_now(const struct restoring *r, uint64_t left_ns); /* of a while that was left then, what is left now; never 0 */
+
+/* reopen.c */
+void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size);
+int lift(int fd, int base);
+int open_again(int fd, int flags); /* another open file of it */
+int file_changed(struct failure *f, const char *path, const char *how); /* -1, and says so */
+
+/* job_processes.c */
 int members_save(struct dump *d);
-void members_crossings(struct dump *d, struct outcome *o);
+void members_crossings(struct dump *d, char held[PIPES_MOST + 1]);
 int members_load(struct job *job, const struct image *image);
 
-/* dump/dump.c: each in a process of its own */
-struct outcome { /* shared with the keeper */
-    uint32_t done; /* 1: dumped, 2: refused, 3: failed */
-    uint32_t processes;
-    uint32_t let_go; /* the job runs, while its image is still written */
-    uint64_t spent_us[2]; /* as in struct dump */
-    uint64_t bytes, standstill_us, took_us, id; /* id: of an image since which writes are noted, or 0 */
-    struct failure failure;
-    char reasons[TEXT], held[PIPES_MOST + 1]; /* held: the text of CHECKPOINTED (common/messages.h) */
-};
-void dump_job(int directory, uint64_t how, const struct job *job, const struct trail *trail, struct outcome *o); /* how: enum checkpoint */
+/* proc_files.c */
+bool selves_has(const struct image *image, const struct file *row);
+int selves_open(struct restoring *r, uint32_t owner, struct held *h, uint64_t room, struct failure *f);
+void selves_seek(struct restoring *r, uint32_t owner, struct held *h);
 
-/* keeper/dumper.c */
-bool checkpoint_running(void);
-bool checkpoint_holds(void); /* the job: it may not be suspended yet */
-pid_t checkpoint_dumper(void);
-bool checkpoint_made(void); /* the last one */
-void checkpoint_forget(void); /* another job comes */
-void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const struct job *job, uint32_t cell);
-void checkpoint_look(uint64_t number, uint32_t cell); /* tells when the job runs again */
-void checkpoint_spent(uint64_t us[2]); /* adds what is none of the job's, of what those took that ended */
-bool checkpoint_reaped(pid_t pid, uint64_t number, uint32_t cell);
+/* sockets.c */
+int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
+int socket_named(struct restoring *r, const struct file *row, struct failure *f);
+int sockets_connect(struct restoring *r, struct failure *f);
+void sockets_shut(struct restoring *r);
 
-/* restore/restore.c */
-int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_t *restorer, struct failure *f);
+/* process_attributes.c */
+int attributes_nice(const struct restoring *r, uint32_t row);
+int attributes_put_thread(const struct restoring *r, const struct thread *t, struct held *h, uint64_t room, struct failure *f);
+void attributes_put_process(const struct process *p, struct held *h, uint64_t room);
+
+/* file_settings.c */
+void file_settings_put_owners(const struct restoring *r, uint32_t row, struct held *h, uint64_t room);
+int file_settings_seal(struct restoring *r, struct failure *f);
+
+/* terminals.c */
+int pty_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
+void pty_shut(struct restoring *r);
+int pty_control(const struct restoring *r, const struct process *p);
+int pty_foreground(const struct restoring *r, const struct process *p);
+
+/* named_pipes.c */
+int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
+
+/* signals.c */
+int signals_put(const struct restoring *r, uint32_t row, struct held *threads, size_t count, uint64_t room, struct failure *f);
+
+/* timerfd.c */
+int timerfd_restore(const struct file *row);
+int timerfds_start(const struct restoring *r, struct failure *f);
+
+/* inotify.c */
+int inotify_put(struct restoring *r, struct failure *f);
+
+/* epoll.c */
+int epoll_restore(const struct restoring *r, uint32_t row, bool placed);
+
+/* pidfd.c */
+bool pidfd_lives(const struct file *row);
+int pidfd_restore(struct restoring *r, const struct file *row, struct failure *f);
+int pidfd_place(const struct restoring *r, uint32_t row);
+
+/* removed_files.c */
+int removed_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
+
+/* file_locks.c */
+int locks_of_files(struct restoring *r, struct failure *f);
+int locks_of_process(struct restoring *r, uint32_t row, struct held *h, uint64_t room, struct failure *f);
+
+/* mapped_files_restore.c */
+int mapping_revive(struct restoring *r, struct failure *f);
+int mapping_dress(struct restoring *r, uint32_t row, struct held *leader, uint64_t room, struct failure *f);
+
+/* sysv_ipc.c */
+int sysv_restore(struct restoring *r, struct failure *f);
+void sysv_remove(const struct restoring *r);
+
+/* tmp_directory.c */
+int tmp_put(struct restoring *r, struct failure *f);
+
+/* timeouts.c */
+void waits_go_on(const struct thread *t, struct held *h, uint64_t room, struct user_regs_struct *r);
 
 #endif

@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 #ifndef MSG_COPY
 #define MSG_COPY 040000
@@ -88,7 +88,7 @@ static int save_memory(struct dump *d, uint32_t row)
         memset(last, 0, sizeof last);
         memcpy(last, from + at, f.size - at < PAGE ? f.size - at : PAGE);
         if (memcmp(last, "", 1) != 0 || memcmp(last, last + 1, PAGE - 1) != 0)
-            done = pages_put(d, 0, row, at, last, PAGE);
+            done = writer_put(&d->out, 0, row, at, last, PAGE, &d->failure);
     }
     shmdt(from);
     return done;
@@ -248,7 +248,7 @@ static int fill_memory(struct restoring *r, const struct file *f)
     for EACH(r->image, extents, extent, e) {
         if (!filled || e->file != row || e->at >= f->size)
             continue;
-        const char *contents = extent_read(r, e);
+        const char *contents = extent_read(&r->in, e);
         filled = contents != NULL;
         if (filled)
             memcpy(to + e->at, contents, e->size < f->size - e->at ? e->size : f->size - e->at);

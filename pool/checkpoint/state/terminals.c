@@ -17,7 +17,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 #define PTS_MAJOR 136
 #define TTYAUX_MAJOR 5

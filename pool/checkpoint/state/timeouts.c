@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 #define SECOND 1000000000ull
 #define RESTART_BLOCK (-516) /* ERESTART_RESTARTBLOCK, the kernel's own */
@@ -33,13 +33,6 @@ struct wait { /* of a thread, as it was seen before the stop */
     long number;
     uint64_t since, switches; /* CLOCK_MONOTONIC in ns */
 };
-
-static uint64_t monotonic(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
-}
 
 /* Since when it has not run by its processor's clock, or runs; how often it gave the processor up. */
 static bool last_ran(const char *path, uint64_t *at, uint64_t *switches)
@@ -89,7 +82,7 @@ static bool ahead_of(int processor, int64_t *ahead)
             for (int tries = 0; tries < 3; tries++) {
                 uint64_t at, switches;
                 usleep(1);
-                int64_t now = (int64_t)monotonic();
+                int64_t now = (int64_t)monotonic_ns();
                 if (!last_ran("/proc/self/sched", &at, &switches))
                     break;
                 if (!all[processor].known || now - (int64_t)at < all[processor].ahead)
@@ -138,14 +131,9 @@ static bool note(struct dump *d, pid_t pid, pid_t tid)
     if (!timed(w.number))
         return w.number != SYS_restart_syscall;
     int64_t ahead;
-    int processor = -1;
+    struct stat_line line;
     uint64_t at;
-    snprintf(name, sizeof name, "task/%d/stat", tid);
-    char *field = proc_text(pid, name, text, sizeof text) ? strrchr(text, ')') : NULL;
-    for (int i = 2; field && i < 39; i++)
-        field = strchr(field + 1, ' ');
-    if (field)
-        processor = atoi(field + 1);
+    int processor = thread_stat_read(pid, tid, &line) ? line.processor : -1;
     snprintf(path, sizeof path, "/proc/%d/task/%d/sched", pid, tid);
     /* How much was left when it went on before nobody knows. */
     if (!again && last_ran(path, &at, &w.switches) && ahead_of(processor, &ahead))
@@ -159,7 +147,6 @@ void waits_note(struct dump *d)
 {
     d->waits.size = sizeof(struct wait);
     d->waits.count = 0;
-    family_list(d);
     for (size_t i = 0; i < d->count; i++) {
         pid_t *tids;
         char path[64];
@@ -175,7 +162,6 @@ void waits_note(struct dump *d)
             note(d, d->subjects[i].pid, tids[j]);
         free(tids);
     }
-    family_forget(d);
 }
 
 static uint64_t time_at(pid_t pid, unsigned long at)
@@ -218,7 +204,7 @@ void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r
         regs_ask(r, number = w->number);
     /* What the kernel has told the sleeper to be left. */
     unsigned long told = number == SYS_nanosleep ? a[1] : number == SYS_clock_nanosleep ? a[3] : 0;
-    uint64_t whole = given(pid, number, a), switches, at, now = monotonic();
+    uint64_t whole = given(pid, number, a), switches, at, now = monotonic_ns();
     if (!whole || (t->left = time_at(pid, told)))
         return;
     t->left = whole;

@@ -13,7 +13,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 #define SECOND 1000000000
 #define TIMER_ABSOLUTE 1ull /* with SETTIME_SHIFT in `number`: how it was set (TFD_TIMER_*) */

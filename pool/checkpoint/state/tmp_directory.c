@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "state/state.h"
 
 #define TOP "/tmp"
 
@@ -33,7 +33,7 @@ static int save_contents(struct dump *d, uint32_t row, const char *path)
                 break;
             size_t whole = ((size_t)n + PAGE - 1) & ~(PAGE - 1);
             memset(buffer + n, 0, whole - (size_t)n);
-            done = pages_put(d, 0, row, (uint64_t)at, buffer, whole);
+            done = writer_put(&d->out, 0, row, (uint64_t)at, buffer, whole, &d->failure);
             at += (off_t)whole;
         }
     }
@@ -108,7 +108,7 @@ static int put_contents(struct restoring *r, uint32_t at, const struct file *row
         if (done || e->file != at || e->at >= row->size)
             continue;
         size_t size = e->size < row->size - e->at ? e->size : row->size - e->at;
-        const char *contents = extent_read(r, e);
+        const char *contents = extent_read(&r->in, e);
         if (!contents || pwrite(fd, contents, size, (off_t)e->at) != (ssize_t)size)
             done = -1;
     }

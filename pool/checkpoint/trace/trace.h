@@ -1,6 +1,6 @@
 /* A thread of the job held still, and made to do system calls. */
-#ifndef POOL_INJECT_H
-#define POOL_INJECT_H
+#ifndef POOL_TRACE_H
+#define POOL_TRACE_H
 
 #include <linux/types.h>
 #include <sched.h>
@@ -53,6 +53,9 @@ struct rseq_place { /* struct ptrace_rseq_configuration */
 int held_rseq(struct held *h, struct rseq_place *place);
 int held_pending(struct held *h, bool shared, uint64_t place, void *info);
 
+/* call_place.c */
+uint64_t find_call(pid_t pid); /* a system call instruction in it; 0: none */
+
 /* x86_64.c: all that depends on the processor */
 #define CALL_SIZE 2 /* bytes of the system call instruction */
 extern const unsigned char call_code[CALL_SIZE];
@@ -75,4 +78,11 @@ void jump_to(unsigned char *code, uint64_t to);
 bool regs_foreign(const struct user_regs_struct *r); /* 32-bit code */
 void features(uint64_t into[8]);
 const char *features_missing(const uint64_t had[8]); /* NULL when this machine has all */
+
+/* userfault.c: a userfaultfd of a held process, used from outside */
+int faults_open(struct held *h, uint64_t features); /* -1: the kernel has none, or not with these */
+bool faults_take(int fd, uint64_t start, uint64_t end); /* what is missing there is ours to give */
+void faults_leave(int fd, uint64_t start, uint64_t end);
+size_t faults_give(int fd, uint64_t at, const void *contents, size_t size); /* up to a page that it cannot, and errno */
+
 #endif

@@ -10,7 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "state/state.h"
+#include "common/common.h"
 #include "unotify/notification.h"
 
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "restore/restore.h"
+#include "image/image.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
@@ -23,7 +23,7 @@ static void on_fault(int number)
     signal(number, SIG_DFL);
 }
 
-void chunks_map(struct restoring *r)
+void chunks_map(struct image_reader *r)
 {
     struct sigaction act = {.sa_handler = on_fault, .sa_flags = SA_NODEFER};
     for (unsigned i = 0; i < SOURCES; i++) {
@@ -49,14 +49,14 @@ static const char *look(const char *at, const struct chunk *c)
     return right ? at : NULL;
 }
 
-const char *chunk_look(struct restoring *r, uint32_t chunk, char *buffer)
+const char *chunk_look(struct image_reader *r, uint32_t chunk, char *buffer)
 {
     const struct chunk *c = (struct chunk *)r->image->chunks.rows + chunk;
     const char *found = r->mapped[c->source] ? look(r->mapped[c->source] + c->place, c) : NULL;
     return found ? found : chunk_read(r, chunk, buffer); /* it says why, too */
 }
 
-const char *chunk_read(struct restoring *r, uint32_t chunk, char *buffer)
+const char *chunk_read(struct image_reader *r, uint32_t chunk, char *buffer)
 {
     const struct chunk *c = (struct chunk *)r->image->chunks.rows + chunk;
     for (uint64_t got = 0; got < c->size;) {
@@ -75,7 +75,7 @@ const char *chunk_read(struct restoring *r, uint32_t chunk, char *buffer)
     return NULL;
 }
 
-const char *extent_read(struct restoring *r, const struct extent *e)
+const char *extent_read(struct image_reader *r, const struct extent *e)
 {
     static char buffer[CHUNK];
     static uint32_t last = NOBODY;

@@ -1,0 +1,37 @@
+/* A job on its way back: what the files of this folder share. */
+#ifndef POOL_RESTORE_PARTS_H
+#define POOL_RESTORE_PARTS_H
+
+#include "restore/restore.h"
+#include "state/state.h"
+
+enum { BORN = 0, READY = 1, BROKEN = 2 };
+struct cradle { /* shared with the job's processes while they are keeper's code */
+    uint32_t all_there, helping; /* helping: the number of helpers is in use */
+    uint32_t joined[1 << 16];    /* members of the group that the process of this row makes */
+    uint32_t state[1 << 16];
+    struct failure failure;
+};
+
+/* open_files.c */
+int files_reopen(struct restoring *r, struct failure *f);
+
+/* memory.c */
+int areas_filled(struct restoring *r, struct failure *f);
+int refill(struct restoring *r, uint32_t row, struct held *h, struct failure *f);
+
+/* fork_tree.c: the tree of processes, still of the keeper's code */
+int revive_all(struct restoring *r, struct failure *f);
+
+/* vdso.c */
+int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at, void *room, struct failure *f);
+
+/* become.c: one of them becomes what it was */
+struct body {
+    struct held *threads;
+    size_t count;
+    uint64_t room, stash;
+};
+int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure *f);
+
+#endif
