@@ -30,7 +30,7 @@ void copy_text(char *to, size_t size, const char *from)
     to[n] = 0;
 }
 
-int fail(struct failure *f, const char *call, const char *text)
+int set_failure(struct failure *f, const char *call, const char *text)
 {
     f->err = errno;
     copy_text(f->call, sizeof f->call, call);
@@ -38,7 +38,7 @@ int fail(struct failure *f, const char *call, const char *text)
     return -1;
 }
 
-bool below(const char *path, const char *directory)
+bool path_is_under(const char *path, const char *directory)
 {
     size_t n = strlen(directory);
     while (n && directory[n - 1] == '/')

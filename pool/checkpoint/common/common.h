@@ -48,7 +48,7 @@ struct job {
     struct conduit *pipes;
     uint32_t count, pipe_count; /* of members, at least 1; of pipes */
     uint64_t began_us; /* this run, boot time */
-    void *kept; /* what take_apart allocated */
+    void *kept; /* what parse_start allocated */
 };
 
 struct settings { /* of one nursery */
@@ -67,10 +67,10 @@ uint64_t clock_ns(clockid_t clock);
 uint64_t monotonic_ns(void);
 uint64_t boot_us(void); /* since the machine started, time asleep included: leases are measured by it */
 uint64_t wall_us(void);
-int fail(struct failure *f, const char *call, const char *text); /* notes errno; always -1 */
+int set_failure(struct failure *f, const char *call, const char *text); /* notes errno; always -1 */
 bool is_spared(pid_t pid);
 void copy_text(char *to, size_t size, const char *from);
-bool below(const char *path, const char *directory); /* or the same */
+bool path_is_under(const char *path, const char *directory); /* or the same */
 
 /* proc.c */
 struct stat_line { /* of /proc/PID/stat; times in clock ticks */
@@ -99,7 +99,7 @@ void members_close_ends(const struct job *job); /* whoever needs them has them *
 int end_descriptor(const char *file, int standard); /* of a plain end of a pipe: where it goes; -1: it is mapped */
 
 /* messages.c */
-int take_apart(struct job *job, void *message, size_t size, struct failure *f); /* allocates job->kept */
+int parse_start(struct job *job, void *message, size_t size, struct failure *f); /* allocates job->kept */
 void report_init(struct report *r, uint16_t verb, uint64_t number, uint32_t cell);
 void report_send(struct report *r, const char *text);
 void report_failure(uint64_t number, uint32_t cell, const struct failure *f);

@@ -29,7 +29,7 @@ static bool strings(char **into, uint32_t count, char **at, const char *end)
 static int malformed(struct failure *f)
 {
     errno = EBADMSG;
-    return fail(f, "read", "a start message from the node that does not fit this keeper");
+    return set_failure(f, "read", "a start message from the node that does not fit this keeper");
 }
 
 /* What the numbers of the message say must have room in it, before anything is taken from it. */
@@ -106,7 +106,7 @@ static bool make_room(struct job *job, const struct member_head *heads)
     return true;
 }
 
-int take_apart(struct job *job, void *message, size_t size, struct failure *f)
+int parse_start(struct job *job, void *message, size_t size, struct failure *f)
 {
     static const struct member_head only;
     const struct start *s = message;
@@ -123,7 +123,7 @@ int take_apart(struct job *job, void *message, size_t size, struct failure *f)
     if (!strings(fixed, 9, &at, end))
         return malformed(f);
     if (!make_room(job, heads))
-        return fail(f, "malloc", "arguments");
+        return set_failure(f, "malloc", "arguments");
     job->id = fixed[0], job->scratch = fixed[7], job->root = fixed[8]; /* fixed[1]: the claim */
     char **argv = job->binds + 2 * s->binds + 1, **envp = argv + s->argc + 1;
     *job->members = (struct member){.head = &only, .name = fixed[0], .program = fixed[2], .cwd = fixed[3], .in = fixed[4],

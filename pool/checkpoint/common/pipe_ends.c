@@ -25,10 +25,10 @@ int members_make_pipe(const struct job *job, int ends[2], struct failure *f)
 {
     const struct start *s = job->start;
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return fail(f, "pipe", "between two processes");
+        return set_failure(f, "pipe", "between two processes");
     if ((s->uid == geteuid() && s->gid == getegid()) || fchown(ends[0], s->uid, s->gid) == 0)
         return 0;
-    fail(f, "chown", "a pipe between two processes");
+    set_failure(f, "chown", "a pipe between two processes");
     close(ends[0]);
     close(ends[1]);
     return -1;

@@ -21,7 +21,7 @@ static bool wanted(const struct dump *d, uint32_t row)
         if (a->file == row && a->kind == AREA_FILE && a->flags & MAP_SHARED && a->prot & PROT_WRITE)
             return false;
     const struct file *f = (struct file *)d->image.files.rows + row;
-    return f->kind == FILE_MAPPED && S_ISREG(f->mode) && f->size <= LARGEST && !(d->job->start->flags & FLAG_FIXED && below(image_string(&d->image, f->path), "/job"));
+    return f->kind == FILE_MAPPED && S_ISREG(f->mode) && f->size <= LARGEST && !(d->job->start->flags & FLAG_FIXED && path_is_under(image_string(&d->image, f->path), "/job"));
 }
 
 /* Where the carried extents of an image begin: they are its last. */
@@ -86,7 +86,7 @@ static int put(struct dump *d, int to, uint32_t row, uint64_t at, const char *da
 {
     if (pwrite(to, data, size, (off_t)d->carried) != (ssize_t)size) {
         errno = errno ? errno : ENOSPC;
-        return fail(&d->failure, "write", "carried");
+        return set_failure(&d->failure, "write", "carried");
     }
     *(struct chunk *)table_add(&d->image.chunks) = (struct chunk){.place = d->carried, .size = size, .sum = checksum(data, size), .source = CARRIED};
     *(struct extent *)table_add(&d->image.extents) = (struct extent){.file = row, .chunk = d->image.chunks.count - 1, .at = at, .size = size};
@@ -100,7 +100,7 @@ static int carry_range(struct dump *d, int to, uint32_t first, uint32_t row, int
     while (at < end) {
         ssize_t n = pread(fd, buffer, end - at < CHUNK ? end - at : CHUNK, (off_t)at);
         if (n < 0)
-            return fail(&d->failure, "read", image_string(&d->image, ((struct file *)d->image.files.rows)[row].path));
+            return set_failure(&d->failure, "read", image_string(&d->image, ((struct file *)d->image.files.rows)[row].path));
         if (n == 0)
             return 0;
         size_t whole = ((size_t)n + PAGE - 1) & ~(PAGE - 1);
@@ -116,7 +116,7 @@ static int carry_file(struct dump *d, int to, uint32_t first, uint32_t row)
 {
     int fd = open(image_string(&d->image, ((struct file *)d->image.files.rows)[row].path), O_RDONLY | O_CLOEXEC), done = 0;
     if (fd < 0)
-        return fail(&d->failure, "open", image_string(&d->image, ((struct file *)d->image.files.rows)[row].path));
+        return set_failure(&d->failure, "open", image_string(&d->image, ((struct file *)d->image.files.rows)[row].path));
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.file == row && a.kind == AREA_FILE)
@@ -126,12 +126,12 @@ static int carry_file(struct dump *d, int to, uint32_t first, uint32_t row)
     return done;
 }
 
-int carry_all(struct dump *d, int directory)
+int carried_files_save(struct dump *d, int directory)
 {
-    const struct image *before = earlier_image();
+    const struct image *before = parent_image();
     uint32_t *rows = malloc((d->image.files.count + 1ul) * sizeof *rows), first = d->image.extents.count;
     if (!rows)
-        return fail(&d->failure, "malloc", "tables");
+        return set_failure(&d->failure, "malloc", "tables");
     for (uint32_t row = 0; row < d->image.files.count; row++) {
         struct file *f = (struct file *)d->image.files.rows + row;
         bool carries = wanted(d, row) && access(image_string(&d->image, f->path), R_OK) == 0;
@@ -146,14 +146,14 @@ int carry_all(struct dump *d, int directory)
     unlinkat(directory, "carried", 0);
     int to = openat(directory, "carried", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), done = 0;
     if (to < 0)
-        return fail(&d->failure, "create", "carried");
+        return set_failure(&d->failure, "create", "carried");
     for (uint32_t row = 0; row < d->image.files.count && !done; row++) {
         const struct file *f = (struct file *)d->image.files.rows + row;
         if (f->kind == FILE_MAPPED && f->number)
             done = carry_file(d, to, first, row);
     }
-    if (!done && !d->loose && fdatasync(to) < 0)
-        done = fail(&d->failure, "sync", "carried");
+    if (!done && !d->no_sync && fdatasync(to) < 0)
+        done = set_failure(&d->failure, "sync", "carried");
     close(to);
     return done;
 }

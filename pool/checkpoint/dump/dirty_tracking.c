@@ -93,19 +93,19 @@ static bool watch(struct dump *d, const struct tracked *t, bool fresh)
         return false;
     d->tracking->watched = more;
     more[d->tracking->watched_count++] = (struct watched){.pid = t->pid, .born = t->born, .fd = t->fd, .fresh = fresh, .lost = t->fd < 0,
-                                                   .plain = fresh && !d->tracking->trail->wary};
+                                                   .plain = fresh && !d->tracking->trail->stale_marks};
     return true;
 }
 
-static int obtain(struct subject *s)
+static int obtain(struct dumped_process *s)
 {
-    struct held *h = &s->threads[0];
-    if (!(h->call_at = find_call(s->pid)) || held_open(h, h->call_at) < 0) {
+    struct tracee *h = &s->threads[0];
+    if (!(h->call_at = find_syscall_instruction(s->pid)) || tracee_open(h, h->call_at) < 0) {
         h->call_at = 0;
         return -1;
     }
     regs_settle(&h->saved, false);
-    return faults_open(h, UNPOPULATED | ASYNCHRONOUS);
+    return userfault_open(h, UNPOPULATED | ASYNCHRONOUS);
 }
 
 static bool worth(pid_t pid) { return proc_field(pid, "status", "VmRSS", 10) >= WORTH_KIB; }
@@ -113,10 +113,10 @@ static bool worth(pid_t pid) { return proc_field(pid, "status", "VmRSS", 10) >= 
 static bool someone_new(struct dump *d)
 {
     bool found = false;
-    family_list(d);
+    list_processes(d);
     for (size_t i = 0; i < d->count; i++)
         found |= !watched_of(d, d->subjects[i].pid) && worth(d->subjects[i].pid);
-    family_forget(d);
+    forget_processes(d);
     return found;
 }
 
@@ -171,10 +171,10 @@ static bool watch_areas(const struct watched *w)
 
 static int watch_new(struct dump *d)
 {
-    if (family_stop(d))
+    if (freeze_job(d))
         return -1;
     for (size_t i = 0; i < d->count; i++) {
-        struct subject *s = &d->subjects[i];
+        struct dumped_process *s = &d->subjects[i];
         struct stat_line line;
         if (!s->count || watched_of(d, s->pid) || !worth(s->pid) || !stat_read(s->pid, &line))
             continue;
@@ -184,8 +184,8 @@ static int watch_new(struct dump *d)
             w->lost = !watch_areas(w);
         }
     }
-    family_go(d);
-    family_forget(d);
+    let_job_go(d);
+    forget_processes(d);
     return 0;
 }
 
@@ -255,10 +255,10 @@ void track_hand(struct dump *d)
 }
 
 /* In the keeper: what a dumper has handed over; what it does not name is watched no more. */
-void trail_take(struct trail *trail, int from, uint64_t id)
+void trail_take(struct dirty_state *trail, int from, uint64_t id)
 {
-    struct trail old = *trail;
-    *trail = (struct trail){.id = id, .hand = -1};
+    struct dirty_state old = *trail;
+    *trail = (struct dirty_state){.id = id, .hand = -1};
     for (;;) {
         struct tracked t;
         int came;
@@ -281,5 +281,5 @@ void trail_take(struct trail *trail, int from, uint64_t id)
         if (old.all[i].fd >= 0)
             close(old.all[i].fd);
     free(old.all);
-    trail->wary = from >= 0 && (old.wary || !trail->count);
+    trail->stale_marks = from >= 0 && (old.stale_marks || !trail->count);
 }

@@ -55,8 +55,8 @@ static void machine(struct dump *d)
 static int describe_all(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
-        struct subject *s = &d->subjects[i];
-        if (family_state(d, s))
+        struct dumped_process *s = &d->subjects[i];
+        if (describe_process(d, s))
             return -1;
         if (!s->count || !s->room)
             continue;
@@ -67,7 +67,7 @@ static int describe_all(struct dump *d)
 }
 
 /* Known before work is lost, and before thousands of descriptors are looked at: whether the tree of processes can be forked again. */
-static void check_births(struct dump *d)
+static void check_fork_plan(struct dump *d)
 {
     struct image tree;
     pid_t wrong;
@@ -78,10 +78,10 @@ static void check_births(struct dump *d)
         if (p)
             p->pid = d->subjects[i].pid, p->parent = line.parent, p->group = line.group, p->session = line.session;
     }
-    free(births_plan(&tree, &wrong));
+    free(fork_plan_make(&tree, &wrong));
     image_free(&tree);
     if (wrong)
-        refuse(d, "process %d is in a session that its parents were never in, and whose leader cannot bring it there", wrong);
+        add_unsupported(d, "process %d is in a session that its parents were never in, and whose leader cannot bring it there", wrong);
 }
 
 static int take_shared(struct dump *d)
@@ -99,8 +99,8 @@ static int take_shared(struct dump *d)
 static bool copy_all(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
-        if (d->subjects[i].room && family_copy(&d->subjects[i]) < 0) {
-            family_drop(d);
+        if (d->subjects[i].room && copy_process(&d->subjects[i]) < 0) {
+            drop_copies(d);
             return false;
         }
     return true;
@@ -109,7 +109,7 @@ static bool copy_all(struct dump *d)
 static int write_all_memory(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
-        struct subject *s = &d->subjects[i];
+        struct dumped_process *s = &d->subjects[i];
         if (s->room && memory_write(d, s, s->copy.tid ? s->copy.tid : s->pid))
             return -1;
     }
@@ -118,11 +118,11 @@ static int write_all_memory(struct dump *d)
 
 static int finish(struct dump *d, int directory)
 {
-    if (!d->loose && (fdatasync(d->out.pages) < 0 || (d->out.more >= 0 && fdatasync(d->out.more) < 0)))
-        return fail(&d->failure, "sync", "pages");
-    if (image_write(&d->image, directory, !d->loose) < 0)
-        return fail(&d->failure, "write", "meta");
-    return !d->loose && fsync(directory) < 0 ? fail(&d->failure, "sync", "the image's directory") : 0;
+    if (!d->no_sync && (fdatasync(d->out.pages) < 0 || (d->out.more >= 0 && fdatasync(d->out.more) < 0)))
+        return set_failure(&d->failure, "sync", "pages");
+    if (image_write(&d->image, directory, !d->no_sync) < 0)
+        return set_failure(&d->failure, "write", "meta");
+    return !d->no_sync && fsync(directory) < 0 ? set_failure(&d->failure, "sync", "the image's directory") : 0;
 }
 
 /* The machine's owner comes first, and its other jobs. What helps to write inherits it. Nobody waits for an image beside the job:
@@ -134,36 +134,36 @@ static void give_way(struct dump *d, bool behind)
     sched_setscheduler(0, SCHED_BATCH, &none);
     setpriority(PRIO_PROCESS, 0, 19);
     syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS */, 0, 3 << 13 /* idle */);
-    d->behind = behind;
+    d->background = behind;
 }
 
 /* Files of it that were open have the image's names, and are looked for by the machine's names at the restore. */
 static void check_root(struct dump *d)
 {
     if (*d->job->root)
-        refuse(d, "the root of the job is an image: %.200s", d->job->root);
+        add_unsupported(d, "the root of the job is an image: %.200s", d->job->root);
 }
 
 static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     if (notify_used(d->job)) {
-        refuse(d, "the submit machine's files are shown to it by notification, and are not part of an image: it needs a machine with /dev/fuse");
+        add_unsupported(d, "the submit machine's files are shown to it by notification, and are not part of an image: it needs a machine with /dev/fuse");
         return 1;
     }
     if (track_before(d, stop, o))
         return -1;
-    earlier_open(d, directory);
-    if (inotify_stop(d, o))
+    parent_open(d, directory);
+    if (freeze_at_quiet_moment(d, o))
         return d->reason_count ? 1 : -1;
     track_held(d, stop);
     clocks(d);
     machine(d);
-    check_births(d);
+    check_fork_plan(d);
     if (d->reason_count)
         return 1;
     if (describe_all(d) || members_save(d) || mapping_save(d))
         return -1;
-    members_crossings(d, o->held);
+    members_remote_pipes(d, o->held);
     epoll_join(d);
     pidfd_join(d);
     sockets_join(d);
@@ -183,20 +183,20 @@ static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o
         if (d->subjects[i].room && memory_left_out(d, &d->subjects[i]))
             return -1;
     if (copied) {
-        family_go(d);
+        let_job_go(d);
         o->standstill_us += boot_us() - d->held_since;
         d->held_since = 0;
         for (size_t i = 0; i < d->count; i++)
-            hands_prepare(d, &d->subjects[i]);
+            self_writer_prepare(d, &d->subjects[i]);
         __atomic_store_n(&o->let_go, 1, __ATOMIC_RELEASE);
         kill(getppid(), SIGCHLD); /* which tells of it, and may wait for it to suspend the job */
         give_way(d, true);
     } else if (stop) {
         give_way(d, false);
     }
-    if (write_all_memory(d) || (d->carry && carry_all(d, directory)))
+    if (write_all_memory(d) || (d->carry && carried_files_save(d, directory)))
         return -1;
-    earlier_close(d, directory);
+    parent_close(d, directory);
     if (finish(d, directory))
         return -1;
     o->id = stop ? 0 : d->image.machine.id;
@@ -209,11 +209,11 @@ static void dump_to(struct dump *d, int directory, bool stop, struct outcome *o)
     d->out.directory = directory;
     d->out.more = -1;
     d->out.pages = openat(directory, "pages", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int done = d->out.pages < 0 ? fail(&d->failure, "create", "pages") : dump_held(d, directory, stop, o);
+    int done = d->out.pages < 0 ? set_failure(&d->failure, "create", "pages") : dump_held(d, directory, stop, o);
     bool ends = stop && done == 0;
     if (!ends) {
-        family_go(d);
-        family_drop(d);
+        let_job_go(d);
+        drop_copies(d);
     }
     if (d->held_since)
         o->standstill_us += boot_us() - d->held_since;
@@ -249,12 +249,12 @@ static void examine_all(struct dump *d, struct outcome *o)
         o->failure = d->failure;
         return;
     }
-    family_list(d);
+    list_processes(d);
     for (size_t i = 0; i < d->count; i++) {
-        struct subject *s = &d->subjects[i];
+        struct dumped_process *s = &d->subjects[i];
         s->row = d->image.processes.count;
         table_add(&d->image.processes);
-        family_traced(d, s);
+        refuse_traced(d, s);
         check_tables(d, s->pid);
         memory_areas(d, s);
         descriptors_save(d, s);
@@ -274,7 +274,7 @@ static void examine_all(struct dump *d, struct outcome *o)
     o->done = d->reason_count ? 2 : 1;
 }
 
-void dump_job(int directory, uint64_t how, const struct job *job, const struct trail *trail, struct outcome *o)
+void dump_job(int directory, uint64_t how, const struct job *job, const struct dirty_state *trail, struct outcome *o)
 {
     static struct dump d;
     image_init(&d.image);
@@ -285,7 +285,7 @@ void dump_job(int directory, uint64_t how, const struct job *job, const struct t
     d.removed.size = sizeof(struct removed);
     d.taken.size = sizeof(struct part);
     d.job = job;
-    d.loose = how & CHECKPOINT_LOOSE;
+    d.no_sync = how & CHECKPOINT_LOOSE;
     d.mark = how >> MARK_SHIFT;
     d.carry = how & CHECKPOINT_CARRY;
     if (how & CHECKPOINT_EXAMINE)

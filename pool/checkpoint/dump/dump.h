@@ -9,14 +9,14 @@ struct tracked { /* a process whose writes are noted, as the keeper knows it */
     uint64_t born;
     int fd;
 };
-struct trail { /* since an image: what the keeper keeps for the next one */
+struct dirty_state { /* since an image: what the keeper keeps for the next one */
     uint64_t id; /* of the image */
     struct tracked *all;
     size_t count;
     int hand;    /* the dumper's end of a pair, by which it hands over the new list */
-    bool wary;   /* one has ended without a word: processes may bear marks that are not in the list */
+    bool stale_marks;   /* one has ended without a word: processes may bear marks that are not in the list */
 };
-void trail_take(struct trail *trail, int from, uint64_t id); /* what the dumper has handed over */
+void trail_take(struct dirty_state *trail, int from, uint64_t id); /* what the dumper has handed over */
 
 struct outcome { /* shared with the keeper */
     uint32_t done; /* 1: dumped, 2: refused, 3: failed */
@@ -27,6 +27,6 @@ struct outcome { /* shared with the keeper */
     struct failure failure;
     char reasons[TEXT], held[PIPES_MOST + 1]; /* held: the text of CHECKPOINTED (common/messages.h) */
 };
-void dump_job(int directory, uint64_t how, const struct job *job, const struct trail *trail, struct outcome *o); /* how: enum checkpoint */
+void dump_job(int directory, uint64_t how, const struct job *job, const struct dirty_state *trail, struct outcome *o); /* how: enum checkpoint */
 
 #endif

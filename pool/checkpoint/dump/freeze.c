@@ -19,12 +19,12 @@
 #define STUCK_US 5000000 /* of trying */
 #define LOOKS 50         /* a millisecond apart, at who holds it up */
 
-static struct subject *subject_of(struct dump *d, pid_t pid)
+static struct dumped_process *subject_of(struct dump *d, pid_t pid)
 {
     for (size_t i = 0; i < d->count; i++)
         if (d->subjects[i].pid == pid)
             return &d->subjects[i];
-    struct subject *more = realloc(d->subjects, (d->count + 1) * sizeof *more);
+    struct dumped_process *more = realloc(d->subjects, (d->count + 1) * sizeof *more);
     if (!more)
         return NULL;
     d->subjects = more;
@@ -54,7 +54,7 @@ static bool lives(pid_t pid)
 }
 
 /* Returns how many threads were new. */
-static int hold_threads(struct subject *s)
+static int hold_threads(struct dumped_process *s)
 {
     char path[64];
     pid_t *tids;
@@ -68,12 +68,12 @@ static int hold_threads(struct subject *s)
             known = s->threads[j].tid == tids[i];
         if (known)
             continue;
-        struct held *more = realloc(s->threads, (s->count + 1) * sizeof *more);
+        struct tracee *more = realloc(s->threads, (s->count + 1) * sizeof *more);
         if (!more)
             break;
         s->threads = more;
         fresh++;
-        if (held_seize(&more[s->count], tids[i]) == 0)
+        if (tracee_seize(&more[s->count], tids[i]) == 0)
             s->count++;
         else if (!has_ended(s->pid, tids[i]))
             s->unheld = tids[i];
@@ -92,8 +92,8 @@ static bool await_stops(struct dump *d, uint64_t until)
         size_t waiting = 0;
         for (size_t i = 0; i < d->count; i++)
             for (size_t j = 0; j < d->subjects[i].count;) {
-                struct subject *s = &d->subjects[i];
-                int state = s->threads[j].still ? 1 : held_poll(&s->threads[j]);
+                struct dumped_process *s = &d->subjects[i];
+                int state = s->threads[j].still ? 1 : tracee_poll(&s->threads[j]);
                 if (state < 0) {
                     s->threads[j] = s->threads[--s->count];
                     continue;
@@ -124,10 +124,10 @@ static void release_still(struct dump *d)
 {
     size_t left = 0;
     for (size_t i = 0; i < d->count; i++) {
-        struct subject *s = &d->subjects[i];
+        struct dumped_process *s = &d->subjects[i];
         for (size_t j = 0; j < s->count;)
             if (s->threads[j].still) {
-                held_release(&s->threads[j]);
+                tracee_release(&s->threads[j]);
                 s->threads[j] = s->threads[--s->count];
             } else {
                 j++;
@@ -145,11 +145,11 @@ static void release_still(struct dump *d)
  * made whole first: it would be short for the program. */
 static void let_pass(struct dump *d)
 {
-    calls_whole(d);
+    complete_partial_io(d);
     release_still(d);
     mapping_run(); /* what the child opens on its way may have to be asked about */
     await_stops(d, boot_us() + PASS_US);
-    calls_whole(d);
+    complete_partial_io(d);
     mapping_go();
     release_still(d);
 }
@@ -162,11 +162,11 @@ static pid_t tracer_of(pid_t pid, pid_t tid)
     return is_other(tracer) ? 0 : tracer;
 }
 
-bool family_traced(struct dump *d, struct subject *s)
+bool refuse_traced(struct dump *d, struct dumped_process *s)
 {
     pid_t tid = s->unheld ? s->unheld : s->pid, tracer = tracer_of(s->pid, tid);
     if (tracer)
-        refuse(d, "process %d is traced by process %d", s->pid, tracer);
+        add_unsupported(d, "process %d is traced by process %d", s->pid, tracer);
     return tracer != 0;
 }
 
@@ -181,10 +181,10 @@ static bool all_asked(const struct dump *d)
 
 static void bind_all(struct dump *d)
 {
-    held_gather();
+    pin_cpu();
     for (size_t i = 0; i < d->count; i++)
         for (size_t j = 0; j < d->subjects[i].count; j++)
-            held_bind(&d->subjects[i].threads[j]);
+            tracee_bind(&d->subjects[i].threads[j]);
 }
 
 /* Until a round finds nobody new: whoever is not held yet may start another. All are asked before any is waited for. 0, 1
@@ -216,7 +216,7 @@ static int stop_all(struct dump *d, uint64_t end)
         if (!all_asked(d))
             return 1;
         bind_all(d);
-        return mapping_held(d) || calls_whole(d) ? -1 : 0;
+        return mapping_held(d) || complete_partial_io(d) ? -1 : 0;
     }
     return 1;
 }
@@ -237,7 +237,7 @@ static bool refuse_vfork(struct dump *d)
         for (size_t i = 0; i < count; i++) {
             struct stat_line line;
             if (holds_up(pids[i], &line))
-                refuse(d, "process %d waits for process %d to run a program of its own (vfork), which it has not done for %u s", line.parent,
+                add_unsupported(d, "process %d waits for process %d to run a program of its own (vfork), which it has not done for %u s", line.parent,
                        pids[i], STUCK_US / 1000000);
         }
         free(pids);
@@ -246,7 +246,7 @@ static bool refuse_vfork(struct dump *d)
     return d->reason_count;
 }
 
-int family_stop(struct dump *d)
+int freeze_job(struct dump *d)
 {
     int done;
     for (uint64_t end = boot_us() + STUCK_US; (done = stop_all(d, end)) != 0;) {
@@ -257,14 +257,14 @@ int family_stop(struct dump *d)
             return -1;
         if (boot_us() > end) {
             errno = EAGAIN;
-            return fail(&d->failure, "hold", "a process of the job that does not stop");
+            return set_failure(&d->failure, "hold", "a process of the job that does not stop");
         }
         usleep(1000);
     }
     return 0;
 }
 
-int family_list(struct dump *d)
+int list_processes(struct dump *d)
 {
     pid_t *pids;
     size_t count = numbers_in("/proc", &pids);
@@ -275,7 +275,7 @@ int family_list(struct dump *d)
     return 0;
 }
 
-void family_forget(struct dump *d)
+void forget_processes(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++)
         free(d->subjects[i].threads);

@@ -47,22 +47,22 @@ static bool ends(const char *text, const char *with)
     return n >= m && strcmp(text + n - m, with) == 0;
 }
 
-static void refuse_area(struct dump *d, struct subject *s, const struct line *l)
+static void refuse_area(struct dump *d, struct dumped_process *s, const struct line *l)
 {
     if (starts(l->name, "/SYSV"))
-        refuse(d, "process %d uses System V shared memory", s->pid);
+        add_unsupported(d, "process %d uses System V shared memory", s->pid);
     else if (starts(l->name, "anon_inode:[io_uring]"))
-        refuse(d, "process %d uses io_uring", s->pid);
+        add_unsupported(d, "process %d uses io_uring", s->pid);
     else if (starts(l->name, "/[aio]"))
-        refuse(d, "process %d uses kernel asynchronous I/O (io_setup)", s->pid);
+        add_unsupported(d, "process %d uses kernel asynchronous I/O (io_setup)", s->pid);
     else if (starts(l->name, "/anon_hugepage"))
-        refuse(d, "process %d uses reserved huge pages", s->pid);
+        add_unsupported(d, "process %d uses reserved huge pages", s->pid);
     else
-        refuse(d, "process %d has the device %.200s mapped", s->pid, l->name);
+        add_unsupported(d, "process %d has the device %.200s mapped", s->pid, l->name);
 }
 
 /* Another row of `files` for each thing that is mapped; memory that has no name is known by its inode. */
-static uint32_t shared_memory(struct dump *d, struct subject *s, const struct line *l)
+static uint32_t shared_memory(struct dump *d, struct dumped_process *s, const struct line *l)
 {
     for EACH(&d->image, files, file, f)
         if (f->kind == FILE_MEMORY && f->device == l->device && f->inode == l->inode)
@@ -84,7 +84,7 @@ static void note_removed(struct dump *d, struct area *a, const struct line *l)
     *(struct removed *)table_add(&d->removed) = (struct removed){a->owner, a->start, l->device, l->inode};
 }
 
-static void classify(struct dump *d, struct subject *s, struct area *a, const struct line *l)
+static void classify(struct dump *d, struct dumped_process *s, struct area *a, const struct line *l)
 {
     bool shared = l->perms[3] == 's', gone = ends(l->name, " (deleted)");
     a->kind = AREA_ANON;
@@ -109,7 +109,7 @@ static void classify(struct dump *d, struct subject *s, struct area *a, const st
         a->file = gone ? NOBODY : file_mapped(d, s->pid, l->name, l->device, l->inode);
         a->kind = a->file == NOBODY ? AREA_ANON : AREA_FILE;
         if (a->file == NOBODY && shared)
-            refuse(d, "process %d shares the mapped file %.200s, which was replaced", s->pid, l->name);
+            add_unsupported(d, "process %d shares the mapped file %.200s, which was replaced", s->pid, l->name);
         else if (a->file == NOBODY)
             note_removed(d, a, l);
     }
@@ -117,16 +117,16 @@ static void classify(struct dump *d, struct subject *s, struct area *a, const st
         a->flags |= MAP_GROWSDOWN;
 }
 
-static void read_advice(struct dump *d, const struct subject *s, pid_t from);
+static void read_advice(struct dump *d, const struct dumped_process *s, pid_t from);
 
-int memory_areas(struct dump *d, struct subject *s)
+int memory_areas(struct dump *d, struct dumped_process *s)
 {
     char path[64], *text = NULL;
     size_t room = 0;
     snprintf(path, sizeof path, "/proc/%d/maps", s->pid);
     FILE *maps = fopen(path, "re");
     if (!maps)
-        return fail(&d->failure, "open", path);
+        return set_failure(&d->failure, "open", path);
     while (getline(&text, &room, maps) > 0) {
         struct line l;
         if (!parse(text, &l) || l.start >= 1ull << 47)
@@ -197,7 +197,7 @@ struct source {
 };
 
 /* All of it that is there, at once. */
-static int put_whole(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
+static int put_whole(struct dump *d, const struct dumped_process *s, const struct source *from, const struct area *a)
 {
     for (uint64_t at = a->start; at < a->end;) {
         size_t got = pages_take(from->mem, at, from->buffer, a->end - at < CHUNK ? a->end - at : CHUNK);
@@ -221,7 +221,7 @@ static void note_guard(struct dump *d, uint32_t owner, const struct region *foun
     *(struct guard *)table_add(&d->image.guards) = (struct guard){.owner = owner, .start = found->start, .end = found->end};
 }
 
-static int scan_area(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
+static int scan_area(struct dump *d, const struct dumped_process *s, const struct source *from, const struct area *a)
 {
     static struct region found[1024];
     static uint64_t guard = IS_GUARD; /* known to Linux 6.15 */
@@ -236,17 +236,17 @@ static int scan_area(struct dump *d, const struct subject *s, const struct sourc
             n = ioctl(from->pagemap, SCAN, &q);
         }
         if (n < 0)
-            return q.start == a->start ? 1 : fail(&d->failure, "scan", "memory of the job");
+            return q.start == a->start ? 1 : set_failure(&d->failure, "scan", "memory of the job");
         for (int i = 0; i < n; i++)
             if (found[i].categories & IS_GUARD)
                 note_guard(d, s->row, &found[i]);
             else if (saved(a, found[i].categories))
-                earlier_plan(d, s->row, found[i].start, found[i].end);
+                parent_plan(d, s->row, found[i].start, found[i].end);
     } while (scan_on(&q, n));
     return 0;
 }
 
-static int walk_area(struct dump *d, const struct subject *s, const struct source *from, const struct area *a)
+static int walk_area(struct dump *d, const struct dumped_process *s, const struct source *from, const struct area *a)
 {
     static uint64_t entries[4096];
     uint64_t begun = 0, at = a->start;
@@ -254,19 +254,19 @@ static int walk_area(struct dump *d, const struct subject *s, const struct sourc
         size_t count = (a->end - at) / PAGE < 4096 ? (a->end - at) / PAGE : 4096;
         ssize_t n = pread(from->pagemap, entries, count * 8, (off_t)(at / PAGE * 8));
         if (n < 8)
-            return fail(&d->failure, "read", "pagemap of the job");
+            return set_failure(&d->failure, "read", "pagemap of the job");
         for (size_t i = 0; i < (size_t)n / 8; i++, at += PAGE) {
             uint64_t e = entries[i], categories = (e >> 63 & 1) * IS_PRESENT | (e >> 62 & 1) * IS_SWAPPED | (e >> 61 & 1) * IS_FILE;
             if (saved(a, categories) && !begun)
                 begun = at;
             if (!saved(a, categories) && begun) {
-                earlier_plan(d, s->row, begun, at);
+                parent_plan(d, s->row, begun, at);
                 begun = 0;
             }
         }
     }
     if (begun)
-        earlier_plan(d, s->row, begun, at);
+        parent_plan(d, s->row, begun, at);
     return 0;
 }
 
@@ -278,7 +278,7 @@ static int open_of(pid_t pid, const char *name)
 }
 
 /* Advice that lies in an area's flags, from the source, since reading it walks all page tables. */
-static void read_advice(struct dump *d, const struct subject *s, pid_t from)
+static void read_advice(struct dump *d, const struct dumped_process *s, pid_t from)
 {
     static const struct {
         const char *flag;
@@ -361,14 +361,14 @@ static bool populated(int pagemap, const struct area *a)
 
 /* What a process keeps out of its copies (MADV_DONTFORK, as JIT compilers do with all they have) is taken from itself, while
  * it stands still; and what is empty in them (MADV_WIPEONFORK, as generators of random numbers do): a move is no fork. */
-int memory_left_out(struct dump *d, struct subject *s)
+int memory_left_out(struct dump *d, struct dumped_process *s)
 {
     struct line *lines;
     size_t count = areas_of(s->copy.tid, &lines);
     struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = open_of(s->pid, "pagemap"), .buffer = malloc(CHUNK)};
     int copied = open_of(s->copy.tid, "pagemap");
-    earlier_begin(d, s);
-    int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 && copied >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
+    parent_begin(d, s);
+    int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 && copied >= 0 ? 0 : set_failure(&d->failure, "open", "memory of the job");
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.owner != s->row || !is_private(&a))
@@ -383,7 +383,7 @@ int memory_left_out(struct dump *d, struct subject *s)
     }
     if (!done)
         done = pages_write(d, s, s->pid);
-    earlier_finish(d, s->row);
+    parent_finish(d, s->row);
     free(lines);
     close(source.mem);
     close(source.pagemap);
@@ -392,14 +392,14 @@ int memory_left_out(struct dump *d, struct subject *s)
     return done;
 }
 
-int memory_write(struct dump *d, struct subject *s, pid_t from)
+int memory_write(struct dump *d, struct dumped_process *s, pid_t from)
 {
     struct source source = {.mem = open_of(from, "mem"), .pagemap = open_of(from, "pagemap"), .buffer = malloc(CHUNK)};
     int done = 0;
     if (!source.buffer || source.mem < 0 || source.pagemap < 0)
-        done = fail(&d->failure, "open", "memory of the job");
+        done = set_failure(&d->failure, "open", "memory of the job");
     read_advice(d, s, from);
-    earlier_begin(d, s);
+    parent_begin(d, s);
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.owner != s->row || !is_private(&a) || a.advice & ADVICE_TAKEN)
@@ -414,7 +414,7 @@ int memory_write(struct dump *d, struct subject *s, pid_t from)
     }
     if (!done)
         done = pages_write(d, s, from);
-    earlier_finish(d, s->row);
+    parent_finish(d, s->row);
     for EACH(&d->image, areas, area, a)
         a->advice &= ~(a->owner == s->row ? ADVICE_WHOLE | ADVICE_TAKEN : 0);
     close(source.mem);
@@ -449,10 +449,10 @@ static int take_part(struct dump *d, const struct source *from, const struct are
 
 /* Memory that processes share is not frozen by a copy: it is taken while everything stands still, each part of it through the
  * mapping of one of them. */
-int memory_shared(struct dump *d, struct subject *s)
+int memory_shared(struct dump *d, struct dumped_process *s)
 {
     struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = -1, .buffer = malloc(CHUNK)};
-    int done = source.buffer && source.mem >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
+    int done = source.buffer && source.mem >= 0 ? 0 : set_failure(&d->failure, "open", "memory of the job");
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.owner != s->row || a.kind != AREA_SHARED)

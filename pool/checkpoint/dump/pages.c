@@ -19,7 +19,7 @@ size_t pages_take(int mem, uint64_t at, void *to, size_t size)
 }
 
 struct moving {
-    struct errand *errand; /* shared; its units are in both files by turns */
+    struct write_job *write_job; /* shared; its units are in both files by turns */
     uint32_t *chunks;      /* of the units */
     size_t size;
     int mem;               /* descriptor of the process's memory */
@@ -37,10 +37,10 @@ static void fill(struct dump *d, struct moving *m, const uint32_t *firsts, uint3
         bool second = half < units && i % 2;
         const struct extent *e = extents + firsts[half == units ? i : i / 2 + (second ? half : 0)];
         const struct chunk *c = &chunks[m->chunks[i] = e->chunk];
-        struct unit *u = UNITS(m->errand) + i;
+        struct unit *u = UNITS(m->write_job) + i;
         *u = (struct unit){.place = c->place, .size = c->size, .first = parts, .file = second};
         for (; e < end && e->chunk == m->chunks[i]; e++)
-            PARTS(m->errand)[parts++] = (struct slice){e->at, e->size};
+            PARTS(m->write_job)[parts++] = (struct slice){e->at, e->size};
         u->count = parts - u->first;
     }
 }
@@ -48,29 +48,29 @@ static void fill(struct dump *d, struct moving *m, const uint32_t *firsts, uint3
 static int move(void *what, uint32_t unit, char *buffer, struct failure *f)
 {
     const struct moving *m = what;
-    struct unit *u = UNITS(m->errand) + unit;
+    struct unit *u = UNITS(m->write_job) + unit;
     if (__atomic_load_n(&u->state, __ATOMIC_ACQUIRE) == UNIT_DONE)
         return 0;
     __atomic_store_n(&u->state, UNIT_TAKEN, __ATOMIC_RELAXED); /* whose hands have it write the same there */
-    const struct slice *p = PARTS(m->errand) + u->first, *last = p + u->count;
+    const struct slice *p = PARTS(m->write_job) + u->first, *last = p + u->count;
     for (char *to = buffer; p < last; p++)
         for (uint64_t got = 0; got < p->size;) {
             size_t n = pages_take(m->mem, p->at + got, to, p->size - got);
             if (!n) {
                 errno = errno ? errno : EFAULT;
-                return fail(f, "read", "memory of the job");
+                return set_failure(f, "read", "memory of the job");
             }
             got += n;
             to += n;
         }
     if (write_at(m->files[u->file], buffer, u->size, u->place) < 0)
-        return fail(f, "write", "pages");
+        return set_failure(f, "write", "pages");
     u->sum = checksum(buffer, u->size);
     __atomic_store_n(&u->state, UNIT_DONE, __ATOMIC_RELEASE);
     return 0;
 }
 
-static bool all_done(const struct errand *e)
+static bool all_done(const struct write_job *e)
 {
     for (uint32_t i = 0; i < e->units; i++)
         if (__atomic_load_n(&UNITS(e)[i].state, __ATOMIC_ACQUIRE) != UNIT_DONE)
@@ -79,28 +79,28 @@ static bool all_done(const struct errand *e)
 }
 
 /* By the copy itself, in the idle class; what it cannot, or has not after ten times as long as it takes, by others. */
-static int move_all(struct dump *d, struct subject *s, struct moving *m, uint64_t bytes)
+static int move_all(struct dump *d, struct dumped_process *s, struct moving *m, uint64_t bytes)
 {
-    bool by_hand = s->hands && m->errand == s->hands->errand && hands_run(s);
+    bool by_hand = s->hands && m->write_job == s->hands->write_job && self_writer_run(s);
     if (by_hand)
-        hands_await(s->hands, bytes / SLOWEST);
-    return all_done(m->errand) ? 0 : crew_run(move, m, m->errand->units, by_hand ? 0 : bytes, d->behind, &d->failure);
+        self_writer_await(s->hands, bytes / SLOWEST);
+    return all_done(m->write_job) ? 0 : workers_run(move, m, m->write_job->units, by_hand ? 0 : bytes, d->background, &d->failure);
 }
 
 /* In the memory that the hands share where it is to be written by them. */
-static struct errand *new_errand(const struct subject *s, struct moving *m, uint32_t units, uint32_t parts, bool large)
+static struct write_job *new_errand(const struct dumped_process *s, struct moving *m, uint32_t units, uint32_t parts, bool large)
 {
-    uint64_t units_at = sizeof(struct errand), parts_at = units_at + units * sizeof(struct unit);
+    uint64_t units_at = sizeof(struct write_job), parts_at = units_at + units * sizeof(struct unit);
     m->size = parts_at + parts * sizeof(struct slice);
-    struct errand *e = large && s->hands && m->size <= s->hands->size ? s->hands->errand : MAP_FAILED;
+    struct write_job *e = large && s->hands && m->size <= s->hands->size ? s->hands->write_job : MAP_FAILED;
     if (e == MAP_FAILED)
         e = mmap(NULL, m->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (e != MAP_FAILED)
-        *e = (struct errand){.units = units, .units_at = units_at, .parts_at = parts_at};
+        *e = (struct write_job){.units = units, .units_at = units_at, .parts_at = parts_at};
     return e == MAP_FAILED ? NULL : e;
 }
 
-static int write_planned(struct dump *d, struct subject *s, struct moving *m, const uint32_t *firsts, uint32_t units, uint32_t parts,
+static int write_planned(struct dump *d, struct dumped_process *s, struct moving *m, const uint32_t *firsts, uint32_t units, uint32_t parts,
                          uint64_t bytes)
 {
     char name[SOURCE_NAME];
@@ -109,21 +109,21 @@ static int write_planned(struct dump *d, struct subject *s, struct moving *m, co
         d->out.more = openat(d->out.directory, source_name(name, MORE), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     const int files[HANDS] = {d->out.pages, d->out.more};
     m->files = files;
-    m->errand = new_errand(s, m, units, parts, large && d->behind);
-    if (!m->errand)
-        return fail(&d->failure, "mmap", "a list of memory");
+    m->write_job = new_errand(s, m, units, parts, large && d->background);
+    if (!m->write_job)
+        return set_failure(&d->failure, "mmap", "a list of memory");
     fill(d, m, firsts, units, large);
     int done = move_all(d, s, m, bytes);
     for (uint32_t i = 0; i < units && !done; i++)
-        ((struct chunk *)d->image.chunks.rows)[m->chunks[i]].sum = UNITS(m->errand)[i].sum;
-    if (s->hands && m->errand == s->hands->errand)
-        hands_end(d, s);
+        ((struct chunk *)d->image.chunks.rows)[m->chunks[i]].sum = UNITS(m->write_job)[i].sum;
+    if (s->hands && m->write_job == s->hands->write_job)
+        self_writer_end(d, s);
     else
-        munmap(m->errand, m->size);
+        munmap(m->write_job, m->size);
     return done;
 }
 
-int pages_write(struct dump *d, struct subject *s, pid_t from)
+int pages_write(struct dump *d, struct dumped_process *s, pid_t from)
 {
     char path[64];
     uint64_t bytes = 0;
@@ -132,7 +132,7 @@ int pages_write(struct dump *d, struct subject *s, pid_t from)
     snprintf(path, sizeof path, "/proc/%d/mem", from);
     uint32_t *firsts = malloc(most * sizeof *firsts);
     struct moving m = {.chunks = malloc(most * sizeof *m.chunks), .mem = open(path, O_RDONLY | O_CLOEXEC)};
-    int done = firsts && m.chunks && m.mem >= 0 ? 0 : fail(&d->failure, "open", "memory of the job");
+    int done = firsts && m.chunks && m.mem >= 0 ? 0 : set_failure(&d->failure, "open", "memory of the job");
     uint32_t units = done ? 0 : writer_planned(&d->out, firsts, &bytes, &parts);
     if (units)
         done = write_planned(d, s, &m, firsts, units, parts, bytes);

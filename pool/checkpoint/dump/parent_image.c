@@ -34,7 +34,7 @@ static bool fits(const struct dump *d, const struct machine *m)
     return m->id && m->id == d->tracking->trail->id && m->sources < CARRIED && m->stored <= 2 * live + PAGE;
 }
 
-void earlier_open(struct dump *d, int directory)
+void parent_open(struct dump *d, int directory)
 {
     uint64_t sizes[SOURCES];
     const char *wrong;
@@ -49,7 +49,7 @@ void earlier_open(struct dump *d, int directory)
 }
 
 /* The image before, or NULL; it is this job's, whether its memory counts or not. */
-const struct image *earlier_image(void) { return before.read ? &before.image : NULL; }
+const struct image *parent_image(void) { return before.read ? &before.image : NULL; }
 
 static int by_address(const void *a, const void *b)
 {
@@ -65,7 +65,7 @@ static int by_chunk(const void *a, const void *b)
     return left->at < right->at ? -1 : left->at > right->at;
 }
 
-void earlier_begin(struct dump *d, const struct subject *s)
+void parent_begin(struct dump *d, const struct dumped_process *s)
 {
     before.watched = before.there ? track_of(d, s->pid) : NULL;
     before.extent_count = before.piece_count = 0;
@@ -112,7 +112,7 @@ static bool take_over(const struct extent *e, uint64_t at, uint64_t size)
 }
 
 /* Plans a range of the process at hand: to be written, or taken over. */
-void earlier_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end)
+void parent_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end)
 {
     for (uint64_t at = start, next; at < end; at = next) {
         uint64_t until = before.watched ? track_clean(before.watched, at, end, &next) : at;
@@ -131,7 +131,7 @@ void earlier_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end)
 }
 
 /* When all of the process's own is written: each chunk that it takes something of once, its pieces in a row. */
-void earlier_finish(struct dump *d, uint32_t owner)
+void parent_finish(struct dump *d, uint32_t owner)
 {
     uint32_t last = NOBODY;
     if (before.piece_count)
@@ -154,7 +154,7 @@ void earlier_finish(struct dump *d, uint32_t owner)
 }
 
 /* Nothing lies beside the image that it does not need. */
-void earlier_close(struct dump *d, int directory)
+void parent_close(struct dump *d, int directory)
 {
     char name[SOURCE_NAME];
     struct machine *m = &d->image.machine;

@@ -46,45 +46,45 @@ static size_t rest_of(struct iovec *parts, size_t count, uint64_t moved, uint64_
     return count - first;
 }
 
-static int lead(struct dump *d, struct subject *s, struct held *h, const struct iovec *parts, size_t count, bool listed)
+static int lead(struct dump *d, struct dumped_process *s, struct tracee *h, const struct iovec *parts, size_t count, bool listed)
 {
     static unsigned char code[REST_SIZE];
     uint64_t size = (LIST + (listed ? count * sizeof *parts : 0) + PAGE - 1) & ~(PAGE - 1);
-    uint64_t call_at = find_call(s->pid);
-    if (!call_at || held_open(h, call_at) < 0)
-        return fail(&d->failure, "ptrace", "registers");
+    uint64_t call_at = find_syscall_instruction(s->pid);
+    if (!call_at || tracee_open(h, call_at) < 0)
+        return set_failure(&d->failure, "ptrace", "registers");
     long page = CALL(h, SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     bool done = page > 0 || page < -4095;
     if (done) {
         uint64_t at = (uint64_t)page;
         regs_rest(&h->saved, code, at, listed ? at + LIST : (uint64_t)(uintptr_t)parts->iov_base, listed ? count : parts->iov_len);
-        done = held_write(s->pid, at, code, sizeof code) == 0 &&
-               (!listed || held_write(s->pid, at + LIST, parts, count * sizeof *parts) == 0) &&
+        done = tracee_write(s->pid, at, code, sizeof code) == 0 &&
+               (!listed || tracee_write(s->pid, at + LIST, parts, count * sizeof *parts) == 0) &&
                CALL(h, SYS_mprotect, at, size, PROT_READ | PROT_EXEC) == 0;
     }
-    held_close(h);
+    tracee_close(h);
     h->call_at = 0;
-    return done ? 0 : fail(&d->failure, "mmap", "a page in the job");
+    return done ? 0 : set_failure(&d->failure, "mmap", "a page in the job");
 }
 
-static int one(struct dump *d, struct subject *s, struct held *h)
+static int one(struct dump *d, struct dumped_process *s, struct tracee *h)
 {
     struct user_regs_struct regs;
     uint64_t a[3], moved, left;
     long number;
     static unsigned char ignored[65536];
     size_t size = sizeof ignored;
-    if (held_state(h, &regs, ignored, &size) < 0 || regs_foreign(&regs) || !regs_partial(&regs, &number, a, &moved) ||
+    if (tracee_state(h, &regs, ignored, &size) < 0 || regs_foreign(&regs) || !regs_partial(&regs, &number, a, &moved) ||
         !is_mapped(s->pid, (int)a[0]))
         return 0;
     bool listed = number == SYS_readv || number == SYS_writev;
     size_t count = listed ? a[2] : 1;
     struct iovec *parts = count <= 1024 ? calloc(count + 1, sizeof *parts) : NULL;
     if (!parts)
-        return fail(&d->failure, "malloc", "the parts of a call");
+        return set_failure(&d->failure, "malloc", "the parts of a call");
     int done = 0;
     if (listed)
-        done = held_read(s->pid, a[1], parts, count * sizeof *parts);
+        done = tracee_read(s->pid, a[1], parts, count * sizeof *parts);
     else
         *parts = (struct iovec){(void *)(uintptr_t)a[1], a[2]};
     if (!done) {
@@ -95,7 +95,7 @@ static int one(struct dump *d, struct subject *s, struct held *h)
     return done;
 }
 
-int calls_whole(struct dump *d)
+int complete_partial_io(struct dump *d)
 {
     if (mapping_supervisor() <= 0)
         return 0;

@@ -20,31 +20,31 @@ struct watched { /* a process whose writes are noted, while an image is made */
     struct ranges written, clean;
 };
 struct tracking {
-    const struct trail *trail;
+    const struct dirty_state *trail;
     size_t watched_count;
     struct watched *watched;
     uint64_t taken_over; /* bytes of the image before */
 };
 
 /* freeze.c, processes.c: processes and threads */
-int family_stop(struct dump *d);      /* holds every thread of every process */
-int family_list(struct dump *d);      /* without holding: for `examine` */
-bool family_traced(struct dump *d, struct subject *s); /* refuses it where another process of the job holds it, as a debugger does */
-void family_forget(struct dump *d);   /* those found, when nobody is held */
-int family_state(struct dump *d, struct subject *s); /* what is known of process and threads but memory and files */
-void family_go(struct dump *d);
-int family_copy(struct subject *s);   /* makes the frozen copy */
-void family_drop(struct dump *d);     /* ends the copies */
+int freeze_job(struct dump *d);      /* holds every thread of every process */
+int list_processes(struct dump *d);      /* without holding: for `examine` */
+bool refuse_traced(struct dump *d, struct dumped_process *s); /* refuses it where another process of the job holds it, as a debugger does */
+void forget_processes(struct dump *d);   /* those found, when nobody is held */
+int describe_process(struct dump *d, struct dumped_process *s); /* what is known of process and threads but memory and files */
+void let_job_go(struct dump *d);
+int copy_process(struct dumped_process *s);   /* makes the frozen copy */
+void drop_copies(struct dump *d);     /* ends the copies */
 
 /* memory.c */
-int memory_areas(struct dump *d, struct subject *s);
+int memory_areas(struct dump *d, struct dumped_process *s);
 void memory_join(struct dump *d);
-int memory_shared(struct dump *d, struct subject *s); /* while everything stands still */
-int memory_left_out(struct dump *d, struct subject *s); /* of the copy: taken from the process itself */
-int memory_write(struct dump *d, struct subject *s, pid_t from);
+int memory_shared(struct dump *d, struct dumped_process *s); /* while everything stands still */
+int memory_left_out(struct dump *d, struct dumped_process *s); /* of the copy: taken from the process itself */
+int memory_write(struct dump *d, struct dumped_process *s, pid_t from);
 
 /* pages.c */
-int pages_write(struct dump *d, struct subject *s, pid_t from); /* all that was planned */
+int pages_write(struct dump *d, struct dumped_process *s, pid_t from); /* all that was planned */
 size_t pages_take(int mem, uint64_t at, void *to, size_t size);
 
 /* dirty_tracking.c */
@@ -56,20 +56,20 @@ const struct stretch *ranges_from(const struct ranges *r, uint64_t at);
 void track_hand(struct dump *d);
 
 /* parent_image.c */
-void earlier_open(struct dump *d, int directory);
-const struct image *earlier_image(void);
-void earlier_begin(struct dump *d, const struct subject *s);
-void earlier_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end);
-void earlier_finish(struct dump *d, uint32_t owner);
-void earlier_close(struct dump *d, int directory);
+void parent_open(struct dump *d, int directory);
+const struct image *parent_image(void);
+void parent_begin(struct dump *d, const struct dumped_process *s);
+void parent_plan(struct dump *d, uint32_t owner, uint64_t start, uint64_t end);
+void parent_finish(struct dump *d, uint32_t owner);
+void parent_close(struct dump *d, int directory);
 
 /* carried_files.c */
-int carry_all(struct dump *d, int directory); /* what is mapped of files that another machine may lack */
+int carried_files_save(struct dump *d, int directory); /* what is mapped of files that another machine may lack */
 
 /* partial_io.c */
-int calls_whole(struct dump *d);
+int complete_partial_io(struct dump *d);
 
 /* quiet_moment.c */
-int inotify_stop(struct dump *d, struct outcome *o); /* waits_note and family_stop, at a moment when the job has read what it was told */
+int freeze_at_quiet_moment(struct dump *d, struct outcome *o); /* timeouts_note and freeze_job, at a moment when the job has read what it was told */
 
 #endif

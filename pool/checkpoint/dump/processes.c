@@ -18,21 +18,21 @@
 
 #include "dump/self_writer.h"
 
-static int save_thread(struct dump *d, struct subject *s, size_t place)
+static int save_thread(struct dump *d, struct dumped_process *s, size_t place)
 {
     static unsigned char xstate[65536];
     size_t size = sizeof xstate;
     struct user_regs_struct regs;
-    struct held *h = &s->threads[place];
+    struct tracee *h = &s->threads[place];
     char name[64], text[64];
     struct thread *t = table_add(&d->image.threads);
     t->owner = s->row;
     t->tid = h->tid;
-    if (held_state(h, &regs, xstate, &size) < 0)
-        return fail(&d->failure, "ptrace", "registers");
+    if (tracee_state(h, &regs, xstate, &size) < 0)
+        return set_failure(&d->failure, "ptrace", "registers");
     if (regs_foreign(&regs))
-        refuse(d, "process %d runs 32-bit code", s->pid);
-    waits_save(d, s->pid, h->tid, &regs, t);
+        add_unsupported(d, "process %d runs 32-bit code", s->pid);
+    timeouts_save(d, s->pid, h->tid, &regs, t);
     regs_settle(&regs, true);
     t->registers = image_put(&d->image, &regs, sizeof regs);
     t->xstate = image_put(&d->image, xstate, size);
@@ -43,7 +43,7 @@ static int save_thread(struct dump *d, struct subject *s, size_t place)
         copy_text(t->name, sizeof t->name, text);
     }
     struct rseq_place rseq;
-    if (held_rseq(h, &rseq) == 0) {
+    if (tracee_rseq(h, &rseq) == 0) {
         t->rseq_at = rseq.at;
         t->rseq_size = rseq.size;
         t->rseq_signature = rseq.signature;
@@ -58,18 +58,18 @@ static int save_thread(struct dump *d, struct subject *s, size_t place)
     t->policy = sched_getscheduler(h->tid);
     if (sched_getparam(h->tid, &param) == 0)
         t->priority = param.sched_priority;
-    if (held_open(h, s->threads[0].call_at) < 0)
-        return fail(&d->failure, "ptrace", "registers");
+    if (tracee_open(h, s->threads[0].call_at) < 0)
+        return set_failure(&d->failure, "ptrace", "registers");
     regs_settle(&h->saved, false);
     t->mask = h->mask;
     return 0;
 }
 
 /* What only the thread itself can be asked; `room` is there now. */
-static int ask_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t)
+static int ask_thread(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t)
 {
     uint64_t at = 0;
-    if (CALL(h, SYS_prctl, PR_GET_TID_ADDRESS, s->room) == 0 && held_read(s->pid, s->room, &at, sizeof at) == 0)
+    if (CALL(h, SYS_prctl, PR_GET_TID_ADDRESS, s->room) == 0 && tracee_read(s->pid, s->room, &at, sizeof at) == 0)
         t->clear_tid = at;
     long slack = CALL(h, SYS_prctl, PR_GET_TIMERSLACK);
     t->slack = slack > 0 ? (uint32_t)slack : 0;
@@ -83,7 +83,7 @@ static bool is_keeper(const char *path)
     return stat(path, &one) == 0 && stat("/proc/self/exe", &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-static void describe(struct dump *d, struct subject *s, struct process *p)
+static void describe(struct dump *d, struct dumped_process *s, struct process *p)
 {
     struct stat_line line;
     char text[4096], path[64];
@@ -116,12 +116,12 @@ static void describe(struct dump *d, struct subject *s, struct process *p)
     if (is_keeper(path))
         text[n = 0] = 0; /* its own was not where it was put back */
     if (n > 10 && strcmp(text + n - 10, " (deleted)") == 0)
-        refuse(d, "the program of process %d was removed or replaced: %.200s", s->pid, text);
+        add_unsupported(d, "the program of process %d was removed or replaced: %.200s", s->pid, text);
     p->exe = image_text(&d->image, text);
     if ((fd = open(text, O_RDONLY | O_CLOEXEC)) >= 0) {
         struct stat st;
         if (fstat(fd, &st) == 0 && !(st.st_mode & 0444))
-            refuse(d, "the program of process %d may not be read: %.200s", s->pid, text);
+            add_unsupported(d, "the program of process %d may not be read: %.200s", s->pid, text);
         p->exe_sum = file_sum(fd);
         p->exe_size = (uint64_t)lseek(fd, 0, SEEK_END);
         close(fd);
@@ -129,26 +129,26 @@ static void describe(struct dump *d, struct subject *s, struct process *p)
     for (size_t i = 0; i < d->count; i++)
         if (d->subjects[i].pid != s->pid && d->subjects[i].count && d->subjects[i].pid < s->pid) {
             if (syscall(SYS_kcmp, s->pid, d->subjects[i].pid, KCMP_VM, 0, 0) == 0)
-                refuse(d, "process %d shares its memory with process %d (a vfork, or clone)", s->pid, d->subjects[i].pid);
+                add_unsupported(d, "process %d shares its memory with process %d (a vfork, or clone)", s->pid, d->subjects[i].pid);
             else if (syscall(SYS_kcmp, s->pid, d->subjects[i].pid, KCMP_FILES, 0, 0) == 0)
-                refuse(d, "process %d shares its descriptors with process %d", s->pid, d->subjects[i].pid);
+                add_unsupported(d, "process %d shares its descriptors with process %d", s->pid, d->subjects[i].pid);
         }
     char status[8192];
     char *at = proc_text(s->pid, "status", status, sizeof status) ? strstr(status, "\nNSpid:") : NULL;
     int inner;
     if (at && sscanf(at + 7, "%*d %d", &inner) == 1)
-        refuse(d, "process %d has a process namespace of its own", s->pid);
+        add_unsupported(d, "process %d has a process namespace of its own", s->pid);
 }
 
-static void ask_process(struct subject *s, struct process *p)
+static void ask_process(struct dumped_process *s, struct process *p)
 {
-    struct held *h = &s->threads[0];
+    struct tracee *h = &s->threads[0];
     int32_t value = 0;
     long brk = CALL(h, SYS_brk, 0);
     p->layout.brk = brk > 0 ? (uint64_t)brk : p->layout.start_brk;
-    if (CALL(h, SYS_prctl, PR_GET_PDEATHSIG, s->room) == 0 && held_read(s->pid, s->room, &value, sizeof value) == 0)
+    if (CALL(h, SYS_prctl, PR_GET_PDEATHSIG, s->room) == 0 && tracee_read(s->pid, s->room, &value, sizeof value) == 0)
         p->death_signal = value;
-    if (CALL(h, SYS_prctl, PR_GET_CHILD_SUBREAPER, s->room) == 0 && held_read(s->pid, s->room, &value, sizeof value) == 0 && value)
+    if (CALL(h, SYS_prctl, PR_GET_CHILD_SUBREAPER, s->room) == 0 && tracee_read(s->pid, s->room, &value, sizeof value) == 0 && value)
         p->flags |= PROCESS_SUBREAPER;
     if (CALL(h, SYS_prctl, PR_GET_DUMPABLE, 0) == 0)
         p->flags |= PROCESS_NO_DUMP;
@@ -159,7 +159,7 @@ static void ask_process(struct subject *s, struct process *p)
 }
 
 /* Out of the kernel's own code: on another kernel it is another one. */
-static void leave_vdso(struct subject *s)
+static void leave_vdso(struct dumped_process *s)
 {
     char path[64], line[512];
     uint64_t start = 0, end = 0;
@@ -171,10 +171,10 @@ static void leave_vdso(struct subject *s)
     if (maps)
         fclose(maps);
     for (size_t i = 0; i < s->count && end; i++)
-        held_leave(&s->threads[i], start, end);
+        tracee_leave(&s->threads[i], start, end);
 }
 
-static int zombie(struct dump *d, struct subject *s)
+static int zombie(struct dump *d, struct dumped_process *s)
 {
     struct stat_line line;
     if (!stat_read(s->pid, &line))
@@ -187,20 +187,20 @@ static int zombie(struct dump *d, struct subject *s)
     return 0;
 }
 
-int family_state(struct dump *d, struct subject *s)
+int describe_process(struct dump *d, struct dumped_process *s)
 {
-    if (s->unheld && family_traced(d, s))
+    if (s->unheld && refuse_traced(d, s))
         return 0;
     if (!s->count)
         return zombie(d, s);
     for (size_t i = 1; i < s->count; i++) /* the leader first */
         if (s->threads[i].tid == s->pid) {
-            struct held leader = s->threads[i];
+            struct tracee leader = s->threads[i];
             s->threads[i] = s->threads[0];
             s->threads[0] = leader;
         }
     if (s->threads[0].tid != s->pid) {
-        refuse(d, "the first thread of process %d has ended before the others", s->pid);
+        add_unsupported(d, "the first thread of process %d has ended before the others", s->pid);
         return 0;
     }
     s->row = d->image.processes.count;
@@ -213,8 +213,8 @@ int family_state(struct dump *d, struct subject *s)
         p->status = (uint32_t)s->threads[0].stopped;
     }
     leave_vdso(s);
-    if (!(s->threads[0].call_at = find_call(s->pid))) {
-        refuse(d, "process %d has no code to be asked by", s->pid);
+    if (!(s->threads[0].call_at = find_syscall_instruction(s->pid))) {
+        add_unsupported(d, "process %d has no code to be asked by", s->pid);
         return 0;
     }
     for (size_t i = 0; i < s->count; i++)
@@ -223,7 +223,7 @@ int family_state(struct dump *d, struct subject *s)
     long room = CALL(&s->threads[0], SYS_mmap, 0, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room < 0 && room > -4096) {
         errno = (int)-room;
-        return fail(&d->failure, "mmap", "a page in the job");
+        return set_failure(&d->failure, "mmap", "a page in the job");
     }
     s->room = (uint64_t)room;
     for (size_t i = 0; i < s->count; i++)
@@ -235,12 +235,12 @@ int family_state(struct dump *d, struct subject *s)
 
 /* A copy of the whole process that never runs, made by the process itself. A process that shares its memory makes the
  * copy and is reaped at once, so that nothing is left for the job to wonder at and the copy is the keeper's child. */
-int family_copy(struct subject *s)
+int copy_process(struct dumped_process *s)
 {
-    struct held middle, *h = &s->threads[0];
-    if (held_clone(h, &middle, CLONE_VM) < 0)
+    struct tracee middle, *h = &s->threads[0];
+    if (tracee_clone(h, &middle, CLONE_VM) < 0)
         return -1;
-    pid_t copy = held_clone(&middle, &s->copy, 0);
+    pid_t copy = tracee_clone(&middle, &s->copy, 0);
     if (copy < 0)
         memset(&s->copy, 0, sizeof s->copy);
     kill(middle.tid, SIGKILL);
@@ -250,30 +250,30 @@ int family_copy(struct subject *s)
     return copy < 0 ? -1 : 0;
 }
 
-void family_go(struct dump *d)
+void let_job_go(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
-        struct subject *s = &d->subjects[i];
+        struct dumped_process *s = &d->subjects[i];
         if (s->room)
             CALL(&s->threads[0], SYS_munmap, s->room, ROOM);
         for (size_t j = 0; j < s->count; j++)
             if (s->threads[j].call_at)
-                held_close(&s->threads[j]);
+                tracee_close(&s->threads[j]);
     }
     for (size_t i = 0; i < d->count; i++) {
         for (size_t j = 0; j < d->subjects[i].count; j++)
-            held_release(&d->subjects[i].threads[j]);
+            tracee_release(&d->subjects[i].threads[j]);
         d->subjects[i].count = 0;
     }
-    held_scatter();
+    unpin_cpu();
     mapping_go();
 }
 
-void family_drop(struct dump *d)
+void drop_copies(struct dump *d)
 {
     for (size_t i = 0; i < d->count; i++) {
         if (d->subjects[i].hands)
-            hands_end(d, &d->subjects[i]);
+            self_writer_end(d, &d->subjects[i]);
         pid_t copy = d->subjects[i].copy.tid;
         if (!copy)
             continue;

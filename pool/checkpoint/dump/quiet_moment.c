@@ -71,21 +71,21 @@ static bool wants_to_run(const struct table *queues)
 
 static void note_waits(struct dump *d)
 {
-    family_list(d);
-    waits_note(d);
-    family_forget(d);
+    list_processes(d);
+    timeouts_note(d);
+    forget_processes(d);
 }
 
 /* Those that are made after they were listed are looked at when the job is described. */
-int inotify_stop(struct dump *d, struct outcome *o)
+int freeze_at_quiet_moment(struct dump *d, struct outcome *o)
 {
     struct table queues = {.size = sizeof(struct queue)};
     uint32_t looks = 0;
     int done;
-    family_list(d);
+    list_processes(d);
     for (size_t i = 0; i < d->count; i++)
         queues_of(d->subjects[i].pid, &queues);
-    family_forget(d);
+    forget_processes(d);
     for (uint64_t end = boot_us() + MOST_US;;) {
         while (unread(&queues) && looks < LOOKS && boot_us() < end) {
             usleep(1000);
@@ -93,11 +93,11 @@ int inotify_stop(struct dump *d, struct outcome *o)
         }
         note_waits(d);
         d->held_since = boot_us();
-        done = family_stop(d);
+        done = freeze_job(d);
         if (done || !unread(&queues) || looks == LOOKS || boot_us() > end)
             break;
-        family_go(d);
-        family_forget(d);
+        let_job_go(d);
+        forget_processes(d);
         o->standstill_us += boot_us() - d->held_since;
         d->held_since = 0;
     }

@@ -38,7 +38,7 @@ struct letter { /* as it lies in the copy's room, behind the code */
 };
 
 /* A filter of the job's own may forbid what a hand does, and end it. */
-static bool filtered(const struct dump *d, const struct subject *s)
+static bool filtered(const struct dump *d, const struct dumped_process *s)
 {
     const struct process *p = (struct process *)d->image.processes.rows + s->row;
     size_t length;
@@ -69,15 +69,15 @@ static bool gives_way(pid_t tid)
 }
 
 /* Our descriptors, and under which numbers the copy has them then. */
-static bool give(struct subject *s, const int given[GIVEN], int there[GIVEN])
+static bool give(struct dumped_process *s, const int given[GIVEN], int there[GIVEN])
 {
-    struct held *h = &s->copy;
+    struct tracee *h = &s->copy;
     uint64_t at = s->room + PAGE;
     struct letter l = {.head = {.msg_iov = (struct iovec *)(uintptr_t)(at + offsetof(struct letter, part)), .msg_iovlen = 1,
                                 .msg_control = (void *)(uintptr_t)(at + offsetof(struct letter, control)), .msg_controllen = sizeof l.control},
                        .part = {(void *)(uintptr_t)(at + offsetof(struct letter, word)), 1}};
     if (CALL(h, SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, at + offsetof(struct letter, ends)) != 0 ||
-        held_read(h->tid, at + offsetof(struct letter, ends), l.ends, sizeof l.ends) < 0)
+        tracee_read(h->tid, at + offsetof(struct letter, ends), l.ends, sizeof l.ends) < 0)
         return false;
     int of = (int)syscall(SYS_pidfd_open, h->tid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, l.ends[0], 0);
     bool sent = fd >= 0 && send_with_fds(fd, "", 1, given, GIVEN, MSG_DONTWAIT) == 1;
@@ -85,8 +85,8 @@ static bool give(struct subject *s, const int given[GIVEN], int there[GIVEN])
         close(of);
     if (fd >= 0)
         close(fd);
-    if (!sent || held_write(h->tid, at, &l, sizeof l) < 0 || CALL(h, SYS_recvmsg, l.ends[1], at, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1 ||
-        held_read(h->tid, at, &l, sizeof l) < 0)
+    if (!sent || tracee_write(h->tid, at, &l, sizeof l) < 0 || CALL(h, SYS_recvmsg, l.ends[1], at, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1 ||
+        tracee_read(h->tid, at, &l, sizeof l) < 0)
         return false;
     const struct cmsghdr *c = (struct cmsghdr *)l.control;
     if (l.head.msg_flags & MSG_CTRUNC || c->cmsg_len != CMSG_LEN(GIVEN * sizeof(int)))
@@ -96,21 +96,21 @@ static bool give(struct subject *s, const int given[GIVEN], int there[GIVEN])
 }
 
 /* Enough for all of its pages, each by itself. */
-static bool reserve(struct hands *hands, pid_t pid)
+static bool reserve(struct self_writer *hands, pid_t pid)
 {
     uint64_t kib = proc_field(pid, "status", "VmRSS", 10) + proc_field(pid, "status", "VmSwap", 10);
     hands->size = ((4ul << 20) + kib / 4 * 24 + PAGE - 1) & ~(PAGE - 1);
     hands->memory = kib << 10 < MUCH ? -1 : (int)syscall(SYS_memfd_create, "errand", MFD_CLOEXEC);
     if (hands->memory < 0 || ftruncate(hands->memory, (off_t)hands->size) < 0)
         return false;
-    hands->errand = mmap(NULL, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, hands->memory, 0);
-    return hands->errand != MAP_FAILED;
+    hands->write_job = mmap(NULL, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, hands->memory, 0);
+    return hands->write_job != MAP_FAILED;
 }
 
-static bool make(struct dump *d, struct subject *s)
+static bool make(struct dump *d, struct dumped_process *s)
 {
-    struct held *h = &s->copy;
-    struct hands *hands = s->hands;
+    struct tracee *h = &s->copy;
+    struct self_writer *hands = s->hands;
     char name[SOURCE_NAME];
     if (!reserve(hands, h->tid) || charged() || filtered(d, s) || !large_enough(h->tid, hands->size * (PAGE / 24)))
         return false;
@@ -118,7 +118,7 @@ static bool make(struct dump *d, struct subject *s)
         d->out.more = openat(d->out.directory, source_name(name, MORE), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int given[GIVEN] = {d->out.pages, d->out.more, hands->memory}, there[GIVEN];
     size_t code = (size_t)(hand_end - hand_begin);
-    if (d->out.more < 0 || code > PAGE || held_write(h->tid, s->room, hand_begin, code) < 0 || !give(s, given, there) ||
+    if (d->out.more < 0 || code > PAGE || tracee_write(h->tid, s->room, hand_begin, code) < 0 || !give(s, given, there) ||
         CALL(h, SYS_mprotect, s->room, PAGE, PROT_READ | PROT_EXEC) != 0)
         return false;
     long at = CALL(h, SYS_mmap, 0, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, there[HANDS], 0);
@@ -126,13 +126,13 @@ static bool make(struct dump *d, struct subject *s)
         return false;
     hands->there = (uint64_t)at;
     memcpy(hands->files, there, sizeof hands->files);
-    if (crew_most() > 1 && held_clone(h, &hands->second, CLONE_VM | CLONE_FILES | CLONE_PARENT) < 0)
+    if (workers_most() > 1 && tracee_clone(h, &hands->second, CLONE_VM | CLONE_FILES | CLONE_PARENT) < 0)
         hands->second.tid = 0;
     /* At last: a call that is done in the idle class may take its time. */
     return gives_way(h->tid) && (!hands->second.tid || gives_way(hands->second.tid));
 }
 
-static void finish(struct dump *d, struct held *h)
+static void finish(struct dump *d, struct tracee *h)
 {
     struct rusage use = {0};
     int status;
@@ -147,12 +147,12 @@ static void finish(struct dump *d, struct held *h)
     h->tid = 0;
 }
 
-static void drop(struct dump *d, struct subject *s)
+static void drop(struct dump *d, struct dumped_process *s)
 {
-    struct hands *hands = s->hands;
+    struct self_writer *hands = s->hands;
     finish(d, &hands->second);
-    if (hands->errand && hands->errand != MAP_FAILED)
-        munmap(hands->errand, hands->size);
+    if (hands->write_job && hands->write_job != MAP_FAILED)
+        munmap(hands->write_job, hands->size);
     if (hands->memory >= 0)
         close(hands->memory);
     free(hands);
@@ -160,13 +160,13 @@ static void drop(struct dump *d, struct subject *s)
 }
 
 /* Nothing that the job closes stays open because of a copy: ends of pipes, files with locks. Files at home are told of each end. */
-static void let_files_go(const struct dump *d, struct subject *s)
+static void let_files_go(const struct dump *d, struct dumped_process *s)
 {
     if (s->copy.tid && !d->job->start->remotes && !filtered(d, s))
         CALL(&s->copy, SYS_close_range, 0, ~0u, 0);
 }
 
-void hands_prepare(struct dump *d, struct subject *s)
+void self_writer_prepare(struct dump *d, struct dumped_process *s)
 {
     let_files_go(d, s);
     s->hands = s->copy.tid ? calloc(1, sizeof *s->hands) : NULL;
@@ -177,19 +177,19 @@ void hands_prepare(struct dump *d, struct subject *s)
         drop(d, s);
 }
 
-static struct held *run(struct subject *s, struct held *h, uint32_t which)
+static struct tracee *run(struct dumped_process *s, struct tracee *h, uint32_t which)
 {
     struct user_regs_struct r = h->now;
     if (!h->tid)
         return NULL;
     regs_enter(&r, s->room, s->room + ROOM - which * STACK, s->hands->there);
-    return held_run(h, &r) == 0 ? h : NULL;
+    return tracee_run(h, &r) == 0 ? h : NULL;
 }
 
-bool hands_run(struct subject *s)
+bool self_writer_run(struct dumped_process *s)
 {
-    struct hands *hands = s->hands;
-    memcpy(hands->errand->files, hands->files, sizeof hands->files);
+    struct self_writer *hands = s->hands;
+    memcpy(hands->write_job->files, hands->files, sizeof hands->files);
     signal(SIGCHLD, SIG_DFL); /* the keeper's says nothing of those that stop */
     hands->running[0] = run(s, &s->copy, 0);
     hands->running[1] = run(s, &hands->second, 1);
@@ -197,7 +197,7 @@ bool hands_run(struct subject *s)
 }
 
 /* Whatever else stops a hand is not for it. */
-static bool runs(struct held *h)
+static bool runs(struct tracee *h)
 {
     int status;
     while (waitpid(h->tid, &status, __WALL | WNOHANG) > 0) {
@@ -206,13 +206,13 @@ static bool runs(struct held *h)
             return false;
         }
         int why = status >> 16 ? 0 : WSTOPSIG(status);
-        if (why == SIGILL || why == SIGSEGV || why == SIGBUS || held_on(h) < 0)
+        if (why == SIGILL || why == SIGSEGV || why == SIGBUS || tracee_on(h) < 0)
             return false;
     }
     return true;
 }
 
-void hands_await(struct hands *hands, uint64_t ms)
+void self_writer_await(struct self_writer *hands, uint64_t ms)
 {
     sigset_t child;
     sigemptyset(&child);
@@ -232,7 +232,7 @@ void hands_await(struct hands *hands, uint64_t ms)
     }
 }
 
-void hands_end(struct dump *d, struct subject *s)
+void self_writer_end(struct dump *d, struct dumped_process *s)
 {
     finish(d, &s->copy);
     drop(d, s);

@@ -5,18 +5,18 @@
 #include "dump/parts.h"
 #include "dump/self_writer_code.h"
 
-struct hands {
-    struct held second, *running[HANDS];
+struct self_writer {
+    struct tracee second, *running[HANDS];
     int memory;             /* descriptor of the errand's */
-    struct errand *errand;  /* room for it */
+    struct write_job *write_job;  /* room for it */
     size_t size;
     uint64_t there;         /* where the copy has it */
     int files[HANDS];       /* what the copy knows them as */
 };
 
-void hands_prepare(struct dump *d, struct subject *s); /* before anybody may make the job stand still again */
-bool hands_run(struct subject *s);
-void hands_await(struct hands *hands, uint64_t ms); /* until all have stopped, no longer than that */
-void hands_end(struct dump *d, struct subject *s);  /* and of the copy: nothing is written by them behind this */
+void self_writer_prepare(struct dump *d, struct dumped_process *s); /* before anybody may make the job stand still again */
+bool self_writer_run(struct dumped_process *s);
+void self_writer_await(struct self_writer *hands, uint64_t ms); /* until all have stopped, no longer than that */
+void self_writer_end(struct dump *d, struct dumped_process *s);  /* and of the copy: nothing is written by them behind this */
 
 #endif

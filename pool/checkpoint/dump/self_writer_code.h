@@ -16,7 +16,7 @@ struct unit { /* a chunk: what is of it in memory, and where it comes */
 struct slice { /* struct iovec */
     uint64_t at, size;
 };
-struct errand { /* before its units, and their parts */
+struct write_job { /* before its units, and their parts */
     uint32_t next, units; /* next: to be looked at by whoever is free */
     int32_t files[HANDS]; /* as the copy knows them */
     uint64_t units_at, parts_at; /* behind the beginning of this */

@@ -281,8 +281,8 @@ const char *extent_read(struct image_reader *r, const struct extent *e); /* unti
 /* workers.c: how many may work at a time; work that is shared out among processes. A unit of it: 0 or -1 and `f`. */
 #define SLOWEST 200000 /* bytes in a millisecond, a tenth of what is usual */
 #define MUCH (16ul << 20) /* bytes for which more than one are begun */
-int crew_most(void);
+int workers_most(void);
 typedef int unit_work(void *what, uint32_t unit, char *buffer, struct failure *f);
-int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f); /* behind: all others */
+int workers_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f); /* behind: all others */
 
 #endif

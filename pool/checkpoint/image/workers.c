@@ -35,7 +35,7 @@ static void labour(unit_work *work, void *what, uint32_t units, struct board *bo
             board->failure = f;
 }
 
-int crew_most(void)
+int workers_most(void)
 {
     cpu_set_t set;
     int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -62,7 +62,7 @@ static int hire(unit_work *work, void *what, uint32_t units, struct board *board
     return count;
 }
 
-int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f)
+int workers_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool behind, struct failure *f)
 {
     struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     char *buffer = malloc(CHUNK);
@@ -70,11 +70,11 @@ int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool b
     int status, ends[2] = {-1, -1};
     if (board == MAP_FAILED || !buffer) {
         free(buffer);
-        return fail(f, "malloc", "room for memory on its way");
+        return set_failure(f, "malloc", "room for memory on its way");
     }
-    bool gathered = bytes >= MUCH && held_scatter();
+    bool gathered = bytes >= MUCH && unpin_cpu();
     behind = behind && bytes >= MUCH && pipe2(ends, O_CLOEXEC) == 0;
-    int count = hire(work, what, units, board, buffer, bytes < MUCH ? 0 : crew_most() - !behind, behind, mates);
+    int count = hire(work, what, units, board, buffer, bytes < MUCH ? 0 : workers_most() - !behind, behind, mates);
     if (behind) {
         struct pollfd all = {.fd = ends[0]};
         close(ends[1]); /* they have it yet, until they end */
@@ -87,10 +87,10 @@ int crew_run(unit_work *work, void *what, uint32_t units, uint64_t bytes, bool b
     for (int i = 0; i < count; i++)
         if (waitpid(mates[i], &status, 0) < 0 || status) {
             errno = EINTR;
-            done = fail(f, "move", "memory of the job\na process that helped was killed");
+            done = set_failure(f, "move", "memory of the job\na process that helped was killed");
         }
     if (gathered)
-        held_gather();
+        pin_cpu();
     if (board->failed) {
         *f = board->failure;
         done = -1;

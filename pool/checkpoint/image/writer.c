@@ -28,7 +28,7 @@ static struct chunk *last_chunk(struct image_writer *w) { return (struct chunk *
 int writer_put(struct image_writer *w, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size, struct failure *f)
 {
     if (write_at(w->pages, data, size, w->pages_size) < 0)
-        return fail(f, "write", "pages");
+        return set_failure(f, "write", "pages");
     struct chunk *c = table_add(&w->image->chunks);
     *c = (struct chunk){.place = w->pages_size, .size = size, .sum = checksum(data, size)};
     struct extent *e = table_add(&w->image->extents);

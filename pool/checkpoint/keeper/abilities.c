@@ -147,7 +147,7 @@ uint32_t abilities_open(char *lines, size_t size)
     if (settings.able & ABLE_CHECKPOINT) {
         attempt(ABLE_TIME, try_time, "time namespace", lines, size);
         attempt(ABLE_TRACK, probe_track, "notes of writes", lines, size);
-        attempt(ABLE_WAITS, waits_try, "waits", lines, size);
+        attempt(ABLE_WAITS, timeouts_try, "waits", lines, size);
     }
     if (settings.able & ABLE_PROC)
         attempt(ABLE_FUSE, try_remote, "remote files", lines, size);

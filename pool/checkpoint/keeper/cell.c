@@ -40,11 +40,11 @@ static int its_turn(const struct cell *c, uint64_t number, bool locked, const ch
         return 0; /* the nursery died between this and its fork */
     if (is_ours(c) && c->number == number) {
         errno = ECHILD;
-        return fail(f, "fork", "its keeper died at once");
+        return set_failure(f, "fork", "its keeper died at once");
     }
     if (locked || (is_ours(c) && c->state != CELL_FREE)) {
         errno = EBUSY;
-        return fail(f, "lock", name);
+        return set_failure(f, "lock", name);
     }
     return 0;
 }
@@ -63,7 +63,7 @@ static int fill(int fd, const void *spec, size_t size, uint64_t born_us, int32_t
         return 0;
     if (written >= 0)
         errno = ENOSPC;
-    fail(f, "write", name);
+    set_failure(f, "write", name);
     if (ftruncate(fd, 0) < 0)
         return -1;
     return -1;
@@ -79,7 +79,7 @@ int cell_take(uint32_t cell, const void *spec, size_t size, struct failure *f)
     cell_name(name, cell, "");
     int fd = openat(DIRECTORY, name, O_RDWR | O_CREAT | O_CLOEXEC, 0600), taken = 0;
     if (fd < 0)
-        return fail(f, "open", name);
+        return set_failure(f, "open", name);
     bool locked = flock(fd, LOCK_EX | LOCK_NB) < 0;
     if (pread(fd, &c, sizeof c, 0) != (ssize_t)sizeof c || c.version != VERSION)
         c.magic = 0; /* a node cannot read the number in a cell of another version, and begins again below it */
@@ -99,10 +99,10 @@ int cell_retake(int fd, const void *spec, size_t size, uint64_t born_us, struct 
     char name[32];
     cell_name(name, ((const struct head *)spec)->cell, "");
     if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return fail(f, "lock", name);
+        return set_failure(f, "lock", name);
     if (pread(fd, &c, sizeof c, 0) != (ssize_t)sizeof c || c.number >= ((const struct head *)spec)->number) {
         errno = EBUSY;
-        return fail(f, "lock", name);
+        return set_failure(f, "lock", name);
     }
     return fill(fd, spec, size, born_us, settings.keeper, name, f);
 }
@@ -183,12 +183,12 @@ int cell_socket(uint32_t cell, struct failure *f)
     cell_name(file, cell, ".socket");
     snprintf(name.sun_path, sizeof name.sun_path, "/proc/self/fd/%d/%s", DIRECTORY, file);
     if (unlinkat(DIRECTORY, file, 0) < 0 && errno != ENOENT)
-        return fail(f, "unlink", file);
+        return set_failure(f, "unlink", file);
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
-        return fail(f, "socket", file);
+        return set_failure(f, "socket", file);
     if (bind(fd, (struct sockaddr *)&name, sizeof name) < 0) {
-        fail(f, "bind", file);
+        set_failure(f, "bind", file);
         close(fd);
         return -1;
     }

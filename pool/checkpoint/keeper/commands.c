@@ -17,19 +17,19 @@
 
 static void to_members(int signal)
 {
-    if (!run.over)
-        members_signal(&me.job, signal);
+    if (!job_run.over)
+        members_signal(&keeper.job, signal);
 }
 
 void suspend(bool stop)
 {
-    if (run.killing)
+    if (job_run.killing)
         return;
-    run.suspend_again = stop && checkpoint_holds();
-    if (run.suspended == stop || run.suspend_again)
+    job_run.suspend_again = stop && checkpoint_holds();
+    if (job_run.suspended == stop || job_run.suspend_again)
         return;
-    run.suspended = stop;
-    if (group_freeze(me.group, stop))
+    job_run.suspended = stop;
+    if (group_freeze(keeper.group, stop))
         return;
     if (stop && checkpoint_running())
         tree_stop_but(checkpoint_dumper());
@@ -42,41 +42,41 @@ static void vacate(uint64_t value)
 {
     uint64_t grace_us = value & (((uint64_t)1 << SIGNAL_SHIFT) - 1);
     int soft = (int)(value >> SIGNAL_SHIFT);
-    if (run.over || run.killing)
+    if (job_run.over || job_run.killing)
         return;
-    if (!run.cause)
-        run.cause = CAUSE_VACATED;
-    run.grace_end = boot_us() + grace_us;
-    to_members(soft ? soft : (int)me.job.start->soft_signal);
+    if (!job_run.cause)
+        job_run.cause = CAUSE_VACATED;
+    job_run.grace_end = boot_us() + grace_us;
+    to_members(soft ? soft : (int)keeper.job.start->soft_signal);
     suspend(false); /* a stopped job could not act on it */
 }
 
 /* A job that stands still is held as one that runs, and stands still again when it has been let go. */
 static void checkpoint(const struct control *c, int directory)
 {
-    if (run.over || run.killing || !run.started)
+    if (job_run.over || job_run.killing || !job_run.started)
         return;
-    bool again = run.suspended && !checkpoint_running();
+    bool again = job_run.suspended && !checkpoint_running();
     if (again)
         suspend(false);
-    run.suspend_again |= again;
-    if (c->value & CHECKPOINT_STOP && !run.cause)
-        run.checkpoint_ends = true;
-    checkpoint_begin(directory, c->value, c->sequence, &me.job, me.cell);
+    job_run.suspend_again |= again;
+    if (c->value & CHECKPOINT_STOP && !job_run.cause)
+        job_run.checkpoint_ends = true;
+    checkpoint_begin(directory, c->value, c->sequence, &keeper.job, keeper.cell);
 }
 
 /* True: the directory was taken over. */
 static bool restore(int directory)
 {
     struct failure f;
-    if (run.begun || run.image >= 0 || !(me.job.start->flags & FLAG_IMAGE))
+    if (job_run.begun || job_run.image >= 0 || !(keeper.job.start->flags & FLAG_IMAGE))
         return false;
     if (directory < 0) {
         errno = EBADF;
-        fail(&f, "restore", "no directory");
+        set_failure(&f, "restore", "no directory");
         give_up(&f);
     }
-    run.image = directory;
+    job_run.image = directory;
     set_out();
     return true;
 }
@@ -87,8 +87,8 @@ static bool obey(const struct control *c, int passed)
     switch (c->head.verb) {
     case ADOPT:
         if (passed >= 0 && dup3(passed, UP, O_CLOEXEC) >= 0) {
-            me.adopted = true;
-            if (run.started)
+            keeper.adopted = true;
+            if (job_run.started)
                 send_report(STARTED, c->sequence);
         }
         break;
@@ -106,7 +106,7 @@ static bool obey(const struct control *c, int passed)
         end_because(CAUSE_KILLED, NULL);
         break;
     case RENEW:
-        run.lease_end = c->value;
+        job_run.lease_end = c->value;
         cell_lease(CELL, c->value);
         break;
     case CHECKPOINT:
@@ -119,9 +119,9 @@ static bool obey(const struct control *c, int passed)
             remote_stream(passed);
         break;
     case END:
-        if (passed < 0 || run.begun)
+        if (passed < 0 || job_run.begun)
             break;
-        members_end(&me.job, c->value, passed);
+        members_end(&keeper.job, c->value, passed);
         set_out();
         return true;
     case USAGE:
@@ -134,7 +134,7 @@ static bool obey(const struct control *c, int passed)
 /* A job that has ended by now has ended by itself, whatever is asked of it. */
 static bool look_and_obey(const struct control *c, int passed)
 {
-    checkpoint_look(run.number, me.cell); /* before the word that it is made */
+    checkpoint_look(job_run.number, keeper.cell); /* before the word that it is made */
     reap();
     return obey(c, passed);
 }
@@ -149,7 +149,7 @@ void listen_to_node(void)
             return;
         bool taken = false;
         /* A message for an earlier job of this cell may still lie here. */
-        if (n == sizeof c && c.head.magic == MAGIC && c.head.version == VERSION && c.head.number == run.number)
+        if (n == sizeof c && c.head.magic == MAGIC && c.head.version == VERSION && c.head.number == job_run.number)
             taken = look_and_obey(&c, passed);
         if (passed >= 0 && !taken)
             close(passed);

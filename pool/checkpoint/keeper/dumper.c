@@ -15,7 +15,7 @@
 
 static struct outcome *outcome; /* in memory that the dumper shares */
 static pid_t dumper;
-static struct trail trail = {.hand = -1};
+static struct dirty_state trail = {.hand = -1};
 static int handed = -1; /* where the dumper hands it over */
 static uint64_t asked;
 static bool examines, told;
@@ -77,7 +77,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     asked = sequence;
     errno = !(settings.able & ABLE_CHECKPOINT) ? EOPNOTSUPP : directory < 0 && !(how & CHECKPOINT_EXAMINE) ? EBADF : dumper ? EBUSY : 0;
     if (errno || !outcome) {
-        fail(&now.failure, "checkpoint", dumper ? "another one is being made" : "");
+        set_failure(&now.failure, "checkpoint", dumper ? "another one is being made" : "");
         tell(CHECKPOINTED, &now, number, cell);
         asked = dumper ? before : asked;
         return;
@@ -102,7 +102,7 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     if (dumper < 0) {
         dumper = 0;
         checkpoint_forget();
-        fail(&now.failure, "fork", "a process that dumps");
+        set_failure(&now.failure, "fork", "a process that dumps");
         tell(CHECKPOINTED, &now, number, cell);
     }
 }

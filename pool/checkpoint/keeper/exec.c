@@ -37,7 +37,7 @@ static int limit(int which, uint64_t value, const char *name, struct failure *f)
         wanted.rlim_max = now.rlim_max; /* the node's own is lower: that one holds */
     if (wanted.rlim_cur > wanted.rlim_max)
         wanted.rlim_cur = wanted.rlim_max;
-    return setrlimit((__rlimit_resource_t)which, &wanted) < 0 ? fail(f, "setrlimit", name) : 0;
+    return setrlimit((__rlimit_resource_t)which, &wanted) < 0 ? set_failure(f, "setrlimit", name) : 0;
 }
 
 static int limits(const struct start *s, struct failure *f)
@@ -51,7 +51,7 @@ static int limits(const struct start *s, struct failure *f)
         return -1;
     errno = 0;
     if (s->nice && setpriority(PRIO_PROCESS, 0, s->nice) < 0)
-        return fail(f, "setpriority", "nice");
+        return set_failure(f, "setpriority", "nice");
     return 0;
 }
 
@@ -84,13 +84,13 @@ static int open_as(const struct job *job, int place, const char *path, int flags
     if (fd < 0 && errno == EINTR) {
         char text[TEXT];
         snprintf(text, sizeof text, "%.400s\nit is a named pipe, and nobody opened its other end in time", path);
-        return fail(f, calls[place], text);
+        return set_failure(f, calls[place], text);
     }
     if (fd < 0)
-        return fail(f, calls[place], path);
+        return set_failure(f, calls[place], path);
     if (fd != place) {
         if (dup2(fd, place) < 0)
-            return fail(f, calls[place], path);
+            return set_failure(f, calls[place], path);
         close(fd);
     }
     return 0;
@@ -106,7 +106,7 @@ static int place_ends(const struct job *job, uint32_t member, bool piped[2], str
             if ((end ? c->head->writer : c->head->reader) != (int32_t)member || c->ends[end] < 0)
                 continue;
             if (dup2(c->ends[end], place) < 0)
-                return fail(f, "dup", end ? c->writer_file : c->reader_file);
+                return set_failure(f, "dup", end ? c->writer_file : c->reader_file);
             if (place < 2)
                 piped[place] = true;
         }
@@ -140,7 +140,7 @@ static int open_three(const struct job *job, uint32_t member, struct failure *f)
     if ((!piped[0] && open_as(job, 0, m->in, O_RDONLY, f)) || (!piped[1] && open_as(job, 1, m->out, out, f)))
         return -1;
     if (flags & MEMBER_ERRORS_TO_OUT || (!piped[1] && *m->errors && strcmp(m->out, m->errors) == 0)) /* one offset for both */
-        return dup2(1, 2) < 0 ? fail(f, "open stderr", m->errors) : 0;
+        return dup2(1, 2) < 0 ? set_failure(f, "open stderr", m->errors) : 0;
     return open_as(job, 2, m->errors, errors, f);
 }
 
@@ -183,7 +183,7 @@ static int exec_failure(const char *program, struct failure *f)
         snprintf(text, sizeof text, "%.400s\nit is neither a program for this machine nor a script with a #! line",
                  program);
     errno = err;
-    return fail(f, "exec", text);
+    return set_failure(f, "exec", text);
 }
 
 /* What execve is to be given, and whether it may be: a job of several processes begins when all can. */
@@ -272,7 +272,7 @@ static void become(const struct job *job, uint32_t member, pid_t keeper, const i
     if (notify_enter(job, member, f))
         return;
     if (chdir(*m->cwd ? m->cwd : "/") < 0) {
-        fail(f, "chdir", m->cwd);
+        set_failure(f, "chdir", m->cwd);
         return;
     }
     if (open_three(job, member, f) || (job->count > 1 && execute(m, true, f)))

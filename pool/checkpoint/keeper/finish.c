@@ -16,32 +16,32 @@
 
 void kill_all(void)
 {
-    if (run.cause) /* whoever waits for the submit machine could not be killed otherwise */
+    if (job_run.cause) /* whoever waits for the submit machine could not be killed otherwise */
         remote_kill();
     /* Without a pid namespace the cgroup's own kill is what no process gets away from. What is killed needs no thawing. */
-    if (!(settings.able & ABLE_PID) && group_kill(me.group)) {
-        run.killing = true;
+    if (!(settings.able & ABLE_PID) && group_kill(keeper.group)) {
+        job_run.killing = true;
         return;
     }
-    if (!run.killing || !(settings.able & ABLE_PID))
+    if (!job_run.killing || !(settings.able & ABLE_PID))
         tree_kill();
-    run.killing = true;
-    run.kill_again = settings.able & ABLE_PID ? NEVER : boot_us() + 20000;
+    job_run.killing = true;
+    job_run.kill_again = settings.able & ABLE_PID ? NEVER : boot_us() + 20000;
 }
 
 void end_because(uint32_t cause, const char *text)
 {
-    if (run.over && !run.draining)
+    if (job_run.over && !job_run.draining)
         return;
-    if (!run.begun) {
+    if (!job_run.begun) {
         struct failure f;
         errno = ECANCELED;
-        fail(&f, me.job.start->flags & FLAG_IMAGE ? "restore" : "start", "");
+        set_failure(&f, keeper.job.start->flags & FLAG_IMAGE ? "restore" : "start", "");
         give_up(&f);
     }
-    if (!run.cause || cause == CAUSE_KILLED) {
-        run.cause = cause;
-        run.text = text;
+    if (!job_run.cause || cause == CAUSE_KILLED) {
+        job_run.cause = cause;
+        job_run.text = text;
     }
     kill_all();
 }
@@ -51,16 +51,16 @@ void hear_of_misuse(void)
 {
     char line[TEXT];
     uint32_t member;
-    if (!mapping_read(line, &member) || run.killing || run.over)
+    if (!mapping_read(line, &member) || job_run.killing || job_run.over)
         return;
     if (mapping_report() < 0) { /* killed: no fault of the job's */
-        copy_text(run.said, sizeof run.said, line);
-        return end_because(CAUSE_KILLED, run.said);
+        copy_text(job_run.said, sizeof job_run.said, line);
+        return end_because(CAUSE_KILLED, job_run.said);
     }
-    run.guilty = member;
-    members_accuse(&me.job, member);
-    copy_text(run.said, sizeof run.said, line);
-    end_because(CAUSE_MISUSE, run.said);
+    job_run.guilty = member;
+    members_accuse(&keeper.job, member);
+    copy_text(job_run.said, sizeof job_run.said, line);
+    end_because(CAUSE_MISUSE, job_run.said);
 }
 
 /* All members have ended by themselves. */
@@ -68,46 +68,46 @@ void hear_last_of_misuse(void)
 {
     char line[TEXT];
     uint32_t member;
-    if (run.killing || !mapping_over(line, &member))
+    if (job_run.killing || !mapping_over(line, &member))
         return;
-    members_accuse(&me.job, member);
-    copy_text(run.said, sizeof run.said, line);
-    run.cause = CAUSE_MISUSE;
-    run.text = run.said;
+    members_accuse(&keeper.job, member);
+    copy_text(job_run.said, sizeof job_run.said, line);
+    job_run.cause = CAUSE_MISUSE;
+    job_run.text = job_run.said;
 }
 
 /* What the job wrote and home has not answered. It waits as long as the job itself might have. */
-bool all_at_home(void)
+bool remote_writes_flushed(void)
 {
-    if (run.cause || remote_over())
+    if (job_run.cause || remote_over())
         return true;
-    run.draining = true;
-    if (boot_us() < run.lease_end)
+    job_run.draining = true;
+    if (boot_us() < job_run.lease_end)
         return false;
-    run.cause = CAUSE_LEASE;
-    run.text = "its lease ran out: the submit side was not heard of in time, and may lack what the job wrote last";
+    job_run.cause = CAUSE_LEASE;
+    job_run.text = "its lease ran out: the submit side was not heard of in time, and may lack what the job wrote last";
     remote_kill();
     return true;
 }
 
 void add_gone(struct report *r)
 {
-    r->user_us += run.user_us;
-    r->system_us += run.system_us;
-    r->max_rss_kib = run.max_rss_kib;
+    r->user_us += job_run.user_us;
+    r->system_us += job_run.system_us;
+    r->max_rss_kib = job_run.max_rss_kib;
 }
 
 /* What the job's end says of the process that it is the end of. */
 static void name_result(const struct member *m)
 {
-    if (run.text || !(m->end->state & MEMBER_FAILED))
+    if (job_run.text || !(m->end->state & MEMBER_FAILED))
         return;
-    const char *then = me.job.start->on_failure == FAILURE_ENDS && me.job.count > 1 ? "; the others were ended with it" : "";
+    const char *then = keeper.job.start->on_failure == FAILURE_ENDS && keeper.job.count > 1 ? "; the others were ended with it" : "";
     if (m->end->signal >= 0)
-        snprintf(run.said, sizeof run.said, "process %.200s was killed by signal %d%s", m->name, m->end->signal, then);
+        snprintf(job_run.said, sizeof job_run.said, "process %.200s was killed by signal %d%s", m->name, m->end->signal, then);
     else
-        snprintf(run.said, sizeof run.said, "process %.200s exited with %d%s", m->name, m->end->code, then);
-    run.text = run.said;
+        snprintf(job_run.said, sizeof job_run.said, "process %.200s exited with %d%s", m->name, m->end->code, then);
+    job_run.text = job_run.said;
 }
 
 /* The job is over and nobody is left. Returns when there is another one. */
@@ -117,38 +117,38 @@ void finish(void)
         struct report r;
         char ends[MEMBERS_MOST * sizeof(struct member_end)];
     } end;
-    const struct member *result = members_result(&me.job);
-    bool again = !run.cause && !me.adopted && again_possible(&me.job); /* who was killed is done with whole */
-    report_init(&end.r, ENDED, run.number, me.cell);
-    end.r.pid = me.own;
+    const struct member *result = members_result(&keeper.job);
+    bool again = !job_run.cause && !keeper.adopted && reuse_possible(&keeper.job); /* who was killed is done with whole */
+    report_init(&end.r, ENDED, job_run.number, keeper.cell);
+    end.r.pid = keeper.own;
     end.r.code = result->end->code;
     end.r.signal = result->end->signal;
-    for (uint32_t i = 0; i < me.job.count; i++)
-        end.r.core |= me.job.members[i].end->core;
-    end.r.cause = run.cause ? run.cause : run.checkpoint_ends && end.r.signal == SIGKILL ? CAUSE_VACATED : end.r.signal >= 0 ? CAUSE_SIGNAL : CAUSE_EXIT;
+    for (uint32_t i = 0; i < keeper.job.count; i++)
+        end.r.core |= keeper.job.members[i].end->core;
+    end.r.cause = job_run.cause ? job_run.cause : job_run.checkpoint_ends && end.r.signal == SIGKILL ? CAUSE_VACATED : end.r.signal >= 0 ? CAUSE_SIGNAL : CAUSE_EXIT;
     add_gone(&end.r);
-    if (run.peak_kib > end.r.max_rss_kib)
-        end.r.max_rss_kib = run.peak_kib;
+    if (job_run.peak_kib > end.r.max_rss_kib)
+        end.r.max_rss_kib = job_run.peak_kib;
     end.r.condition = again ? WAITING : 0;
-    end.r.started_us = run.started_us;
+    end.r.started_us = job_run.started_us;
     end.r.ended_us = wall_us();
-    end.r.wall_us = run.ended_us - run.began_us;
-    if (!run.cause && group_memory_kills(me.group) > run.memory_kills) {
+    end.r.wall_us = job_run.ended_us - job_run.began_us;
+    if (!job_run.cause && group_memory_kills(keeper.group) > job_run.memory_kills) {
         end.r.cause = CAUSE_MEMORY;
-        snprintf(run.said, sizeof run.said, "it used all %llu MiB of memory that it may use, and wanted more",
-                 (unsigned long long)(me.job.start->memory >> 20));
-        run.text = run.said;
+        snprintf(job_run.said, sizeof job_run.said, "it used all %llu MiB of memory that it may use, and wanted more",
+                 (unsigned long long)(keeper.job.start->memory >> 20));
+        job_run.text = job_run.said;
     }
-    if (run.suspended)
-        group_freeze(me.group, false); /* for the next job */
-    if (!run.cause && end.r.cause != CAUSE_VACATED)
+    if (job_run.suspended)
+        group_freeze(keeper.group, false); /* for the next job */
+    if (!job_run.cause && end.r.cause != CAUSE_VACATED)
         name_result(result);
-    if (run.text) {
-        copy_text(end.r.text, sizeof end.r.text, run.text);
+    if (job_run.text) {
+        copy_text(end.r.text, sizeof end.r.text, job_run.text);
         end.r.head.size = (uint32_t)(offsetof(struct report, text) + strlen(end.r.text));
     }
-    if (me.job.start->members)
-        end.r.head.size = (uint32_t)sizeof end.r + members_report(&me.job, end.ends);
+    if (keeper.job.start->members)
+        end.r.head.size = (uint32_t)sizeof end.r + members_report(&keeper.job, end.ends);
     bool noted = cell_note(CELL, &end.r, CELL_ENDED) == 0;
     if (noted)
         cell_leave(CELL);

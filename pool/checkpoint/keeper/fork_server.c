@@ -31,13 +31,13 @@ static int cell_ready(uint32_t cell, struct failure *f)
 {
     if (cell >= CELLS) {
         errno = ERANGE;
-        return fail(f, "cell", "more jobs at a time than a nursery can have");
+        return set_failure(f, "cell", "more jobs at a time than a nursery can have");
     }
     if (cell >= cell_count) {
         uint32_t count = (cell + 16) / 16 * 16;
         struct place_of *more = realloc(cells, count * sizeof *cells);
         if (!more)
-            return fail(f, "realloc", "cells");
+            return set_failure(f, "realloc", "cells");
         cells = more;
         while (cell_count < count)
             cells[cell_count++] = (struct place_of){.socket = -1, .group = -1};
@@ -55,7 +55,7 @@ static int start(void *message, size_t size, struct failure *f)
     struct job job;
     uint32_t cell = ((struct head *)message)->cell;
     memset(&job, 0, sizeof job);
-    int taken = take_apart(&job, message, size, f);
+    int taken = parse_start(&job, message, size, f);
     if (taken == 0 && (cell_ready(cell, f) || space_prepare(&job, f)))
         taken = -1;
     if (taken == 0)
@@ -67,7 +67,7 @@ static int start(void *message, size_t size, struct failure *f)
         if (pid == 0)
             keep(&job, cells[cell].socket, taken, cells[cell].group);
         if (pid < 0) {
-            fail(f, "clone", "a keeper in namespaces of its own");
+            set_failure(f, "clone", "a keeper in namespaces of its own");
             cell_note(taken, NULL, CELL_FREE);
         } else {
             cells[cell].keeper = pid;

@@ -28,7 +28,7 @@ int members_prepare(struct job *job, struct failure *f)
     if (!ends) {
         void *room = mmap(NULL, MEMBERS_MOST * sizeof *ends, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (room == MAP_FAILED)
-            return fail(f, "malloc", "ends of processes");
+            return set_failure(f, "malloc", "ends of processes");
         ends = room;
     }
     for (uint32_t i = 0; i < job->count; i++) {
@@ -53,9 +53,9 @@ static int make_pipe(const struct job *job, struct conduit *c, struct failure *f
         close(ends[i]);
     }
     if (c->ends[0] < 0 || c->ends[1] < 0)
-        return fail(f, "pipe", "between two processes");
+        return set_failure(f, "pipe", "between two processes");
     if (c->head->capacity && fcntl(c->ends[1], F_SETPIPE_SZ, (int)c->head->capacity) < 0 && errno != EPERM)
-        return fail(f, "pipe", "of the wanted capacity");
+        return set_failure(f, "pipe", "of the wanted capacity");
     return 0;
 }
 
@@ -70,7 +70,7 @@ static int fork_all(struct job *job, int group, int told, const int gate[2], str
         if (m->pid > 0)
             continue;
         m->pid = 0;
-        fail(f, "fork", "");
+        set_failure(f, "fork", "");
         for (uint32_t j = 0; j < i; j++) {
             kill(job->members[j].pid, SIGKILL); /* it waits at the gate */
             waitpid(job->members[j].pid, NULL, 0);
@@ -90,10 +90,10 @@ int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
         return -1;
     if (pipe2(told, O_CLOEXEC) < 0) {
         mapping_end(NULL);
-        return fail(f, "pipe", "");
+        return set_failure(f, "pipe", "");
     }
     if (job->count > 1 && pipe2(gate, O_CLOEXEC) < 0)
-        done = fail(f, "pipe", "");
+        done = set_failure(f, "pipe", "");
     for (uint32_t i = 0; i < job->pipe_count && !done; i++)
         done = make_pipe(job, &job->pipes[i], f);
     if (!done)

@@ -33,14 +33,14 @@
 #include "restore/restore.h"
 #include "sandbox/sandbox.h"
 
-struct keeper_self me;
-struct keeper_run run;
+struct keeper_self keeper;
+struct keeper_run job_run;
 
 _Noreturn void give_up(const struct failure *f)
 {
     cell_note(CELL, NULL, CELL_FREE);
     close(CELL); /* unlocked before the node hears of it, which may use the cell again at once */
-    report_failure(run.number, me.cell, f);
+    report_failure(job_run.number, keeper.cell, f);
     _exit(0);
 }
 
@@ -56,20 +56,20 @@ static pid_t pid_outside(void)
 void send_report(uint16_t verb, uint64_t sequence)
 {
     struct report r;
-    report_init(&r, verb, run.number, me.cell);
-    r.pid = me.own;
-    r.condition = run.suspended ? SUSPENDED : 0;
-    r.started_us = run.started_us;
-    r.wall_us = boot_us() - run.began_us;
+    report_init(&r, verb, job_run.number, keeper.cell);
+    r.pid = keeper.own;
+    r.condition = job_run.suspended ? SUSPENDED : 0;
+    r.started_us = job_run.started_us;
+    r.wall_us = boot_us() - job_run.began_us;
     r.sequence = sequence;
     if (verb == USED) {
         bool held = checkpoint_holds(); /* there may be copies that look like the job; it may be let go while we look */
         add_gone(&r);
         tree_usage(&r);
-        if (r.rss_kib > run.peak_kib && !held)
-            run.peak_kib = r.rss_kib;
-        if (run.peak_kib > r.max_rss_kib)
-            r.max_rss_kib = run.peak_kib;
+        if (r.rss_kib > job_run.peak_kib && !held)
+            job_run.peak_kib = r.rss_kib;
+        if (job_run.peak_kib > r.max_rss_kib)
+            r.max_rss_kib = job_run.peak_kib;
     }
     report_send(&r, NULL);
 }
@@ -78,30 +78,30 @@ void send_report(uint16_t verb, uint64_t sequence)
 void set_out(void)
 {
     struct failure f;
-    bool image = me.job.start->flags & FLAG_IMAGE;
-    if (!members_whole(&me.job) || (image && run.image < 0))
+    bool image = keeper.job.start->flags & FLAG_IMAGE;
+    if (!members_whole(&keeper.job) || (image && job_run.image < 0))
         return;
-    if (image ? restore_start(&me.job, run.image, me.group, &run.pipe, &run.restorer, &f) : members_start(&me.job, me.group, &run.pipe, &f))
+    if (image ? restore_start(&keeper.job, job_run.image, keeper.group, &job_run.pipe, &job_run.restorer, &f) : members_start(&keeper.job, keeper.group, &job_run.pipe, &f))
         give_up(&f);
     if (image)
-        close(run.image);
-    run.begun = true;
+        close(job_run.image);
+    job_run.begun = true;
 }
 
 static void begin(void)
 {
     struct failure f;
-    memset(&run, 0, sizeof run);
-    run.number = me.job.start->head.number;
-    run.began_us = boot_us();
-    run.started_us = wall_us();
-    run.pipe = run.image = -1;
-    run.guilty = NO_MEMBER;
-    run.memory_kills = group_memory_kills(me.group);
-    run.restorer = -1;
+    memset(&job_run, 0, sizeof job_run);
+    job_run.number = keeper.job.start->head.number;
+    job_run.began_us = boot_us();
+    job_run.started_us = wall_us();
+    job_run.pipe = job_run.image = -1;
+    job_run.guilty = NO_MEMBER;
+    job_run.memory_kills = group_memory_kills(keeper.group);
+    job_run.restorer = -1;
     time_begin();
-    me.job.began_us = run.began_us;
-    if (members_prepare(&me.job, &f))
+    keeper.job.began_us = job_run.began_us;
+    if (members_prepare(&keeper.job, &f))
         give_up(&f);
     set_out();
 }
@@ -112,12 +112,12 @@ static void next(void)
     struct failure f;
     void *message;
     checkpoint_forget();
-    size_t size = again_wait(&me.job, me.cell, &message);
-    free(me.job.kept);
-    memset(&me.job, 0, sizeof me.job);
-    run.number = ((struct head *)message)->number;
-    if (take_apart(&me.job, message, size, &f) || cell_retake(CELL, message, size, me.born_us, &f)) {
-        report_failure(run.number, me.cell, &f);
+    size_t size = reuse_wait(&keeper.job, keeper.cell, &message);
+    free(keeper.job.kept);
+    memset(&keeper.job, 0, sizeof keeper.job);
+    job_run.number = ((struct head *)message)->number;
+    if (parse_start(&keeper.job, message, size, &f) || cell_retake(CELL, message, size, keeper.born_us, &f)) {
+        report_failure(job_run.number, keeper.cell, &f);
         _exit(0);
     }
     begin();
@@ -133,8 +133,8 @@ static uint64_t less(uint64_t us, uint64_t *debt)
 /* What copies of its processes wrote of themselves is not the job's, which they are reaped with. */
 static void add_used(const struct rusage *use)
 {
-    run.user_us += less((uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec, &run.spent_us[0]);
-    run.system_us += less((uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec, &run.spent_us[1]);
+    job_run.user_us += less((uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec, &job_run.spent_us[0]);
+    job_run.system_us += less((uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec, &job_run.spent_us[1]);
 }
 
 /* What carries a job's bytes works for it. */
@@ -147,11 +147,11 @@ static void end_mapping(void)
 
 static void made(pid_t dumper)
 {
-    checkpoint_reaped(dumper, run.number, me.cell);
-    checkpoint_spent(run.spent_us);
-    run.user_us = less(run.user_us, &run.spent_us[0]);
-    run.system_us = less(run.system_us, &run.spent_us[1]);
-    run.checkpoint_ends &= checkpoint_made();
+    checkpoint_reaped(dumper, job_run.number, keeper.cell);
+    checkpoint_spent(job_run.spent_us);
+    job_run.user_us = less(job_run.user_us, &job_run.spent_us[0]);
+    job_run.system_us = less(job_run.system_us, &job_run.spent_us[1]);
+    job_run.checkpoint_ends &= checkpoint_made();
 }
 
 /* A process of the job has asked its parent to trace it (PTRACE_TRACEME), and that is the keeper: nobody does, and it goes on. */
@@ -184,18 +184,18 @@ void reap(void)
             add_used(&use);
             continue;
         }
-        if (pid == run.restorer) {
-            run.restorer = status ? -2 : 0;
+        if (pid == job_run.restorer) {
+            job_run.restorer = status ? -2 : 0;
             continue;
         }
         add_used(&use);
-        if ((uint64_t)use.ru_maxrss > run.max_rss_kib)
-            run.max_rss_kib = (uint64_t)use.ru_maxrss;
-        const struct member *m = members_reaped(&me.job, pid, status, &use, run.killing, run.guilty);
-        if (m && members_over(&me.job)) {
+        if ((uint64_t)use.ru_maxrss > job_run.max_rss_kib)
+            job_run.max_rss_kib = (uint64_t)use.ru_maxrss;
+        const struct member *m = members_reaped(&keeper.job, pid, status, &use, job_run.killing, job_run.guilty);
+        if (m && members_over(&keeper.job)) {
             hear_last_of_misuse();
-            run.over = true;
-            run.ended_us = boot_us();
+            job_run.over = true;
+            job_run.ended_us = boot_us();
         }
     }
     if (dumped)
@@ -212,25 +212,25 @@ static void program_runs(void)
 {
     struct failure f;
     size_t got = 0;
-    for (ssize_t n; got < sizeof f && (n = read(run.pipe, (char *)&f + got, sizeof f - got)) != 0;) {
+    for (ssize_t n; got < sizeof f && (n = read(job_run.pipe, (char *)&f + got, sizeof f - got)) != 0;) {
         if (n < 0 && errno != EINTR)
             break;
         got += n > 0 ? (size_t)n : 0;
     }
-    close(run.pipe);
-    run.pipe = -1;
-    if (run.restorer > 0) { /* it ends now */
+    close(job_run.pipe);
+    job_run.pipe = -1;
+    if (job_run.restorer > 0) { /* it ends now */
         int status = 0;
-        waitpid(run.restorer, &status, 0);
-        run.restorer = status ? -2 : 0;
+        waitpid(job_run.restorer, &status, 0);
+        job_run.restorer = status ? -2 : 0;
     }
-    if (run.restorer == -2 && got < sizeof f) {
+    if (job_run.restorer == -2 && got < sizeof f) {
         errno = EINTR;
-        fail(&f, "restore", "its process was killed");
+        set_failure(&f, "restore", "its process was killed");
         got = sizeof f;
     }
     if (got == sizeof f) {
-        if (run.restorer == -2 || me.job.count > 1)
+        if (job_run.restorer == -2 || keeper.job.count > 1)
             tree_kill();
         mapping_end(NULL);
         f.call[sizeof f.call - 1] = f.text[sizeof f.text - 1] = 0;
@@ -238,8 +238,8 @@ static void program_runs(void)
         }
         give_up(&f);
     }
-    run.started = true;
-    if (!run.over) /* else its end says so */
+    job_run.started = true;
+    if (!job_run.over) /* else its end says so */
         send_report(STARTED, 0);
 }
 
@@ -250,9 +250,9 @@ static _Noreturn void loop(void)
     for (;;) {
         set_timer();
         struct timespec hush = {0};
-        bool quiet = hushed(&hush);
-        struct pollfd fds[6] = {{.fd = SOCKET, .events = POLLIN}, {.fd = me.timer, .events = POLLIN},
-                                {.fd = quiet ? -1 : run.pipe, .events = POLLIN}, {.fd = mapping_report(), .events = POLLIN},
+        bool quiet = start_report_delayed(&hush);
+        struct pollfd fds[6] = {{.fd = SOCKET, .events = POLLIN}, {.fd = keeper.timer, .events = POLLIN},
+                                {.fd = quiet ? -1 : job_run.pipe, .events = POLLIN}, {.fd = mapping_report(), .events = POLLIN},
                                 {.fd = remote_fd(), .events = POLLIN}, {.fd = notify_fd(), .events = POLLIN}};
         int ready = ppoll(fds, 6, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
         if (ready > 0 && fds[2].revents)
@@ -261,24 +261,24 @@ static _Noreturn void loop(void)
             hear_of_misuse();
         if (ready > 0 && fds[0].revents)
             listen_to_node();
-        if (ready > 0 && fds[4].revents && !remote_heard() && !run.killing) /* else it was killed with the job */
+        if (ready > 0 && fds[4].revents && !remote_heard() && !job_run.killing) /* else it was killed with the job */
             end_because(CAUSE_KILLED, "the server of its remote files died");
-        if (ready > 0 && fds[5].revents && notify_died() && !run.over && !run.killing)
+        if (ready > 0 && fds[5].revents && notify_died() && !job_run.over && !job_run.killing)
             end_because(CAUSE_KILLED, "the supervisor of its remote files died");
         check_time();
-        checkpoint_look(run.number, me.cell); /* before the word that it is made */
+        checkpoint_look(job_run.number, keeper.cell); /* before the word that it is made */
         reap();
-        if (run.suspend_again && !checkpoint_holds())
+        if (job_run.suspend_again && !checkpoint_holds())
             suspend(true);
-        if (run.over && run.pipe >= 0)
+        if (job_run.over && job_run.pipe >= 0)
             program_runs();
-        if (run.over)
+        if (job_run.over)
             end_mapping();
-        if (!run.over && (run.killing || run.pipe >= 0 || !members_failed(&me.job)))
+        if (!job_run.over && (job_run.killing || job_run.pipe >= 0 || !members_failed(&keeper.job)))
             continue;
-        if (anybody_left() && !run.killing)
+        if (anybody_left() && !job_run.killing)
             kill_all();
-        else if (!anybody_left() && all_at_home()) {
+        else if (!anybody_left() && remote_writes_flushed()) {
             finish();
             next();
         }
@@ -315,30 +315,30 @@ _Noreturn void keep(struct job *job, int socket, int cell, int group)
     unsigned from = ROOT;
     struct failure f;
     memset(&f, 0, sizeof f);
-    me.job = *job;
-    me.cell = job->start->head.cell;
-    run.number = job->start->head.number;
-    me.born_us = boot_us();
+    keeper.job = *job;
+    keeper.cell = job->start->head.cell;
+    job_run.number = job->start->head.number;
+    keeper.born_us = boot_us();
     quiet_signals();
     setsid();
     if (!(settings.able & ABLE_PID))
         prctl(PR_SET_CHILD_SUBREAPER, 1);
-    settings.keeper = me.own = pid_outside();
-    if (dup3(cell, CELL, O_CLOEXEC) < 0 || dup3(socket, SOCKET, O_CLOEXEC) < 0 || cell_pid(CELL, me.own) < 0) {
-        fail(&f, "prepare", "the keeper's descriptors");
+    settings.keeper = keeper.own = pid_outside();
+    if (dup3(cell, CELL, O_CLOEXEC) < 0 || dup3(socket, SOCKET, O_CLOEXEC) < 0 || cell_pid(CELL, keeper.own) < 0) {
+        set_failure(&f, "prepare", "the keeper's descriptors");
         give_up(&f);
     }
     close(cell);
-    me.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
-    if (space_enter(&me.job, &remote_mounts, &f))
+    keeper.group = group >= 0 && dup3(group, GROUP, O_CLOEXEC) >= 0 ? GROUP : -1;
+    if (space_enter(&keeper.job, &remote_mounts, &f))
         give_up(&f);
-    for (uint32_t i = 0; i < me.job.start->remotes; i++)
+    for (uint32_t i = 0; i < keeper.job.start->remotes; i++)
         from = close_between(from, remote_device(i));
     close_above(from);
-    if (remote_begin(&me.job, &f))
+    if (remote_begin(&keeper.job, &f))
         give_up(&f);
-    me.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
-    again_note();
+    keeper.timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    reuse_prepare();
     begin();
     loop();
 }

@@ -14,7 +14,7 @@ extern struct keeper_self { /* whatever it runs */
     int timer, group;
     bool adopted; /* by a node that did not start it */
     uint64_t born_us;
-} me;
+} keeper;
 
 extern struct keeper_run { /* of the job */
     uint64_t number;
@@ -34,8 +34,8 @@ extern struct keeper_run { /* of the job */
     uint64_t user_us, system_us, max_rss_kib; /* of those of its processes that were reaped */
     uint64_t spent_us[2]; /* what is to be taken from it yet: not the job's */
     uint64_t memory_kills; /* counted in the cgroup before this job */
-    uint64_t hush_end, lease_end, grace_end, memory_check, kill_again; /* boot time */
-} run;
+    uint64_t start_report_at, lease_end, grace_end, memory_check, kill_again; /* boot time */
+} job_run;
 
 /* keeper.c */
 void reap(void); /* whoever has ended */
@@ -51,14 +51,14 @@ void suspend(bool stop);
 void time_begin(void);
 void set_timer(void);
 void check_time(void);
-bool hushed(struct timespec *left); /* a start that is not told yet, and how long not */
+bool start_report_delayed(struct timespec *left); /* a start that is not told yet, and how long not */
 
 /* finish.c: how a job ends */
 void kill_all(void);
 void end_because(uint32_t cause, const char *text);
 void hear_of_misuse(void);
 void hear_last_of_misuse(void);
-bool all_at_home(void); /* what the job wrote; waits as long as the job itself might have */
+bool remote_writes_flushed(void); /* what the job wrote; waits as long as the job itself might have */
 void add_gone(struct report *r);
 void finish(void); /* the job is over and nobody is left; returns when there is another one to come */
 
@@ -106,9 +106,9 @@ int remote_begin(const struct job *job, struct failure *f); /* the server */
 void remote_kill(void);
 
 /* reuse.c */
-void again_note(void);                    /* before a job: how its /tmp is */
-bool again_possible(const struct job *job); /* after it: nothing is left of it */
-size_t again_wait(const struct job *job, uint32_t cell, void **message); /* for the next start; does not return without */
+void reuse_prepare(void);                    /* before a job: how its /tmp is */
+bool reuse_possible(const struct job *job); /* after it: nothing is left of it */
+size_t reuse_wait(const struct job *job, uint32_t cell, void **message); /* for the next start; does not return without */
 
 /* dumper.c */
 bool checkpoint_running(void);

@@ -57,15 +57,15 @@ static int remote_take(const struct job *job, struct failure *f)
     const struct start *s = job->start;
     if (s->remotes > REMOTE_TREES || s->binds > REMOTE_TREES) {
         errno = E2BIG;
-        return fail(f, "mount", "more remote trees than can be shown");
+        return set_failure(f, "mount", "more remote trees than can be shown");
     }
     for (uint32_t i = 0; i < s->remotes && !notify_used(job); i++)
         if ((remote.device[i] = open(DEVICE, O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0)
-            return fail(f, "open", DEVICE);
+            return set_failure(f, "open", DEVICE);
     for (uint32_t i = 0; i < s->binds; i++) {
         remote.binds[i] = (int)syscall(SYS_open_tree, AT_FDCWD, job->binds[2 * i], OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
         if (remote.binds[i] < 0)
-            return fail(f, "open_tree", job->binds[2 * i]);
+            return set_failure(f, "open_tree", job->binds[2 * i]);
     }
     return 0;
 }
@@ -78,7 +78,7 @@ static int place_for(const char *path, struct failure *f)
     struct stat st;
     if (stat(path, &st) == 0) {
         errno = ENOTDIR;
-        return S_ISDIR(st.st_mode) ? 0 : fail(f, "mount", path);
+        return S_ISDIR(st.st_mode) ? 0 : set_failure(f, "mount", path);
     }
     if (make_path(AT_FDCWD, path, true, f) == 0 && stat(path, &st) == 0)
         return 0;
@@ -93,7 +93,7 @@ static int place_for(const char *path, struct failure *f)
         return -1;
     if (strcmp(top, remote.covered) != 0) {
         if (mount("tmpfs", top, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k,nr_inodes=256") < 0)
-            return fail(f, "mount", top);
+            return set_failure(f, "mount", top);
         copy_text(remote.covered, sizeof remote.covered, top);
     }
     return make_path(AT_FDCWD, path, true, f);
@@ -109,7 +109,7 @@ static int remote_place(const struct job *job, struct failure *f)
         if (place_for(path, f))
             return -1;
         if (syscall(SYS_move_mount, remote.binds[i], "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
-            return fail(f, "move_mount", path);
+            return set_failure(f, "move_mount", path);
         close(remote.binds[i]);
     }
     if (notify_used(job)) {
@@ -125,11 +125,11 @@ static int remote_place(const struct job *job, struct failure *f)
     for (uint32_t i = 0; i < s->remotes; i++) {
         int device = fcntl(remote.device[i], F_DUPFD_CLOEXEC, i ? remote.device[i - 1] + 1 : FIRST_FREE); /* ascending */
         if (device < 0 || place_for(job->remote[i], f))
-            return device < 0 ? fail(f, "open", DEVICE) : -1;
+            return device < 0 ? set_failure(f, "open", DEVICE) : -1;
         close(remote.device[i]);
         remote.device[i] = device;
         if (mount_fuse(device, job->remote[i], s->uid, s->gid) < 0)
-            return fail(f, "mount", job->remote[i]);
+            return set_failure(f, "mount", job->remote[i]);
     }
     return 0;
 }
@@ -144,13 +144,13 @@ static int ask_by_sockets(uint32_t trees, int supervisor[], struct failure *f)
     int ends[2];
     for (uint32_t i = 0; i < trees; i++) {
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-            return fail(f, "socket", "the file server");
+            return set_failure(f, "socket", "the file server");
         supervisor[i] = fcntl(ends[0], F_DUPFD_CLOEXEC, FIRST_FREE);
         remote.device[i] = fcntl(ends[1], F_DUPFD_CLOEXEC, FIRST_FREE);
         close(ends[0]);
         close(ends[1]);
         if (supervisor[i] < 0 || remote.device[i] < 0 || fcntl(remote.device[i], F_SETFL, O_NONBLOCK) < 0)
-            return fail(f, "socket", "the file server");
+            return set_failure(f, "socket", "the file server");
     }
     return 0;
 }
@@ -164,7 +164,7 @@ static int fork_server(const struct job *job, struct remote_control ends, const 
             close(supervisor[i]);
         remote_serve(job, remote.device, supervisor != NULL, ends);
     }
-    return remote.server < 0 ? fail(f, "fork", "the file server") : 0;
+    return remote.server < 0 ? set_failure(f, "fork", "the file server") : 0;
 }
 
 /* Not among those whose end the keeper waits for: no signal tells of it (clone(2), "clone" children). */

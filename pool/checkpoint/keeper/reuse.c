@@ -30,7 +30,7 @@
 static struct statfs tmp;
 static int queues = -2; /* descriptor of the root of the namespace's message queues */
 
-void again_note(void)
+void reuse_prepare(void)
 {
     if (statfs("/tmp", &tmp) < 0)
         memset(&tmp, 0, sizeof tmp);
@@ -71,7 +71,7 @@ static bool no_objects(void)
            msgctl(0, MSG_INFO, (struct msqid_ds *)(void *)&messages) >= 0 && messages.msgpool == 0;
 }
 
-bool again_possible(const struct job *job)
+bool reuse_possible(const struct job *job)
 {
     const uint32_t needed = ABLE_PID | ABLE_IPC;
     return !job->start->remotes && !job->start->binds && (settings.able & needed) == needed && tmp_is_clean(job) && no_objects() && no_queues();
@@ -87,7 +87,7 @@ static void await_message(void)
         _exit(0);
 }
 
-size_t again_wait(const struct job *job, uint32_t cell, void **message)
+size_t reuse_wait(const struct job *job, uint32_t cell, void **message)
 {
     static union {
         struct start start;

@@ -20,13 +20,13 @@
 
 void time_begin(void)
 {
-    const struct start *s = me.job.start;
+    const struct start *s = keeper.job.start;
     /* A job that can reach its keeper is told of at once: it may be stopped before it tells. */
-    run.hush_end = settings.able & ABLE_PID ? run.began_us + HUSH_US : 0;
-    run.lease_end = s->lease_us ? s->lease_end_us : NEVER;
-    bool watched = group_limit(me.group, s); /* by the kernel */
-    run.memory_check = watched || s->memory == UNLIMITED ? NEVER : run.began_us + MEMORY_EVERY_US;
-    run.grace_end = run.kill_again = NEVER;
+    job_run.start_report_at = settings.able & ABLE_PID ? job_run.began_us + HUSH_US : 0;
+    job_run.lease_end = s->lease_us ? s->lease_end_us : NEVER;
+    bool watched = group_limit(keeper.group, s); /* by the kernel */
+    job_run.memory_check = watched || s->memory == UNLIMITED ? NEVER : job_run.began_us + MEMORY_EVERY_US;
+    job_run.grace_end = job_run.kill_again = NEVER;
 }
 
 static void check_memory(void)
@@ -35,10 +35,10 @@ static void check_memory(void)
     struct report r;
     memset(&r, 0, sizeof r);
     tree_usage(&r);
-    if (r.rss_kib > run.peak_kib)
-        run.peak_kib = r.rss_kib;
-    run.memory_check = boot_us() + MEMORY_EVERY_US;
-    uint64_t limit = me.job.start->memory >> 10;
+    if (r.rss_kib > job_run.peak_kib)
+        job_run.peak_kib = r.rss_kib;
+    job_run.memory_check = boot_us() + MEMORY_EVERY_US;
+    uint64_t limit = keeper.job.start->memory >> 10;
     if (r.rss_kib <= limit || checkpoint_running()) /* the frozen copies are not what it uses */
         return;
     snprintf(text, sizeof text, "it used %llu MiB of memory, more than its limit of %llu MiB",
@@ -48,14 +48,14 @@ static void check_memory(void)
 
 static uint64_t earliest(void)
 {
-    uint64_t when = run.lease_end < run.grace_end ? run.lease_end : run.grace_end;
-    if (run.draining)
-        when = run.lease_end;
-    else if (run.killing)
+    uint64_t when = job_run.lease_end < job_run.grace_end ? job_run.lease_end : job_run.grace_end;
+    if (job_run.draining)
+        when = job_run.lease_end;
+    else if (job_run.killing)
         when = NEVER;
-    else if (run.memory_check < when)
-        when = run.memory_check;
-    return run.kill_again < when ? run.kill_again : when;
+    else if (job_run.memory_check < when)
+        when = job_run.memory_check;
+    return job_run.kill_again < when ? job_run.kill_again : when;
 }
 
 void set_timer(void)
@@ -70,30 +70,30 @@ void set_timer(void)
         at.it_value = (struct timespec){0, 0};
     else if (when == 0)
         at.it_value.tv_nsec = 1;
-    timerfd_settime(me.timer, TFD_TIMER_ABSTIME, &at, NULL);
+    timerfd_settime(keeper.timer, TFD_TIMER_ABSTIME, &at, NULL);
 }
 
 void check_time(void)
 {
     uint64_t now = boot_us();
-    if (!run.killing) {
-        if (now >= run.lease_end)
+    if (!job_run.killing) {
+        if (now >= job_run.lease_end)
             end_because(CAUSE_LEASE, "its lease ran out: the submit side was not heard of in time");
-        else if (now >= run.grace_end)
+        else if (now >= job_run.grace_end)
             kill_all();
-        else if (now >= run.memory_check)
+        else if (now >= job_run.memory_check)
             check_memory();
-    } else if (now >= run.kill_again) {
+    } else if (now >= job_run.kill_again) {
         kill_all();
     }
 }
 
-bool hushed(struct timespec *left)
+bool start_report_delayed(struct timespec *left)
 {
-    uint64_t now = run.hush_end ? boot_us() : 0;
-    if (now >= run.hush_end)
-        run.hush_end = 0;
+    uint64_t now = job_run.start_report_at ? boot_us() : 0;
+    if (now >= job_run.start_report_at)
+        job_run.start_report_at = 0;
     else
-        left->tv_nsec = (long)(run.hush_end - now) * 1000;
-    return run.hush_end != 0;
+        left->tv_nsec = (long)(job_run.start_report_at - now) * 1000;
+    return job_run.start_report_at != 0;
 }

@@ -20,7 +20,7 @@
 
 struct writers { /* who waits, held */
     struct writer {
-        struct held held;
+        struct tracee held;
         pid_t pid;
     } *all;
     size_t count;
@@ -63,7 +63,7 @@ static bool hold(struct writers *w, pid_t pid, pid_t tid)
         return false;
     w->all = more;
     more[w->count].pid = pid;
-    if (held_seize(&more[w->count].held, tid) < 0 || held_await(&more[w->count].held) < 0)
+    if (tracee_seize(&more[w->count].held, tid) < 0 || tracee_await(&more[w->count].held) < 0)
         return false;
     w->count++;
     return true;
@@ -118,9 +118,9 @@ static void let_go(struct writers *w)
         size_t size = sizeof ignored;
         uint64_t arguments[3], moved;
         long number;
-        if (held_state(&one->held, &regs, ignored, &size) == 0 && regs_partial(&regs, &number, arguments, &moved))
+        if (tracee_state(&one->held, &regs, ignored, &size) == 0 && regs_partial(&regs, &number, arguments, &moved))
             syscall(SYS_tgkill, one->pid, one->held.tid, SIGPIPE);
-        held_release(&one->held);
+        tracee_release(&one->held);
     }
     free(w->all);
 }

@@ -62,7 +62,7 @@ int links_directory(const struct job *job, uint32_t member, const char *name, st
         snprintf(path, sizeof path, "%.4000s/%.4000s", *cwd ? cwd : "/", name);
     strrchr(path, '/')[1] = 0;
     if (stat(path, st) < 0 || (!S_ISDIR(st->st_mode) && (errno = ENOTDIR)))
-        return fail(f, "map", name);
+        return set_failure(f, "map", name);
     return 0;
 }
 
@@ -71,7 +71,7 @@ static int name_last(struct end *e, struct failure *f)
     const char *slash = strrchr(e->name, '/'), *last = slash ? slash + 1 : e->name;
     if (!*last || strlen(last) >= sizeof e->last) {
         errno = EINVAL;
-        return fail(f, "map", e->name);
+        return set_failure(f, "map", e->name);
     }
     strcpy(e->last, last);
     return 0;
@@ -82,7 +82,7 @@ static int rule(struct failure *f, const char *file, const char *why)
     char text[TEXT];
     snprintf(text, sizeof text, "%.300s\n%s", file, why);
     errno = EINVAL;
-    return fail(f, "map", text);
+    return set_failure(f, "map", text);
 }
 
 static struct end *add_end(struct supervisor *s, uint32_t member, enum way way, const char *name, uint32_t pipe, struct failure *f)
@@ -131,7 +131,7 @@ static int add_log(struct supervisor *s, uint32_t first, struct end *writer, str
     struct log *l = &s->logs[s->log_count++];
     *l = (struct log){.writer = writer, .fd = -1, .spool = -1, .limit = RING, .bound = RING, .ring = malloc(RING)};
     if (!l->ring)
-        return fail(f, "malloc", "mapped files");
+        return set_failure(f, "malloc", "mapped files");
     writer->log = l;
     for (uint32_t i = first; i < job->pipe_count; i++)
         if (job->pipes[i].head->writer == (int32_t)writer->member && strcmp(job->pipes[i].writer_file, writer->name) == 0 &&
@@ -194,7 +194,7 @@ static int join(const struct job *job, bool pipe, int ends[2], struct failure *f
         return members_make_pipe(job, ends, f);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || shutdown(ends[0], SHUT_WR) < 0 ||
         set(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
-        return fail(f, "socketpair", "");
+        return set_failure(f, "socketpair", "");
     set(ends[1], SO_SNDBUF, 256 << 10); /* with less a writer stands still more often, with more the bytes leave the processor's cache */
     return 0;
 }
@@ -216,7 +216,7 @@ static int hand(struct job *job, struct end *e, int fd, struct failure *f)
     }
     c->ends[e->way == WRITES] = fcntl(fd, F_DUPFD_CLOEXEC, 256);
     close(fd);
-    return c->ends[e->way == WRITES] < 0 ? fail(f, "pipe", e->name) : 0;
+    return c->ends[e->way == WRITES] < 0 ? set_failure(f, "pipe", e->name) : 0;
 }
 
 static int join_log(struct job *job, struct log *l, struct failure *f)

@@ -58,5 +58,5 @@ int mapping_filter(int first, struct failure *f)
 {
     build(first);
     int fd = traps_install();
-    return fd < 0 ? fail(f, "seccomp", "mapping of file names needs user notification (Linux 5.19)") : fd;
+    return fd < 0 ? set_failure(f, "seccomp", "mapping of file names needs user notification (Linux 5.19)") : fd;
 }

@@ -59,7 +59,7 @@ static int forked(struct job *job, struct supervisor *s, int group, struct failu
     at.pid = group_fork(group);
     if (at.pid < 0) {
         at.pid = 0;
-        return fail(f, "fork", "the supervisor of mapped files");
+        return set_failure(f, "fork", "the supervisor of mapped files");
     }
     if (at.pid == 0) {
         for (uint32_t i = 0; i < job->pipe_count; i++)
@@ -94,11 +94,11 @@ static int ways(struct failure *f)
 {
     int told[2], members[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, told) < 0)
-        return fail(f, "socketpair", "");
+        return set_failure(f, "socketpair", "");
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, members) < 0) {
         close(told[0]);
         close(told[1]);
-        return fail(f, "socketpair", "");
+        return set_failure(f, "socketpair", "");
     }
     at.report = told[0];
     at.members = members[1];
@@ -122,7 +122,7 @@ int mapping_begin(struct job *job, int group, struct failure *f)
         return 0;
     struct supervisor *s = calloc(1, sizeof *s);
     if (!s)
-        return fail(f, "malloc", "mapped files");
+        return set_failure(f, "malloc", "mapped files");
     s->job = job;
     s->first = at.first = first_number(job);
     int done = ways(f) || links_plan(s, f) || links_join(job, s, f) || forked(job, s, group, f) ? -1 : 0;
@@ -166,7 +166,7 @@ static int send_directories(const struct job *job, uint32_t member, struct failu
                 return -1;
             struct hello hello = {.what = HELLO_END, .member = member, .conduit = i, .way = way, .device = st.st_dev, .directory = st.st_ino};
             if (hello_send(at.members, &hello, -1) < 0)
-                return fail(f, "send", "to the supervisor of mapped files");
+                return set_failure(f, "send", "to the supervisor of mapped files");
             any = 1;
         }
     return any;
@@ -193,7 +193,7 @@ int mapping_enter(const struct job *job, uint32_t member, struct failure *f)
     if (mapped < 0 || (mapped && (fd = mapping_filter(at.first, f)) < 0))
         return -1;
     if (hello_send(at.members, &hello, fd) < 0)
-        return fail(f, "send", "to the supervisor of mapped files");
+        return set_failure(f, "send", "to the supervisor of mapped files");
     if (fd >= 0)
         syscall(SYS_close_range, fd, fd, 0); /* close itself may be asked about */
     return 0;

@@ -22,7 +22,7 @@ int remote_control_open(struct remote_control *server, struct failure *f)
 {
     int control[2], settle[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, settle) < 0)
-        return fail(f, "socket", "the file server");
+        return set_failure(f, "socket", "the file server");
     remote.control = control[0];
     remote.settle = settle[0];
     *server = (struct remote_control){control[1], settle[1]};
@@ -39,7 +39,7 @@ int remote_control_tops(const struct job *job, struct failure *f)
 {
     for (uint32_t i = 0; i < job->start->remotes; i++)
         if ((remote.top[i] = open(job->remote[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-            return fail(f, "open", job->remote[i]);
+            return set_failure(f, "open", job->remote[i]);
     return 0;
 }
 
@@ -90,17 +90,17 @@ int remote_settle(const struct job *job, uint64_t mark, struct failure *f)
     }
     for (uint32_t i = 0; i < job->start->remotes; i++)
         if (syncfs(remote.top[i]) < 0)
-            return fail(f, "sync", job->remote[i]);
+            return set_failure(f, "sync", job->remote[i]);
     if (send_to(remote.settle, REMOTE_SETTLE, mark, -1) < 0)
-        return fail(f, "sync", "the file server");
+        return set_failure(f, "sync", "the file server");
     if (poll(&answer, 1, SETTLE_MS) <= 0) {
         errno = ETIMEDOUT;
-        return fail(f, "sync", "the submit machine does not answer");
+        return set_failure(f, "sync", "the submit machine does not answer");
     }
     if (recv(remote.settle, &m, sizeof m, 0) != sizeof m) {
         errno = EIO;
-        return fail(f, "sync", "the file server");
+        return set_failure(f, "sync", "the file server");
     }
     errno = (int)m.value;
-    return m.value ? fail(f, "sync", "the submit machine's note of the moment") : 0;
+    return m.value ? set_failure(f, "sync", "the submit machine's note of the moment") : 0;
 }

@@ -22,14 +22,14 @@ struct box { /* the locks of one process on one file */
 
 static struct box *boxes;
 
-struct held { /* a change of a handle's locks that is not covered by a later one */
+struct tracee { /* a change of a handle's locks that is not covered by a later one */
     struct handle *handle;
     uint64_t owner, start, end;
     uint32_t type, flock;
-    struct held *next;
+    struct tracee *next;
 };
 
-static struct held *held;
+static struct tracee *held;
 
 static struct request *lock_request(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start, uint64_t end, uint64_t asked,
                                     void (*done)(struct request *, int, struct reader *))
@@ -60,10 +60,10 @@ static void note(const struct request *r)
     uint64_t start = get_number(&sent, 8), length = get_number(&sent, 8), end = length ? start + length - 1 : INT64_MAX;
     uint32_t flock = r->frame[FRAME_HEAD + 17] & FLOCK;
     struct handle *h = r->handle->lender ? r->handle->lender : r->handle;
-    struct held **at = &held;
+    struct tracee **at = &held;
     bool matters = r->a != UNLOCK;
     while (*at) {
-        struct held *one = *at;
+        struct tracee *one = *at;
         bool same = one->handle == h && one->flock == flock;
         if (same && (flock || (start <= one->start && one->end <= end))) {
             *at = one->next;
@@ -76,13 +76,13 @@ static void note(const struct request *r)
     if (!matters)
         return;
     *at = need(sizeof **at);
-    **at = (struct held){.handle = h, .owner = r->b, .start = start, .end = end, .type = (uint32_t)r->a, .flock = flock};
+    **at = (struct tracee){.handle = h, .owner = r->b, .start = start, .end = end, .type = (uint32_t)r->a, .flock = flock};
 }
 
 void locks_forget(struct handle *h)
 {
-    for (struct held **at = &held; *at;) {
-        struct held *one = *at;
+    for (struct tracee **at = &held; *at;) {
+        struct tracee *one = *at;
         if (one->handle == h) {
             *at = one->next;
             free(one);
@@ -101,7 +101,7 @@ static void retaken(struct request *r, int error, struct reader *answer)
 
 void locks_retake(struct handle *h)
 {
-    for (struct held *one = held; one; one = one->next) {
+    for (struct tracee *one = held; one; one = one->next) {
         if (one->handle != h)
             continue;
         struct request *r = lock_request(h, one->owner, one->type, one->flock, one->start, one->end, 0, retaken);

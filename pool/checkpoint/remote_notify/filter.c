@@ -51,7 +51,7 @@ int notify_filter(int first, struct failure *f)
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
         trap_always(asked[i]);
     int fd = traps_install();
-    return fd < 0 ? fail(f, "seccomp", "remote files without FUSE need user notification (Linux 5.19)") : fd;
+    return fd < 0 ? set_failure(f, "seccomp", "remote files without FUSE need user notification (Linux 5.19)") : fd;
 }
 
 static _Noreturn void ask_something(int report)

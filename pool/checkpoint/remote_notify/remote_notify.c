@@ -47,13 +47,13 @@ int notify_place(const struct job *job, struct failure *f)
     char path[4096 + 16];
     const char *bottom = job->remote[0];
     if (mount("tmpfs", bottom, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=25%") < 0)
-        return fail(f, "mount", bottom);
+        return set_failure(f, "mount", bottom);
     for (uint32_t i = 0; i < job->start->remotes; i++) {
         snprintf(path, sizeof path, "%s/%u", bottom, i);
         int top = mkdir(path, 0755) < 0 || chown(path, job->start->uid, job->start->gid) < 0 ? -1 : open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
         at.tops[i] = top < 0 ? -1 : fcntl(top, F_DUPFD_CLOEXEC, i ? at.tops[i - 1] + 1 : FIRST_FREE); /* ascending */
         if (at.tops[i] < 0)
-            return fail(f, "mkdir", path);
+            return set_failure(f, "mkdir", path);
         close(top);
     }
     for (uint32_t i = job->start->remotes; i-- > 0;) { /* the first lies over them all */
@@ -61,7 +61,7 @@ int notify_place(const struct job *job, struct failure *f)
         int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
         if (tree < 0 || syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &quiet, sizeof quiet) < 0 ||
             syscall(SYS_move_mount, tree, "", AT_FDCWD, job->remote[i], MOVE_MOUNT_F_EMPTY_PATH) < 0)
-            return fail(f, "mount", job->remote[i]);
+            return set_failure(f, "mount", job->remote[i]);
         close(tree);
     }
     return 0;
@@ -90,14 +90,14 @@ pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
     int members[2];
     if (has_mapped_files(job)) {
         errno = EOPNOTSUPP;
-        return fail(f, "start", "names mapped to pipes together with remote files need /dev/fuse on this machine");
+        return set_failure(f, "start", "names mapped to pipes together with remote files need /dev/fuse on this machine");
     }
     if (job->start->flags & FLAG_IMAGE) {
         errno = EOPNOTSUPP;
-        return fail(f, "restore", "remote files of a job that goes on from a checkpoint need /dev/fuse on this machine");
+        return set_failure(f, "restore", "remote files of a job that goes on from a checkpoint need /dev/fuse on this machine");
     }
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, members) < 0)
-        return fail(f, "socketpair", "");
+        return set_failure(f, "socketpair", "");
     for (int i = 0; i < 2; i++) {
         int high = fcntl(members[i], F_DUPFD_CLOEXEC, FIRST_FREE);
         close(members[i]);
@@ -121,7 +121,7 @@ pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
     }
     for (uint32_t i = 0; i < job->start->remotes; i++)
         close(at.tops[i]);
-    return at.pid < 0 ? fail(f, "fork", "the supervisor of remote files") : at.pid;
+    return at.pid < 0 ? set_failure(f, "fork", "the supervisor of remote files") : at.pid;
 }
 
 /* In a process of the job, before it opens anything. */
@@ -136,7 +136,7 @@ int notify_enter(const struct job *job, uint32_t member, struct failure *f)
     fd_message_init(&m, &member, sizeof member, &fd, 1);
     struct mmsghdr one = {.msg_hdr = m.head};
     if (sendmmsg(at.members, &one, 1, UNASKED) < 1) /* nobody is there yet who could answer */
-        return fail(f, "send", "to the supervisor of remote files");
+        return set_failure(f, "send", "to the supervisor of remote files");
     close(fd); /* asked about already, and answered */
     return 0;
 }

@@ -26,7 +26,7 @@ struct walk {
 int tree_of(const char *path)
 {
     for (uint32_t i = 0; i < notifier->trees; i++)
-        if (below(path, notifier->job->remote[i]))
+        if (path_is_under(path, notifier->job->remote[i]))
             return (int)i;
     return -1;
 }
@@ -34,7 +34,7 @@ int tree_of(const char *path)
 static bool leads_to_tree(const char *path)
 {
     for (uint32_t i = 0; i < notifier->trees; i++)
-        if (below(notifier->job->remote[i], path))
+        if (path_is_under(notifier->job->remote[i], path))
             return true;
     return false;
 }
@@ -44,7 +44,7 @@ static bool of_system(const char *path)
 {
     static const char *const system[] = {"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/dev", "/sys", "/proc"};
     for (size_t i = 0; i < sizeof system / sizeof *system; i++)
-        if (below(path, system[i]))
+        if (path_is_under(path, system[i]))
             return true;
     return false;
 }
@@ -52,7 +52,7 @@ static bool of_system(const char *path)
 /* A descriptor opened again by its name in /proc or /dev gets a number of its own, which would not be asked about. */
 static bool by_descriptor(const char *path)
 {
-    return (below(path, "/proc") && strstr(path, "/fd/")) || strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/dev/std", 8) == 0;
+    return (path_is_under(path, "/proc") && strstr(path, "/fd/")) || strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/dev/std", 8) == 0;
 }
 
 /* The name from the root on, as it was said. False: it is the kernel's to say what is wrong with it. */
@@ -140,7 +140,7 @@ static bool step_here(struct walk *w, const char *name)
     }
     if (leads_to_tree(f->path))
         return true;
-    if (below(f->path, "/proc"))
+    if (path_is_under(f->path, "/proc"))
         return false;
     ssize_t n = readlink(f->path, target, sizeof target - 1);
     if (n < 0)

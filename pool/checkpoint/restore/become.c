@@ -41,7 +41,7 @@ struct range {
 static int failed(struct failure *f, const char *call, const char *text, long result)
 {
     errno = (int)-result;
-    return fail(f, call, text);
+    return set_failure(f, call, text);
 }
 
 static bool bad(long result) { return result < 0 && result > -4096; }
@@ -87,12 +87,12 @@ static uint64_t free_place(const struct restoring *r, uint32_t row, const struct
     return at;
 }
 
-static int make_room(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, struct failure *f)
+static int make_room(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own, size_t count, struct failure *f)
 {
-    struct held *h = &b->threads[0];
+    struct tracee *h = &b->threads[0];
     uint64_t at = free_place(r, row, own, count, PAGE + ROOM + STASH, LOWEST);
     long done = CALL(h, SYS_mmap, at, PAGE + ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    if (bad(done) || held_write(h->tid, at, call_code, CALL_SIZE) < 0)
+    if (bad(done) || tracee_write(h->tid, at, call_code, CALL_SIZE) < 0)
         return failed(f, "mmap", "room in a new process", done);
     done = CALL(h, SYS_mprotect, at, PAGE, PROT_READ | PROT_EXEC);
     if (bad(done))
@@ -104,18 +104,18 @@ static int make_room(struct restoring *r, uint32_t row, struct body *b, const st
 }
 
 /* The kernel writes to where rseq was registered whenever the thread is moved: it must not lie in memory that goes. */
-static void forget_rseq(struct held *h)
+static void forget_rseq(struct tracee *h)
 {
     struct rseq_place place;
-    if (held_rseq(h, &place) == 0 && place.at)
+    if (tracee_rseq(h, &place) == 0 && place.at)
         CALL(h, SYS_rseq, place.at, place.size, 1 /* RSEQ_FLAG_UNREGISTER */, place.signature);
 }
 
 static bool special(const struct range *a) { return strcmp(a->name, "[vdso]") == 0 || strncmp(a->name, "[vvar", 5) == 0; }
 
-static int clear(struct body *b, struct range *own, size_t count, struct failure *f)
+static int clear(struct restored_process *b, struct range *own, size_t count, struct failure *f)
 {
-    struct held *h = &b->threads[0];
+    struct tracee *h = &b->threads[0];
     uint64_t stash = b->stash;
     long done = 0;
     for (size_t i = 0; i < count && !bad(done); i++)
@@ -146,7 +146,7 @@ static uint32_t area_flags(const struct area *a, int fd)
 }
 
 /* Somewhere, and the part of it that is mapped moved to its place. */
-static int attach(const struct restoring *r, const struct area *a, struct held *h, struct failure *f)
+static int attach(const struct restoring *r, const struct area *a, struct tracee *h, struct failure *f)
 {
     const struct file *memory = (struct file *)r->image->files.rows + a->file;
     uint64_t size = a->end - a->start, whole = (memory->size + PAGE - 1) & ~(PAGE - 1);
@@ -163,7 +163,7 @@ static int attach(const struct restoring *r, const struct area *a, struct held *
     return bad(done) ? failed(f, "shmat", "System V shared memory", done) : 0;
 }
 
-static int map_areas(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+static int map_areas(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     for EACH(r->image, areas, area, a) {
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
@@ -183,7 +183,7 @@ static int map_areas(struct restoring *r, uint32_t row, struct body *b, struct f
     return 0;
 }
 
-static void advise(struct held *h, const struct area *a)
+static void advise(struct tracee *h, const struct area *a)
 {
     static const struct {
         uint32_t bit;
@@ -198,7 +198,7 @@ static void advise(struct held *h, const struct area *a)
         CALL(h, SYS_mlock2, a->start, a->end - a->start, a->advice & ADVICE_ON_FAULT ? MLOCK_ONFAULT : 0);
 }
 
-static int protect(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+static int protect(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     for EACH(r->image, areas, area, a) {
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
@@ -221,7 +221,7 @@ static int protect(struct restoring *r, uint32_t row, struct body *b, struct fai
     return 0;
 }
 
-static int move_special(struct body *b, const struct range *own, size_t count, uint64_t by, struct failure *f)
+static int move_special(struct restored_process *b, const struct range *own, size_t count, uint64_t by, struct failure *f)
 {
     for (size_t i = 0; i < count; i++) {
         uint64_t size = own[i].end - own[i].start;
@@ -233,16 +233,16 @@ static int move_special(struct body *b, const struct range *own, size_t count, u
 }
 
 /* Not the one it was: that one's bytes stay, and lead to where this one is. Behind the room all is free that is free. */
-static int lead_vdso(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, const struct area *old,
+static int lead_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own, size_t count, const struct area *old,
                      const struct range *new, const void *bytes, struct failure *f)
 {
     static unsigned char changed[STASH];
-    struct held *h = &b->threads[0];
+    struct tracee *h = &b->threads[0];
     uint64_t size = old->end - old->start, place = free_place(r, row, own, count, STASH, b->stash + STASH);
     if (size > sizeof changed || vdso_lead(r, old, bytes, new->end - new->start, new->start - b->stash + place, changed, f))
-        return size > sizeof changed ? fail(f, "restore", "vdso") : -1;
+        return size > sizeof changed ? set_failure(f, "restore", "vdso") : -1;
     long done = CALL(h, SYS_mmap, old->start, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    if (!bad(done) && held_write(h->tid, old->start, changed, size) < 0)
+    if (!bad(done) && tracee_write(h->tid, old->start, changed, size) < 0)
         done = -EFAULT;
     if (!bad(done))
         done = CALL(h, SYS_mprotect, old->start, size, old->prot);
@@ -250,7 +250,7 @@ static int lead_vdso(struct restoring *r, uint32_t row, struct body *b, const st
 }
 
 /* The kernel's own page of code: libraries have pointers into it. */
-static int place_vdso(struct restoring *r, uint32_t row, struct body *b, const struct range *own, size_t count, struct failure *f)
+static int place_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own, size_t count, struct failure *f)
 {
     static unsigned char here[STASH];
     const struct area *old = NULL;
@@ -264,9 +264,9 @@ static int place_vdso(struct restoring *r, uint32_t row, struct body *b, const s
     if (!old)
         return 0;
     uint64_t size = old->end - old->start;
-    if (!new || new->end - new->start > sizeof here || held_read(b->threads[0].tid, new->start, here, new->end - new->start) < 0) {
+    if (!new || new->end - new->start > sizeof here || tracee_read(b->threads[0].tid, new->start, here, new->end - new->start) < 0) {
         errno = ENOEXEC;
-        return fail(f, "restore", "the kernel's own code page (vdso)\nthis kernel has none");
+        return set_failure(f, "restore", "the kernel's own code page (vdso)\nthis kernel has none");
     }
     bool same = new->end - new->start == size && !(settings.without & ABLE_SAME_VDSO);
     for EACH(r->image, extents, extent, e)
@@ -277,22 +277,22 @@ static int place_vdso(struct restoring *r, uint32_t row, struct body *b, const s
     return same ? move_special(b, own, count, old->start - new->start, f) : lead_vdso(r, row, b, own, count, old, new, here, f);
 }
 
-static int set_layout(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+static int set_layout(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     const struct process *p = (struct process *)r->image->processes.rows + row;
-    struct held *h = &b->threads[0];
+    struct tracee *h = &b->threads[0];
     const struct layout *l = &p->layout;
     struct prctl_mm_map map = {l->start_code, l->end_code, l->start_data, l->end_data, l->start_brk, l->brk, l->start_stack,
                                l->arg_start, l->arg_end, l->env_start, l->env_end, (void *)(uintptr_t)(b->room + 4096), p->auxv.size,
                                (uint32_t)r->programs[row]};
-    if (held_write(h->tid, b->room, &map, sizeof map) < 0 ||
-        (p->auxv.size && held_write(h->tid, b->room + 4096, image_bytes(r->image, p->auxv), p->auxv.size) < 0))
-        return fail(f, "write", "room in a new process");
+    if (tracee_write(h->tid, b->room, &map, sizeof map) < 0 ||
+        (p->auxv.size && tracee_write(h->tid, b->room + 4096, image_bytes(r->image, p->auxv), p->auxv.size) < 0))
+        return set_failure(f, "write", "room in a new process");
     long done = CALL(h, SYS_prctl, PR_SET_MM, PR_SET_MM_MAP, b->room, sizeof map, 0);
     return bad(done) ? failed(f, "prctl", "the layout of memory", done) : 0;
 }
 
-static int make_threads(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+static int make_threads(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     struct {
         struct clone_args args;
@@ -301,18 +301,18 @@ static int make_threads(struct restoring *r, uint32_t row, struct body *b, struc
     for EACH(r->image, threads, thread, t) {
         if (t->owner != row || t->tid == b->threads[0].tid)
             continue;
-        struct held *more = realloc(b->threads, (b->count + 1) * sizeof *more);
+        struct tracee *more = realloc(b->threads, (b->count + 1) * sizeof *more);
         if (!more)
-            return fail(f, "malloc", "threads");
+            return set_failure(f, "malloc", "threads");
         b->threads = more;
         memset(&place, 0, sizeof place);
         place.args.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
         place.args.set_tid = b->room + offsetof(__typeof__(place), tid);
         place.args.set_tid_size = 1;
         place.tid = t->tid;
-        if (held_write(more[0].tid, b->room, &place, sizeof place) < 0)
-            return fail(f, "write", "room in a new process");
-        pid_t tid = held_clone3(&more[0], &more[b->count], b->room, sizeof place.args);
+        if (tracee_write(more[0].tid, b->room, &place, sizeof place) < 0)
+            return set_failure(f, "write", "room in a new process");
+        pid_t tid = tracee_clone3(&more[0], &more[b->count], b->room, sizeof place.args);
         if (tid < 0)
             return failed(f, "clone", "a thread under its number", tid);
         b->count++;
@@ -320,7 +320,7 @@ static int make_threads(struct restoring *r, uint32_t row, struct body *b, struc
     return 0;
 }
 
-static int drop_rights(struct restoring *r, struct held *h, uint64_t room, struct failure *f)
+static int drop_rights(struct restoring *r, struct tracee *h, uint64_t room, struct failure *f)
 {
     const struct start *s = r->job->start;
     uint32_t keep = (uint32_t)space_kept(r->job);
@@ -330,8 +330,8 @@ static int drop_rights(struct restoring *r, struct held *h, uint64_t room, struc
     } caps = {{_LINUX_CAPABILITY_VERSION_3, 0}, {{0}}};
     long done = 0;
     if (s->flags & FLAG_GROUPS) {
-        if (s->groups * sizeof(uint32_t) > ROOM || (s->groups && held_write(h->tid, room, r->job->groups, s->groups * sizeof(uint32_t)) < 0))
-            return fail(f, "setgroups", "");
+        if (s->groups * sizeof(uint32_t) > ROOM || (s->groups && tracee_write(h->tid, room, r->job->groups, s->groups * sizeof(uint32_t)) < 0))
+            return set_failure(f, "setgroups", "");
         done = CALL(h, SYS_setgroups, s->groups, room);
     }
     if (!bad(done) && s->gid != getgid())
@@ -340,19 +340,19 @@ static int drop_rights(struct restoring *r, struct held *h, uint64_t room, struc
         done = CALL(h, SYS_setresuid, s->uid, s->uid, s->uid);
     if (!bad(done))
         done = CALL(h, SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if (keep && held_write(h->tid, room, &caps, sizeof caps) == 0 && CALL(h, SYS_capget, room, room + 8) == 0 &&
-        held_read(h->tid, room, &caps, sizeof caps) == 0)
+    if (keep && tracee_write(h->tid, room, &caps, sizeof caps) == 0 && CALL(h, SYS_capget, room, room + 8) == 0 &&
+        tracee_read(h->tid, room, &caps, sizeof caps) == 0)
         keep &= caps.sets[0].permitted;
     memset(caps.sets, 0, sizeof caps.sets);
     caps.sets[0].permitted = caps.sets[0].effective = keep;
-    if (!bad(done) && held_write(h->tid, room, &caps, sizeof caps) < 0)
+    if (!bad(done) && tracee_write(h->tid, room, &caps, sizeof caps) < 0)
         done = -EFAULT;
     if (!bad(done))
         done = CALL(h, SYS_capset, room, room + 8);
     return bad(done) ? failed(f, "setuid", "the job's rights", done) : 0;
 }
 
-static int put_on_filter(struct restoring *r, struct held *h, uint64_t room, struct failure *f)
+static int put_on_filter(struct restoring *r, struct tracee *h, uint64_t room, struct failure *f)
 {
     size_t count;
     const void *code = filter_code(r->job, &count);
@@ -362,13 +362,13 @@ static int put_on_filter(struct restoring *r, struct held *h, uint64_t room, str
     } program = {(uint16_t)count, {0}, room + 64};
     if (!code)
         return 0;
-    if (count * 8 > ROOM - 64 || held_write(h->tid, room, &program, sizeof program) < 0 || held_write(h->tid, room + 64, code, count * 8) < 0)
-        return fail(f, "seccomp", "");
+    if (count * 8 > ROOM - 64 || tracee_write(h->tid, room, &program, sizeof program) < 0 || tracee_write(h->tid, room + 64, code, count * 8) < 0)
+        return set_failure(f, "seccomp", "");
     long done = CALL(h, SYS_prctl, PR_SET_SECCOMP, 2 /* SECCOMP_MODE_FILTER */, room);
     return bad(done) ? failed(f, "seccomp", "", done) : 0;
 }
 
-static int dress_thread(const struct thread *t, struct held *h, uint64_t room, struct failure *f)
+static int dress_thread(const struct thread *t, struct tracee *h, uint64_t room, struct failure *f)
 {
     struct {
         uint64_t at;
@@ -376,14 +376,14 @@ static int dress_thread(const struct thread *t, struct held *h, uint64_t room, s
         uint64_t size;
     } stack = {t->alt_at, t->alt_size ? (int32_t)t->alt_flags : SS_DISABLE, 0, t->alt_size}; /* a sanitized keeper has one */
     long done = 0;
-    held_write(h->tid, room, t->name, sizeof t->name);
+    tracee_write(h->tid, room, t->name, sizeof t->name);
     CALL(h, SYS_prctl, PR_SET_NAME, room);
     if (t->slack)
         CALL(h, SYS_prctl, PR_SET_TIMERSLACK, t->slack);
     CALL(h, SYS_set_tid_address, t->clear_tid);
     CALL(h, SYS_set_robust_list, t->robust, t->robust ? t->robust_size : 24);
-    if (held_write(h->tid, room, &stack, sizeof stack) < 0)
-        return fail(f, "write", "room in a new process");
+    if (tracee_write(h->tid, room, &stack, sizeof stack) < 0)
+        return set_failure(f, "write", "room in a new process");
     done = CALL(h, SYS_sigaltstack, room, 0);
     if (bad(done))
         return failed(f, "sigaltstack", "", done);
@@ -393,10 +393,10 @@ static int dress_thread(const struct thread *t, struct held *h, uint64_t room, s
 }
 
 /* By itself, with its own rights: refused where those do not allow it, and it is slower then. */
-static void set_policy(const struct thread *t, struct held *h, uint64_t room)
+static void set_policy(const struct thread *t, struct tracee *h, uint64_t room)
 {
     struct sched_param param = {t->priority};
-    if (t->policy != SCHED_OTHER && held_write(h->tid, room, &param, sizeof param) == 0)
+    if (t->policy != SCHED_OTHER && tracee_write(h->tid, room, &param, sizeof param) == 0)
         CALL(h, SYS_sched_setscheduler, h->tid, t->policy, room);
 }
 
@@ -420,7 +420,7 @@ static uint64_t most_of(const struct start *s, int which)
 }
 
 /* By itself: its user may be another one than ours. */
-static void set_limits(struct restoring *r, const struct process *p, struct held *h, uint64_t room)
+static void set_limits(struct restoring *r, const struct process *p, struct tracee *h, uint64_t room)
 {
     for (int i = 0; i < 16; i++) {
         uint64_t most = most_of(r->job->start, i);
@@ -433,7 +433,7 @@ static void set_limits(struct restoring *r, const struct process *p, struct held
             wanted.rlim_max = most;
         if (wanted.rlim_cur > wanted.rlim_max)
             wanted.rlim_cur = wanted.rlim_max;
-        if (held_write(h->tid, room, &wanted, sizeof wanted) == 0)
+        if (tracee_write(h->tid, room, &wanted, sizeof wanted) == 0)
             CALL(h, SYS_prlimit64, 0, i, room, 0);
     }
 }
@@ -446,10 +446,10 @@ static const struct thread *thread_row(const struct image *image, uint32_t row, 
     return NULL;
 }
 
-static int dress(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+static int dress(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     const struct process *p = (struct process *)r->image->processes.rows + row;
-    struct held *leader = &b->threads[0];
+    struct tracee *leader = &b->threads[0];
     for (size_t i = 0; i < b->count; i++)
         if (dress_thread(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f) || drop_rights(r, &b->threads[i], b->room, f))
             return -1;
@@ -473,11 +473,11 @@ static int dress(struct restoring *r, uint32_t row, struct body *b, struct failu
     for (size_t i = 0; i < (p->mapped ? 1 : b->count); i++)
         if (put_on_filter(r, &b->threads[i], b->room, f))
             return -1;
-    return p->mapped ? mapping_dress(r, row, leader, b->room, f) : 0;
+    return p->mapped ? mapping_restore_filter(r, row, leader, b->room, f) : 0;
 }
 
 /* The call that unmaps the instruction that makes it: the thread is stopped before it would run another. */
-static int wake(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+static int wake(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
     struct user_regs_struct *all = calloc(b->count, sizeof *all);
     for (size_t i = 0; all && i < b->count; i++) {
@@ -485,39 +485,39 @@ static int wake(struct restoring *r, uint32_t row, struct body *b, struct failur
         if (t->registers.size != sizeof *all) {
             free(all);
             errno = EBADMSG;
-            return fail(f, "read", "registers");
+            return set_failure(f, "read", "registers");
         }
         memcpy(&all[i], image_bytes(r->image, t->registers), sizeof *all);
-        waits_go_on(t, &b->threads[i], b->room, &all[i]);
+        timeouts_restore(t, &b->threads[i], b->room, &all[i]);
     }
     long done = !all ? -ENOMEM : CALL(&b->threads[0], SYS_munmap, b->room - PAGE, PAGE + ROOM + STASH);
     if (bad(done))
         return failed(f, "munmap", "room in a new process", done);
-    selves_seek(r, row, &b->threads[0]);
+    proc_files_seek(r, row, &b->threads[0]);
     int left = 0;
     for (size_t i = 0; i < b->count && !left; i++) {
         const struct thread *t = thread_row(r->image, row, b->threads[i].tid);
-        left = held_become(&b->threads[i], &all[i], image_bytes(r->image, t->xstate), t->xstate.size, t->mask);
+        left = tracee_become(&b->threads[i], &all[i], image_bytes(r->image, t->xstate), t->xstate.size, t->mask);
     }
     free(all);
-    return left < 0 ? fail(f, "ptrace", "registers") : 0;
+    return left < 0 ? set_failure(f, "ptrace", "registers") : 0;
 }
 
-int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure *f)
+int become_process(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
-    struct held *h = &b->threads[0];
+    struct tracee *h = &b->threads[0];
     struct range *own;
     size_t count = own_areas(h->tid, &own);
     if (!thread_row(r->image, row, h->tid)) {
         errno = EBADMSG;
-        return fail(f, "read", "threads");
+        return set_failure(f, "read", "threads");
     }
     int done = make_room(r, row, b, own, count, f);
     if (!done) {
         forget_rseq(h);
         CALL(h, SYS_set_robust_list, 0, 24);
     }
-    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || refill(r, row, h, f) || protect(r, row, b, f) ||
+    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || fill_memory(r, row, h, f) || protect(r, row, b, f) ||
         place_vdso(r, row, b, own, count, f) || set_layout(r, row, b, f))
         done = -1;
     free(own);
@@ -527,5 +527,5 @@ int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure
     if (bad(closed))
         return failed(f, "close", "descriptors of the keeper", closed);
     return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || dress(r, row, b, f) ||
-                   selves_open(r, row, h, b->room, f) || wake(r, row, b, f) ? -1 : 0;
+                   proc_files_open(r, row, h, b->room, f) || wake(r, row, b, f) ? -1 : 0;
 }

@@ -26,13 +26,13 @@
 
 static void tell(struct restoring *r, uint32_t row, uint32_t state)
 {
-    __atomic_store_n(&r->cradle->state[row], state, __ATOMIC_RELEASE);
-    syscall(SYS_futex, &r->cradle->state[row], FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
+    __atomic_store_n(&r->restore_shared->state[row], state, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &r->restore_shared->state[row], FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
 }
 
 static _Noreturn void broken(struct restoring *r, uint32_t row, const char *call, const char *text)
 {
-    fail(&r->cradle->failure, call, text);
+    set_failure(&r->restore_shared->failure, call, text);
     tell(r, row, BROKEN);
     for (;;)
         pause();
@@ -57,7 +57,7 @@ static void have(struct restoring *r, uint32_t by, uint32_t row)
 static void have_orphan(struct restoring *r, uint32_t by, uint32_t row)
 {
     int status = 0;
-    while (__atomic_exchange_n(&r->cradle->helping, 1, __ATOMIC_ACQ_REL))
+    while (__atomic_exchange_n(&r->restore_shared->helping, 1, __ATOMIC_ACQ_REL))
         usleep(100);
     pid_t helper = fork_as(r->helper, -1, 0);
     if (helper == 0) {
@@ -67,7 +67,7 @@ static void have_orphan(struct restoring *r, uint32_t by, uint32_t row)
         _exit(pid < 0);
     }
     bool done = helper > 0 && waitpid(helper, &status, 0) == helper && !status;
-    __atomic_store_n(&r->cradle->helping, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&r->restore_shared->helping, 0, __ATOMIC_RELEASE);
     if (!done)
         broken(r, by, "fork", "a process under its number");
 }
@@ -110,7 +110,7 @@ static void have_placeholder(struct restoring *r, uint32_t by, pid_t session)
 static void have_children(struct restoring *r, uint32_t row, bool early)
 {
     for (uint32_t i = 0; i < r->image->processes.count; i++) {
-        const struct birth *b = &r->births[i];
+        const struct planned_fork *b = &r->births[i];
         if (b->by != row || i == row || (b->kind == BORN_EARLY) != early)
             continue;
         if (b->kind == BORN_ORPHAN)
@@ -185,8 +185,8 @@ static void await_zombies(struct restoring *r, uint32_t row)
 
 static void await_all(struct restoring *r)
 {
-    while (!__atomic_load_n(&r->cradle->all_there, __ATOMIC_ACQUIRE))
-        syscall(SYS_futex, &r->cradle->all_there, FUTEX_WAIT, 0, NULL, NULL, 0);
+    while (!__atomic_load_n(&r->restore_shared->all_there, __ATOMIC_ACQUIRE))
+        syscall(SYS_futex, &r->restore_shared->all_there, FUTEX_WAIT, 0, NULL, NULL, 0);
 }
 
 /* Its leader may not have come to it yet. */
@@ -213,12 +213,12 @@ static bool join_group(struct restoring *r, uint32_t row)
             pause();
     }
     bool in = leader >= 0 && enter_group(group);
-    __atomic_add_fetch(&r->cradle->joined[maker], 1, __ATOMIC_ACQ_REL);
+    __atomic_add_fetch(&r->restore_shared->joined[maker], 1, __ATOMIC_ACQ_REL);
     if (maker != row || leader <= 0)
         return in;
     for EACH(r->image, processes, process, p)
         members += p->group == group;
-    for (int tries = 0; __atomic_load_n(&r->cradle->joined[row], __ATOMIC_ACQUIRE) < members && tries < 20000; tries++)
+    for (int tries = 0; __atomic_load_n(&r->restore_shared->joined[row], __ATOMIC_ACQUIRE) < members && tries < 20000; tries++)
         usleep(100);
     kill(leader, SIGKILL);
     return waitpid(leader, NULL, 0) == leader && in;
@@ -272,11 +272,11 @@ static int await_state(struct restoring *r, uint32_t wanted, struct failure *f)
     for (uint32_t i = 0; i < r->image->processes.count; i++) {
         if (wanted > READY && process_at(r, i)->flags & PROCESS_ZOMBIE)
             continue;
-        for (uint32_t state; (state = __atomic_load_n(&r->cradle->state[i], __ATOMIC_ACQUIRE)) != wanted;) {
+        for (uint32_t state; (state = __atomic_load_n(&r->restore_shared->state[i], __ATOMIC_ACQUIRE)) != wanted;) {
             now = 0;
-            for (uint32_t j = 0; j < r->image->processes.count; now += r->cradle->state[j++])
-                if (r->cradle->state[j] == BROKEN) {
-                    *f = r->cradle->failure;
+            for (uint32_t j = 0; j < r->image->processes.count; now += r->restore_shared->state[j++])
+                if (r->restore_shared->state[j] == BROKEN) {
+                    *f = r->restore_shared->failure;
                     return -1;
                 }
             if (now != before) /* others have come on */
@@ -284,25 +284,25 @@ static int await_state(struct restoring *r, uint32_t wanted, struct failure *f)
             before = now;
             if (boot_us() > end) {
                 errno = ETIMEDOUT;
-                return fail(f, "fork", "a process of the job");
+                return set_failure(f, "fork", "a process of the job");
             }
-            syscall(SYS_futex, &r->cradle->state[i], FUTEX_WAIT, state, &moment, NULL, 0);
+            syscall(SYS_futex, &r->restore_shared->state[i], FUTEX_WAIT, state, &moment, NULL, 0);
         }
     }
     return 0;
 }
 
 /* Those that belong to the keeper are forked as its children (CLONE_PARENT). */
-int revive_all(struct restoring *r, struct failure *f)
+int fork_all_processes(struct restoring *r, struct failure *f)
 {
     pid_t wrong;
-    r->births = births_plan(r->image, &wrong);
+    r->births = fork_plan_make(r->image, &wrong);
     if (!r->births) {
         errno = wrong ? ENOEXEC : ENOMEM;
-        return fail(f, "fork", wrong ? "a process in its session" : "tables");
+        return set_failure(f, "fork", wrong ? "a process in its session" : "tables");
     }
     for (uint32_t i = 0; i < r->image->processes.count; i++) {
-        const struct birth *b = &r->births[i];
+        const struct planned_fork *b = &r->births[i];
         bool placeholder = needs_placeholder(r, NOBODY, i);
         if (b->by != NOBODY || (b->kind == BORN_OF_PLACEHOLDER && !placeholder))
             continue;
@@ -312,11 +312,11 @@ int revive_all(struct restoring *r, struct failure *f)
         if (pid == 0)
             be(r, i);
         if (pid < 0)
-            return fail(f, "fork", "a process under its number");
+            return set_failure(f, "fork", "a process under its number");
     }
     if (await_state(r, READY, f))
         return -1;
-    __atomic_store_n(&r->cradle->all_there, 1, __ATOMIC_RELEASE);
-    syscall(SYS_futex, &r->cradle->all_there, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
+    __atomic_store_n(&r->restore_shared->all_there, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, &r->restore_shared->all_there, FUTEX_WAKE, 1 << 30, NULL, NULL, 0);
     return await_state(r, READY + 2, f);
 }

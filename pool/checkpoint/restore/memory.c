@@ -11,7 +11,7 @@
 #define PIECES 256
 #define WORTH (16 * PAGE) /* of an area that is taken over for a while */
 
-static int damaged(struct failure *f) { return fail(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages"); }
+static int damaged(struct failure *f) { return set_failure(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages"); }
 
 /* The area of a process that an address lies in. Those of one process follow each other in the order of their addresses; of an
  * image that says otherwise some are not found, and the job dies of it. */
@@ -33,7 +33,7 @@ int areas_filled(struct restoring *r, struct failure *f)
 {
     r->filled = calloc(r->image->areas.count + 1ul, sizeof *r->filled);
     if (!r->filled)
-        return fail(f, "malloc", "tables");
+        return set_failure(f, "malloc", "tables");
     for EACH(r->image, extents, extent, e) {
         if (e->file != NOBODY)
             continue;
@@ -81,7 +81,7 @@ static int write_batch(const struct filling *w, struct batch *b, struct failure 
 {
     errno = EFAULT;
     if (b->count && process_vm_writev(w->into, b->here, b->count, b->there, b->count, 0) != (ssize_t)b->size)
-        return fail(f, "write", "memory of the job");
+        return set_failure(f, "write", "memory of the job");
     b->count = b->size = 0;
     return 0;
 }
@@ -89,9 +89,9 @@ static int write_batch(const struct filling *w, struct batch *b, struct failure 
 /* What is there already is written over: no image that was made here says a page twice. */
 static int give(const struct filling *w, const struct piece *p, struct failure *f)
 {
-    for (uint64_t done = 0; (done += faults_give(w->faults, p->at + done, p->contents + done, p->size - done)) < p->size; done += PAGE)
-        if (errno != EEXIST || held_write(w->into, p->at + done, p->contents + done, PAGE) < 0)
-            return fail(f, "write", "memory of the job");
+    for (uint64_t done = 0; (done += userfault_copy(w->faults, p->at + done, p->contents + done, p->size - done)) < p->size; done += PAGE)
+        if (errno != EEXIST || tracee_write(w->into, p->at + done, p->contents + done, PAGE) < 0)
+            return set_failure(f, "write", "memory of the job");
     return 0;
 }
 
@@ -152,15 +152,15 @@ static int fill_unit(void *what, uint32_t unit, char *buffer, struct failure *f)
 }
 
 /* Fresh memory of the process's own, that it may leave to us. Where huge pages are wanted the kernel makes them as it is written. */
-static void take_areas(struct filling *w, struct held *h)
+static void take_areas(struct filling *w, struct tracee *h)
 {
     const struct area *areas = w->r->image->areas.rows;
-    w->faults = faults_open(h, 0);
+    w->faults = userfault_open(h, 0);
     for (uint32_t i = 0; i < w->r->image->areas.count && w->faults >= 0; i++) {
         const struct area *a = &areas[i];
         if (a->owner == w->row && a->kind == AREA_ANON && a->file == NOBODY && !(a->flags & MAP_SHARED) && !(a->advice & ADVICE_HUGE) &&
             w->r->filled[i] >= WORTH)
-            w->given[i] = faults_take(w->faults, a->start, a->end);
+            w->given[i] = userfault_register(w->faults, a->start, a->end);
     }
 }
 
@@ -170,12 +170,12 @@ static void leave_areas(struct filling *w)
     const struct area *areas = w->r->image->areas.rows;
     for (uint32_t i = 0; i < w->r->image->areas.count && w->faults >= 0; i++)
         if (w->given[i])
-            faults_leave(w->faults, areas[i].start, areas[i].end);
+            userfault_unregister(w->faults, areas[i].start, areas[i].end);
     if (w->faults >= 0)
         close(w->faults);
 }
 
-int refill(struct restoring *r, uint32_t row, struct held *h, struct failure *f)
+int fill_memory(struct restoring *r, uint32_t row, struct tracee *h, struct failure *f)
 {
     struct filling w = {.r = r, .row = row, .into = h->tid, .first = malloc((r->image->chunks.count + 1ul) * sizeof *w.first),
                         .given = calloc(r->image->areas.count + 1ul, sizeof *w.given)};
@@ -184,7 +184,7 @@ int refill(struct restoring *r, uint32_t row, struct held *h, struct failure *f)
     if (!w.first || !w.given) {
         free(w.first);
         free(w.given);
-        return fail(f, "malloc", "tables");
+        return set_failure(f, "malloc", "tables");
     }
     for EACH(r->image, extents, extent, e) {
         if (!wanted(&w, e))
@@ -196,7 +196,7 @@ int refill(struct restoring *r, uint32_t row, struct held *h, struct failure *f)
     }
     chunks_map(&r->in);
     take_areas(&w, h);
-    int done = crew_run(fill_unit, &w, units, bytes, false, f);
+    int done = workers_run(fill_unit, &w, units, bytes, false, f);
     leave_areas(&w);
     free(w.first);
     free(w.given);

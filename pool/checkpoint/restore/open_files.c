@@ -33,7 +33,7 @@ static int plain(struct restoring *r, const struct file *row, struct failure *f)
     bool writes = (row->flags & O_ACCMODE) != O_RDONLY && S_ISREG(row->mode) && !(row->flags & O_PATH);
     int fd = open(path, (int)(row->flags & ~once) | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
-        return fail(f, "reopen", path);
+        return set_failure(f, "reopen", path);
     if (fstat(fd, &st) < 0 || ((st.st_mode & S_IFMT) != (row->mode & S_IFMT) && !S_ISCHR(row->mode))) {
         close(fd);
         return file_changed(f, path, "it is something else than it was at the checkpoint");
@@ -44,11 +44,11 @@ static int plain(struct restoring *r, const struct file *row, struct failure *f)
     }
     if (writes && (uint64_t)st.st_size > row->size && ftruncate(fd, (off_t)row->size) < 0) {
         close(fd);
-        return fail(f, "truncate", path);
+        return set_failure(f, "truncate", path);
     }
     if (row->position && !(row->flags & O_PATH) && lseek(fd, row->position, SEEK_SET) < 0 && errno != ESPIPE) {
         close(fd);
-        return fail(f, "seek", path);
+        return set_failure(f, "seek", path);
     }
     return fd;
 }
@@ -67,16 +67,16 @@ static int crossing_end(struct restoring *r, const struct file *row, struct fail
     int end = members_own_end(r->job, row->times[0] - 1), done = 0;
     int way = end < 0 ? -1 : open_again(end, O_WRONLY | O_NONBLOCK);
     if (way < 0)
-        return fail(f, "reopen", "a pipe to another machine");
+        return set_failure(f, "reopen", "a pipe to another machine");
     if (row->size)
         fcntl(way, F_SETPIPE_SZ, (int)row->size);
     if (row->contents.size && write(way, image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
-        done = fail(f, "write", "a pipe to another machine");
+        done = set_failure(f, "write", "a pipe to another machine");
     close(way);
     if (done)
         return -1;
     int fd = open_again(end, (int)(row->flags & (O_ACCMODE | O_NONBLOCK)));
-    return fd < 0 ? fail(f, "reopen", "a pipe to another machine") : fd;
+    return fd < 0 ? set_failure(f, "reopen", "a pipe to another machine") : fd;
 }
 
 /* As pipe() made it, or as it was opened by another name: which shows in its flags. */
@@ -94,22 +94,22 @@ static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, st
 {
     if (row->peer != NOBODY) {
         int fd = other_end(r, row);
-        return fd < 0 ? fail(f, "reopen", "a pipe") : fd;
+        return fd < 0 ? set_failure(f, "reopen", "a pipe") : fd;
     }
     if (row->times[0])
         return crossing_end(r, row, f);
     int ends[2];
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-        return fail(f, "pipe", "");
+        return set_failure(f, "pipe", "");
     if (row->size)
         fcntl(ends[1], F_SETPIPE_SZ, (int)row->size);
     if (row->contents.size && write(ends[1], image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
-        return fail(f, "write", "a pipe");
+        return set_failure(f, "write", "a pipe");
     if ((row->flags & O_ACCMODE) == O_RDWR) { /* it had a name, which was removed */
         int fd = open_again(ends[0], O_RDWR);
         close(ends[0]);
         close(ends[1]);
-        return fd < 0 ? fail(f, "reopen", "a pipe") : fd;
+        return fd < 0 ? set_failure(f, "reopen", "a pipe") : fd;
     }
     bool writes = (row->flags & O_ACCMODE) == O_WRONLY;
     /* The other end stays open until the others that want it have it; then it is the job's alone to be at its end. */
@@ -122,7 +122,7 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
     if (row->peer != NOBODY) {
         /* What is only mapped has no flags: as much as the mapping may need. */
         int fd = open_again(r->opened[row->peer], row->mode ? (int)(row->flags & (O_ACCMODE | O_NONBLOCK | O_APPEND)) : O_RDWR);
-        return fd < 0 || lseek(fd, row->position, SEEK_SET) < 0 ? fail(f, "reopen", "a memory file") : fd;
+        return fd < 0 || lseek(fd, row->position, SEEK_SET) < 0 ? set_failure(f, "reopen", "a memory file") : fd;
     }
     char name[200];
     copy_text(name, sizeof name, image_string(r->image, row->path));
@@ -134,14 +134,14 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
         *c = *c == '/' ? '-' : *c;
     int fd = row->number ? log_spool(r->job) : memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)row->size) < 0)
-        return fail(f, "memfd_create", name);
+        return set_failure(f, "memfd_create", name);
     for EACH(r->image, extents, extent, e) {
         if (e->file != at)
             continue;
         size_t size = e->at >= row->size ? 0 : e->size < row->size - e->at ? e->size : row->size - e->at;
         const char *contents = size ? extent_read(&r->in, e) : NULL;
         if (size && (!contents || pwrite(fd, contents, size, (off_t)e->at) != (ssize_t)size))
-            return fail(f, "write", name);
+            return set_failure(f, "write", name);
     }
     /* As it was opened; a mapping alone has no mode. Of what memfd_create gives itself, nobody is told who watches it. */
     if (row->mode && ((row->flags & O_ACCMODE) != O_RDWR || had_name)) {
@@ -165,7 +165,7 @@ static int mapped(struct restoring *r, uint32_t at, const struct file *row, stru
     if (fd < 0)
         fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return row->number ? memory(r, at, row, f) : fail(f, "reopen", path);
+        return row->number ? memory(r, at, row, f) : set_failure(f, "reopen", path);
     if (fstat(fd, &st) == 0 && ((uint64_t)st.st_size == row->size || (shared && (uint64_t)st.st_size > row->size)) &&
         (shared || file_sum(fd) == row->sum))
         return fd;
@@ -229,7 +229,7 @@ static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
     const uint32_t settable = O_APPEND | O_NONBLOCK | O_DIRECT | O_NOATIME | O_ASYNC;
     for (uint32_t i = 0; i < r->image->files.count; i++) {
         const struct file *row = (struct file *)r->image->files.rows + i;
-        if (row->kind == FILE_TREE || row->kind == FILE_SYSV || selves_has(r->image, row) || pidfd_lives(row) ||
+        if (row->kind == FILE_TREE || row->kind == FILE_SYSV || proc_file_is(r->image, row) || pidfd_lives(row) ||
             (row->peer != NOBODY) != peers)
             continue;
         f->call[0] = 0;
@@ -237,7 +237,7 @@ static int reopen_rows(struct restoring *r, bool peers, struct failure *f)
         if (r->spare[i] >= 0)
             r->spare[i] = lift(r->spare[i], r->base);
         if (fd < 0)
-            return *f->call ? -1 : fail(f, "reopen", image_string(r->image, row->path));
+            return *f->call ? -1 : set_failure(f, "reopen", image_string(r->image, row->path));
         r->opened[i] = fd;
         if (row->kind != FILE_MAPPED && !(row->flags & O_PATH))
             fcntl(fd, F_SETFL, row->flags & settable);
@@ -255,7 +255,7 @@ static int set_attributes(struct restoring *r, struct failure *f)
         if (row->kind != FILE_MEMORY || row->peer != NOBODY || !row->mode || row->number)
             continue;
         if (fchmod(r->opened[i], row->mode & 07777) < 0 || futimens(r->opened[i], times) < 0)
-            return fail(f, "chmod", image_string(r->image, row->path));
+            return set_failure(f, "chmod", image_string(r->image, row->path));
     }
     return 0;
 }
@@ -288,7 +288,7 @@ int files_reopen(struct restoring *r, struct failure *f)
             continue;
         int fd = lift(open(path, O_RDONLY | O_CLOEXEC), r->base);
         if (fd < 0 && !carries(r->image)) /* where its pages are in the image, it keeps our name in /proc/PID/exe */
-            return fail(f, "reopen", path);
+            return set_failure(f, "reopen", path);
         r->programs[i] = fd;
     }
     return 0;

@@ -6,7 +6,7 @@
 #include "state/state.h"
 
 enum { BORN = 0, READY = 1, BROKEN = 2 };
-struct cradle { /* shared with the job's processes while they are keeper's code */
+struct restore_shared { /* shared with the job's processes while they are keeper's code */
     uint32_t all_there, helping; /* helping: the number of helpers is in use */
     uint32_t joined[1 << 16];    /* members of the group that the process of this row makes */
     uint32_t state[1 << 16];
@@ -18,20 +18,20 @@ int files_reopen(struct restoring *r, struct failure *f);
 
 /* memory.c */
 int areas_filled(struct restoring *r, struct failure *f);
-int refill(struct restoring *r, uint32_t row, struct held *h, struct failure *f);
+int fill_memory(struct restoring *r, uint32_t row, struct tracee *h, struct failure *f);
 
 /* fork_tree.c: the tree of processes, still of the keeper's code */
-int revive_all(struct restoring *r, struct failure *f);
+int fork_all_processes(struct restoring *r, struct failure *f);
 
 /* vdso.c */
 int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at, void *room, struct failure *f);
 
 /* become.c: one of them becomes what it was */
-struct body {
-    struct held *threads;
+struct restored_process {
+    struct tracee *threads;
     size_t count;
     uint64_t room, stash;
 };
-int transplant(struct restoring *r, uint32_t row, struct body *b, struct failure *f);
+int become_process(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f);
 
 #endif

@@ -30,7 +30,7 @@ static int unfit(struct failure *f, const char *what, const char *why)
     char text[TEXT];
     snprintf(text, sizeof text, "%.200s\n%.400s", what, why);
     errno = ENOEXEC;
-    return fail(f, "restore", text);
+    return set_failure(f, "restore", text);
 }
 
 static int check_machine(const struct image *image, struct failure *f)
@@ -53,7 +53,7 @@ static int load(struct restoring *r, int directory, struct failure *f)
         if (r->in.pages[i] >= 0 && fstat(r->in.pages[i], &st) == 0)
             r->in.sizes[i] = (uint64_t)st.st_size;
         else if (!i)
-            return fail(f, "read", "pages of the checkpoint");
+            return set_failure(f, "read", "pages of the checkpoint");
     }
     if (image_read(r->image, directory, "meta", r->in.sizes, &wrong) < 0)
         return unfit(f, "checkpoint", wrong);
@@ -107,9 +107,9 @@ static int prepare(struct restoring *r, struct failure *f)
     r->opened = malloc(files * sizeof *r->opened);
     r->spare = malloc(files * sizeof *r->spare);
     r->programs = malloc(processes * sizeof *r->programs);
-    r->cradle = mmap(NULL, sizeof *r->cradle, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (!r->opened || !r->spare || !r->programs || r->cradle == MAP_FAILED || processes > sizeof r->cradle->state / sizeof *r->cradle->state)
-        return fail(f, "malloc", "tables");
+    r->restore_shared = mmap(NULL, sizeof *r->restore_shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!r->opened || !r->spare || !r->programs || r->restore_shared == MAP_FAILED || processes > sizeof r->restore_shared->state / sizeof *r->restore_shared->state)
+        return set_failure(f, "malloc", "tables");
     memset(r->opened, 0xff, files * sizeof *r->opened);
     memset(r->spare, 0xff, files * sizeof *r->spare);
     r->base = 64;
@@ -130,17 +130,17 @@ static int prepare(struct restoring *r, struct failure *f)
     return 0;
 }
 
-static int hold(struct body *b, pid_t pid, struct failure *f)
+static int hold(struct restored_process *b, pid_t pid, struct failure *f)
 {
     b->threads = calloc(1, sizeof *b->threads);
     if (!b->threads)
-        return fail(f, "malloc", "threads");
+        return set_failure(f, "malloc", "threads");
     b->count = 1;
-    struct held *h = b->threads;
-    if (held_seize(h, pid) < 0 || held_await(h) < 0)
-        return fail(f, "ptrace", "a new process");
-    uint64_t call_at = find_call(pid);
-    return held_open(h, call_at) < 0 ? fail(f, "ptrace", "a new process") : 0;
+    struct tracee *h = b->threads;
+    if (tracee_seize(h, pid) < 0 || tracee_await(h) < 0)
+        return set_failure(f, "ptrace", "a new process");
+    uint64_t call_at = find_syscall_instruction(pid);
+    return tracee_open(h, call_at) < 0 ? set_failure(f, "ptrace", "a new process") : 0;
 }
 
 /* Its parent is told which. An image may say anything. */
@@ -153,12 +153,12 @@ static int put_back(struct restoring *r, struct failure *f)
 {
     uint32_t count = r->image->processes.count;
     struct process *rows = r->image->processes.rows;
-    struct body *bodies = calloc(count, sizeof *bodies);
+    struct restored_process *bodies = calloc(count, sizeof *bodies);
     if (!bodies)
-        return fail(f, "malloc", "tables");
-    held_gather();
+        return set_failure(f, "malloc", "tables");
+    pin_cpu();
     for (uint32_t i = 0; i < count; i++)
-        if (!(rows[i].flags & PROCESS_ZOMBIE) && (hold(&bodies[i], rows[i].pid, f) || transplant(r, i, &bodies[i], f)))
+        if (!(rows[i].flags & PROCESS_ZOMBIE) && (hold(&bodies[i], rows[i].pid, f) || become_process(r, i, &bodies[i], f)))
             return -1;
     if (file_settings_seal(r, f) || inotify_put(r, f))
         return -1;
@@ -171,7 +171,7 @@ static int put_back(struct restoring *r, struct failure *f)
     }
     for (uint32_t i = 0; i < count; i++)
         for (size_t j = 0; j < bodies[i].count; j++)
-            held_release(&bodies[i].threads[j]);
+            tracee_release(&bodies[i].threads[j]);
     return 0;
 }
 
@@ -186,10 +186,10 @@ static int restore(struct restoring *r, struct failure *f)
     struct failure back;
     if (space_as_job(r->job, false, opened ? &back : f) || opened)
         return -1;
-    if (mapping_revive(r, f))
+    if (mapping_restore(r, f))
         return -1;
     set_clocks(r);
-    return timerfds_start(r, f) || revive_all(r, f) || put_back(r, f) ? -1 : 0;
+    return timerfds_start(r, f) || fork_all_processes(r, f) || put_back(r, f) ? -1 : 0;
 }
 
 static void tell(int fd, const struct failure *f)
@@ -214,7 +214,7 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
     if (members_load(job, &image))
         return unfit(f, "checkpoint", "it is of a job of other processes");
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return fail(f, "pipe", "");
+        return set_failure(f, "pipe", "");
     pid_t wanted = unused(&image, 300);
     if (mapping_await(job, unused(&image, wanted + 1), f))
         return -1;
@@ -227,7 +227,7 @@ int restore_start(struct job *job, int directory, int group, int *pipe_end, pid_
         _exit(done ? 1 : 0);
     }
     if (pid < 0)
-        fail(f, "fork", "a process that restores");
+        set_failure(f, "fork", "a process that restores");
     mapping_awaited();
     members_close_ends(job);
     close(ends[1]);

@@ -75,7 +75,7 @@ int vdso_lead(struct restoring *r, const struct area *old, const void *new, size
         if (e->file == NOBODY && e->owner == old->owner && e->at >= old->start && e->at + e->size <= old->end) {
             const char *was = extent_read(&r->in, e);
             if (!was)
-                return fail(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages");
+                return set_failure(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages");
             memcpy(from.bytes + (e->at - old->start), was, e->size);
         }
     const char *why = lead(&from, &to, new_at);
@@ -84,5 +84,5 @@ int vdso_lead(struct restoring *r, const struct area *old, const void *new, size
     char text[200] = "the kernel's own code page (vdso)\nit is another one than where the checkpoint was made, and ";
     strncat(text, why, sizeof text - strlen(text) - 1);
     errno = ENOEXEC;
-    return fail(f, "restore", text);
+    return set_failure(f, "restore", text);
 }

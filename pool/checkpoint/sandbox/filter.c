@@ -220,7 +220,7 @@ int filter_enter_domain(const struct job *job, struct failure *f)
     if (!(job->start->flags & FLAG_FILTER) || !(settings.able & ABLE_FILTER))
         return 0;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return fail(f, "prctl", "no_new_privs");
+        return set_failure(f, "prctl", "no_new_privs");
     scope();
     return 0;
 }
@@ -238,5 +238,5 @@ int filter_install(const struct job *job, struct failure *f)
     if (!(job->start->flags & FLAG_FILTER) || !(settings.able & ABLE_FILTER))
         return 0;
     scope();
-    return install(job->start->flags & FLAG_NESTED ? &nested : &plain) < 0 ? fail(f, "seccomp", "") : 0;
+    return install(job->start->flags & FLAG_NESTED ? &nested : &plain) < 0 ? set_failure(f, "seccomp", "") : 0;
 }

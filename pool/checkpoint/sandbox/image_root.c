@@ -43,7 +43,7 @@ static const char *const machine_directories[] = {"/", "/tmp", "/var", "/var/tmp
 static bool is_machines(const char *real)
 {
     for (size_t i = 0; i < sizeof machine_trees / sizeof *machine_trees; i++)
-        if (below(real, machine_trees[i]))
+        if (path_is_under(real, machine_trees[i]))
             return true;
     for (size_t i = 0; i < sizeof machine_directories / sizeof *machine_directories; i++)
         if (strcmp(real, machine_directories[i]) == 0)
@@ -62,12 +62,12 @@ static bool holds_hidden(const struct job *job, int directory)
     real[n] = 0;
     if (job->start->flags & FLAG_KEPT_ROOT) /* the node names it without links, and its jobs see nothing around it */
         return strcmp(real, job->root) != 0;
-    bool scratch = *job->scratch && realpath(job->scratch, own_place) && below(real, own_place);
+    bool scratch = *job->scratch && realpath(job->scratch, own_place) && path_is_under(real, own_place);
     for (uint32_t i = 0; i <= job->start->hides; i++) {
         const char *path = i < job->start->hides ? job->hide[i] : settings.directory;
         if (!realpath(path, hidden))
             continue;
-        if (below(hidden, real) || (below(real, hidden) && !scratch))
+        if (path_is_under(hidden, real) || (path_is_under(real, hidden) && !scratch))
             return true;
     }
     return !scratch && is_machines(real);
@@ -91,24 +91,24 @@ int image_take(const struct job *job, struct failure *f)
         return -1;
     errno = err;
     if (directory < 0)
-        return fail(f, "open image", job->root);
+        return set_failure(f, "open image", job->root);
     if (!is_files(directory) || holds_hidden(job, directory)) {
         close(directory);
         errno = EPERM;
-        return fail(f, "open image", job->root);
+        return set_failure(f, "open image", job->root);
     }
     int tree = (int)syscall(SYS_open_tree, directory, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     close(directory);
     if (tree < 0)
-        return fail(f, "open_tree", job->root);
+        return set_failure(f, "open_tree", job->root);
     if (syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &quiet, sizeof quiet) < 0)
-        return fail(f, "mount_setattr", job->root);
+        return set_failure(f, "mount_setattr", job->root);
     return tree;
 }
 
 static int bind(const char *from, const char *to, struct failure *f)
 {
-    return mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0 ? fail(f, "bind", to) : 0;
+    return mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0 ? set_failure(f, "bind", to) : 0;
 }
 
 /* Mounts something of the image, which its user may change at any time. No link is followed, at neither end: a name that
@@ -118,8 +118,8 @@ static int show(int from_links, const char *from, const char *to, struct failure
     unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)from_links;
     int tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, flags);
     if (tree < 0)
-        return fail(f, "open_tree", from);
-    int done = syscall(SYS_move_mount, tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? fail(f, "move_mount", to) : 0;
+        return set_failure(f, "open_tree", from);
+    int done = syscall(SYS_move_mount, tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? set_failure(f, "move_mount", to) : 0;
     close(tree);
     return done;
 }
@@ -130,19 +130,19 @@ static int show_entry(const char *name, struct failure *f)
     struct stat st;
     snprintf(from, sizeof from, IMAGE "/%.250s", name);
     if (lstat(from, &st) < 0)
-        return fail(f, "stat", from);
+        return set_failure(f, "stat", from);
     if (S_ISLNK(st.st_mode)) {
         ssize_t n = readlink(from, link, sizeof link - 1);
         link[n < 0 ? 0 : n] = 0;
-        return symlink(link, name) < 0 ? fail(f, "symlink", name) : 0;
+        return symlink(link, name) < 0 ? set_failure(f, "symlink", name) : 0;
     }
     if (S_ISDIR(st.st_mode))
-        return mkdir(name, 0755) < 0 ? fail(f, "mkdir", name) : show(AT_SYMLINK_NOFOLLOW, from, name, f);
+        return mkdir(name, 0755) < 0 ? set_failure(f, "mkdir", name) : show(AT_SYMLINK_NOFOLLOW, from, name, f);
     if (!S_ISREG(st.st_mode))
         return 0;
     int fd = open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
     if (fd < 0)
-        return fail(f, "create", name);
+        return set_failure(f, "create", name);
     close(fd);
     return show(AT_SYMLINK_NOFOLLOW, from, name, f);
 }
@@ -150,7 +150,7 @@ static int show_entry(const char *name, struct failure *f)
 static int show_all(struct failure *f)
 {
     DIR *all = opendir(IMAGE);
-    int done = all ? 0 : fail(f, "open", "the image");
+    int done = all ? 0 : set_failure(f, "open", "the image");
     for (struct dirent *e; !done && all && (e = readdir(all));)
         if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, IMAGE) && !is_own(e->d_name))
             done = show_entry(e->d_name, f);
@@ -178,30 +178,30 @@ static int build(int image, struct failure *f)
 {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (mkdir(own[i], 0755) < 0)
-            return fail(f, "mkdir", own[i]);
+            return set_failure(f, "mkdir", own[i]);
     if (mkdir(IMAGE, 0755) < 0 || syscall(SYS_move_mount, image, "", AT_FDCWD, IMAGE, MOVE_MOUNT_F_EMPTY_PATH) < 0)
-        return fail(f, "move_mount", "the image");
+        return set_failure(f, "move_mount", "the image");
     if (show_all(f) || show_resolving(f) || bind("/dev", "dev", f) || bind("/proc", "proc", f))
         return -1;
     if (access("/sys", F_OK) == 0 && bind("/sys", "sys", f))
         return -1;
-    return umount2(IMAGE, MNT_DETACH) < 0 || rmdir(IMAGE) < 0 ? fail(f, "umount", "the image") : 0;
+    return umount2(IMAGE, MNT_DETACH) < 0 || rmdir(IMAGE) < 0 ? set_failure(f, "umount", "the image") : 0;
 }
 
 int image_enter(int image, struct failure *f)
 {
     int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (old < 0 || mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") < 0 || chdir("/tmp") < 0)
-        return fail(f, "mount", "the image's root");
+        return set_failure(f, "mount", "the image's root");
     int done = build(image, f);
     close(image);
     if (done)
         return -1;
     if (syscall(SYS_pivot_root, ".", ".") < 0)
-        return fail(f, "pivot_root", "the image's root");
+        return set_failure(f, "pivot_root", "the image's root");
     /* Both roots are now on top of each other; the old one goes (pivot_root(2)). */
     if (fchdir(old) < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
-        return fail(f, "umount", "the old root");
+        return set_failure(f, "umount", "the old root");
     close(old);
     return 0;
 }
@@ -209,5 +209,5 @@ int image_enter(int image, struct failure *f)
 int image_close(struct failure *f)
 {
     struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
-    return syscall(SYS_mount_setattr, AT_FDCWD, "/", 0, &a, sizeof a) < 0 ? fail(f, "mount_setattr", "/") : 0;
+    return syscall(SYS_mount_setattr, AT_FDCWD, "/", 0, &a, sizeof a) < 0 ? set_failure(f, "mount_setattr", "/") : 0;
 }

@@ -110,10 +110,10 @@ int space_prepare(const struct job *job, struct failure *f)
     static char last[4096];
     if (job->start->flags & FLAG_NO_NETWORK && !(settings.able & ABLE_NETWORK)) {
         errno = EPERM;
-        return fail(f, "network", "");
+        return set_failure(f, "network", "");
     }
     char *slash = strrchr(job->scratch, '/');
-    if (!full(job) || job->start->flags & FLAG_FIXED || !slash || slash == job->scratch || below(job->scratch, "/tmp"))
+    if (!full(job) || job->start->flags & FLAG_FIXED || !slash || slash == job->scratch || path_is_under(job->scratch, "/tmp"))
         return 0;
     size_t length = (size_t)(slash - job->scratch);
     if (length < sizeof last && strncmp(last, job->scratch, length) == 0 && !last[length])
@@ -128,7 +128,7 @@ int space_prepare(const struct job *job, struct failure *f)
 static int put(int tree, const char *path, struct failure *f)
 {
     if (syscall(SYS_move_mount, tree, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
-        return fail(f, "move_mount", path);
+        return set_failure(f, "move_mount", path);
     close(tree);
     return 0;
 }
@@ -136,13 +136,13 @@ static int put(int tree, const char *path, struct failure *f)
 static int take(const char *path, struct failure *f)
 {
     int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
-    return tree < 0 ? fail(f, "open_tree", path) : tree;
+    return tree < 0 ? set_failure(f, "open_tree", path) : tree;
 }
 
 static int cover(const char *path, const char *options, struct failure *f)
 {
     if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0)
-        return fail(f, "mount tmpfs", path);
+        return set_failure(f, "mount tmpfs", path);
     return 0;
 }
 
@@ -162,7 +162,7 @@ static int place_scratch(int tree, const char *path, struct failure *f)
 {
     struct stat st;
     if (stat(path, &st) < 0) {
-        if (!below(path, "/tmp")) {
+        if (!path_is_under(path, "/tmp")) {
             char parent[4096];
             copy_text(parent, sizeof parent, path);
             char *slash = strrchr(parent, '/');
@@ -180,7 +180,7 @@ static int place_scratch(int tree, const char *path, struct failure *f)
 static int hide(const char *path, struct failure *f)
 {
     if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k,nr_inodes=64") < 0 && errno != ENOENT)
-        return fail(f, "mount tmpfs", path);
+        return set_failure(f, "mount tmpfs", path);
     return 0;
 }
 
@@ -207,7 +207,7 @@ static int tmp_with_shown(const struct job *job, struct failure *f)
     int trees[16];
     size_t shows = settings.shows < 16 ? settings.shows : 16;
     for (size_t i = 0; i < shows; i++) {
-        trees[i] = below(settings.show[i], "/tmp") && access(settings.show[i], F_OK) == 0 ? take(settings.show[i], f) : -2;
+        trees[i] = path_is_under(settings.show[i], "/tmp") && access(settings.show[i], F_OK) == 0 ? take(settings.show[i], f) : -2;
         if (trees[i] == -1)
             return -1;
     }
@@ -245,7 +245,7 @@ static int put_devices(const struct job *job, int trees[], struct failure *f)
 static int own_terminals(struct failure *f)
 {
     if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620") < 0)
-        return fail(f, "mount", "devpts");
+        return set_failure(f, "mount", "devpts");
     return 0;
 }
 
@@ -262,7 +262,7 @@ static int close_kernel(const struct job *job, struct failure *f)
             continue;
         int tree = (int)syscall(SYS_open_tree, AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
         if (tree < 0 || syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH, &a, sizeof a) < 0)
-            return fail(f, "mount_setattr", path);
+            return set_failure(f, "mount_setattr", path);
         if (put(tree, path, f))
             return -1;
     }
@@ -274,7 +274,7 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
     int tree = -1, image = -1, devices[64];
     if (job->start->devices > sizeof devices / sizeof *devices) {
         errno = E2BIG;
-        return fail(f, "devices", "");
+        return set_failure(f, "devices", "");
     }
     if (take_devices(job, devices, f))
         return -1;
@@ -283,7 +283,7 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
     if (extra->take(job, f) || (*job->root && (image = image_take(job, f)) < 0))
         return -1;
     if (setns(ROOT, CLONE_NEWNS) < 0 || unshare(CLONE_NEWNS) < 0)
-        return fail(f, "setns", "the file tree of full isolation");
+        return set_failure(f, "setns", "the file tree of full isolation");
     if (image >= 0 && image_enter(image, f))
         return -1;
     if (put_devices(job, devices, f) || own_terminals(f))
@@ -303,11 +303,11 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
 
 static bool covered(const char *path, const struct job *job)
 {
-    if (below(path, settings.directory) || (job->start->flags & FLAG_PRIVATE_TMP && below(path, "/tmp")))
+    if (path_is_under(path, settings.directory) || (job->start->flags & FLAG_PRIVATE_TMP && path_is_under(path, "/tmp")))
         return true;
     for (uint32_t i = 0; i < job->start->hides; i++) {
         char real[4096];
-        if (realpath(job->hide[i], real) && below(path, real))
+        if (realpath(job->hide[i], real) && path_is_under(path, real))
             return true;
     }
     return false;
@@ -333,7 +333,7 @@ static int loopback_up(struct failure *f)
     struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), done = fd < 0 ? -1 : ioctl(fd, SIOCSIFFLAGS, &lo);
     if (done < 0)
-        return fail(f, "loopback", "");
+        return set_failure(f, "loopback", "");
     close(fd);
     return 0;
 }
@@ -344,16 +344,16 @@ int space_enter(const struct job *job, const struct extra_mounts *extra, struct 
         return -1;
     if (*job->root && !full(job)) {
         errno = EOPNOTSUPP;
-        return fail(f, "mount", "an image without a file tree of the job's own");
+        return set_failure(f, "mount", "an image without a file tree of the job's own");
     }
     if (job->start->remotes + job->start->binds && !full(job)) {
         errno = EOPNOTSUPP;
-        return fail(f, "mount", "remote trees without a file tree of the job's own");
+        return set_failure(f, "mount", "remote trees without a file tree of the job's own");
     }
     if (settings.able & ABLE_MOUNT && (full(job) ? enter_full(job, extra, f) : enter_shared(job, f)))
         return -1;
     if (settings.able & ABLE_PROC && space_mount_proc() < 0)
-        return fail(f, "mount", "/proc");
+        return set_failure(f, "mount", "/proc");
     return close_kernel(job, f);
 }
 
@@ -376,16 +376,16 @@ int space_as_job(const struct job *job, bool as, struct failure *f)
     struct __user_cap_data_struct sets[2] = {{0}};
     const struct start *s = job->start;
     if (!as && (seteuid(getuid()) < 0 || setegid(getgid()) < 0))
-        return fail(f, "setuid", "back");
+        return set_failure(f, "setuid", "back");
     if (as && s->flags & FLAG_GROUPS && setgroups(s->groups, job->groups) < 0)
-        return fail(f, "setgroups", "");
+        return set_failure(f, "setgroups", "");
     if (as && ((s->gid != getegid() && setegid(s->gid) < 0) || (s->uid != geteuid() && seteuid(s->uid) < 0)))
-        return fail(f, "setuid", "the job's user");
+        return set_failure(f, "setuid", "the job's user");
     if (syscall(SYS_capget, &head, sets) < 0)
-        return fail(f, "capget", "");
+        return set_failure(f, "capget", "");
     sets[0].effective = as ? sets[0].permitted & (uint32_t)kept(job) : sets[0].permitted;
     sets[1].effective = as ? 0 : sets[1].permitted;
-    return syscall(SYS_capset, &head, sets) < 0 ? fail(f, "capset", "") : 0;
+    return syscall(SYS_capset, &head, sets) < 0 ? set_failure(f, "capset", "") : 0;
 }
 
 static int change_ids(const struct job *job, struct failure *f)
@@ -393,14 +393,14 @@ static int change_ids(const struct job *job, struct failure *f)
     const struct start *s = job->start;
     char text[64];
     if (s->flags & FLAG_GROUPS && setgroups(s->groups, job->groups) < 0)
-        return fail(f, "setgroups", "");
+        return set_failure(f, "setgroups", "");
     if (s->gid != getegid() && setresgid(s->gid, s->gid, s->gid) < 0) {
         snprintf(text, sizeof text, "group %u", s->gid);
-        return fail(f, "setgid", text);
+        return set_failure(f, "setgid", text);
     }
     if (s->uid != geteuid() && setresuid(s->uid, s->uid, s->uid) < 0) {
         snprintf(text, sizeof text, "user %u", s->uid);
-        return fail(f, "setuid", text);
+        return set_failure(f, "setuid", text);
     }
     return 0;
 }
@@ -414,13 +414,13 @@ int space_drop(const struct job *job, struct failure *f)
         return -1;
     /* no_new_privs makes it last: a program run by user id 0 gets no more than the permitted set of who runs it. */
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-        return fail(f, "prctl", "no_new_privs");
+        return set_failure(f, "prctl", "no_new_privs");
     struct __user_cap_data_struct held[2] = {{0}};
     if (keep && syscall(SYS_capget, &head, held) == 0) { /* no more than what is held: root of a container has less */
         sets[0].permitted &= held[0].permitted;
         sets[0].effective &= held[0].permitted;
     }
     if (syscall(SYS_capset, &head, sets) < 0)
-        return fail(f, "capset", "");
+        return set_failure(f, "capset", "");
     return filter_install(job, f);
 }

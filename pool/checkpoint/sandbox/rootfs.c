@@ -44,7 +44,7 @@ int make_path(int at, const char *path, bool last, struct failure *f)
     size_t length = strlen(path);
     if (length >= sizeof part) {
         errno = ENAMETOOLONG;
-        return fail(f, "mkdir", path);
+        return set_failure(f, "mkdir", path);
     }
     for (size_t i = 1; i <= length; i++) {
         if (path[i] != '/' && (path[i] || !last))
@@ -52,7 +52,7 @@ int make_path(int at, const char *path, bool last, struct failure *f)
         memcpy(part, path, i);
         part[i] = 0;
         if (part[i - 1] != '/' && mkdirat(at, part + 1, 0755) < 0 && errno != EEXIST && errno != EROFS)
-            return fail(f, "mkdir", part);
+            return set_failure(f, "mkdir", part);
     }
     return 0;
 }
@@ -78,19 +78,19 @@ static int show(const char *path, uint64_t attributes, struct failure *f)
     if (lstat(path, &st) < 0)
         return 0;
     if (snprintf(target, sizeof target, ".%s", path) >= (int)sizeof target || make_path(AT_FDCWD, path, false, f))
-        return fail(f, "show", path);
+        return set_failure(f, "show", path);
     if (lstat(target, &there) == 0 && !S_ISDIR(there.st_mode))
         return 0;
     if (S_ISLNK(st.st_mode)) {
         ssize_t n = readlink(path, link, sizeof link - 1);
         link[n < 0 ? 0 : n] = 0;
-        return symlink(link, target) < 0 && errno != EEXIST ? fail(f, "symlink", path) : 0;
+        return symlink(link, target) < 0 && errno != EEXIST ? set_failure(f, "symlink", path) : 0;
     }
     if (S_ISDIR(st.st_mode) ? mkdir(target, 0755) < 0 && errno != EEXIST && errno != EROFS : touch(target) < 0)
-        return fail(f, "create", path);
+        return set_failure(f, "create", path);
     if (mount(path, target, NULL, MS_BIND | MS_REC, NULL) < 0)
-        return fail(f, "bind", path);
-    return lock_down(target, attributes) < 0 ? fail(f, "mount_setattr", path) : 0;
+        return set_failure(f, "bind", path);
+    return lock_down(target, attributes) < 0 ? set_failure(f, "mount_setattr", path) : 0;
 }
 
 bool is_accelerator(const char *path)
@@ -116,7 +116,7 @@ static int places_for(const char *directory, const char *prefix, struct failure 
             continue;
         snprintf(target, sizeof target, ".%s/%.250s", directory, e->d_name);
         if (make_path(AT_FDCWD, target + 1, false, f) || touch(target) < 0)
-            done = fail(f, "create", target);
+            done = set_failure(f, "create", target);
     }
     if (all)
         closedir(all);
@@ -129,10 +129,10 @@ static int fill(struct failure *f)
     static const char *const made[] = {"dev", "dev/pts", "proc", "tmp", "run", "var", "home", "root", "job"};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         if (mkdir(made[i], 0755) < 0)
-            return fail(f, "mkdir", made[i]);
+            return set_failure(f, "mkdir", made[i]);
     for (size_t i = 0; i < sizeof links / sizeof *links; i++)
         if (symlink(links[i][0], links[i][1]) < 0)
-            return fail(f, "symlink", links[i][1]);
+            return set_failure(f, "symlink", links[i][1]);
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
         if (show(shown[i], quiet, f))
             return -1;
@@ -148,7 +148,7 @@ static int fill(struct failure *f)
     /* A job's own /proc is mounted over the host's: in a user namespace the kernel allows a new one only where one that
      * hides nothing is in sight already (mount_too_revealing in fs/namespace.c). */
     if (mount("/proc", "proc", NULL, MS_BIND | MS_REC, NULL) < 0)
-        return fail(f, "bind", "/proc");
+        return set_failure(f, "bind", "/proc");
     return 0;
 }
 
@@ -158,23 +158,23 @@ static int build(struct failure *f)
     const char *here = settings.directory; /* by its name: DIRECTORY lies in the namespace that was left */
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("tmpfs", here, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=4m") < 0)
-        return fail(f, "mount", "tmpfs");
+        return set_failure(f, "mount", "tmpfs");
     if (chdir(here) < 0)
-        return fail(f, "chdir", "tmpfs");
+        return set_failure(f, "chdir", "tmpfs");
     if (fill(f))
         return -1;
     int writable = (int)syscall(SYS_open_tree, AT_FDCWD, ".", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (writable < 0 || dup3(writable, ROOT_RW, O_CLOEXEC) < 0 || close(writable) < 0)
-        return fail(f, "open_tree", "tmpfs");
+        return set_failure(f, "open_tree", "tmpfs");
     if (syscall(SYS_pivot_root, ".", ".") < 0)
-        return fail(f, "pivot_root", here);
+        return set_failure(f, "pivot_root", here);
     /* Both roots are now on top of each other; the old one goes (pivot_root(2)). */
     if (fchdir(old) < 0 || umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
-        return fail(f, "umount", "the old root");
+        return set_failure(f, "umount", "the old root");
     close(old);
     struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID};
     if (syscall(SYS_mount_setattr, AT_FDCWD, "/", 0, &a, sizeof a) < 0)
-        return fail(f, "mount_setattr", "/");
+        return set_failure(f, "mount_setattr", "/");
     return 0;
 }
 
@@ -182,16 +182,16 @@ int root_build(struct failure *f)
 {
     int host = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     if (host < 0)
-        return fail(f, "open", "/proc/self/ns/mnt");
+        return set_failure(f, "open", "/proc/self/ns/mnt");
     if (unshare(CLONE_NEWNS) < 0) {
         close(host);
-        return fail(f, "unshare", "mount namespace");
+        return set_failure(f, "unshare", "mount namespace");
     }
-    int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC), done = own < 0 ? fail(f, "open", "namespace") : build(f);
+    int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC), done = own < 0 ? set_failure(f, "open", "namespace") : build(f);
     if (own >= 0 && dup3(own, ROOT, O_CLOEXEC) >= 0)
         close(own);
     if (setns(host, CLONE_NEWNS) < 0)
-        done = fail(f, "setns", "the host's mount namespace");
+        done = set_failure(f, "setns", "the host's mount namespace");
     close(host);
     return done;
 }

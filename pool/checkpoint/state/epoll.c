@@ -52,7 +52,7 @@ void epoll_join(struct dump *d)
         else if (file_place(d, sample->pid, KCMP_EPOLL_TFD, (uintptr_t)&slot, &place))
             w->target = ((uint32_t *)d->order.rows)[place];
         if (w->target == NOBODY)
-            refuse(d, "process %d waits by epoll for descriptor %d, which it has closed", sample->pid, w->number);
+            add_unsupported(d, "process %d waits by epoll for descriptor %d, which it has closed", sample->pid, w->number);
     }
 }
 

@@ -50,7 +50,7 @@ static void add_lock(struct dump *d, const struct file_lock *l, uint32_t kind)
 }
 
 /* `text` is what fdinfo says of a descriptor; `fresh`: its open file was not met before. */
-void locks_save(struct dump *d, struct subject *s, uint32_t file, int number, const char *text, bool fresh)
+void locks_save(struct dump *d, struct dumped_process *s, uint32_t file, int number, const char *text, bool fresh)
 {
     for (const char *at = text; (at = strstr(at, "\nlock:")); at++) {
         char kind[16], state[16], access[16], end[24];
@@ -66,7 +66,7 @@ void locks_save(struct dump *d, struct subject *s, uint32_t file, int number, co
             if (pid == s->pid && may_take(d, &l))
                 add_lock(d, &l, OF_PROCESS);
         } else if (!of_file && !lease && strcmp(kind, "OFDLCK") != 0) {
-            refuse(d, "descriptor %d of process %d holds a lease on its file that copying the file breaks, or somebody waits for", number, s->pid);
+            add_unsupported(d, "descriptor %d of process %d holds a lease on its file that copying the file breaks, or somebody waits for", number, s->pid);
         } else if (fresh) {
             add_lock(d, &l, of_file ? OF_FLOCK : lease ? OF_LEASE : OF_OPEN_FILE);
         } else if ((of_file || lease) && pid == s->pid) {
@@ -82,7 +82,7 @@ static struct flock range_of(const struct file_lock *l)
 
 static int not_taken(struct restoring *r, const struct file_lock *l, struct failure *f)
 {
-    return fail(f, "lock", image_string(r->image, ((struct file *)r->image->files.rows)[l->file].path));
+    return set_failure(f, "lock", image_string(r->image, ((struct file *)r->image->files.rows)[l->file].path));
 }
 
 int locks_of_files(struct restoring *r, struct failure *f)
@@ -97,13 +97,13 @@ int locks_of_files(struct restoring *r, struct failure *f)
 }
 
 /* When it has closed all that is not the job's: with any descriptor of a file a process gives up its locks on it. */
-int locks_of_process(struct restoring *r, uint32_t row, struct held *h, uint64_t room, struct failure *f)
+int locks_of_process(struct restoring *r, uint32_t row, struct tracee *h, uint64_t room, struct failure *f)
 {
     for EACH(r->image, locks, file_lock, l) {
         struct flock range = range_of(l);
         if (l->kind == OF_OPEN_FILE || l->owner != row)
             continue;
-        long done = held_write(h->tid, room, &range, sizeof range) < 0 ? -EFAULT : 0;
+        long done = tracee_write(h->tid, room, &range, sizeof range) < 0 ? -EFAULT : 0;
         if (!done && l->kind == OF_FLOCK)
             done = CALL(h, SYS_flock, l->number, (l->exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB);
         else if (!done && l->kind == OF_LEASE)

@@ -36,7 +36,7 @@ void file_settings_save(struct dump *d)
 }
 
 /* By a process that has it, with the job's rights: the kernel notes them. All processes are there, and this one's threads. */
-void file_settings_put_owners(const struct restoring *r, uint32_t row, struct held *h, uint64_t room)
+void file_settings_put_owners(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room)
 {
     for EACH(r->image, descriptors, descriptor, e) {
         const struct file *f = (struct file *)r->image->files.rows + e->file;
@@ -45,7 +45,7 @@ void file_settings_put_owners(const struct restoring *r, uint32_t row, struct he
             continue;
         if (f->signal > 0)
             CALL(h, SYS_fcntl, e->number, F_SETSIG, f->signal);
-        if (f->owner && held_write(h->tid, room, &owner, sizeof owner) == 0)
+        if (f->owner && tracee_write(h->tid, room, &owner, sizeof owner) == 0)
             CALL(h, SYS_fcntl, e->number, F_SETOWN_EX, room);
     }
 }
@@ -58,7 +58,7 @@ int file_settings_seal(struct restoring *r, struct failure *f)
         if (row->kind != FILE_MEMORY || row->peer != NOBODY || !row->seals || r->opened[i] < 0)
             continue;
         int fd = open_again(r->opened[i], O_RDWR);
-        int done = fd < 0 || fcntl(fd, F_ADD_SEALS, row->seals) < 0 ? fail(f, "seal", image_string(r->image, row->path)) : 0;
+        int done = fd < 0 || fcntl(fd, F_ADD_SEALS, row->seals) < 0 ? set_failure(f, "seal", image_string(r->image, row->path)) : 0;
         if (fd >= 0)
             close(fd);
         if (done && errno != EINVAL) /* it is not of a kind that has any */

@@ -17,7 +17,7 @@
 
 struct plan {
     const struct image *image;
-    struct birth *all;
+    struct planned_fork *all;
     pid_t *needs; /* in which session each has to be born */
     uint32_t *parents;
 };
@@ -63,7 +63,7 @@ static void choose(struct plan *p, uint32_t row)
     uint32_t parent = p->parents[row];
     const struct process *above = parent == NOBODY ? NULL : process_at(p, parent);
     pid_t session = p->needs[row];
-    struct birth *b = &p->all[row];
+    struct planned_fork *b = &p->all[row];
     b->by = parent;
     b->session = session;
     if (session == FREE || (above && above->session == session))
@@ -79,7 +79,7 @@ static void choose(struct plan *p, uint32_t row)
 /* Orphans go to the nearest ancestor that adopts, and the number of a leader that ended is given once. */
 static bool is_possible(const struct plan *p, uint32_t row)
 {
-    const struct birth *b = &p->all[row];
+    const struct planned_fork *b = &p->all[row];
     if (b->kind == BORN_ORPHAN) {
         uint32_t adopts = b->by, steps = 0;
         if (is_below(p, b->by, row))
@@ -96,7 +96,7 @@ static bool is_possible(const struct plan *p, uint32_t row)
 }
 
 /* One for each process, to be freed; NULL: `wrong` cannot be made again so, or there is no memory (0). */
-struct birth *births_plan(const struct image *image, pid_t *wrong)
+struct planned_fork *fork_plan_make(const struct image *image, pid_t *wrong)
 {
     uint32_t count = image->processes.count;
     struct plan p = {image, calloc(count + 1ul, sizeof *p.all), calloc(count + 1ul, sizeof *p.needs), calloc(count + 1ul, sizeof *p.parents)};

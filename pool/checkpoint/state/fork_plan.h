@@ -5,13 +5,13 @@
 #include "image/image.h"
 
 enum { BORN_LATE, BORN_EARLY, BORN_ORPHAN, BORN_OF_PLACEHOLDER }; /* early: before its parent leads a session */
-struct birth {
+struct planned_fork {
     uint32_t kind, by; /* by: whose code forks it, NOBODY: the process that restores */
     pid_t session;     /* in which it is born; 0: any */
     bool adopts;       /* orphans come to it meanwhile */
 };
 
-struct birth *births_plan(const struct image *image, pid_t *wrong);
+struct planned_fork *fork_plan_make(const struct image *image, pid_t *wrong);
 uint32_t group_maker(const struct image *image, pid_t group);
 
 #endif

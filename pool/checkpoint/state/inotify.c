@@ -187,9 +187,9 @@ static bool has_read(struct dump *d, const struct sample *sample)
 {
     int waiting = 0;
     for (size_t i = 0; i < d->count; i++) {
-        struct subject *s = &d->subjects[i];
+        struct dumped_process *s = &d->subjects[i];
         if (s->pid == sample->pid && s->room && CALL(&s->threads[0], SYS_ioctl, sample->fd, FIONREAD, s->room) == 0)
-            held_read(s->pid, s->room, &waiting, sizeof waiting);
+            tracee_read(s->pid, s->room, &waiting, sizeof waiting);
     }
     return !waiting;
 }
@@ -200,7 +200,7 @@ static void list(struct search *z, uint32_t file)
     const struct sample *sample = (struct sample *)d->samples.rows + file;
     char name[64];
     if (!has_read(d, sample))
-        refuse(d, "descriptor %d of process %d is an inotify that told it something which it has not read", sample->fd, sample->pid);
+        add_unsupported(d, "descriptor %d of process %d is an inotify that told it something which it has not read", sample->fd, sample->pid);
     snprintf(name, sizeof name, "fdinfo/%d", sample->fd);
     char *text = proc_whole(sample->pid, name);
     for (char *line = text ? strtok(text, "\n") : NULL; line; line = strtok(NULL, "\n")) {
@@ -209,7 +209,7 @@ static void list(struct search *z, uint32_t file)
         if (!parse(line, &w, &s))
             continue;
         if (w.number < 1 || w.number > INOTIFY_MOST) {
-            refuse(d, "descriptor %d of process %d is an inotify that had more than %u watches", sample->fd, sample->pid, INOTIFY_MOST);
+            add_unsupported(d, "descriptor %d of process %d is an inotify that had more than %u watches", sample->fd, sample->pid, INOTIFY_MOST);
             continue;
         }
         s.row = d->image.inotify.count;
@@ -242,7 +242,7 @@ void inotify_join(struct dump *d)
     for EACH(&d->image, inotify, inotify_watch, w) {
         const struct sample *sample = (struct sample *)d->samples.rows + w->file;
         if (!w->path.size && w->target == NOBODY)
-            refuse(d, "descriptor %d of process %d watches, by inotify, what is neither open nor in a directory of the job's", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d watches, by inotify, what is neither open nor in a directory of the job's", sample->fd, sample->pid);
     }
     qsort(d->image.inotify.rows, d->image.inotify.count, sizeof(struct inotify_watch), by_number);
     if (z.probe >= 0)
@@ -275,11 +275,11 @@ static int put(struct restoring *r, const struct inotify_watch *w, int filler, i
     else
         moved_path(r->image, r->job, image_string(r->image, w->path), path, sizeof path);
     if (count_to(fd, filler, last, w->number - 1))
-        return fail(f, "watch", path);
+        return set_failure(f, "watch", path);
     *last = inotify_add_watch(fd, path, w->mask | (w->target == NOBODY ? IN_DONT_FOLLOW : 0));
     if (*last >= 0 && *last != w->number)
         errno = EBADMSG;
-    return *last != w->number ? fail(f, "watch", path) : 0;
+    return *last != w->number ? set_failure(f, "watch", path) : 0;
 }
 
 /* Last of all, when nothing more is done to the job's files: it is not told of what we do. With its rights. */
@@ -298,7 +298,7 @@ int inotify_put(struct restoring *r, struct failure *f)
             close(r->programs[i]);
     if (space_as_job(r->job, true, f))
         return -1;
-    int filler = memfd_create("", MFD_CLOEXEC), done = filler < 0 ? fail(f, "memfd_create", "") : 0;
+    int filler = memfd_create("", MFD_CLOEXEC), done = filler < 0 ? set_failure(f, "memfd_create", "") : 0;
     for EACH(r->image, inotify, inotify_watch, w) {
         if (w->file != file)
             last = 0;

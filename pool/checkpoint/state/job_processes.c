@@ -35,7 +35,7 @@ int members_save(struct dump *d)
         for (int tries = 0; !held && !(__atomic_load_n(&m->end->state, __ATOMIC_ACQUIRE) & MEMBER_OVER); tries++) {
             if (tries == 1000) {
                 errno = ESRCH;
-                return fail(&d->failure, "dump", m->name);
+                return set_failure(&d->failure, "dump", m->name);
             }
             usleep(1000);
         }
@@ -53,7 +53,7 @@ int members_save(struct dump *d)
 
 /* Which pipes of the image lead to other machines: its end there is made anew by the node. One that no process holds any more
  * has no row, and is closed again where the job goes on. */
-void members_crossings(struct dump *d, char held[PIPES_MOST + 1])
+void members_remote_pipes(struct dump *d, char held[PIPES_MOST + 1])
 {
     memset(held, '0', d->job->pipe_count);
     held[d->job->pipe_count] = 0;

@@ -22,7 +22,7 @@
 static int unlike(struct failure *f)
 {
     errno = ENOEXEC;
-    return fail(f, "restore", "checkpoint\nit is of a job with other pipes");
+    return set_failure(f, "restore", "checkpoint\nit is of a job with other pipes");
 }
 
 /* A descriptor of the supervisor's own above all that are only on their way. */
@@ -119,14 +119,14 @@ static _Noreturn void become_supervisor(struct restoring *r, struct supervisor *
 }
 
 /* When the files are open again, with all rights; as a child of the keeper's. It begins when who restores has ended. */
-int mapping_revive(struct restoring *r, struct failure *f)
+int mapping_restore(struct restoring *r, struct failure *f)
 {
     int told, members, gate[2];
     if (!has_mapped_files(r->job))
         return r->image->ends.count ? unlike(f) : 0;
     struct supervisor *s = calloc(1, sizeof *s);
     if (!s)
-        return fail(f, "malloc", "mapped files");
+        return set_failure(f, "malloc", "mapped files");
     s->job = r->job;
     s->first = (int)r->image->machine.first;
     if (links_plan(s, f))
@@ -141,7 +141,7 @@ int mapping_revive(struct restoring *r, struct failure *f)
     if (!alike(r->image, s) || s->first < 3)
         return unlike(f);
     if (pipe2(gate, O_CLOEXEC) < 0)
-        return fail(f, "pipe", "");
+        return set_failure(f, "pipe", "");
     mapping_ends(&told, &members);
     pid_t pid = fork_as(mapping_supervisor(), -1, CLONE_PARENT);
     if (pid == 0)
@@ -151,11 +151,11 @@ int mapping_revive(struct restoring *r, struct failure *f)
     lift(gate[1], r->base);
     close(told);
     close(members);
-    return pid < 0 ? fail(f, "fork", "the supervisor of mapped files") : 0;
+    return pid < 0 ? set_failure(f, "fork", "the supervisor of mapped files") : 0;
 }
 
 /* On all threads at once, with the filter that the leader has already: each thread's own would not be the same one. */
-int mapping_dress(struct restoring *r, uint32_t row, struct held *leader, uint64_t room, struct failure *f)
+int mapping_restore_filter(struct restoring *r, uint32_t row, struct tracee *leader, uint64_t room, struct failure *f)
 {
     const struct process *p = (struct process *)r->image->processes.rows + row;
     const uint64_t flags = TRAPS_FLAGS | SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_TSYNC_ESRCH;
@@ -165,17 +165,17 @@ int mapping_dress(struct restoring *r, uint32_t row, struct held *leader, uint64
         uint16_t length, pad[3];
         uint64_t code;
     } program = {(uint16_t)count, {0}, room + sizeof program};
-    if (!code || held_write(leader->tid, room, &program, sizeof program) < 0 || held_write(leader->tid, program.code, code, count * 8) < 0)
-        return fail(f, "seccomp", "mapping of file names");
+    if (!code || tracee_write(leader->tid, room, &program, sizeof program) < 0 || tracee_write(leader->tid, program.code, code, count * 8) < 0)
+        return set_failure(f, "seccomp", "mapping of file names");
     long number = CALL(leader, SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, room);
     if (number < 0) {
         errno = (int)-number;
-        return fail(f, "seccomp", "mapping of file names needs user notification (Linux 5.19)");
+        return set_failure(f, "seccomp", "mapping of file names needs user notification (Linux 5.19)");
     }
     int fd = take_from(p->pid, (int)number);
     int done = fd < 0 || hello_send(mapping_way(), &(struct hello){.what = HELLO_PROCESS, .member = p->mapped - 1, .pid = p->pid}, fd) ? -1 : 0;
     if (done)
-        fail(f, "send", "to the supervisor of mapped files");
+        set_failure(f, "send", "to the supervisor of mapped files");
     if (fd >= 0)
         close(fd);
     CALL(leader, SYS_close_range, number, number, 0);

@@ -27,7 +27,7 @@ static int silent(struct dump *d)
 {
     if (!errno || errno == EAGAIN)
         errno = ETIMEDOUT;
-    return fail(&d->failure, "checkpoint", "the supervisor of mapped files does not answer");
+    return set_failure(&d->failure, "checkpoint", "the supervisor of mapped files does not answer");
 }
 
 /* It answers again; what it told is kept. */
@@ -69,7 +69,7 @@ static bool take_state(int fd)
 static int over_with(struct dump *d)
 {
     errno = ECANCELED;
-    return fail(&d->failure, "checkpoint", "the job is being ended");
+    return set_failure(&d->failure, "checkpoint", "the job is being ended");
 }
 
 int mapping_settle(struct dump *d)
@@ -81,7 +81,7 @@ int mapping_settle(struct dump *d)
     if (mapping_supervisor() <= 0 || with.talk >= 0)
         return 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
-        return fail(&d->failure, "socketpair", "");
+        return set_failure(&d->failure, "socketpair", "");
     setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     int sent = hello_send(mapping_way(), &(struct hello){.what = HELLO_DUMPER, .pid = getpid()}, ends[1]);
     close(ends[1]);
@@ -126,7 +126,7 @@ bool mapping_is(uint64_t inode)
 }
 
 /* By a call that its filter asks the supervisor about; without a filter it is an error. */
-uint32_t mapping_member(struct held *h)
+uint32_t mapping_member(struct tracee *h)
 {
     long member = with.state ? CALL(h, SYS_fcntl, with.state->first, ASK_MEMBER, 0) : 0;
     return member > 0 && member <= MEMBERS_MOST ? (uint32_t)member : 0;

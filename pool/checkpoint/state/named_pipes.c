@@ -18,7 +18,7 @@ static int fill(const struct restoring *r, const struct file *row, int fd, const
     if (row->size)
         fcntl(fd, F_SETPIPE_SZ, (int)row->size);
     if (row->contents.size && write(fd, image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
-        return fail(f, "write", path);
+        return set_failure(f, "write", path);
     return 0;
 }
 
@@ -29,19 +29,19 @@ int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struc
     struct stat st;
     if (row->peer != NOBODY) {
         int fd = open_again(r->opened[row->peer], access | O_NONBLOCK);
-        return fd < 0 ? fail(f, "reopen", image_string(r->image, row->path)) : fd;
+        return fd < 0 ? set_failure(f, "reopen", image_string(r->image, row->path)) : fd;
     }
     moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
     int both = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (both < 0 && errno == EACCES && !row->contents.size) /* it may be used in one way only */
         both = open(path, access | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
     if (both < 0)
-        return fail(f, "reopen", path);
+        return set_failure(f, "reopen", path);
     r->spare[at] = both;
     if (fstat(both, &st) < 0 || !S_ISFIFO(st.st_mode))
         return file_changed(f, path, "it is something else than it was at the checkpoint");
     if (fill(r, row, both, path, f))
         return -1;
     int fd = open_again(both, access | O_NONBLOCK);
-    return fd < 0 ? fail(f, "reopen", path) : fd;
+    return fd < 0 ? set_failure(f, "reopen", path) : fd;
 }

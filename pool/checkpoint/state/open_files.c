@@ -18,7 +18,7 @@
 
 #include "state/state.h"
 
-void refuse(struct dump *d, const char *format, ...)
+void add_unsupported(struct dump *d, const char *format, ...)
 {
     char line[400];
     va_list list;
@@ -137,7 +137,7 @@ static void refuse_socket(struct dump *d, pid_t pid, int number, unsigned long i
         if (f)
             fclose(f);
     }
-    refuse(d, "descriptor %d of process %d is %s", number, pid, text);
+    add_unsupported(d, "descriptor %d of process %d is %s", number, pid, text);
 }
 
 /* The kernel has an order of open files, and tells it of two: where one stands, or would stand, among the rows met so far. `compare` is
@@ -231,7 +231,7 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
         }
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (starts(name, never[i].name)) {
-            refuse(d, "descriptor %d of process %d is %s", number, pid, never[i].what);
+            add_unsupported(d, "descriptor %d of process %d is %s", number, pid, never[i].what);
             return false;
         }
     if (starts(name, "socket:[")) {
@@ -250,13 +250,13 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
             return known;
     }
     if (S_ISCHR(st->st_mode) || S_ISBLK(st->st_mode) || name[0] != '/') {
-        refuse(d, "descriptor %d of process %d is the device %.200s", number, pid, name);
+        add_unsupported(d, "descriptor %d of process %d is the device %.200s", number, pid, name);
         return false;
     }
     size_t n = strlen(name);
     unsigned ended;
     if (sscanf(name, "/proc/%u", &ended) == 1 && access(name, F_OK) < 0 && errno == ENOENT) {
-        refuse(d, "descriptor %d of process %d is of process %u, which has ended: %.200s", number, pid, ended, name);
+        add_unsupported(d, "descriptor %d of process %d is of process %u, which has ended: %.200s", number, pid, ended, name);
         return false;
     }
     if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0 && !st->st_nlink) {
@@ -266,13 +266,13 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
         }
         if (removed_save(d, f, pid, number, name))
             return true;
-        refuse(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
+        add_unsupported(d, "descriptor %d of process %d was removed: %.200s", number, pid, name);
         return false;
     }
     if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0) {
         char other[4200];
         if (!other_name(name, st, other, sizeof other)) {
-            refuse(d, "descriptor %d of process %d was removed, and has other names in other directories: %.200s", number, pid, name);
+            add_unsupported(d, "descriptor %d of process %d was removed, and has other names in other directories: %.200s", number, pid, name);
             return false;
         }
         f->path = image_text(&d->image, other);
@@ -336,7 +336,7 @@ static int read_flags(struct dump *d, pid_t pid, int number, struct met *met)
     char name[64];
     snprintf(name, sizeof name, "fdinfo/%d", number);
     if (!(met->text = proc_whole(pid, name)))
-        return fail(&d->failure, "read", name);
+        return set_failure(&d->failure, "read", name);
     met->flags = (uint32_t)info(met->text, "flags:", 8);
     return 0;
 }
@@ -353,7 +353,7 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
     snprintf(link, sizeof link, "/proc/%d/fd/%d", pid, number);
     ssize_t n = readlink(link, name, sizeof name - 1);
     if (n < 0 || stat(link, &st) < 0)
-        return fail(&d->failure, "read", link);
+        return set_failure(&d->failure, "read", link);
     name[n] = 0;
     if (read_flags(d, pid, number, met))
         return -1;
@@ -388,7 +388,7 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
     return 0;
 }
 
-static int save_one(struct dump *d, struct subject *s, int number)
+static int save_one(struct dump *d, struct dumped_process *s, int number)
 {
     struct met met;
     if (file_met(d, s->pid, number, &met))
@@ -404,13 +404,13 @@ static int save_one(struct dump *d, struct subject *s, int number)
     return 0;
 }
 
-int descriptors_save(struct dump *d, struct subject *s)
+int descriptors_save(struct dump *d, struct dumped_process *s)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd", s->pid);
     DIR *dir = opendir(path);
     if (!dir)
-        return fail(&d->failure, "open", path);
+        return set_failure(&d->failure, "open", path);
     int done = 0;
     for (struct dirent *e; !done && (e = readdir(dir));)
         if (e->d_name[0] >= '0' && e->d_name[0] <= '9')
@@ -457,7 +457,7 @@ static int pipe_contents(struct dump *d, uint32_t row)
     if (from < 0 || ioctl(from, FIONREAD, &waiting) < 0 || pipe2(ends, O_CLOEXEC) < 0) {
         if (from >= 0)
             close(from);
-        return fail(&d->failure, "open", "a pipe of the job");
+        return set_failure(&d->failure, "open", "a pipe of the job");
     }
     f->size = (uint64_t)fcntl(from, F_GETPIPE_SZ);
     fcntl(ends[1], F_SETPIPE_SZ, (int)f->size);
@@ -467,7 +467,7 @@ static int pipe_contents(struct dump *d, uint32_t row)
         if (n > 0)
             n = read(ends[0], buffer, sizeof buffer);
     }
-    int done = waiting > 0 && n != waiting ? fail(&d->failure, "tee", "a pipe of the job") : 0;
+    int done = waiting > 0 && n != waiting ? set_failure(&d->failure, "tee", "a pipe of the job") : 0;
     if (!done && n > 0) {
         struct span contents = image_put(&d->image, buffer, (size_t)n);
         ((struct file *)d->image.files.rows)[row].contents = contents;
@@ -483,7 +483,7 @@ static int memory_contents(struct dump *d, uint32_t row)
     static char buffer[1 << 20];
     int fd = through((struct sample *)d->samples.rows + row, O_RDONLY), done = 0;
     if (fd < 0)
-        return fail(&d->failure, "open", "a memory file or deleted file of the job");
+        return set_failure(&d->failure, "open", "a memory file or deleted file of the job");
     for (off_t at = 0; !done && (at = lseek(fd, at, SEEK_DATA)) >= 0;) {
         off_t end = lseek(fd, at, SEEK_HOLE);
         at &= ~(off_t)(PAGE - 1);

@@ -37,9 +37,9 @@ void pidfd_join(struct dump *d)
         if (own)
             continue;
         if (f->flags & PIDFD_OF_THREAD)
-            refuse(d, "descriptor %d of process %d is a handle on a thread (pidfd)", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a handle on a thread (pidfd)", sample->fd, sample->pid);
         else
-            refuse(d, "descriptor %d of process %d is a handle on a process that is not the job's (pidfd)", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a handle on a process that is not the job's (pidfd)", sample->fd, sample->pid);
     }
 }
 
@@ -60,7 +60,7 @@ int pidfd_restore(struct restoring *r, const struct file *row, struct failure *f
         waitpid(pid, NULL, 0);
     }
     errno = err;
-    return fd < 0 ? fail(f, "pidfd_open", "a process that has ended") : fd;
+    return fd < 0 ? set_failure(f, "pidfd_open", "a process that has ended") : fd;
 }
 
 bool pidfd_lives(const struct file *row) { return row->kind == FILE_PIDFD && row->number; }

@@ -12,7 +12,7 @@
 
 #include "state/state.h"
 
-bool selves_has(const struct image *image, const struct file *row)
+bool proc_file_is(const struct image *image, const struct file *row)
 {
     const char *path = image_string(image, row->path);
     int pid, end = 0;
@@ -33,18 +33,18 @@ static int had(const struct image *image, const struct descriptor *wanted)
     return -1;
 }
 
-static long open_self(struct held *h, const struct file *row, const char *path, uint64_t room)
+static long open_self(struct tracee *h, const struct file *row, const char *path, uint64_t room)
 {
-    if (held_write(h->tid, room, path, strlen(path) + 1) < 0)
+    if (tracee_write(h->tid, room, path, strlen(path) + 1) < 0)
         return -EFAULT;
     return CALL(h, SYS_openat, AT_FDCWD, room, (row->flags & ~(uint32_t)(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC, 0);
 }
 
-int selves_open(struct restoring *r, uint32_t owner, struct held *h, uint64_t room, struct failure *f)
+int proc_files_open(struct restoring *r, uint32_t owner, struct tracee *h, uint64_t room, struct failure *f)
 {
     for EACH(r->image, descriptors, descriptor, d) {
         const struct file *row = (struct file *)r->image->files.rows + d->file;
-        if (d->owner != owner || !selves_has(r->image, row))
+        if (d->owner != owner || !proc_file_is(r->image, row))
             continue;
         const char *path = image_string(r->image, row->path);
         int from = had(r->image, d);
@@ -57,21 +57,21 @@ int selves_open(struct restoring *r, uint32_t owner, struct held *h, uint64_t ro
             CALL(h, SYS_close, fd);
         if (done < 0) {
             errno = (int)-done;
-            return fail(f, "reopen", path);
+            return set_failure(f, "reopen", path);
         }
     }
     return 0;
 }
 
 /* A list of memory is as long as it was when nothing of ours is in it: the last call of all, by the process's own code. */
-void selves_seek(struct restoring *r, uint32_t owner, struct held *h)
+void proc_files_seek(struct restoring *r, uint32_t owner, struct tracee *h)
 {
     uint64_t call_at = 0;
     for EACH(r->image, descriptors, descriptor, d) {
         const struct file *row = (struct file *)r->image->files.rows + d->file;
-        if (d->owner != owner || !row->position || row->flags & O_PATH || !selves_has(r->image, row))
+        if (d->owner != owner || !row->position || row->flags & O_PATH || !proc_file_is(r->image, row))
             continue;
-        if (!call_at && !(call_at = h->call_at = find_call(h->tid)))
+        if (!call_at && !(call_at = h->call_at = find_syscall_instruction(h->tid)))
             return;
         CALL(h, SYS_lseek, d->number, row->position, SEEK_SET);
     }

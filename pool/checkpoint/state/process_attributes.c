@@ -36,12 +36,12 @@ static uint32_t login_of(pid_t pid)
 }
 
 /* Of a held process. It is asked itself: its limits may be another user's. */
-void attributes_of_process(struct subject *s, struct process *p)
+void attributes_of_process(struct dumped_process *s, struct process *p)
 {
-    struct held *h = &s->threads[0];
+    struct tracee *h = &s->threads[0];
     for (int i = 0; i < RLIM_NLIMITS && i < 16; i++) {
         struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-        if (CALL(h, SYS_prlimit64, 0, i, 0, s->room) < 0 || held_read(s->pid, s->room, &limit, sizeof limit) < 0)
+        if (CALL(h, SYS_prlimit64, 0, i, 0, s->room) < 0 || tracee_read(s->pid, s->room, &limit, sizeof limit) < 0)
             prlimit(s->pid, (__rlimit_resource_t)i, NULL, &limit);
         p->limits[i][0] = limit.rlim_cur;
         p->limits[i][1] = limit.rlim_max;
@@ -57,10 +57,10 @@ void attributes_of_process(struct subject *s, struct process *p)
 void attributes_table(struct dump *d, pid_t pid, pid_t tid)
 {
     if (tid != pid && syscall(SYS_kcmp, pid, tid, KCMP_FILES, 0, 0) > 0)
-        refuse(d, "thread %d of process %d has a descriptor table of its own", tid, pid);
+        add_unsupported(d, "thread %d of process %d has a descriptor table of its own", tid, pid);
 }
 
-static void own_directory(struct dump *d, struct subject *s, struct held *h, struct thread *t)
+static void own_directory(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t)
 {
     char name[64], path[4096];
     if (h->tid == s->pid || syscall(SYS_kcmp, s->pid, h->tid, KCMP_FS, 0, 0) <= 0)
@@ -69,13 +69,13 @@ static void own_directory(struct dump *d, struct subject *s, struct held *h, str
     ssize_t n = readlink(name, path, sizeof path - 1);
     path[n < 0 ? 0 : n] = 0;
     if (n > 10 && strcmp(path + n - 10, " (deleted)") == 0)
-        refuse(d, "the directory that thread %d of process %d is in was removed: %.200s", h->tid, s->pid, path);
+        add_unsupported(d, "the directory that thread %d of process %d is in was removed: %.200s", h->tid, s->pid, path);
     t->cwd = image_text(&d->image, path);
     snprintf(name, sizeof name, "task/%d/status", h->tid);
     t->umask = (uint32_t)proc_field(s->pid, name, "Umask", 8);
 }
 
-void attributes_of_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t)
+void attributes_of_thread(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t)
 {
     cpu_set_t processors = h->processors;
     errno = 0;
@@ -100,7 +100,7 @@ int attributes_nice(const struct restoring *r, uint32_t row)
 }
 
 /* Where this machine lets it run on some of those: on another one the numbers may mean others. */
-static void put_processors(const struct restoring *r, const struct thread *t, struct held *h)
+static void put_processors(const struct restoring *r, const struct thread *t, struct tracee *h)
 {
     cpu_set_t wanted, here;
     if (t->processors.size != sizeof wanted || (!h->gathered && sched_getaffinity(h->tid, sizeof h->processors, &h->processors) < 0))
@@ -109,11 +109,11 @@ static void put_processors(const struct restoring *r, const struct thread *t, st
     CPU_AND(&here, &wanted, &h->processors);
     if (!CPU_COUNT(&here))
         return;
-    h->processors = here; /* held_release sets them */
+    h->processors = here; /* tracee_release sets them */
     h->gathered = true;
 }
 
-int attributes_put_thread(const struct restoring *r, const struct thread *t, struct held *h, uint64_t room, struct failure *f)
+int attributes_put_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room, struct failure *f)
 {
     char path[4200];
     put_processors(r, t, h);
@@ -123,14 +123,14 @@ int attributes_put_thread(const struct restoring *r, const struct thread *t, str
     if (!t->cwd.size)
         return 0;
     moved_path(r->image, r->job, image_string(r->image, t->cwd), path, sizeof path);
-    if (held_write(h->tid, room, path, sizeof path) < 0)
-        return fail(f, "write", "room in a new process");
+    if (tracee_write(h->tid, room, path, sizeof path) < 0)
+        return set_failure(f, "write", "room in a new process");
     long done = CALL(h, SYS_unshare, CLONE_FS);
     if (done >= 0)
         done = CALL(h, SYS_chdir, room);
     CALL(h, SYS_umask, t->umask);
     errno = (int)-done;
-    return done < 0 ? fail(f, "chdir", path) : 0;
+    return done < 0 ? set_failure(f, "chdir", path) : 0;
 }
 
 static void put_number(pid_t pid, const char *name, const char *format, long value)
@@ -145,13 +145,13 @@ static void put_number(pid_t pid, const char *name, const char *format, long val
 }
 
 /* By itself, once: where a node's own processes have none. */
-static void put_login(const struct process *p, struct held *h, uint64_t room)
+static void put_login(const struct process *p, struct tracee *h, uint64_t room)
 {
     static const char name[] = "/proc/self/loginuid";
     char text[32];
     size_t size = (size_t)snprintf(text, sizeof text, "%u", p->login);
-    if (p->login == NOT_LOGGED_IN || login_of(h->tid) != NOT_LOGGED_IN || held_write(h->tid, room, name, sizeof name) < 0 ||
-        held_write(h->tid, room + 64, text, size) < 0)
+    if (p->login == NOT_LOGGED_IN || login_of(h->tid) != NOT_LOGGED_IN || tracee_write(h->tid, room, name, sizeof name) < 0 ||
+        tracee_write(h->tid, room + 64, text, size) < 0)
         return;
     long fd = CALL(h, SYS_openat, AT_FDCWD, room, O_WRONLY | O_CLOEXEC, 0);
     if (fd < 0)
@@ -160,7 +160,7 @@ static void put_login(const struct process *p, struct held *h, uint64_t room)
     CALL(h, SYS_close, fd);
 }
 
-void attributes_put_process(const struct process *p, struct held *h, uint64_t room)
+void attributes_put_process(const struct process *p, struct tracee *h, uint64_t room)
 {
     put_login(p, h, room);
     for (uint32_t bit = 1; bit < MEMBARRIER_GET_REGISTRATIONS; bit <<= 1)

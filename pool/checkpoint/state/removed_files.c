@@ -18,7 +18,7 @@ bool removed_is(const char *link, char *name)
 {
     struct stat st;
     size_t n = strlen(name), end = sizeof SUFFIX - 1;
-    if (n <= end || strcmp(name + n - end, SUFFIX) != 0 || stat(link, &st) < 0 || (st.st_nlink && !below(name, "/proc")))
+    if (n <= end || strcmp(name + n - end, SUFFIX) != 0 || stat(link, &st) < 0 || (st.st_nlink && !path_is_under(name, "/proc")))
         return false;
     name[n - end] = 0;
     return true;
@@ -128,11 +128,11 @@ int removed_restore(struct restoring *r, uint32_t at, const struct file *row, st
     const char *target = image_string(r->image, row->contents);
     if (row->peer != NOBODY) {
         int again = open_again(r->opened[row->peer], (int)(row->flags & ~(uint32_t)(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW)));
-        return again < 0 ? fail(f, "reopen", image_string(r->image, row->path)) : again;
+        return again < 0 ? set_failure(f, "reopen", image_string(r->image, row->path)) : again;
     }
     if (row->contents.size && !memchr(target, 0, row->contents.size)) {
         errno = EBADMSG;
-        return fail(f, "read", "a link that was removed");
+        return set_failure(f, "read", "a link that was removed");
     }
     moved_path(r->image, r->job, image_string(r->image, row->path), path, sizeof path);
     int fd = make_at(row, path, target);
@@ -141,5 +141,5 @@ int removed_restore(struct restoring *r, uint32_t at, const struct file *row, st
         snprintf(path, sizeof path, "%s/.removed-%u", others[i], at);
         fd = *others[i] ? make_at(row, path, target) : -1;
     }
-    return fd < 0 ? fail(f, "reopen", image_string(r->image, row->path)) : fd;
+    return fd < 0 ? set_failure(f, "reopen", image_string(r->image, row->path)) : fd;
 }

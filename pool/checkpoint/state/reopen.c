@@ -21,7 +21,7 @@ void moved_path(const struct image *image, const struct job *job, const char *pa
 {
     const char *scratch = image_string(image, image->machine.scratch), *here = space_scratch(job);
     size_t n = strlen(scratch);
-    if (n > 1 && *here && below(path, scratch))
+    if (n > 1 && *here && path_is_under(path, scratch))
         snprintf(to, size, "%s%s", here, path + n);
     else
         copy_text(to, size, path);
@@ -32,7 +32,7 @@ int file_changed(struct failure *f, const char *path, const char *how)
     char text[TEXT];
     snprintf(text, sizeof text, "%.400s\n%s", path, how);
     errno = ESTALE;
-    return fail(f, "reopen", text);
+    return set_failure(f, "reopen", text);
 }
 
 /* Out of the way of all numbers that the job uses. */

@@ -55,12 +55,12 @@ static int read_taken(struct freeze *z)
     struct stat st;
     int fd = openat(z->directory, "taken", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? 0 : fail(&z->d->failure, "open", "taken");
+        return errno == ENOENT ? 0 : set_failure(&z->d->failure, "open", "taken");
     int done = fstat(fd, &st) < 0 ? -1 : 0;
     size_t size = done ? 0 : (size_t)st.st_size / sizeof *z->taken * sizeof *z->taken;
     z->taken = malloc(size + 1);
     if (done || !z->taken || pread(fd, z->taken, size, 0) != (ssize_t)size)
-        done = fail(&z->d->failure, "read", "taken");
+        done = set_failure(&z->d->failure, "read", "taken");
     close(fd);
     z->taken_count = size / sizeof *z->taken;
     if (!done)
@@ -74,7 +74,7 @@ static int find_mapped(struct freeze *z)
     const struct image *image = &z->d->image;
     z->mapped = malloc((image->areas.count + 1) * sizeof *z->mapped);
     if (!z->mapped)
-        return fail(&z->d->failure, "malloc", "tables");
+        return set_failure(&z->d->failure, "malloc", "tables");
     for EACH(image, areas, area, a)
         if (a->flags & MAP_SHARED && a->file < image->files.count)
             z->mapped[z->mapped_count++] = ((const struct file *)image->files.rows)[a->file].inode;
@@ -127,7 +127,7 @@ static int copy_file(struct freeze *z, int parent, const char *name, const struc
         errno = ESTALE;
     }
     int out = in < 0 ? -1 : openat(z->directory, to, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    int done = out < 0 || copy_data(in, out, st->st_size) < 0 ? fail(&z->d->failure, "copy", z->path) : 0;
+    int done = out < 0 || copy_data(in, out, st->st_size) < 0 ? set_failure(&z->d->failure, "copy", z->path) : 0;
     if (in >= 0)
         close(in);
     if (out >= 0)
@@ -143,7 +143,7 @@ static int list_entry(struct freeze *z, int parent, const char *name, const stru
                          .mode = st->st_mode, .kept = S_ISREG(st->st_mode) && !as_taken(z, st), .name = (uint32_t)strlen(z->path),
                          .target = (uint32_t)(n > 0 ? n : 0)};
     if (n < 0)
-        return fail(&z->d->failure, "readlink", z->path);
+        return set_failure(&z->d->failure, "readlink", z->path);
     if (row.kept && copy_file(z, parent, name, st))
         return -1;
     z->rows++;
@@ -159,7 +159,7 @@ static int walk(struct freeze *z, int directory, size_t length)
     int done = 0;
     if (!dir) {
         close(directory);
-        return fail(&z->d->failure, "open", *z->path ? z->path : "the scratch directory");
+        return set_failure(&z->d->failure, "open", *z->path ? z->path : "the scratch directory");
     }
     for (struct dirent *e; !done && (e = readdir(dir));) {
         struct stat st;
@@ -167,17 +167,17 @@ static int walk(struct freeze *z, int directory, size_t length)
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
         if (length + more + 2 > sizeof z->path) {
-            refuse(z->d, "a path in the scratch directory is longer than %zu bytes", sizeof z->path);
+            add_unsupported(z->d, "a path in the scratch directory is longer than %zu bytes", sizeof z->path);
             break;
         }
         snprintf(z->path + length, sizeof z->path - length, "%s%s", length ? "/" : "", e->d_name);
         if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            done = fail(&z->d->failure, "stat", z->path);
+            done = set_failure(&z->d->failure, "stat", z->path);
         else if (!S_ISSOCK(st.st_mode)) /* nobody listens at it where the job goes on */
             done = list_entry(z, dirfd(dir), e->d_name, &st);
         if (!done && S_ISDIR(st.st_mode)) {
             int inner = openat(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            done = inner < 0 ? fail(&z->d->failure, "open", z->path) : walk(z, inner, length + more + (length > 0));
+            done = inner < 0 ? set_failure(&z->d->failure, "open", z->path) : walk(z, inner, length + more + (length > 0));
         }
         z->path[length] = 0;
     }
@@ -189,19 +189,19 @@ static int freeze_to(struct freeze *z)
 {
     int list = openat(z->directory, "scratch", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (list < 0 || !(z->list = fdopen(list, "w")))
-        return fail(&z->d->failure, "create", "scratch");
+        return set_failure(&z->d->failure, "create", "scratch");
     int top = open(space_scratch(z->d->job), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int done = top < 0 ? fail(&z->d->failure, "open", "the scratch directory") : walk(z, top, 0);
+    int done = top < 0 ? set_failure(&z->d->failure, "open", "the scratch directory") : walk(z, top, 0);
     bool wrong = ferror(z->list);
     wrong |= fclose(z->list) != 0;
-    return done || !wrong ? done : fail(&z->d->failure, "write", "scratch");
+    return done || !wrong ? done : set_failure(&z->d->failure, "write", "scratch");
 }
 
 int scratch_save(struct dump *d, int directory)
 {
     struct freeze *z = calloc(1, sizeof *z);
     if (!z)
-        return fail(&d->failure, "malloc", "tables");
+        return set_failure(&d->failure, "malloc", "tables");
     z->d = d;
     z->directory = directory;
     int done = read_taken(z);

@@ -15,14 +15,14 @@
 #define SECOND 1000000000ull
 #define MICROSECONDS 1000000ull
 
-static void save_handlers(struct dump *d, struct subject *s)
+static void save_handlers(struct dump *d, struct dumped_process *s)
 {
     uint64_t actions[65][4];
     uint64_t set = proc_field(s->pid, "status", "SigIgn", 16) | proc_field(s->pid, "status", "SigCgt", 16);
     for (unsigned n = 1; n <= 64; n++)
         if (set >> (n - 1) & 1)
             CALL(&s->threads[0], SYS_rt_sigaction, n, 0, s->room + n * 32, 8);
-    if (!set || held_read(s->pid, s->room, actions, sizeof actions) < 0)
+    if (!set || tracee_read(s->pid, s->room, actions, sizeof actions) < 0)
         return;
     for (unsigned n = 1; n <= 64; n++)
         if (set >> (n - 1) & 1) {
@@ -33,10 +33,10 @@ static void save_handlers(struct dump *d, struct subject *s)
         }
 }
 
-static void save_pending(struct dump *d, struct subject *s, struct held *h, bool shared)
+static void save_pending(struct dump *d, struct dumped_process *s, struct tracee *h, bool shared)
 {
     struct pending p = {.owner = s->row, .thread = shared ? 0 : h->tid};
-    for (uint64_t i = 0; i < 4096 && held_pending(h, shared, i, p.info) == 1; i++)
+    for (uint64_t i = 0; i < 4096 && tracee_pending(h, shared, i, p.info) == 1; i++)
         *(struct pending *)table_add(&d->image.pendings) = p;
 }
 
@@ -57,11 +57,11 @@ static void take_since(const struct restoring *r, uint64_t t[2], uint64_t parts)
 /* Others count what a processor has done for it. */
 static bool counts_time(int32_t clock) { return clock >= 0 && clock != CLOCK_PROCESS_CPUTIME_ID && clock != CLOCK_THREAD_CPUTIME_ID; }
 
-static void save_timers(const struct dump *d, struct subject *s, struct process *p)
+static void save_timers(const struct dump *d, struct dumped_process *s, struct process *p)
 {
     for (unsigned i = 0; i < 3; i++)
         if (CALL(&s->threads[0], SYS_getitimer, i, s->room) == 0)
-            held_read(s->pid, s->room, p->timers[i], sizeof p->timers[i]);
+            tracee_read(s->pid, s->room, p->timers[i], sizeof p->timers[i]);
     /* One that has just gone off and not been delivered reads 0 without being off (its signal is pending, and starts it
      * again when it is taken): it begins anew. */
     for (unsigned i = 0; i < 3; i++)
@@ -73,7 +73,7 @@ static void save_timers(const struct dump *d, struct subject *s, struct process 
 }
 
 /* /proc/PID/timers: four lines for each. */
-static void save_alarms(struct dump *d, struct subject *s)
+static void save_alarms(struct dump *d, struct dumped_process *s)
 {
     struct alarm_timer a = {0};
     char *text = proc_whole(s->pid, "timers");
@@ -86,7 +86,7 @@ static void save_alarms(struct dump *d, struct subject *s)
         } else if (sscanf(line, "ClockID: %d", &a.clock) == 1) {
             a.owner = s->row;
             if (CALL(&s->threads[0], SYS_timer_gettime, a.id, s->room) == 0)
-                held_read(s->pid, s->room, a.times, sizeof a.times);
+                tracee_read(s->pid, s->room, a.times, sizeof a.times);
             if ((a.times[0] || a.times[1]) && !a.times[2] && !a.times[3]) {
                 a.times[2] = a.times[0];
                 a.times[3] = a.times[1];
@@ -98,7 +98,7 @@ static void save_alarms(struct dump *d, struct subject *s)
     }
 }
 
-int signals_save(struct dump *d, struct subject *s)
+int signals_save(struct dump *d, struct dumped_process *s)
 {
     save_handlers(d, s);
     save_timers(d, s, (struct process *)d->image.processes.rows + s->row);
@@ -109,7 +109,7 @@ int signals_save(struct dump *d, struct subject *s)
     return 0;
 }
 
-int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t)
+int signals_thread(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t)
 {
     struct {
         uint64_t at;
@@ -117,7 +117,7 @@ int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thr
         uint64_t size;
     } stack;
     (void)d;
-    if (CALL(h, SYS_sigaltstack, 0, s->room) == 0 && held_read(s->pid, s->room, &stack, sizeof stack) == 0) {
+    if (CALL(h, SYS_sigaltstack, 0, s->room) == 0 && tracee_read(s->pid, s->room, &stack, sizeof stack) == 0) {
         t->alt_at = stack.at;
         t->alt_size = stack.size;
         t->alt_flags = (uint32_t)stack.flags & ~(uint32_t)SS_ONSTACK;
@@ -125,7 +125,7 @@ int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thr
     return 0;
 }
 
-static void put_alarms(const struct restoring *r, uint32_t row, struct held *h, uint64_t room)
+static void put_alarms(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room)
 {
     for EACH(r->image, alarms, alarm_timer, a) {
         if (a->owner != row)
@@ -142,12 +142,12 @@ static void put_alarms(const struct restoring *r, uint32_t row, struct held *h, 
         } place;
         memcpy(place.event, &event, sizeof place.event);
         place.id = wanted;
-        held_write(h->tid, room, &place, sizeof place);
+        tracee_write(h->tid, room, &place, sizeof place);
         /* PR_TIMER_CREATE_RESTORE_IDS, Linux 6.15: before it numbers are counted up to the one that is wanted. */
         bool exact = CALL(h, SYS_prctl, 77, 1) == 0;
         for (int tries = 0; tries < 100000; tries++) {
             int32_t id = -1;
-            if (CALL(h, SYS_timer_create, a->clock, room, room + 64) < 0 || held_read(h->tid, room + 64, &id, sizeof id) < 0 || id == wanted)
+            if (CALL(h, SYS_timer_create, a->clock, room, room + 64) < 0 || tracee_read(h->tid, room + 64, &id, sizeof id) < 0 || id == wanted)
                 break;
             CALL(h, SYS_timer_delete, id);
             if (id > wanted)
@@ -159,24 +159,24 @@ static void put_alarms(const struct restoring *r, uint32_t row, struct held *h, 
         memcpy(times, a->times, sizeof times);
         if ((times[2] || times[3]) && counts_time(a->clock))
             take_since(r, &times[2], SECOND);
-        held_write(h->tid, room, times, sizeof times);
+        tracee_write(h->tid, room, times, sizeof times);
         CALL(h, SYS_timer_settime, wanted, 0, room, 0);
     }
 }
 
 /* From within, since only to itself a process may send a signal that says it came from the kernel. */
-static void put_pending(const struct image *image, uint32_t row, struct held *threads, size_t count, uint64_t room)
+static void put_pending(const struct image *image, uint32_t row, struct tracee *threads, size_t count, uint64_t room)
 {
     for EACH(image, pendings, pending, p) {
         int32_t signal;
         if (p->owner != row)
             continue;
         memcpy(&signal, p->info, sizeof signal);
-        struct held *h = &threads[0];
+        struct tracee *h = &threads[0];
         for (size_t i = 0; i < count; i++)
             if (threads[i].tid == p->thread)
                 h = &threads[i];
-        held_write(h->tid, room, p->info, sizeof p->info);
+        tracee_write(h->tid, room, p->info, sizeof p->info);
         if (p->thread)
             CALL(h, SYS_rt_tgsigqueueinfo, threads[0].tid, h->tid, signal, room);
         else
@@ -184,7 +184,7 @@ static void put_pending(const struct image *image, uint32_t row, struct held *th
     }
 }
 
-int signals_put(const struct restoring *r, uint32_t row, struct held *threads, size_t count, uint64_t room, struct failure *f)
+int signals_put(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room, struct failure *f)
 {
     const struct image *image = r->image;
     const struct process *p = (struct process *)image->processes.rows + row;
@@ -196,9 +196,9 @@ int signals_put(const struct restoring *r, uint32_t row, struct held *threads, s
         memcpy(times, p->timers[i], sizeof times);
         if (i == ITIMER_REAL)
             take_since(r, &times[2], MICROSECONDS);
-        held_write(threads[0].tid, room, times, sizeof times);
+        tracee_write(threads[0].tid, room, times, sizeof times);
         if (CALL(&threads[0], SYS_setitimer, i, room, 0) < 0)
-            return fail(f, "setitimer", "");
+            return set_failure(f, "setitimer", "");
     }
     put_pending(image, row, threads, count, room);
     return 0;

@@ -115,7 +115,7 @@ static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name,
         file[n < 0 ? 0 : n] = 0;
         if (n > 10 && strcmp(file + n - 10, " (deleted)") == 0) { /* its name was removed: it counts from where it can be made again */
             const char *own = space_scratch(d->job);
-            if (*own && !below(directory, own))
+            if (*own && !path_is_under(directory, own))
                 copy_text(directory, size, own);
             return true;
         }
@@ -215,7 +215,7 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
     else if (alone && !found)
         why = "has a relative name, which is not where the job's processes are";
     if (why) {
-        refuse(d, "descriptor %d of process %d is a unix socket that %s", number, pid, why);
+        add_unsupported(d, "descriptor %d of process %d is a unix socket that %s", number, pid, why);
         *told = true;
         return false;
     }
@@ -260,7 +260,7 @@ void sockets_join(struct dump *d)
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         const struct sample *sample = (struct sample *)d->samples.rows + i;
         if ((files[i].kind == FILE_NAMED || files[i].kind == FILE_PAIR) && !join_named(d, &files[i]) && files[i].kind == FILE_NAMED)
-            refuse(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
     }
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         if (files[i].kind != FILE_PAIR || !files[i].times[0])
@@ -273,7 +273,7 @@ void sockets_join(struct dump *d)
         if (other == NOBODY && mapping_is(files[i].number))
             files[i].times[0] = 0; /* its last reader has gone, and the supervisor has not seen to it yet */
         else if (other == NOBODY)
-            refuse(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
         else if (other < i)
             files[i].peer = other;
     }
@@ -311,20 +311,20 @@ static int look(struct dump *d, uint32_t row, int fd, const struct traits *t)
                            .msg_name = &from, .msg_namelen = sizeof from};
         ssize_t n = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT);
         if (n >= 0 && carries_descriptors(&m)) {
-            refuse(d, "descriptor %d of process %d is a unix socket that a descriptor is on its way in", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a unix socket that a descriptor is on its way in", sample->fd, sample->pid);
             return 0;
         }
         if (n >= 0 && t->type == SOCK_DGRAM && t->name && m.msg_namelen > offsetof(struct sockaddr_un, sun_path)) {
-            refuse(d, "descriptor %d of process %d is a unix socket that has messages of others with names", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a unix socket that has messages of others with names", sample->fd, sample->pid);
             return 0;
         }
         if (n < 0 && errno != EAGAIN)
-            return fail(&d->failure, "recv", "a socket of the job");
+            return set_failure(&d->failure, "recv", "a socket of the job");
         if (n < 0 || (n == 0 && (t->type == SOCK_STREAM || t->shut & 1)))
             break;
         if (m.msg_flags & MSG_TRUNC || all.size > MOST) {
             errno = EMSGSIZE;
-            return fail(&d->failure, "recv", "a socket of the job");
+            return set_failure(&d->failure, "recv", "a socket of the job");
         }
         uint32_t length = (uint32_t)n;
         all.size += image_put(&d->image, &length, sizeof length).size;
@@ -344,9 +344,9 @@ int socket_contents(struct dump *d, uint32_t row)
     int fd = descriptor_borrow((struct sample *)d->samples.rows + row), before = -1, at = 0;
     socklen_t size = sizeof before;
     if (fd < 0)
-        return fail(&d->failure, "open", "a socket of the job");
+        return set_failure(&d->failure, "open", "a socket of the job");
     int done = getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, &size) < 0 || setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &at, sizeof at) < 0
-                   ? fail(&d->failure, "setsockopt", "a socket of the job")
+                   ? set_failure(&d->failure, "setsockopt", "a socket of the job")
                    : look(d, row, fd, &t);
     setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, sizeof before);
     close(fd);
@@ -369,9 +369,9 @@ static int traits_of(const struct restoring *r, const struct file *row, struct t
 {
     errno = EBADMSG;
     if (row->contents.size < sizeof *t)
-        return fail(f, "read", "a socket");
+        return set_failure(f, "read", "a socket");
     memcpy(t, image_bytes(r->image, row->contents), sizeof *t);
-    return t->name > sizeof(struct sockaddr_un) || t->name > row->contents.size - sizeof *t ? fail(f, "read", "a socket") : 0;
+    return t->name > sizeof(struct sockaddr_un) || t->name > row->contents.size - sizeof *t ? set_failure(f, "read", "a socket") : 0;
 }
 
 /* The whole of a stream, in pieces as large as the kernel makes them: it was full when the last of it was let in, which therefore
@@ -429,7 +429,7 @@ static int send_all(const struct restoring *r, const struct file *row, const str
         at += length;
     }
     if (!sent || (count && !send_stream(through, parts, count, total)))
-        return fail(f, "send", "what waited in a socket");
+        return set_failure(f, "send", "what waited in a socket");
     before /= 2; /* the kernel doubles what it is asked for */
     setsockopt(through, SOL_SOCKET, SO_SNDBUF, &before, sizeof before);
     return 0;
@@ -444,11 +444,11 @@ int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct
         return -1;
     if (row->peer != NOBODY) {
         if ((ends[0] = fcntl(r->spare[row->peer], F_DUPFD_CLOEXEC, 0)) < 0)
-            return fail(f, "dup", "a socket");
+            return set_failure(f, "dup", "a socket");
         return put_traits(ends[0], &t) < 0 || send_all(r, row, &t, r->opened[row->peer], f) ? -1 : ends[0];
     }
     if (socketpair(AF_UNIX, (int)t.type | SOCK_CLOEXEC, 0, ends) < 0)
-        return fail(f, "socketpair", "");
+        return set_failure(f, "socketpair", "");
     r->spare[at] = ends[1];
     return put_traits(ends[0], &t) < 0 || send_all(r, row, &t, ends[1], f) ? -1 : ends[0];
 }
@@ -497,13 +497,13 @@ int socket_named(struct restoring *r, const struct file *row, struct failure *f)
     size_t size = t.name;
     int fd = socket(AF_UNIX, (int)t.type | SOCK_CLOEXEC, 0);
     if (fd < 0 || put_traits(fd, &t) < 0)
-        return fail(f, "socket", "");
+        return set_failure(f, "socket", "");
     memcpy(&name, (const char *)image_bytes(r->image, row->contents) + sizeof t, size);
     name.sun_path[sizeof name.sun_path - 1] = 0;
     if (size && bind_again(r, row, fd, &name, (socklen_t)size) < 0)
-        return fail(f, "bind", name.sun_path);
+        return set_failure(f, "bind", name.sun_path);
     if (t.listens && listen(fd, (int)t.backlog) < 0)
-        return fail(f, "listen", name.sun_path);
+        return set_failure(f, "listen", name.sun_path);
     return fd;
 }
 
@@ -529,7 +529,7 @@ static int connect_to(const struct restoring *r, const struct file *row, int fd,
     }
     if (before >= 0)
         close(before);
-    return done < 0 ? fail(f, "connect", name.sun_path) : 0;
+    return done < 0 ? set_failure(f, "connect", name.sun_path) : 0;
 }
 
 /* What waits in one with a name, whoever sent it: by one that has none. */
@@ -541,7 +541,7 @@ static int send_datagrams(const struct restoring *r, const struct file *row, str
     if (!t.name || row->contents.size == sizeof t + t.name)
         return 0;
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    int done = fd < 0 ? fail(f, "socket", "") : connect_to(r, row, fd, f) || send_all(r, row, &t, fd, f) ? -1 : 0;
+    int done = fd < 0 ? set_failure(f, "socket", "") : connect_to(r, row, fd, f) || send_all(r, row, &t, fd, f) ? -1 : 0;
     if (fd >= 0)
         close(fd);
     return done;
@@ -558,7 +558,7 @@ int sockets_connect(struct restoring *r, struct failure *f)
                 continue;
             if (connects && (row->size > r->image->files.count || files[row->size - 1].kind != FILE_NAMED)) {
                 errno = EBADMSG;
-                return fail(f, "read", "a socket");
+                return set_failure(f, "read", "a socket");
             }
             if (connects ? connect_to(r, &files[row->size - 1], r->opened[i], f) : send_datagrams(r, row, f))
                 return -1;

@@ -8,15 +8,15 @@
 
 #define ROOM 65536ul /* of the page that is mapped into a held process for arguments */
 
-struct subject { /* one process of the job while it is dumped */
+struct dumped_process { /* one process of the job while it is dumped */
     pid_t pid;
     uint32_t row;          /* in the image */
-    struct held *threads;  /* the first is the leader */
+    struct tracee *threads;  /* the first is the leader */
     size_t count;
     pid_t unheld;          /* a thread that lives and could not be asked to stop; 0: none */
-    struct held copy;      /* tid 0: none */
+    struct tracee copy;      /* tid 0: none */
     uint64_t room;         /* address of ROOM bytes in it */
-    struct hands *hands;   /* of the copy, or NULL */
+    struct self_writer *hands;   /* of the copy, or NULL */
 };
 
 struct sample { /* where an open file was met first */
@@ -34,8 +34,8 @@ struct removed { /* an area of a process that is mapped privately of a file with
     uint64_t start, device, inode;
 };
 
-struct birth;  /* fork_plan.h */
-struct cradle; /* restore/parts.h */
+struct planned_fork;  /* fork_plan.h */
+struct restore_shared; /* restore/parts.h */
 struct restoring { /* a job on its way back */
     struct image *image;
     const struct job *job;
@@ -43,8 +43,8 @@ struct restoring { /* a job on its way back */
     struct image_reader in;
     uint64_t *filled; /* for each area: bytes of it that the image holds */
     int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
-    struct cradle *cradle;
-    struct birth *births; /* of each process */
+    struct restore_shared *restore_shared;
+    struct planned_fork *births; /* of each process */
     int64_t clocked_ns; /* the monotonic clock when the job's were set */
     pid_t helper; /* an id that nobody in the image has */
 };
@@ -54,7 +54,7 @@ struct dump {
     struct image image;
     struct image_writer out;
     struct tracking *tracking;
-    struct subject *subjects;
+    struct dumped_process *subjects;
     size_t count;
     struct table waits;   /* what threads waited for before they were stopped (timeouts.c) */
     struct table taken;   /* struct part */
@@ -71,28 +71,28 @@ struct dump {
     struct failure failure;
     uint64_t mark; /* by which home notes the moment; 0: it does not */
     bool carry;           /* libraries and programs too */
-    bool loose;           /* nothing need be on the disk */
-    bool behind;          /* nobody waits for what is done now */
+    bool no_sync;           /* nothing need be on the disk */
+    bool background;          /* nobody waits for what is done now */
 };
 
-void refuse(struct dump *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void add_unsupported(struct dump *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* process_attributes.c */
-void attributes_of_process(struct subject *s, struct process *p);
-void attributes_of_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
+void attributes_of_process(struct dumped_process *s, struct process *p);
+void attributes_of_thread(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t);
 void attributes_table(struct dump *d, pid_t pid, pid_t tid); /* refuses a thread's own descriptor table */
 
 /* file_settings.c */
 void file_settings_save(struct dump *d);
 
 /* timeouts.c */
-int waits_try(void); /* whether the kernel tells it at all: 0, or -1 and errno */
-void waits_note(struct dump *d); /* before the stop, of the processes that are listed */
-void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t);
+int timeouts_try(void); /* whether the kernel tells it at all: 0, or -1 and errno */
+void timeouts_note(struct dump *d); /* before the stop, of the processes that are listed */
+void timeouts_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t);
 
 /* open_files.c */
 char *proc_whole(pid_t pid, const char *name); /* however long it is; until the next; NULL: nothing */
-int descriptors_save(struct dump *d, struct subject *s);
+int descriptors_save(struct dump *d, struct dumped_process *s);
 uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode);
 void files_peers(struct dump *d);
 int files_contents(struct dump *d); /* of pipes, memory files and deleted ones */
@@ -117,7 +117,7 @@ int mapping_held(struct dump *d);   /* everybody has stopped */
 void mapping_run(void);             /* it goes on */
 void mapping_go(void);              /* and what it told is forgotten */
 bool mapping_is(uint64_t inode);    /* an end of a mapped file, with whole reads and writes */
-uint32_t mapping_member(struct held *h); /* 1 and the index of whose mapped files it has; 0: none */
+uint32_t mapping_member(struct tracee *h); /* 1 and the index of whose mapped files it has; 0: none */
 int mapping_save(struct dump *d);
 
 /* sockets.c */
@@ -150,7 +150,7 @@ int pty_contents(struct dump *d, uint32_t row);
 void timerfd_save(struct file *f, pid_t pid, int number, const char *text); /* text: its fdinfo */
 
 /* file_locks.c */
-void locks_save(struct dump *d, struct subject *s, uint32_t file, int number, const char *text, bool fresh);
+void locks_save(struct dump *d, struct dumped_process *s, uint32_t file, int number, const char *text, bool fresh);
 
 /* tmp_directory.c */
 int tmp_save(struct dump *d);
@@ -162,8 +162,8 @@ int sysv_save(struct dump *d); /* while everything stands still */
 int scratch_save(struct dump *d, int directory); /* while everything stands still */
 
 /* signals.c */
-int signals_save(struct dump *d, struct subject *s);
-int signals_thread(struct dump *d, struct subject *s, struct held *h, struct thread *t);
+int signals_save(struct dump *d, struct dumped_process *s);
+int signals_thread(struct dump *d, struct dumped_process *s, struct tracee *h, struct thread *t);
 
 /* clocks.c */
 uint64_t since_clocks(const struct dump *d); /* ns since the job's clocks were read */
@@ -177,13 +177,13 @@ int file_changed(struct failure *f, const char *path, const char *how); /* -1, a
 
 /* job_processes.c */
 int members_save(struct dump *d);
-void members_crossings(struct dump *d, char held[PIPES_MOST + 1]);
+void members_remote_pipes(struct dump *d, char held[PIPES_MOST + 1]);
 int members_load(struct job *job, const struct image *image);
 
 /* proc_files.c */
-bool selves_has(const struct image *image, const struct file *row);
-int selves_open(struct restoring *r, uint32_t owner, struct held *h, uint64_t room, struct failure *f);
-void selves_seek(struct restoring *r, uint32_t owner, struct held *h);
+bool proc_file_is(const struct image *image, const struct file *row);
+int proc_files_open(struct restoring *r, uint32_t owner, struct tracee *h, uint64_t room, struct failure *f);
+void proc_files_seek(struct restoring *r, uint32_t owner, struct tracee *h);
 
 /* sockets.c */
 int socket_pair(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
@@ -193,11 +193,11 @@ void sockets_shut(struct restoring *r);
 
 /* process_attributes.c */
 int attributes_nice(const struct restoring *r, uint32_t row);
-int attributes_put_thread(const struct restoring *r, const struct thread *t, struct held *h, uint64_t room, struct failure *f);
-void attributes_put_process(const struct process *p, struct held *h, uint64_t room);
+int attributes_put_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room, struct failure *f);
+void attributes_put_process(const struct process *p, struct tracee *h, uint64_t room);
 
 /* file_settings.c */
-void file_settings_put_owners(const struct restoring *r, uint32_t row, struct held *h, uint64_t room);
+void file_settings_put_owners(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room);
 int file_settings_seal(struct restoring *r, struct failure *f);
 
 /* terminals.c */
@@ -210,7 +210,7 @@ int pty_foreground(const struct restoring *r, const struct process *p);
 int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 
 /* signals.c */
-int signals_put(const struct restoring *r, uint32_t row, struct held *threads, size_t count, uint64_t room, struct failure *f);
+int signals_put(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room, struct failure *f);
 
 /* timerfd.c */
 int timerfd_restore(const struct file *row);
@@ -232,11 +232,11 @@ int removed_restore(struct restoring *r, uint32_t at, const struct file *row, st
 
 /* file_locks.c */
 int locks_of_files(struct restoring *r, struct failure *f);
-int locks_of_process(struct restoring *r, uint32_t row, struct held *h, uint64_t room, struct failure *f);
+int locks_of_process(struct restoring *r, uint32_t row, struct tracee *h, uint64_t room, struct failure *f);
 
 /* mapped_files_restore.c */
-int mapping_revive(struct restoring *r, struct failure *f);
-int mapping_dress(struct restoring *r, uint32_t row, struct held *leader, uint64_t room, struct failure *f);
+int mapping_restore(struct restoring *r, struct failure *f);
+int mapping_restore_filter(struct restoring *r, uint32_t row, struct tracee *leader, uint64_t room, struct failure *f);
 
 /* sysv_ipc.c */
 int sysv_restore(struct restoring *r, struct failure *f);
@@ -246,6 +246,6 @@ void sysv_remove(const struct restoring *r);
 int tmp_put(struct restoring *r, struct failure *f);
 
 /* timeouts.c */
-void waits_go_on(const struct thread *t, struct held *h, uint64_t room, struct user_regs_struct *r);
+void timeouts_restore(const struct thread *t, struct tracee *h, uint64_t room, struct user_regs_struct *r);
 
 #endif

@@ -42,7 +42,7 @@ static void save_semaphores(struct dump *d, struct file *f)
     uint16_t *values = calloc(f->size + 1, sizeof *values);
     struct span contents;
     if (!values || semctl((int)f->number, 0, GETALL, values) < 0)
-        refuse(d, "the System V semaphores %lu cannot be read", (unsigned long)f->number);
+        add_unsupported(d, "the System V semaphores %lu cannot be read", (unsigned long)f->number);
     contents = image_put(&d->image, values ? values : (uint16_t *)"", values ? f->size * sizeof *values : 0);
     f->contents = contents;
     free(values);
@@ -69,7 +69,7 @@ static void save_queue(struct dump *d, struct file *f)
         image_put(&d->image, message.text, (size_t)n);
     }
     if (n < 0)
-        refuse(d, "the System V message queue %lu cannot be read", (unsigned long)f->number);
+        add_unsupported(d, "the System V message queue %lu cannot be read", (unsigned long)f->number);
     f->contents = (struct span){at, d->image.bytes.count - at};
 }
 
@@ -81,7 +81,7 @@ static int save_memory(struct dump *d, uint32_t row)
     static char last[PAGE];
     int done = 0;
     if (from == (void *)-1) {
-        refuse(d, "the System V shared memory %lu cannot be read", (unsigned long)f.number);
+        add_unsupported(d, "the System V shared memory %lu cannot be read", (unsigned long)f.number);
         return 0;
     }
     for (uint64_t at = 0; at < f.size && !done; at += PAGE) {
@@ -126,9 +126,9 @@ static void check_undo(struct dump *d)
     for EACH(&d->image, files, file, f)
         any |= f->kind == FILE_SYSV && f->flags == SEMAPHORES;
     for (size_t i = 0; any && i < d->count; i++) {
-        const struct subject *s = &d->subjects[i];
+        const struct dumped_process *s = &d->subjects[i];
         if (s->count && syscall(SYS_kcmp, s->pid, getpid(), KCMP_SYSVSEM, 0, 0) > 0 && (s->count == 1 || used_last(d, s->pid)))
-            refuse(d, "process %d gives System V semaphores back when it ends (SEM_UNDO)", s->pid);
+            add_unsupported(d, "process %d gives System V semaphores back when it ends (SEM_UNDO)", s->pid);
     }
 }
 
@@ -170,7 +170,7 @@ int sysv_save(struct dump *d)
                 a->file = (uint32_t)(f - (struct file *)d->image.files.rows);
             }
         if (!found)
-            refuse(d, "process %d has System V shared memory of another namespace mapped", ((struct process *)d->image.processes.rows)[a->owner].pid);
+            add_unsupported(d, "process %d has System V shared memory of another namespace mapped", ((struct process *)d->image.processes.rows)[a->owner].pid);
     }
     return done;
 }
@@ -269,12 +269,12 @@ int sysv_restore(struct restoring *r, struct failure *f)
 {
     const struct file **all = calloc(r->image->files.count + 1ul, sizeof *all);
     size_t count = 0;
-    int done = all ? 0 : fail(f, "malloc", "tables");
+    int done = all ? 0 : set_failure(f, "malloc", "tables");
     for EACH(r->image, files, file, row)
         if (all && row->kind == FILE_SYSV)
             all[count++] = row;
     if (count && unshare(CLONE_NEWIPC) < 0)
-        done = fail(f, "unshare", "System V objects");
+        done = set_failure(f, "unshare", "System V objects");
     if (count)
         qsort(all, count, sizeof *all, by_number);
     for (size_t i = 0; i < count && !done; i++) {
@@ -285,7 +285,7 @@ int sysv_restore(struct restoring *r, struct failure *f)
         else if (right)
             right = (o->flags == QUEUE ? fill_queue(r, o) : fill_memory(r, o)) == 0;
         if (!right || give_to(r, o) < 0)
-            done = fail(f, "restore", "a System V object");
+            done = set_failure(f, "restore", "a System V object");
     }
     free(all);
     return done;

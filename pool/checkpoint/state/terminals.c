@@ -55,7 +55,7 @@ bool pty_save(struct dump *d, struct file *f, pid_t pid, int number, const char 
     if (fd >= 0)
         close(fd);
     if (asked < 0 && !hung_up) {
-        refuse(d, "descriptor %d of process %d is the terminal %.200s", number, pid, name);
+        add_unsupported(d, "descriptor %d of process %d is the terminal %.200s", number, pid, name);
         return true;
     }
     f->kind = FILE_TERMINAL;
@@ -94,13 +94,13 @@ void pty_join(struct dump *d)
             continue;
         const struct sample *sample = (struct sample *)d->samples.rows + i;
         if ((files[i].peer = master_of(&d->image, files[i].number)) == NOBODY)
-            refuse(d, "descriptor %d of process %d is the terminal %.200s, whose other end is not the job's", sample->fd, sample->pid,
+            add_unsupported(d, "descriptor %d of process %d is the terminal %.200s, whose other end is not the job's", sample->fd, sample->pid,
                    image_string(&d->image, files[i].path));
     }
     for EACH(&d->image, processes, process, p) {
         uint32_t master = p->terminal ? master_of(&d->image, minor_of(p->terminal)) : NOBODY;
         if (p->terminal && master == NOBODY)
-            refuse(d, "the controlling terminal of process %d is not the job's", p->pid);
+            add_unsupported(d, "the controlling terminal of process %d is not the job's", p->pid);
         p->terminal = master == NOBODY ? 0 : master + 1;
     }
 }
@@ -307,13 +307,13 @@ static int take(struct dump *d, uint32_t row, int master, struct terminal *t, st
     if (ioctl(master, TIOCGPTLCK, &locked) == 0 && locked)
         t->flags |= PTY_LOCKED;
     if (!(t->flags & PTY_NEVER_OPENED) && (slave = open_slave(master, O_RDWR)) < 0)
-        done = fail(&d->failure, "open", "a terminal of the job");
+        done = set_failure(&d->failure, "open", "a terminal of the job");
     if (slave >= 0) {
         t->flags |= takes_output(slave) ? 0 : PTY_STOPPED;
         take_input(d, all, slave, &t->settings);
         const char *data = (const char *)image_bytes(&d->image, header) + sizeof *t;
         if (!fill(master, slave, t, data, data + t->output, all->size - sizeof *t - t->output))
-            done = fail(&d->failure, "write", "what waited in a terminal of the job");
+            done = set_failure(&d->failure, "write", "what waited in a terminal of the job");
         close(slave);
     }
     if (t->flags & PTY_EXCLUSIVE)
@@ -335,14 +335,14 @@ int pty_contents(struct dump *d, uint32_t row)
     if (master < 0 || ioctl(master, TCGETS2, &t.settings) < 0 || ioctl(master, TIOCGWINSZ, &t.window) < 0) {
         if (master >= 0)
             close(master);
-        return fail(&d->failure, "open", "a terminal of the job");
+        return set_failure(&d->failure, "open", "a terminal of the job");
     }
     int flags = fcntl(master, F_GETFL), done = 0;
     ioctl(master, TIOCGPGRP, &t.foreground);
     if (ioctl(master, TIOCGPKT, &packets) == 0 && packets)
         t.flags |= PTY_PACKETS;
     if (packets && poll(&told, 1, 0) > 0 && told.revents & POLLPRI) {
-        refuse(d, "descriptor %d of process %d is a terminal that has told of a change which was not read yet", sample->fd, sample->pid);
+        add_unsupported(d, "descriptor %d of process %d is a terminal that has told of a change which was not read yet", sample->fd, sample->pid);
     } else {
         fcntl(master, F_SETFL, flags | O_NONBLOCK);
         if (packets)
@@ -388,16 +388,16 @@ static int master_end(struct restoring *r, uint32_t at, const struct file *row, 
     struct terminal t;
     errno = EBADMSG;
     if (row->contents.size < sizeof t)
-        return fail(f, "read", "a terminal");
+        return set_failure(f, "read", "a terminal");
     const char *data = image_bytes(r->image, row->contents);
     memcpy(&t, data, sizeof t);
     data += sizeof t;
     if (t.output > row->contents.size - sizeof t)
-        return fail(f, "read", "a terminal");
+        return set_failure(f, "read", "a terminal");
     int packets = (t.flags & PTY_PACKETS) != 0, slave = t.flags & PTY_NEVER_OPENED ? -1 : open_slave(fd, O_RDWR);
     r->spare[at] = slave;
     if (!(t.flags & PTY_NEVER_OPENED) && slave < 0)
-        return fail(f, "open", "a terminal");
+        return set_failure(f, "open", "a terminal");
     bool done = slave < 0 ? ioctl(fd, TCSETS2, &t.settings) == 0
                           : fill(fd, slave, &t, data, data + t.output, row->contents.size - sizeof t - t.output);
     ioctl(fd, TIOCSWINSZ, &t.window);
@@ -405,25 +405,25 @@ static int master_end(struct restoring *r, uint32_t at, const struct file *row, 
         fchmod(slave, t.slave_mode & 07777);
     if (packets)
         ioctl(fd, TIOCPKT, &packets);
-    return done ? 0 : fail(f, "write", "what waited in a terminal");
+    return done ? 0 : set_failure(f, "write", "what waited in a terminal");
 }
 
 int pty_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY) {
         int master = row->size == END_HUNG_UP ? r->spare[row->peer] : r->opened[row->peer], fd = open_slave(master, (int)(row->flags & O_ACCMODE));
-        return fd < 0 ? fail(f, "reopen", image_string(r->image, row->path)) : fd;
+        return fd < 0 ? set_failure(f, "reopen", image_string(r->image, row->path)) : fd;
     }
     char name[64];
     int fd = open_master(row->number);
     snprintf(name, sizeof name, "/dev/pts/%u", (unsigned)row->number);
     if (fd < 0)
-        return fail(f, "reopen", name);
+        return set_failure(f, "reopen", name);
     if (row->size == END_MASTER)
         return master_end(r, at, row, fd, f) ? (close(fd), -1) : fd;
     int slave = open_slave(fd, (int)(row->flags & O_ACCMODE));
     r->spare[at] = fd; /* when that is closed it is hung up */
-    return slave < 0 ? fail(f, "reopen", name) : slave;
+    return slave < 0 ? set_failure(f, "reopen", name) : slave;
 }
 
 /* When all are open: it may keep others out. */

@@ -55,7 +55,7 @@ static bool last_ran(const char *path, uint64_t *at, uint64_t *switches)
 }
 
 /* Whether it is told at all: 0, or -1 and errno. */
-int waits_try(void)
+int timeouts_try(void)
 {
     uint64_t at, switches;
     errno = 0;
@@ -143,7 +143,7 @@ static bool note(struct dump *d, pid_t pid, pid_t tid)
 }
 
 /* Whoever runs may be on the way back to a wait, if the job has just been let go: it is looked at a second time. */
-void waits_note(struct dump *d)
+void timeouts_note(struct dump *d)
 {
     d->waits.size = sizeof(struct wait);
     d->waits.count = 0;
@@ -167,7 +167,7 @@ void waits_note(struct dump *d)
 static uint64_t time_at(pid_t pid, unsigned long at)
 {
     int64_t t[2];
-    return at && held_read(pid, at, t, sizeof t) == 0 && t[0] >= 0 && t[0] < INT_MAX ? (uint64_t)t[0] * SECOND + (uint64_t)t[1] : 0;
+    return at && tracee_read(pid, at, t, sizeof t) == 0 && t[0] >= 0 && t[0] < INT_MAX ? (uint64_t)t[0] * SECOND + (uint64_t)t[1] : 0;
 }
 
 /* The while that a call was given; 0: none, or a moment. */
@@ -190,7 +190,7 @@ static uint64_t given(pid_t pid, long number, const unsigned long a[6])
     return 0;
 }
 
-void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t)
+void timeouts_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r, struct thread *t)
 {
     unsigned long a[6];
     long number = regs_asked(r, a);
@@ -216,22 +216,22 @@ void waits_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct *r
 }
 
 /* Begun from here: the answer, when it has one already. */
-static void begin(struct held *h, uint64_t room, uint64_t left, struct user_regs_struct *r)
+static void begin(struct tracee *h, uint64_t room, uint64_t left, struct user_regs_struct *r)
 {
     const int64_t while_[2] = {(int64_t)(left / SECOND), (int64_t)(left % SECOND)};
     unsigned long a[6];
     long number = regs_asked(r, a);
-    if (held_write(h->tid, room, while_, sizeof while_) < 0)
+    if (tracee_write(h->tid, room, while_, sizeof while_) < 0)
         return;
     a[number == SYS_nanosleep ? 0 : number == SYS_clock_nanosleep ? 2 : 3] = room;
-    long done = held_begin(h, number, a);
+    long done = tracee_begin(h, number, a);
     if (done == RESTART_BLOCK)
         regs_ask(r, SYS_restart_syscall);
     else if (!h->lost)
         regs_answer(r, done);
 }
 
-void waits_go_on(const struct thread *t, struct held *h, uint64_t room, struct user_regs_struct *r)
+void timeouts_restore(const struct thread *t, struct tracee *h, uint64_t room, struct user_regs_struct *r)
 {
     unsigned long a[6];
     uint64_t ms = (t->left + 999999) / 1000000;

@@ -92,7 +92,7 @@ int timerfds_start(const struct restoring *r, struct failure *f)
     for (uint32_t i = 0; i < r->image->files.count; i++) {
         const struct file *row = (struct file *)r->image->files.rows + i;
         if (row->kind == FILE_TIMER && start(r, row, r->opened[i]) < 0)
-            return fail(f, "timerfd_settime", "");
+            return set_failure(f, "timerfd_settime", "");
     }
     return 0;
 }

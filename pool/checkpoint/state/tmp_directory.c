@@ -74,7 +74,7 @@ static int save_directory(struct dump *d, const char *directory, dev_t device)
         if (snprintf(path, sizeof path, "%s/%s", directory, e->d_name) < (int)sizeof path)
             done = save_entry(d, path, device);
         else
-            refuse(d, "a file of /tmp has too long a name: %.200s...", directory);
+            add_unsupported(d, "a file of /tmp has too long a name: %.200s...", directory);
     }
     if (dir)
         closedir(dir);
@@ -130,9 +130,9 @@ int tmp_put(struct restoring *r, struct failure *f)
         int done = 0;
         if (files[i].kind != FILE_TREE)
             continue;
-        if (!below(path, TOP) || strstr(path, "/../")) {
+        if (!path_is_under(path, TOP) || strstr(path, "/../")) {
             errno = EBADMSG;
-            return fail(f, "restore", "a file of /tmp that is not there");
+            return set_failure(f, "restore", "a file of /tmp that is not there");
         }
         if (S_ISDIR(files[i].mode))
             done = mkdir(path, 0700) < 0 && errno != EEXIST ? -1 : 0;
@@ -143,7 +143,7 @@ int tmp_put(struct restoring *r, struct failure *f)
         else if (S_ISREG(files[i].mode))
             done = put_contents(r, i, &files[i], path);
         if (done)
-            return fail(f, "restore", path);
+            return set_failure(f, "restore", path);
     }
     for (uint32_t i = r->image->files.count; i-- > 0;) {
         const char *path = image_string(r->image, files[i].path);
@@ -151,7 +151,7 @@ int tmp_put(struct restoring *r, struct failure *f)
         if (files[i].kind != FILE_TREE || S_ISLNK(files[i].mode))
             continue;
         if (chmod(path, files[i].mode & 07777) < 0 || utimensat(AT_FDCWD, path, times, 0) < 0)
-            return fail(f, "restore", path);
+            return set_failure(f, "restore", path);
     }
     return 0;
 }

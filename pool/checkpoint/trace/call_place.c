@@ -6,7 +6,7 @@
 #include "trace/trace.h"
 
 /* In its vdso, else in any code it has. */
-uint64_t find_call(pid_t pid)
+uint64_t find_syscall_instruction(pid_t pid)
 {
     static unsigned char code[1 << 16];
     char path[64], line[512];
@@ -21,7 +21,7 @@ uint64_t find_call(pid_t pid)
         bool vdso = strstr(line, "[vdso]") != NULL;
         for (unsigned long at = start; at < end && at < start + (1ul << 22) && (!found || vdso); at += sizeof code) {
             size_t size = end - at < sizeof code ? end - at : sizeof code;
-            unsigned char *hit = held_read(pid, at, code, size) == 0 ? memmem(code, size, call_code, CALL_SIZE) : NULL;
+            unsigned char *hit = tracee_read(pid, at, code, size) == 0 ? memmem(code, size, call_code, CALL_SIZE) : NULL;
             if (!hit)
                 continue;
             found = at + (uint64_t)(hit - code);

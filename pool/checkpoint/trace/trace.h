@@ -10,7 +10,7 @@
 #include <sys/types.h>
 #include <sys/user.h>
 
-struct held { /* one stopped thread */
+struct tracee { /* one stopped thread */
     pid_t tid;
     int stopped;  /* by which signal of job control, before we came; 0: by none */
     bool still;   /* it has stopped when it was asked to */
@@ -23,38 +23,38 @@ struct held { /* one stopped thread */
 };
 
 /* tracee.c */
-int held_seize(struct held *h, pid_t tid);  /* asks it to stop */
-int held_await(struct held *h);             /* until it has */
-int held_poll(struct held *h);              /* 1 when it has, 0 not yet, -1 it is gone */
-int held_bind(struct held *h);              /* from now on it dies with who holds it */
-int held_open(struct held *h, uint64_t call_at); /* binds it, blocks signals, notes registers; then `held_call` may be used */
-void held_close(struct held *h);            /* puts registers and mask back */
-int held_leave(struct held *h, uint64_t start, uint64_t end); /* runs it until it is out of some code */
-void held_release(struct held *h);          /* lets it go */
-void held_gather(void);  /* who calls stays on one processor, the same each time; those it holds from then on do, until they are let go */
-bool held_scatter(void); /* who calls does so no more; false: it did not */
-long held_call(struct held *h, long number, ...); /* -errno as the kernel says; six arguments must be given */
+int tracee_seize(struct tracee *h, pid_t tid);  /* asks it to stop */
+int tracee_await(struct tracee *h);             /* until it has */
+int tracee_poll(struct tracee *h);              /* 1 when it has, 0 not yet, -1 it is gone */
+int tracee_bind(struct tracee *h);              /* from now on it dies with who holds it */
+int tracee_open(struct tracee *h, uint64_t call_at); /* binds it, blocks signals, notes registers; then `tracee_call` may be used */
+void tracee_close(struct tracee *h);            /* puts registers and mask back */
+int tracee_leave(struct tracee *h, uint64_t start, uint64_t end); /* runs it until it is out of some code */
+void tracee_release(struct tracee *h);          /* lets it go */
+void pin_cpu(void);  /* who calls stays on one processor, the same each time; those it holds from then on do, until they are let go */
+bool unpin_cpu(void); /* who calls does so no more; false: it did not */
+long tracee_call(struct tracee *h, long number, ...); /* -errno as the kernel says; six arguments must be given */
 #define CALL(h, number, ...) CALL_(h, number, __VA_ARGS__, 0ul, 0ul, 0ul, 0ul, 0ul, 0ul)
 #define CALL_(h, number, a, b, c, d, e, f, ...) \
-    held_call(h, number, (unsigned long)(a), (unsigned long)(b), (unsigned long)(c), (unsigned long)(d), (unsigned long)(e), (unsigned long)(f))
-long held_begin(struct held *h, long number, const unsigned long a[6]); /* and interrupts it; what it says to that */
-int held_run(struct held *h, struct user_regs_struct *r); /* lets it run there, held yet, until something stops it */
-int held_on(struct held *h); /* and on, without what has stopped it */
-int held_read(pid_t pid, uint64_t at, void *to, size_t size);
-int held_write(pid_t pid, uint64_t at, const void *from, size_t size);
-pid_t held_clone(struct held *h, struct held *child, unsigned long flags); /* a copy that is held too, or -errno */
-pid_t held_clone3(struct held *h, struct held *child, uint64_t arguments, size_t size);
-int held_state(struct held *h, struct user_regs_struct *r, void *xstate, size_t *size);
-int held_become(struct held *h, const struct user_regs_struct *r, const void *xstate, size_t size, uint64_t mask);
+    tracee_call(h, number, (unsigned long)(a), (unsigned long)(b), (unsigned long)(c), (unsigned long)(d), (unsigned long)(e), (unsigned long)(f))
+long tracee_begin(struct tracee *h, long number, const unsigned long a[6]); /* and interrupts it; what it says to that */
+int tracee_run(struct tracee *h, struct user_regs_struct *r); /* lets it run there, held yet, until something stops it */
+int tracee_on(struct tracee *h); /* and on, without what has stopped it */
+int tracee_read(pid_t pid, uint64_t at, void *to, size_t size);
+int tracee_write(pid_t pid, uint64_t at, const void *from, size_t size);
+pid_t tracee_clone(struct tracee *h, struct tracee *child, unsigned long flags); /* a copy that is held too, or -errno */
+pid_t tracee_clone3(struct tracee *h, struct tracee *child, uint64_t arguments, size_t size);
+int tracee_state(struct tracee *h, struct user_regs_struct *r, void *xstate, size_t *size);
+int tracee_become(struct tracee *h, const struct user_regs_struct *r, const void *xstate, size_t size, uint64_t mask);
 struct rseq_place { /* struct ptrace_rseq_configuration */
     uint64_t at;
     uint32_t size, signature, flags, pad;
 };
-int held_rseq(struct held *h, struct rseq_place *place);
-int held_pending(struct held *h, bool shared, uint64_t place, void *info);
+int tracee_rseq(struct tracee *h, struct rseq_place *place);
+int tracee_pending(struct tracee *h, bool shared, uint64_t place, void *info);
 
 /* call_place.c */
-uint64_t find_call(pid_t pid); /* a system call instruction in it; 0: none */
+uint64_t find_syscall_instruction(pid_t pid); /* a system call instruction in it; 0: none */
 
 /* x86_64.c: all that depends on the processor */
 #define CALL_SIZE 2 /* bytes of the system call instruction */
@@ -80,9 +80,9 @@ void features(uint64_t into[8]);
 const char *features_missing(const uint64_t had[8]); /* NULL when this machine has all */
 
 /* userfault.c: a userfaultfd of a held process, used from outside */
-int faults_open(struct held *h, uint64_t features); /* -1: the kernel has none, or not with these */
-bool faults_take(int fd, uint64_t start, uint64_t end); /* what is missing there is ours to give */
-void faults_leave(int fd, uint64_t start, uint64_t end);
-size_t faults_give(int fd, uint64_t at, const void *contents, size_t size); /* up to a page that it cannot, and errno */
+int userfault_open(struct tracee *h, uint64_t features); /* -1: the kernel has none, or not with these */
+bool userfault_register(int fd, uint64_t start, uint64_t end); /* what is missing there is ours to give */
+void userfault_unregister(int fd, uint64_t start, uint64_t end);
+size_t userfault_copy(int fd, uint64_t at, const void *contents, size_t size); /* up to a page that it cannot, and errno */
 
 #endif

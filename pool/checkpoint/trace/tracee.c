@@ -24,13 +24,13 @@ static long trace(int request, pid_t tid, void *address, uintptr_t data)
 
 #define PLAIN (PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD)
 
-static int regs_get(struct held *h, struct user_regs_struct *r)
+static int regs_get(struct tracee *h, struct user_regs_struct *r)
 {
     struct iovec part = {r, sizeof *r};
     return trace(PTRACE_GETREGSET, h->tid, (void *)NT_PRSTATUS, (uintptr_t)&part) < 0 ? -1 : 0;
 }
 
-static int regs_set(struct held *h, struct user_regs_struct *r)
+static int regs_set(struct tracee *h, struct user_regs_struct *r)
 {
     struct iovec part = {r, sizeof *r};
     return trace(PTRACE_SETREGSET, h->tid, (void *)NT_PRSTATUS, (uintptr_t)&part) < 0 ? -1 : 0;
@@ -44,7 +44,7 @@ static struct {
     cpu_set_t before, one;
 } together;
 
-void held_gather(void)
+void pin_cpu(void)
 {
     int here = sched_getcpu();
     if (together.now || here < 0 || sched_getaffinity(0, sizeof together.before, &together.before) < 0)
@@ -65,7 +65,7 @@ static void spread(pid_t tid, cpu_set_t *to)
     sched_setaffinity(tid, sizeof *to, to);
 }
 
-bool held_scatter(void)
+bool unpin_cpu(void)
 {
     bool was = together.now;
     if (was)
@@ -74,14 +74,14 @@ bool held_scatter(void)
     return was;
 }
 
-static void gather(struct held *h)
+static void gather(struct tracee *h)
 {
     if (together.now && !h->gathered)
         h->gathered = sched_getaffinity(h->tid, sizeof h->processors, &h->processors) == 0 &&
                       sched_setaffinity(h->tid, sizeof together.one, &together.one) == 0;
 }
 
-int held_seize(struct held *h, pid_t tid)
+int tracee_seize(struct tracee *h, pid_t tid)
 {
     memset(h, 0, sizeof *h);
     h->tid = tid;
@@ -90,7 +90,7 @@ int held_seize(struct held *h, pid_t tid)
     return trace(PTRACE_INTERRUPT, tid, NULL, 0) < 0 ? -1 : 0;
 }
 
-static int wait_one(struct held *h, int *status)
+static int wait_one(struct tracee *h, int *status)
 {
     while (waitpid(h->tid, status, __WALL) < 0)
         if (errno != EINTR) {
@@ -106,7 +106,7 @@ static int wait_one(struct held *h, int *status)
 
 /* The stop that was asked for may come second: a signal on its way stops the thread first. It is let through (a handler's
  * frame is made, no instruction of it runs) and the stop that was asked for follows at once. */
-int held_poll(struct held *h)
+int tracee_poll(struct tracee *h)
 {
     int status;
     for (;;) {
@@ -128,15 +128,15 @@ int held_poll(struct held *h)
     }
 }
 
-int held_await(struct held *h)
+int tracee_await(struct tracee *h)
 {
     int done;
-    while ((done = held_poll(h)) == 0)
+    while ((done = tracee_poll(h)) == 0)
         usleep(20);
     return done < 0 ? -1 : 0;
 }
 
-int held_bind(struct held *h)
+int tracee_bind(struct tracee *h)
 {
     h->bound = h->bound || trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN) == 0;
     if (h->bound)
@@ -146,18 +146,18 @@ int held_bind(struct held *h)
 
 /* All signals are blocked before the first call: one that came in between would find registers that are not the thread's
  * own. By ptrace and not by a call, for the same reason. */
-int held_open(struct held *h, uint64_t call_at)
+int tracee_open(struct tracee *h, uint64_t call_at)
 {
     uint64_t all = ~0ull;
     h->call_at = call_at;
-    if (held_bind(h) < 0 || regs_get(h, &h->saved) < 0 || trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask) < 0 ||
+    if (tracee_bind(h) < 0 || regs_get(h, &h->saved) < 0 || trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask) < 0 ||
         trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&all) < 0)
         return -1;
     h->now = h->saved;
     return 0;
 }
 
-void held_close(struct held *h)
+void tracee_close(struct tracee *h)
 {
     if (h->lost)
         return;
@@ -165,7 +165,7 @@ void held_close(struct held *h)
     trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask);
 }
 
-void held_release(struct held *h)
+void tracee_release(struct tracee *h)
 {
     if (h->lost)
         return;
@@ -175,7 +175,7 @@ void held_release(struct held *h)
 }
 
 /* Step by step, with all signals blocked: what lies there may be other code where the thread goes on. */
-int held_leave(struct held *h, uint64_t start, uint64_t end)
+int tracee_leave(struct tracee *h, uint64_t start, uint64_t end)
 {
     struct user_regs_struct r;
     uint64_t all = ~0ull, mask;
@@ -199,7 +199,7 @@ int held_leave(struct held *h, uint64_t start, uint64_t end)
 
 /* Runs it to the next stop at a system call's entry or exit. Another stop on the way is not ours to keep: SIGSTOP cannot
  * be blocked, and is sent again when the thread is let go. */
-static int to_call_stop(struct held *h)
+static int to_call_stop(struct tracee *h)
 {
     int status;
     for (;;) {
@@ -214,7 +214,7 @@ static int to_call_stop(struct held *h)
     }
 }
 
-long held_call(struct held *h, long number, ...)
+long tracee_call(struct tracee *h, long number, ...)
 {
     unsigned long a[6];
     va_list list;
@@ -235,7 +235,7 @@ long held_call(struct held *h, long number, ...)
 
 /* The stop that is asked for at its entry comes when it would wait, and after its exit once more: that one is passed over by
  * whatever is done next. */
-long held_begin(struct held *h, long number, const unsigned long a[6])
+long tracee_begin(struct tracee *h, long number, const unsigned long a[6])
 {
     struct user_regs_struct r = h->now;
     regs_call(&r, h->call_at, number, a);
@@ -247,11 +247,11 @@ long held_begin(struct held *h, long number, const unsigned long a[6])
     return regs_result(&r);
 }
 
-int held_run(struct held *h, struct user_regs_struct *r) { return regs_set(h, r) < 0 ? -1 : held_on(h); }
+int tracee_run(struct tracee *h, struct user_regs_struct *r) { return regs_set(h, r) < 0 ? -1 : tracee_on(h); }
 
-int held_on(struct held *h) { return trace(PTRACE_CONT, h->tid, NULL, 0) < 0 ? -1 : 0; }
+int tracee_on(struct tracee *h) { return trace(PTRACE_CONT, h->tid, NULL, 0) < 0 ? -1 : 0; }
 
-static int await_child(struct held *h, struct held *child)
+static int await_child(struct tracee *h, struct tracee *child)
 {
     int status;
     memset(child, 0, sizeof *child);
@@ -271,7 +271,7 @@ static int await_child(struct held *h, struct held *child)
     }
 }
 
-static pid_t clone_by(struct held *h, struct held *child, long number, const unsigned long a[6])
+static pid_t clone_by(struct tracee *h, struct tracee *child, long number, const unsigned long a[6])
 {
     struct user_regs_struct r = h->now;
     int status;
@@ -287,7 +287,7 @@ static pid_t clone_by(struct held *h, struct held *child, long number, const uns
     /* The new one stops by itself before its first instruction: it inherits the tracer. */
     if (!child->tid || wait_one(child, &status) < 0)
         return -ESRCH;
-    held_bind(child);
+    tracee_bind(child);
     child->call_at = h->call_at;
     if (regs_get(child, &child->now) < 0)
         return -ESRCH;
@@ -298,31 +298,31 @@ static pid_t clone_by(struct held *h, struct held *child, long number, const uns
     return child->tid;
 }
 
-pid_t held_clone(struct held *h, struct held *child, unsigned long flags)
+pid_t tracee_clone(struct tracee *h, struct tracee *child, unsigned long flags)
 {
     const unsigned long a[6] = {flags, 0, 0, 0, 0, 0};
     return clone_by(h, child, SYS_clone, a);
 }
 
-pid_t held_clone3(struct held *h, struct held *child, uint64_t arguments, size_t size)
+pid_t tracee_clone3(struct tracee *h, struct tracee *child, uint64_t arguments, size_t size)
 {
     const unsigned long a[6] = {arguments, size, 0, 0, 0, 0};
     return clone_by(h, child, SYS_clone3, a);
 }
 
-int held_read(pid_t pid, uint64_t at, void *to, size_t size)
+int tracee_read(pid_t pid, uint64_t at, void *to, size_t size)
 {
     struct iovec here = {to, size}, there = {(void *)(uintptr_t)at, size};
     return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size ? 0 : -1;
 }
 
-int held_write(pid_t pid, uint64_t at, const void *from, size_t size)
+int tracee_write(pid_t pid, uint64_t at, const void *from, size_t size)
 {
     struct iovec here = {(void *)(uintptr_t)from, size}, there = {(void *)(uintptr_t)at, size};
     return process_vm_writev(pid, &here, 1, &there, 1, 0) == (ssize_t)size ? 0 : -1;
 }
 
-int held_state(struct held *h, struct user_regs_struct *r, void *xstate, size_t *size)
+int tracee_state(struct tracee *h, struct user_regs_struct *r, void *xstate, size_t *size)
 {
     struct iovec part = {xstate, *size};
     if (regs_get(h, r) < 0 || trace(PTRACE_GETREGSET, h->tid, (void *)NT_X86_XSTATE, (uintptr_t)&part) < 0)
@@ -331,7 +331,7 @@ int held_state(struct held *h, struct user_regs_struct *r, void *xstate, size_t 
     return 0;
 }
 
-int held_become(struct held *h, const struct user_regs_struct *r, const void *xstate, size_t size, uint64_t mask)
+int tracee_become(struct tracee *h, const struct user_regs_struct *r, const void *xstate, size_t size, uint64_t mask)
 {
     struct iovec part = {(void *)(uintptr_t)xstate, size};
     h->saved = *r;
@@ -341,14 +341,14 @@ int held_become(struct held *h, const struct user_regs_struct *r, const void *xs
     return regs_set(h, &h->saved) < 0 || trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask) < 0 ? -1 : 0;
 }
 
-int held_rseq(struct held *h, struct rseq_place *place)
+int tracee_rseq(struct tracee *h, struct rseq_place *place)
 {
     memset(place, 0, sizeof *place);
     return trace(0x420f /* PTRACE_GET_RSEQ_CONFIGURATION, Linux 5.13 */, h->tid, (void *)sizeof *place, (uintptr_t)place) < 0 ? -1 : 0;
 }
 
 /* One of the signals that wait; 1 when there is one at this place. */
-int held_pending(struct held *h, bool shared, uint64_t place, void *info)
+int tracee_pending(struct tracee *h, bool shared, uint64_t place, void *info)
 {
     struct __ptrace_peeksiginfo_args wanted = {.off = place, .flags = shared ? PTRACE_PEEKSIGINFO_SHARED : 0, .nr = 1};
     return (int)trace(PTRACE_PEEKSIGINFO, h->tid, &wanted, (uintptr_t)info);

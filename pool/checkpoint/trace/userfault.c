@@ -17,7 +17,7 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-int faults_open(struct held *h, uint64_t features)
+int userfault_open(struct tracee *h, uint64_t features)
 {
     struct uffdio_api api = {.api = UFFD_API, .features = features};
     long number = CALL(h, SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
@@ -34,19 +34,19 @@ int faults_open(struct held *h, uint64_t features)
     return fd;
 }
 
-bool faults_take(int fd, uint64_t start, uint64_t end)
+bool userfault_register(int fd, uint64_t start, uint64_t end)
 {
     struct uffdio_register area = {.range = {start, end - start}, .mode = UFFDIO_REGISTER_MODE_MISSING};
     return ioctl(fd, UFFDIO_REGISTER, &area) == 0 && area.ioctls & 1ull << _UFFDIO_COPY;
 }
 
-void faults_leave(int fd, uint64_t start, uint64_t end)
+void userfault_unregister(int fd, uint64_t start, uint64_t end)
 {
     struct uffdio_range area = {start, end - start};
     ioctl(fd, UFFDIO_UNREGISTER, &area);
 }
 
-size_t faults_give(int fd, uint64_t at, const void *contents, size_t size)
+size_t userfault_copy(int fd, uint64_t at, const void *contents, size_t size)
 {
     for (size_t done = 0; done < size;) {
         struct uffdio_copy pages = {.dst = at + done, .src = (uint64_t)(uintptr_t)contents + done, .len = size - done};
