@@ -2,34 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntFlag
-
+from pool.checkpoint.messages_table import Ability as Able
 from pool.starter.messages import Report
 from pool.starter.spec import Abilities
-
-
-class Able(IntFlag):
-    """What a nursery found that it may do; see enum ability."""
-
-    USER = 1
-    PID = 2
-    MOUNT = 4
-    IPC = 8
-    PROC = 16
-    ROOT = 32
-    SETUID = 64
-    GROUP = 128
-    MEMORY = 256
-    NETWORK = 512
-    FILTER = 1024
-    COUNT = 2048
-    CHECKPOINT = 4096
-    FUSE = 8192
-    NOTIFY = 16384
-    TIME = 32768
-    TRACK = 65536
-    WAITS = 131072
-
 
 #: REMOTE_IO_WAY: what a keeper is to do without for each.
 WITHOUT = {"auto": Able(0), "fuse": Able.NOTIFY, "notify": Able.FUSE, "stage": Able.FUSE | Able.NOTIFY}

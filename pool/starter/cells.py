@@ -13,7 +13,8 @@ import os
 import struct
 from pathlib import Path
 
-from pool.starter.messages import CELL_LEASE, LEASE_END, Cell, State, unpack_cell
+from pool.checkpoint.messages_table import State
+from pool.starter.messages import CELL_LEASE, LEASE_END, Cell, unpack_cell
 from pool.starter.spec import KeeperError
 
 _STATE_OFFSET = 8

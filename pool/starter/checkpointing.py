@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pool.starter.messages import Report, Verb
+from pool.checkpoint.messages_table import CONSTANTS, Checkpoint, Verb
+from pool.starter.messages import Report
 from pool.starter.spec import KeeperError
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
 #: Hears that a job runs on while its image is written.
 LetGo = Callable[[frozenset[int]], None]
 DONE, REFUSED = 1, 2
-STOP, EXAMINE, LOOSE, CARRY = 1, 2, 4, 8
+STOP, EXAMINE, LOOSE, CARRY = (int(how) for how in Checkpoint)
 #: The contents of memory, in one file or two; those of images before it are named with a number behind
 #: (pool/checkpoint/image/image.h).
 PAGES, MORE, SOURCES = "pages", "pages_2", 8
 #: The rest of an image: its tables, and what it carries of programs and libraries.
 META, CARRIED = "meta", "carried"
-MARK_SHIFT = 8
+MARK_SHIFT = CONSTANTS["MARK_SHIFT"][0]
 #: What follows the name of an image that is not whole yet.
 ASIDE = ".aside"
 

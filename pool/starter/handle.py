@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pool.checkpoint.messages_table import Verb
 from pool.starter.checkpointing import CheckpointReport, Image, LetGo, checkpoint, examine
-from pool.starter.messages import SIGNAL_SHIFT, Verb
+from pool.starter.messages import SIGNAL_SHIFT
 from pool.starter.outbox import Letter
 from pool.starter.spec import EndReport, KeeperError, KeeperSpec, Usage
 

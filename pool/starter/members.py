@@ -1,25 +1,30 @@
-"""The parts of keepers' messages that are about jobs of several processes (pool/checkpoint/common/messages.h).
+"""The parts of keepers' messages that are about jobs of several processes (pool/checkpoint/messages_table.py).
 
 Packs and unpacks only. A job of one process has none of it.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 
+from pool.checkpoint import messages_table as table
+from pool.checkpoint.messages_table import Failure, MemberFlag, MemberState
 from pool.starter.spec import Member, MemberEnd, OnFailure, Pipe
 
-MEMBERS_MOST, PIPES_MOST = 64, 256
+MEMBERS_MOST, PIPES_MOST = (table.CONSTANTS[name][0] for name in ("MEMBERS_MOST", "PIPES_MOST"))
 
-_MEMBER = struct.Struct("=IIII32s")
-_PIPE = struct.Struct("=iiQQ")
-_END = struct.Struct("=iiII4Q")
-_APPEND_OUT, _APPEND_ERRORS, _ERRORS_TO_OUT = 1, 2, 4
-_OVER, _WITH_JOB, _FAILED = 1, 2, 4
+_MEMBER, _PIPE, _END = (layout.packing() for layout in (table.MEMBER_HEAD, table.PIPE_HEAD, table.MEMBER_END))
+_APPEND_OUT, _APPEND_ERRORS, _ERRORS_TO_OUT = (
+    int(flag) for flag in (MemberFlag.APPEND_OUT, MemberFlag.APPEND_ERRORS, MemberFlag.ERRORS_TO_OUT)
+)
+_OVER, _WITH_JOB, _FAILED = (int(state) for state in (MemberState.OVER, MemberState.WITH_JOB, MemberState.FAILED))
 _FIXED = 6
 
-ON_FAILURE = {OnFailure.END: 0, OnFailure.WAIT: 1, OnFailure.IGNORE: 2}
+ON_FAILURE = {
+    OnFailure.END: int(Failure.ENDS),
+    OnFailure.WAIT: int(Failure.WAITS),
+    OnFailure.IGNORE: int(Failure.IGNORED),
+}
 FROM_ON_FAILURE = {number: what for what, number in ON_FAILURE.items()}
 
 
@@ -135,5 +140,3 @@ def member_ends(members: Sequence[Member], rows: Sequence[RawEnd]) -> tuple[Memb
         for member, (code, signal, core, state, user, system, wall, rss) in zip(members, rows, strict=False)
     )
 
-
-assert (_MEMBER.size, _PIPE.size, _END.size) == (48, 24, 48)

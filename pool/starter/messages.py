@@ -1,4 +1,4 @@
-"""The messages between the node and its keepers, as bytes: the counterpart of pool/checkpoint/common/messages.h.
+"""The messages between the node and its keepers, as bytes, by the layouts of pool/checkpoint/messages_table.py.
 
 Packs and unpacks only. Host byte order, one machine, one version: a keeper of another version is refused by
 it.
@@ -12,9 +12,18 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from pool.checkpoint import messages_table as table
+from pool.checkpoint.messages_table import (
+    MAGIC,
+    UNLIMITED,
+    VERSION,
+    CauseNumber,
+    Flag,
+    State,
+    Verb,
+)
 from pool.outside import boot_seconds
 from pool.starter.members import (
     FROM_ON_FAILURE,
@@ -30,92 +39,26 @@ from pool.starter.members import (
 )
 from pool.starter.spec import Cause, EndReport, KeeperSpec, Member, OnFailure, StartFailed, Usage
 
-MAGIC, VERSION = 0x4B504F4F, 11
-TOO_BIG = 65536
-CELL_SPEC, CELL_REPORT = 4096, 64
-#: In the value of VACATE: the signal stands above the grace.
-SIGNAL_SHIFT = 56
-UNLIMITED = 0xFFFFFFFFFFFFFFFF
-
-_HEAD = struct.Struct("=IHHQII")
-_START = struct.Struct("=IHHQII5IiIIII3I2H11Q")
-_CONTROL = struct.Struct("=IHHQIIQQ")
-_REPORT = struct.Struct("=IHHQIIiiiIIiII8Q24s")
-_CELL = struct.Struct("=IIIiQQQIIQ")
+TOO_BIG, CELL_SPEC, CELL_REPORT, SIGNAL_SHIFT, _TEXT = (
+    table.CONSTANTS[name][0] for name in ("TOO_BIG", "CELL_SPEC", "CELL_REPORT", "SIGNAL_SHIFT", "TEXT")
+)
+_HEAD, _START, _CONTROL, _REPORT, _CELL = (
+    layout.packing() for layout in (table.HEAD, table.START, table.CONTROL, table.REPORT, table.CELL)
+)
 #: Where in a cell the end of the lease stands, and how.
-CELL_LEASE, LEASE_END = 48, struct.Struct("=Q")
+CELL_LEASE, LEASE_END = table.CELL.offset("lease_end_us"), struct.Struct("=Q")
+_START_NAMES = table.START.names()
 _STRING_COUNT = 9
-_TEXT = 768
-
-
-class Verb(IntEnum):
-    """What a message is; see enum verb."""
-
-    START = 1
-    PING = 2
-    ADOPT = 8
-    SIGNAL = 9
-    SUSPEND = 10
-    RESUME = 11
-    VACATE = 12
-    KILL = 13
-    RENEW = 14
-    USAGE = 15
-    CHECKPOINT = 16
-    IMAGE = 17
-    REMOTE = 18
-    END = 19
-    RETIRE = 31
-    HELLO = 32
-    PONG = 33
-    STARTED = 34
-    FAILED = 35
-    ENDED = 36
-    USED = 37
-    CHECKPOINTED = 38
-    LET_GO = 39
-    GONE = 63
-
-
-class Flag(IntFlag):
-    """See enum flag."""
-
-    FULL = 1
-    APPEND = 2
-    PRIVATE_TMP = 4
-    GROUPS = 8
-    FILTER = 16
-    NESTED = 32
-    NO_NETWORK = 64
-    IMAGE = 128
-    FIXED = 256
-    KEPT_ROOT = 512
-
-
-class Condition(IntFlag):
-    """Of a keeper that reports; see enum condition."""
-
-    SUSPENDED = 1
-    WAITING = 2
-
-
-class State(IntEnum):
-    """Of a cell; see enum state."""
-
-    FREE = 0
-    RUNNING = 1
-    ENDED = 2
-
 
 CAUSES = {
-    1: Cause.EXIT,
-    2: Cause.SIGNAL,
-    3: Cause.LEASE,
-    4: Cause.KILLED,
-    5: Cause.VACATED,
-    6: Cause.START,
-    7: Cause.MISUSE,
-    8: Cause.MEMORY,
+    int(CauseNumber.EXIT): Cause.EXIT,
+    int(CauseNumber.SIGNAL): Cause.SIGNAL,
+    int(CauseNumber.LEASE): Cause.LEASE,
+    int(CauseNumber.KILLED): Cause.KILLED,
+    int(CauseNumber.VACATED): Cause.VACATED,
+    int(CauseNumber.START): Cause.START,
+    int(CauseNumber.MISUSE): Cause.MISUSE,
+    int(CauseNumber.MEMORY): Cause.MEMORY,
 }
 _FILTERS = {"": 0, "plain": int(Flag.FILTER), "nested": int(Flag.FILTER | Flag.NESTED)}
 _FULL, _APPEND, _PRIVATE_TMP, _GROUPS, _NO_NETWORK, _IMAGE, _FIXED, _KEPT_ROOT = (
@@ -132,8 +75,33 @@ _START_VERB = int(Verb.START)
 _AS_TEXT = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def _limit(value: int | None) -> int:
+_FROM_SPEC = [field for field in table.START.fields if field.same or field.length or field.duration or field.limit]
+
+
+def _number_of(spec: KeeperSpec, field: table.Field) -> int:
+    """A field of a start message that is an attribute of the spec."""
+    if field.same:
+        return int(getattr(spec, field.same))
+    if field.length:
+        return len(getattr(spec, field.length))
+    if field.duration:
+        return int(getattr(spec, field.duration) * 1e6)
+    value: int | None = getattr(spec, field.limit)
     return UNLIMITED if value is None else min(max(value, 0), UNLIMITED - 1)
+
+
+def _from_numbers(numbers: dict[str, int]) -> dict[str, Any]:
+    """The attributes of a spec that are fields of its start message."""
+    found: dict[str, Any] = {}
+    for field in _FROM_SPEC:
+        value = numbers[field.name]
+        if field.same:
+            found[field.same] = value
+        elif field.duration:
+            found[field.duration] = value / 1e6
+        elif field.limit:
+            found[field.limit] = None if value == UNLIMITED else value
+    return found
 
 
 def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False) -> bytes:
@@ -186,40 +154,20 @@ def pack_start(spec: KeeperSpec, number: int, cell: int, *, image: bool = False)
             call="exec",
         )
     size = _START.size + len(heads) + 4 * len(groups) + len(text) + 1
-    head = _START.pack(
-        MAGIC,
-        VERSION,
-        _START_VERB,
-        number,
-        cell,
-        size,
-        spec.uid,
-        spec.gid,
-        len(groups),
-        len(spec.argv),
-        len(spec.env),
-        spec.nice,
-        flags,
-        spec.soft_signal,
-        len(spec.hidden),
-        len(spec.devices),
-        len(spec.members),
-        len(spec.pipes),
-        ON_FAILURE[spec.on_failure],
-        len(spec.remote),
-        len(spec.binds),
-        int(spec.lease_seconds * 1e6),
-        boot_us(spec.lease_seconds),
-        int(spec.grace * 1e6),
-        _limit(spec.memory),
-        _limit(spec.cpu),
-        _limit(spec.core),
-        _limit(spec.fsize),
-        _limit(spec.nofile),
-        _limit(spec.stack),
-        _limit(spec.processes),
-        _limit(spec.cpus),
-    )
+    numbers = {
+        "magic": MAGIC,
+        "version": VERSION,
+        "verb": _START_VERB,
+        "number": number,
+        "cell": cell,
+        "size": size,
+        "groups": len(groups),
+        "flags": flags,
+        "on_failure": ON_FAILURE[spec.on_failure],
+        "lease_end_us": boot_us(spec.lease_seconds),
+        **{field.name: _number_of(spec, field) for field in _FROM_SPEC},
+    }
+    head = _START.pack(*[numbers[name] for name in _START_NAMES])
     return b"".join((head, heads, struct.pack(f"={len(groups)}I", *groups), text, b"\0"))
 
 
@@ -236,31 +184,11 @@ def unpack_start(data: bytes) -> KeeperSpec:
     """
     if len(data) < _START.size:
         raise ValueError("cut off")
-    (
-        magic,
-        version,
-        verb,
-        _,
-        _,
-        size,
-        uid,
-        gid,
-        ngroups,
-        argc,
-        envc,
-        nice,
-        flags,
-        soft,
-        nhidden,
-        ndevices,
-        nmembers,
-        npipes,
-        on_failure,
-        nremote,
-        nbinds,
-        *numbers,
-    ) = _START.unpack_from(data)
-    if (magic, version, verb) != (MAGIC, VERSION, _START_VERB) or size > len(data):
+    numbers = dict(zip(_START_NAMES, _START.unpack_from(data), strict=True))
+    size, flags, ngroups, argc, envc = (numbers[name] for name in ("size", "flags", "groups", "argc", "envc"))
+    nhidden, ndevices, nremote, nbinds = (numbers[name] for name in ("hides", "devices", "remotes", "binds"))
+    nmembers, npipes = numbers["members"], numbers["pipes"]
+    if (numbers["magic"], numbers["version"], numbers["verb"]) != (MAGIC, VERSION, _START_VERB) or size > len(data):
         raise ValueError("not a start message of this version")
     after_heads = _START.size + heads_size(nmembers, npipes)
     groups = struct.unpack_from(f"={ngroups}I", data, after_heads)
@@ -277,16 +205,11 @@ def unpack_start(data: bytes) -> KeeperSpec:
     devices = strings[_STRING_COUNT + nhidden : _STRING_COUNT + nhidden + ndevices]
     places = strings[_STRING_COUNT + nhidden + ndevices : _STRING_COUNT + seen]
     rest = strings[_STRING_COUNT + seen :]
-    lease, _, grace, *limits = numbers
-    bounds = (None if value == UNLIMITED else value for value in limits)
-    memory, cpu, core, fsize, nofile, stack, processes, cpus = bounds
     return KeeperSpec(
         id=id,
         argv=tuple(rest[:argc]),
         env={name: value for name, _, value in (entry.partition("=") for entry in rest[argc:])},
         cwd=cwd,
-        uid=uid,
-        gid=gid,
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
@@ -301,26 +224,15 @@ def unpack_start(data: bytes) -> KeeperSpec:
         devices=tuple(devices),
         remote=tuple(places[:nremote]),
         binds=tuple(zip(places[nremote::2], places[nremote + 1 :: 2], strict=True)),
-        processes=processes,
-        cpus=cpus,
         private_tmp=bool(flags & Flag.PRIVATE_TMP),
         filter="nested" if flags & Flag.NESTED else "plain" if flags & Flag.FILTER else "",
         network="none" if flags & Flag.NO_NETWORK else "host",
-        memory=memory,
-        cpu=cpu,
-        core=core,
-        fsize=fsize,
-        nofile=nofile,
-        stack=stack,
-        lease_seconds=lease / 1e6,
-        nice=nice,
-        soft_signal=soft,
-        grace=grace / 1e6,
         program=program,
         members=members,
         pipes=pipes,
-        on_failure=FROM_ON_FAILURE.get(on_failure, OnFailure.END),
+        on_failure=FROM_ON_FAILURE.get(numbers["on_failure"], OnFailure.END),
         claim=json.loads(claim),
+        **_from_numbers(numbers),
     )
 
 
@@ -486,6 +398,3 @@ def unpack_cell(data: bytes) -> Cell | None:
     except (ValueError, struct.error):
         pass
     return Cell(state, pid, number, born, lease_end, report, spec)
-
-
-assert (_REPORT.size, _START.size, _CELL.size) == (144, 168, CELL_LEASE + LEASE_END.size)

@@ -27,15 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from pool.checkpoint import program as installed_program
+from pool.checkpoint.messages_table import Condition, Verb
 from pool.starter.abilities import abilities_of
 from pool.starter.cells import Directory
 from pool.starter.checkpointing import Image
 from pool.starter.handle import NativeKeeper
 from pool.starter.messages import (
     TOO_BIG,
-    Condition,
     Report,
-    Verb,
     boot_us,
     end_report,
     pack_control,

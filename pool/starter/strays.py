@@ -13,9 +13,10 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from pool.checkpoint.messages_table import State
 from pool.starter.cells import Directory, same_process
 from pool.starter.handle import NativeKeeper
-from pool.starter.messages import Cell, State, boot_us, end_report
+from pool.starter.messages import Cell, boot_us, end_report
 from pool.starter.nursery import GONE_TIME, exits
 from pool.starter.spec import Cause, EndReport
 

@@ -86,7 +86,7 @@ def test_includes_lead_down(floors: dict[str, int]) -> None:
 
 def test_an_arrow_up_is_found() -> None:
     floors = read_floors(
-        "# T\n\n## Folders\n\n| 2 | `top/` | |\n| 1 | `left/`, `right/` | |\n| 0 | `low/` | |\n\n## More\n| 9 | `x/` | |"
+        "# T\n\n## Folders\n\n| 2 | `top/` | |\n| 1 | `left/`, `right/` | |\n| 0 | `low/` | |\n\n## More\n| 9 | `x/` |"
     )
     assert floors == {"top": 2, "left": 1, "right": 1, "low": 0}
     assert list(arrows_up([("top", "low"), ("left", "low"), ("left", "left")], floors)) == []

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from pool.checkpoint.build import compiler
+from pool.checkpoint.messages_table import Verb
 from pool.starter.keeper import NativeKeepers, StartFailed
-from pool.starter.messages import Verb, pack_control, pack_ping, pack_start, unpack_report
+from pool.starter.messages import pack_control, pack_ping, pack_start, unpack_report
 from pool.starter.spec import Member, Pipe
 from tests.starter.support import hard_kill, opened, shell, soon, spec, to_end, until
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pool.starter.abilities import Able
+from pool.checkpoint.messages_table import Ability as Able
 from pool.starter.keeper import NativeKeeper, NativeKeepers
 from tests.starter.support import PATIENCE, PYTHON, family, opened, soon, spec, until
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from pool.checkpoint.messages_table import VERSION
 from pool.starter import handle
 from pool.starter.keeper import KeeperError, NativeKeepers
-from pool.starter.messages import VERSION
 from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
 
 #: The beginning of struct cell: magic, version, state, pid, number.

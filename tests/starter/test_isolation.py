@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pool.starter.abilities import Able
+from pool.checkpoint.messages_table import Ability as Able
 from pool.starter.keeper import NativeKeepers, StartFailed
 from tests.starter.support import alive, family, opened, related, shell, soon, spec, to_end, until
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pool.starter.abilities import Able
+from pool.checkpoint.messages_table import Ability as Able
 from pool.starter.keeper import KeeperSpec, NativeKeeper, NativeKeepers
 from pool.starter.spec import EndReport
 from tests.remoteio.support import HomeProcess, JobEnd

@@ -1,0 +1,481 @@
+"""The messages between a node and its keepers, once for both sides: numbers, layouts, and what they mean.
+
+The Python side (`pool/starter/messages.py`) imports this; the C side includes `common/messages_layout.h`, which
+`python -m pool.checkpoint.messages_table` writes from it. A layout that changes raises VERSION. Host byte order,
+natural alignment: everything is local to one machine and one version of the package.
+"""
+
+from __future__ import annotations
+
+import struct
+import textwrap
+from dataclasses import dataclass
+from enum import Enum, IntEnum, IntFlag
+from pathlib import Path
+
+MAGIC = 0x4B504F4F  # "OOPK"
+VERSION = 11
+UNLIMITED = 0xFFFFFFFFFFFFFFFF
+HEADER = Path(__file__).resolve().parent / "common" / "messages_layout.h"
+
+#: Constants of the C side by their names there, each with a note.
+CONSTANTS: dict[str, tuple[int, str]] = {
+    "VERSION": (VERSION, ""),
+    "TOO_BIG": (65536, "bytes of a start message beyond which it comes as a memory file"),
+    "TEXT": (768, "bytes of a report's text"),
+    "MARK_SHIFT": (8, "in CHECKPOINT's value, above its flags: the submit side's number of the moment; 0: none"),
+    "SIGNAL_SHIFT": (56, "in VACATE's value, above the grace in microseconds: the signal; 0: the start's"),
+    "MEMBERS_MOST": (64, "processes of a job"),
+    "PIPES_MOST": (256, "pipes of a job"),
+    "CELL_SPEC": (4096, "where the start message lies in a cell"),
+    "CELL_REPORT": (64, "where the report of the end lies in a cell"),
+}
+
+
+class _Noted(IntEnum):
+    """Numbers with a note each."""
+
+    note: str
+
+    def __new__(cls, value: int, note: str = "") -> _Noted:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.note = note
+        return member
+
+
+class _NotedFlag(IntFlag):
+    """Bits with a note each."""
+
+    note: str
+
+    def __new__(cls, value: int, note: str = "") -> _NotedFlag:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.note = note
+        return member
+
+
+class Verb(_Noted):
+    """What a message is. To the nursery, to a keeper (in brackets the value of struct control), back to the node."""
+
+    START = 1, "struct start and its strings; over TOO_BIG bytes they come as a memory file. Also to a waiting keeper"
+    PING = 2, "answered by PONG with the same number"
+    ADOPT = 8, "[none] with a descriptor: the pair's end to answer on from now on"
+    SIGNAL = 9, "[number] to the job's own processes, not to those that they started"
+    SUSPEND = 10
+    RESUME = 11
+    VACATE = 12, "[grace in us] soft signal now, everything is killed after the grace"
+    KILL = 13
+    RENEW = 14, "[us of the boot clock] the lease ends then: a message may lie for a while until it is read"
+    USAGE = 15
+    CHECKPOINT = 16, "[enum checkpoint] with a descriptor of the directory that the image is written to"
+    IMAGE = 17, "[none] to a keeper started with FLAG_IMAGE, with a descriptor of the directory that it lies in"
+    REMOTE = 18, "[none] to a keeper whose job has remote trees, with a descriptor: a stream to the submit side"
+    END = 19, "[index of a pipe] to a keeper whose job has a pipe to another machine, with a descriptor: the job's end"
+    RETIRE = 31, "to a waiting keeper: exit"
+    HELLO = 32, "nursery is ready; code = abilities, text = one line for each thing that failed"
+    PONG = 33
+    STARTED = 34, "the job's program runs"
+    FAILED = 35, "it could not be started; call, text, err say why"
+    ENDED = 36, "of a job of several processes: the whole struct report, then a struct member_end for each"
+    USED = 37
+    CHECKPOINTED = (
+        38,
+        "code = 1 done, 2 refused, 3 failed; user_us = stood still, wall_us = took, system_us = bytes of memory; "
+        "text = a line for each thing that cannot be saved, or the failure; of an image that is made a 1 for each "
+        "pipe whose end to another machine a process of it holds, a 0 for others, in their order",
+    )
+    LET_GO = 39, "the job runs again, and its image is still being written; the text as of one that is made"
+    GONE = 63, "a waiting keeper died; the number is of its last run"
+
+
+class Checkpoint(_NotedFlag):
+    """How a checkpoint is made."""
+
+    STOP = 1, "the job ends with it"
+    EXAMINE = 2, "nothing is written: only whether it could be"
+    LOOSE = 4, "the image is on its way to where it is kept, and need not be synchronised"
+    CARRY = 8, "with what is mapped of programs and libraries, for a machine that has others"
+
+
+class Condition(_NotedFlag):
+    """Of a keeper that reports."""
+
+    SUSPENDED = 1
+    WAITING = 2
+
+
+class CauseNumber(_Noted):
+    """Why a job ended."""
+
+    EXIT = 1
+    SIGNAL = 2
+    LEASE = 3
+    KILLED = 4
+    VACATED = 5
+    START = 6
+    MISUSE = 7
+    MEMORY = 8
+
+
+class Ability(_NotedFlag):
+    """What a machine can do for jobs."""
+
+    USER = 1, "user namespace made, or not needed because the nursery has the capabilities"
+    PID = 2, "pid namespace: a keeper that dies takes its job with it"
+    MOUNT = 4, "mount namespace"
+    IPC = 8, "ipc namespace: System V objects go with the job"
+    PROC = 16, "a /proc of the job's own"
+    ROOT = 32, "the file tree of isolation `full`"
+    SETUID = 64, "may run a job under another user id"
+    GROUP = 128, "a cgroup (v2) for each job"
+    MEMORY = 256, "... that also limits memory"
+    NETWORK = 512, "a network namespace for a job that is to have no network"
+    FILTER = 1024, "a system-call filter"
+    COUNT = 2048, "a cgroup that limits the number of processes"
+    CHECKPOINT = 4096, "may hold a job's processes, and fork them again under their own numbers"
+    FUSE = 8192, "may show a job the submit machine's files (remote/)"
+    NOTIFY = 16384, "... without FUSE, by answering their system calls (remote_notify/)"
+    TIME = 32768, "time namespaces: monotonic clocks of a restored job go on where they stood"
+    TRACK = 65536, "the kernel notes what a job writes: images build on each other"
+    WAITS = 131072, "... tells since when a thread waits"
+    SAME_VDSO = 1 << 30, "only to be done without: to take each kernel's vdso for another one"
+
+
+class Flag(_NotedFlag):
+    """Of a start."""
+
+    FULL = 1
+    APPEND = 2
+    PRIVATE_TMP = 4
+    GROUPS = 8
+    FILTER = 16, "system calls are filtered (sandbox/filter.c)"
+    NESTED = 32, "... but not those for namespaces of the job's own"
+    NO_NETWORK = 64, "no network but its own loopback"
+    IMAGE = 128, "goes on from a checkpoint, which comes in a message of its own"
+    FIXED = 256, "in `full` its scratch directory is seen as /job, on every machine"
+    KEPT_ROOT = 512, "the root is an image that the node keeps, in a directory that is hidden from jobs"
+
+
+class Failure(_Noted):
+    """What becomes of a job when one of its processes fails."""
+
+    ENDS = 0, "it ends at once"
+    WAITS = 1, "it ends so when all have ended"
+    IGNORED = 2, "nothing"
+
+
+class MemberFlag(_NotedFlag):
+    """Of one process of a job of several."""
+
+    APPEND_OUT = 1
+    APPEND_ERRORS = 2
+    ERRORS_TO_OUT = 4, "stderr is where stdout is"
+
+
+class MemberState(_NotedFlag):
+    """Of one process of a job, at its end."""
+
+    OVER = 1
+    WITH_JOB = 2, "was killed with the job"
+    FAILED = 4
+
+
+class State(_Noted):
+    """Of a cell."""
+
+    FREE = 0
+    RUNNING = 1
+    ENDED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Enumeration:
+    """An enum of the C side: its name there, what its members' names begin with, a class above."""
+
+    name: str
+    prefix: str
+    members: type[Enum]
+
+
+ENUMERATIONS = (
+    Enumeration("verb", "", Verb),
+    Enumeration("checkpoint", "CHECKPOINT_", Checkpoint),
+    Enumeration("condition", "", Condition),
+    Enumeration("cause", "CAUSE_", CauseNumber),
+    Enumeration("ability", "ABLE_", Ability),
+    Enumeration("flag", "FLAG_", Flag),
+    Enumeration("on_failure", "FAILURE_", Failure),
+    Enumeration("member_flag", "MEMBER_", MemberFlag),
+    Enumeration("member_state", "MEMBER_", MemberState),
+    Enumeration("state", "CELL_", State),
+)
+
+#: Types of fields: what C calls them, and struct.
+_TYPES = {
+    "u16": ("uint16_t", "H"),
+    "u32": ("uint32_t", "I"),
+    "i32": ("int32_t", "i"),
+    "u64": ("uint64_t", "Q"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a message.
+
+    Attributes:
+        type: u16, u32, i32, u64, head, `bytes N` or `text N` (which C alone reads).
+        limit: the attribute of a KeeperSpec that it bounds; None there is UNLIMITED here.
+        duration: the attribute of a KeeperSpec in seconds, here in microseconds.
+        same: the attribute of a KeeperSpec that it is as it stands.
+        length: the attribute of a KeeperSpec whose length it is.
+    """
+
+    name: str
+    type: str
+    note: str = ""
+    limit: str = ""
+    duration: str = ""
+    same: str = ""
+    length: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A struct of the C side."""
+
+    name: str
+    note: str
+    fields: tuple[Field, ...]
+    size: int
+
+    def names(self) -> tuple[str, ...]:
+        """Of the numbers that `packing` packs, in its order."""
+        return tuple(
+            name
+            for field in self.fields
+            for name in (
+                HEAD.names() if field.type == "head" else () if field.type.startswith("text") else (field.name,)
+            )
+        )
+
+    def offset(self, name: str) -> int:
+        """Where a field begins, bytes."""
+        before = self.fields[: [field.name for field in self.fields].index(name)]
+        return Layout("", "", before, 0).packing().size
+
+    def packing(self) -> struct.Struct:
+        """For its bytes, without a text at its end."""
+        return struct.Struct("=" + self._codes())
+
+    def _codes(self) -> str:
+        codes = ""
+        for field in self.fields:
+            kind, _, size = field.type.partition(" ")
+            if kind == "head":
+                codes += HEAD._codes()
+            elif kind == "bytes":
+                codes += f"{size}s"
+            elif kind != "text":
+                codes += _TYPES[kind][1]
+        return codes
+
+
+HEAD = Layout(
+    "head",
+    "Of every message.",
+    (
+        Field("magic", "u32"),
+        Field("version", "u16"),
+        Field("verb", "u16"),
+        Field("number", "u64", "of the run; goes on from the highest in the directory's cells"),
+        Field("cell", "u32"),
+        Field("size", "u32", "of the whole message"),
+    ),
+    24,
+)
+START = Layout(
+    "start",
+    "A job to start. Its strings follow it (see messages.h).",
+    (
+        Field("head", "head"),
+        Field("uid", "u32", same="uid"),
+        Field("gid", "u32", same="gid"),
+        Field("groups", "u32"),
+        Field("argc", "u32", length="argv"),
+        Field("envc", "u32", length="env"),
+        Field("nice", "i32", same="nice"),
+        Field("flags", "u32"),
+        Field("soft_signal", "u32", same="soft_signal"),
+        Field("hides", "u32", length="hidden"),
+        Field("devices", "u32", length="devices"),
+        Field("members", "u32", length="members"),
+        Field("pipes", "u32", length="pipes"),
+        Field("on_failure", "u32", "see enum"),
+        Field("remotes", "u16", length="remote"),
+        Field("binds", "u16", length="binds"),
+        Field("lease_us", "u64", "0: none", duration="lease_seconds"),
+        Field("lease_end_us", "u64", "by the boot clock, however late a start is read"),
+        Field("grace_us", "u64", duration="grace"),
+        Field("memory", "u64", "UNLIMITED, as those after it: as the node has it", limit="memory"),
+        Field("cpu", "u64", limit="cpu"),
+        Field("core", "u64", limit="core"),
+        Field("fsize", "u64", limit="fsize"),
+        Field("nofile", "u64", limit="nofile"),
+        Field("stack", "u64", limit="stack"),
+        Field("processes", "u64", "at most so many at a time", limit="processes"),
+        Field("cpus", "u64", "its share of the processors", limit="cpus"),
+    ),
+    168,
+)
+MEMBER_HEAD = Layout(
+    "member_head",
+    "One process of a job of several.",
+    (
+        Field("argc", "u32"),
+        Field("envc", "u32"),
+        Field("flags", "u32"),
+        Field("unused", "u32"),
+        Field("fails", "bytes 32", "a bit for each exit code that is a failure"),
+    ),
+    48,
+)
+PIPE_HEAD = Layout(
+    "pipe_head",
+    "A pipe of a job.",
+    (
+        Field("writer", "i32", "index of the member; -1: outside this machine's part of the job"),
+        Field("reader", "i32"),
+        Field("capacity", "u64", "of the kernel's pipe, bytes; 0: the kernel's own"),
+        Field("buffer", "u64", "what a mapped pipe may hold on disk, bytes"),
+    ),
+    24,
+)
+MEMBER_END = Layout(
+    "member_end",
+    "How a process of a job ended. Code and signal are -1 when there is none; the wall time is from the job's start.",
+    (
+        Field("code", "i32"),
+        Field("signal", "i32"),
+        Field("core", "u32"),
+        Field("state", "u32", "enum member_state"),
+        Field("user_us", "u64"),
+        Field("system_us", "u64"),
+        Field("wall_us", "u64"),
+        Field("max_rss_kib", "u64"),
+    ),
+    48,
+)
+CONTROL = Layout(
+    "control",
+    "A request to a keeper.",
+    (Field("head", "head"), Field("value", "u64"), Field("sequence", "u64")),
+    40,
+)
+REPORT = Layout(
+    "report",
+    "A message to the node. Code and signal are -1 when there is none.",
+    (
+        Field("head", "head"),
+        Field("pid", "i32", "of the keeper as the node sees it"),
+        Field("code", "i32"),
+        Field("signal", "i32"),
+        Field("core", "u32"),
+        Field("cause", "u32"),
+        Field("err", "i32"),
+        Field("condition", "u32"),
+        Field("processes", "u32"),
+        Field("user_us", "u64"),
+        Field("system_us", "u64"),
+        Field("wall_us", "u64"),
+        Field("max_rss_kib", "u64"),
+        Field("rss_kib", "u64"),
+        Field("started_us", "u64"),
+        Field("ended_us", "u64"),
+        Field("sequence", "u64"),
+        Field("call", "bytes 24"),
+        Field("text", "text TEXT"),
+    ),
+    144,
+)
+CELL = Layout(
+    "cell",
+    "The head of a cell's file (see messages.h).",
+    (
+        Field("magic", "u32"),
+        Field("version", "u32"),
+        Field("state", "u32"),
+        Field("pid", "i32"),
+        Field("number", "u64"),
+        Field("born_us", "u64", "the keeper's birth, CLOCK_BOOTTIME"),
+        Field("started_us", "u64", "the run's start, wall time"),
+        Field("checksum", "u32", "CRC-32 of the report"),
+        Field("unused", "u32"),
+        Field("lease_end_us", "u64", "boot clock; 0: none. Each renewal is noted by the node and by the keeper"),
+    ),
+    56,
+)
+LAYOUTS = (HEAD, START, MEMBER_HEAD, PIPE_HEAD, MEMBER_END, CONTROL, REPORT, CELL)
+
+
+def c_header() -> str:
+    """The text of common/messages_layout.h."""
+    parts = [
+        _comment(
+            "Numbers and layouts of the messages. Written by `python -m pool.checkpoint.messages_table`: change the "
+            "table there, not this file."
+        ),
+        "#ifndef POOL_MESSAGES_LAYOUT_H\n#define POOL_MESSAGES_LAYOUT_H\n\n#include <stdint.h>\n",
+        f"#define MAGIC {MAGIC:#x}u\n#define UNLIMITED UINT64_MAX",
+        *(f"#define {name} {value}{_aside(note)}" for name, (value, note) in CONSTANTS.items()),
+        "",
+        *(_enumeration(each) for each in ENUMERATIONS),
+        *(_structure(each) for each in LAYOUTS),
+        "#endif",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _comment(text: str) -> str:
+    return "\n".join(textwrap.wrap(f"/* {text} */", 118, subsequent_indent=" * "))
+
+
+def _aside(note: str) -> str:
+    return f" /* {note} */" if note else ""
+
+
+def _enumeration(each: Enumeration) -> str:
+    lines = [_comment((each.members.__doc__ or "").strip()), f"enum {each.name} {{"]
+    for name, member in each.members.__members__.items():
+        row = f"    {each.prefix}{name} = {int(member.value)},"
+        note = getattr(member, "note", "")
+        if len(row + _aside(note)) <= 120:
+            lines.append(row + _aside(note))
+        else:
+            lines += ["    " + line for line in _comment(note).split("\n")] + [row]
+    return "\n".join([*lines, "};\n"])
+
+
+def _structure(each: Layout) -> str:
+    lines = [_comment(each.note), f"struct {each.name} {{"]
+    for field in each.fields:
+        kind, _, size = field.type.partition(" ")
+        if kind == "head":
+            declared = f"struct head {field.name};"
+        elif kind == "text":
+            declared = f"char {field.name}[{size}];"
+        elif kind == "bytes":
+            declared = f"{'uint8_t' if field.name == 'fails' else 'char'} {field.name}[{size}];"
+        else:
+            declared = f"{_TYPES[kind][0]} {field.name};"
+        lines.append(f"    {declared}{_aside(field.note)}")
+    text = any(field.type.startswith("text") for field in each.fields)
+    size = f"{each.size} + TEXT" if text else str(each.size)
+    return "\n".join([*lines, "};", f'_Static_assert(sizeof(struct {each.name}) == {size}, "{each.name}");\n'])
+
+
+if __name__ == "__main__":
+    HEADER.write_text(c_header())
+    print(HEADER)
