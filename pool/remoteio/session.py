@@ -58,7 +58,7 @@ class _Request:
 
 
 @dataclass(slots=True)
-class _BulkStream:
+class _Lane:
     """The requests about one handle."""
 
     reading: int = 0
@@ -99,7 +99,7 @@ class Session:
         self._working = 0  # requests that are being done
         self._running: set[int] = set()
         self._answers: OrderedDict[int, bytes] = OrderedDict()
-        self._lanes: dict[int, _BulkStream] = {}
+        self._lanes: dict[int, _Lane] = {}
         self._held: deque[_Request] = deque()
         self._barrier: _Request | None = None
         self._locking: list[_Request] = []
@@ -220,7 +220,7 @@ class Session:
             self._maybe_mark()
             return False
         if request.handle:
-            lane = self._lanes.setdefault(request.handle, _BulkStream())
+            lane = self._lanes.setdefault(request.handle, _Lane())
             reads = request.op is Op.READ
             if lane.waiting or lane.changing or (lane.reading and not reads):
                 lane.waiting.append(request)
@@ -228,7 +228,7 @@ class Session:
             lane.changing, lane.reading = not reads, lane.reading + reads
         return True
 
-    def _advance(self, handle: int, lane: _BulkStream) -> None:
+    def _advance(self, handle: int, lane: _Lane) -> None:
         while lane.waiting and not lane.changing:
             reads = lane.waiting[0].op is Op.READ
             if not reads and lane.reading:
@@ -360,7 +360,7 @@ class Session:
                     if self._barrier is not None:
                         self._locking.append(request)
                         continue
-                    lane = self._lanes.setdefault(request.handle, _BulkStream())
+                    lane = self._lanes.setdefault(request.handle, _Lane())
                     lane.waiting.appendleft(request)
                     self._advance(request.handle, lane)
 
