@@ -24,28 +24,28 @@ from pathlib import Path
 from typing import Any
 
 from pool import __version__
-from pool.belonging import Belonging
 from pool.config import Change, Settings, secrets
 from pool.config.places import state_directory
+from pool.enrolment import Enrolment
 from pool.errors import PoolError
 from pool.identity import file_tree_seen
 from pool.log import LEVELS, set_up_logging
 from pool.mail import send_mail
-from pool.membership import Membership
 from pool.metering import Meter
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.restarts import Restarts
 from pool.policy.user_map import read_user_map
 from pool.queries import Queries
-from pool.roles.base import Role, Surroundings, quota_of
+from pool.revocation import Revocation
+from pool.roles.base import Role, RoleContext, quota_of
+from pool.roles.cooperative import Turns
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
 from pool.roles.loop_watch import LoopWatch
-from pool.roles.pieces import Turns
 from pool.roles.startd.place import PRIVATE
 from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
 from pool.wire.identity import user_name
-from pool.wire.shapes import TEXTS, optional
+from pool.wire.parameter_checks import TEXTS, optional
 
 ROLES = ("collector", "negotiator", "schedd", "startd")
 SOCKET, PORT = "node.sock", "port"
@@ -89,7 +89,7 @@ class Node:
         roles: Iterable[str],
         settings: Settings,
         state: Path,
-        outside: Outside,
+        outside: OutsideWorld,
         reread: Callable[[], Settings],
         *,
         personal: bool,
@@ -127,10 +127,10 @@ class Node:
         _private_directory(self.state, 0o711 if os.geteuid() == 0 else 0o700)
         for name in PRIVATE:
             _private_directory(self.state / name)
-        self.membership = await Membership.open(self.state, self.name, self.roles, self.settings, self.outside, join)
+        self.enrolment = await Enrolment.open(self.state, self.name, self.roles, self.settings, self.outside, join)
         self.dispatcher = Dispatcher()
         self._network = RealNetwork(
-            self.dispatcher, self.membership.identity, self.membership.credentials, self.membership.user_of
+            self.dispatcher, self.enrolment.identity, self.enrolment.credentials, self.enrolment.user_of
         )
         self.links = Links(self._network, self.dispatcher)
         self._closing.push_async_callback(self.links.close)
@@ -143,13 +143,13 @@ class Node:
         self._closing.callback((self.state / SOCKET).unlink, missing_ok=True)
         self._closing.push_async_callback(server.close)
         self.address = self._unix
-        if self.membership.listens:
+        if self.enrolment.listens:
             await self._listen()
         self.links.own(frozenset({self._unix, self.address}))
-        self.given = self._surroundings()
+        self.given = self._role_context()
         watch = LoopWatch(self.given.turns, self.log, self.outside.ticks)
         self._closing.callback(watch.close)
-        if self.membership.listens:
+        if self.enrolment.listens:
             self._belong()
         for name in self.roles:
             self._ready[name] = asyncio.Event()
@@ -162,11 +162,11 @@ class Node:
 
     def _belong(self) -> None:
         """Learn who is put out of the pool, and keep this node's certificate good."""
-        belonging = Belonging(self.membership, self._network, self._told_of_trust, self._put_out)
-        self.dispatcher.add("node", belonging)
-        self._tasks.append(asyncio.create_task(belonging.stay(self.links), name="certificate"))
-        if self.membership.collector:
-            self._tasks.append(asyncio.create_task(belonging.follow(self.links), name="revocations"))
+        revocation = Revocation(self.enrolment, self._network, self._told_of_trust, self._put_out)
+        self.dispatcher.add("node", revocation)
+        self._tasks.append(asyncio.create_task(revocation.stay(self.links), name="certificate"))
+        if self.enrolment.collector:
+            self._tasks.append(asyncio.create_task(revocation.follow(self.links), name="revocations"))
 
     def _put_out(self, names: set[str]) -> None:
         for role in self.running.values():
@@ -193,8 +193,8 @@ class Node:
         if drawn != port:
             kept.write_text(drawn)
         self._closing.push_async_callback(server.close)
-        self.address = self.membership.public_address(server.address)
-        gate = self.membership.gate()
+        self.address = self.enrolment.public_address(server.address)
+        gate = self.enrolment.gate()
         if gate is not None:
             self.dispatcher.add("node", gate)
 
@@ -206,12 +206,12 @@ class Node:
 
     async def open_pool(self) -> None:
         """Let others join: make the pool's authority and listen on the network, if that has not been done."""
-        if self.membership.listens:
+        if self.enrolment.listens:
             return
         if "collector" not in self.roles:
             raise CannotRun("tokens are made on the node that has the collector")
-        await self.membership.found_pool()
-        self._network.prove_with(self.membership.credentials)
+        await self.enrolment.found_pool()
+        self._network.prove_with(self.enrolment.credentials)
         await self._listen()
         self._belong()
         self.links.own(frozenset({self._unix, self.address}))
@@ -234,7 +234,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._closing.aclose()
 
-    async def _keep(self, name: str, given: Surroundings) -> None:
+    async def _keep(self, name: str, given: RoleContext) -> None:
         """Run one role for as long as the node lives, starting it again when it fails (EV 2.4)."""
         loop = asyncio.get_running_loop()
         restarts = Restarts(int(self.settings.number("RESTARTS_PER_HOUR")))
@@ -298,17 +298,17 @@ class Node:
                 role.reload(self.settings)
             raise
         self.log.setLevel(LEVELS[level.lower()])
-        self.settings = self.given.settings = self.membership.settings = settings
+        self.settings = self.given.settings = self.enrolment.settings = settings
         self.log.info("configuration read again", extra={"changed": ",".join(one.name for one in changed) or "nothing"})
         return changed
 
     def collector(self, own: str) -> str:
         """The address of the pool's collector; `own`, an address of this node, where it is this one."""
-        return self.settings.text("COLLECTOR") or self.membership.collector or own
+        return self.settings.text("COLLECTOR") or self.enrolment.collector or own
 
     # -- what roles are given ----------------------------------------------------------------------------
 
-    def _surroundings(self) -> Surroundings:
+    def _role_context(self) -> RoleContext:
         from pool.machine import LinuxSensors
         from pool.shadow.files import OwnedFiles
         from pool.starter.abilities import WITHOUT
@@ -318,9 +318,9 @@ class Node:
         from pool.store.accounts import AccountStore
 
         user = user_name(os.geteuid()) if self._personal or os.geteuid() != 0 else None
-        return Surroundings(
+        return RoleContext(
             node=self.name,
-            instance=self.membership.instance,
+            instance=self.enrolment.instance,
             address=self.address,
             collector=self.collector(self._unix),
             outside=self.outside,
@@ -408,7 +408,7 @@ class NodeService(Service):
     async def token(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A join token, or a user's: {roles, lifetime, uses, user?} -> {token, expires, address}"""
         await self._node.open_pool()
-        made = self._node.membership.token(self._node.address, params, call.identity.name)
+        made = self._node.enrolment.token(self._node.address, params, call.identity.name)
         return {**made, "address": self._node.address}
 
     @method(Right.ADMINISTER)
@@ -446,7 +446,7 @@ async def run_node(options: NodeOptions) -> int:
     Raises:
         PoolError: the configuration is wrong, or the node cannot start.
     """
-    outside = Outside()
+    outside = OutsideWorld()
     state = (options.state_dir or _default_state()).absolute()
     sets = dict(options.sets)
 
@@ -505,10 +505,10 @@ def _personal_node(state_dir: Path, slots: int | None, sets: dict[str, str] | No
     def read() -> Settings:
         return Settings.load(None, sets=own, environ={}, files=False)
 
-    return Node(ROLES, read(), Path(state_dir).absolute(), Outside(), read, personal=True)
+    return Node(ROLES, read(), Path(state_dir).absolute(), OutsideWorld(), read, personal=True)
 
 
-def make_role(name: str, given: Surroundings) -> Role:
+def make_role(name: str, given: RoleContext) -> Role:
     """A role by its name, not started yet."""
     if name == "collector":
         from pool.roles.collector import Collector

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class OutsideWorld:
     """The world as a role sees it.
 
     Attributes:

@@ -80,7 +80,7 @@ def run_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _surroundings(tmp_path_factory: pytest.TempPathFactory, run_directory: Path) -> Iterator[None]:
+def _role_context(tmp_path_factory: pytest.TempPathFactory, run_directory: Path) -> Iterator[None]:
     """For as long as the tests run, in this process and in those it starts: HOME is an empty directory, $CC remembers
     what it compiled, and Python keeps its bytecode where it must not keep it beside the sources.
     """

@@ -11,7 +11,7 @@ import pytest
 
 from pool.config import Settings
 from pool.node import ROLES, CannotRun, Node
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 
 DEADLINE = 3.0
 
@@ -40,7 +40,7 @@ def node(state: Path, roles: tuple[str, ...] = ROLES, **sets: str) -> Node:
     def read() -> Settings:
         return Settings.load(None, sets=own, environ={}, files=False)
 
-    made = Node(roles, read(), state, Outside(), read, personal=True)
+    made = Node(roles, read(), state, OutsideWorld(), read, personal=True)
     made.running, made.given_up = Told(), Told()
     return made
 
@@ -83,7 +83,7 @@ async def test_a_role_that_is_started_again_has_the_settings_read_last(tmp_path:
     def read() -> Settings:
         return Settings.load(None, sets=own, environ={}, files=False)
 
-    one = Node(("collector", "schedd"), read(), tmp_path, Outside(), read, personal=True)
+    one = Node(("collector", "schedd"), read(), tmp_path, OutsideWorld(), read, personal=True)
     one.running = Told()
     await one.start()
     try:

@@ -12,7 +12,7 @@ import time
 
 from pool.classad.check import Tally, check, table
 from pool.classad.functions.users import allow_user_home
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 
 USAGE = "usage: python -m pool.classad check FILE...\n"
 
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     os.environ["TZ"] = "UTC"
     time.tzset()
     allow_user_home(True)
-    now = Outside().wall()
+    now = OutsideWorld().wall()
     tallies: dict[str, Tally] = {}
     for name in arguments[1:]:
         try:

@@ -13,7 +13,7 @@ from pool.cli.common import Address, Json, ask, say, say_json, tell
 from pool.cli.formats import WireAd
 from pool.cli.selection import UsageProblem, one_job
 from pool.cli.tables import Column
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 
 if TYPE_CHECKING:
     from pool.client.checkpoints import Deleted, Kept
@@ -84,7 +84,7 @@ def checkpoints(
 
 
 def _lines(found: list[Kept], width: int | None) -> list[str]:
-    now = Outside().wall()
+    now = OutsideWorld().wall()
     rows: list[WireAd] = [asdict(one) | {"age": max(now - one.created, 0.0)} for one in found]
     total = sum(one.size for one in found) / 1e6
     lines = tables.render(tables.choose(COLUMNS, width), rows, width) if rows else []

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from pool.cli.light import lighten
+from pool.cli.lazy_imports import lighten
 from pool.errors import PoolError
 
 # Section -> command -> (module, function, one line of help).

@@ -14,7 +14,7 @@ from typing import Any
 
 from pool.classad import ClassAd, requirements_accept
 from pool.jobs.arguments import QuotingError, arguments_of
-from pool.jobs.examining import FIRST_LINE, interpreter_of, known_as, network_hints, program_trouble
+from pool.jobs.checkpoint_precheck import FIRST_LINE, interpreter_of, known_as, network_hints, program_trouble
 from pool.policy.checkpoints import Wish
 
 #: Interpreters of interpreters that are followed.

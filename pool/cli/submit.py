@@ -19,7 +19,7 @@ import typer
 from pool.cli import formats
 from pool.cli.common import Address, Json, ask, names_and_values, run, say, say_json, tell
 from pool.errors import PoolError
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 
 if TYPE_CHECKING:
     from pool.classad import ClassAd
@@ -353,7 +353,7 @@ def _facts(draft: ClusterDraft, known: Known | None = None) -> dict[str, str]:
         from pool.cli.saving import places, saves
 
         if saves(folded):
-            facts["machines"] = places(draft.ad, known.machines, Outside().wall())
+            facts["machines"] = places(draft.ad, known.machines, OutsideWorld().wall())
     state = folded.get("jobstatus")
     if state == 5:
         facts["state"] = "held at submission"

@@ -19,7 +19,7 @@ from pool.errors import PoolError
 
 if TYPE_CHECKING:
     from pool.jobs.description import Description, SubmitFacts
-    from pool.outside import Outside
+    from pool.outside import OutsideWorld
 
     What: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Description
 
@@ -38,7 +38,7 @@ def describe(
     name: str | None = None,
     extra: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
-    outside: Outside | None = None,
+    outside: OutsideWorld | None = None,
 ) -> Description:
     """Reads a description.
 
@@ -56,9 +56,9 @@ def describe(
 
     if isinstance(what, Description):
         return what
-    from pool.outside import Outside
+    from pool.outside import OutsideWorld
 
-    outside = outside or Outside()
+    outside = outside or OutsideWorld()
     where = os.path.abspath(iwd or os.getcwd())
     if isinstance(what, Mapping):
         text, called = from_commands(what), "the given commands"
@@ -125,7 +125,7 @@ def domain_here() -> str:
     return socket.gethostname()
 
 
-def local_facts(outside: Outside, called: str = "job.sub") -> SubmitFacts:
+def local_facts(outside: OutsideWorld, called: str = "job.sub") -> SubmitFacts:
     """What a description takes from the machine it is submitted on.
 
     Args:

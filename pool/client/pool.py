@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pool.client.tally import Tally
     from pool.client.why import Explanation
     from pool.jobs.description import Description
-    from pool.outside import Outside
+    from pool.outside import OutsideWorld
     from pool.policy.inspection import Inspection
     from pool.wire import Connection, Network, Stream
 
@@ -70,7 +70,7 @@ class Pool:
         *,
         network: Network,
         address: str,
-        outside: Outside | None = None,
+        outside: OutsideWorld | None = None,
         patience: float = 60.0,
     ) -> None:
         self.address = address
@@ -89,7 +89,7 @@ class Pool:
         address: str | None = None,
         *,
         network: Network | None = None,
-        outside: Outside | None = None,
+        outside: OutsideWorld | None = None,
         timeout: float = 10.0,
         patience: float = 60.0,
     ) -> Self:
@@ -291,9 +291,9 @@ class Pool:
     async def describe(self, what: What, **how: Any) -> Description:
         """Reads a description with this pool's own facts, and queues nothing."""
         from pool.client.descriptions import describe
-        from pool.outside import Outside
+        from pool.outside import OutsideWorld
 
-        self._outside = self._outside or Outside()
+        self._outside = self._outside or OutsideWorld()
         return describe(what, outside=self._outside, **how)
 
     async def _understood(self, what: What, how: Mapping[str, Any]) -> Description:

@@ -9,7 +9,12 @@ one is made `pool.policy.checkpoints`'.
 """
 
 from pool.images.assembling import Assembly
-from pool.images.carrying import (
+from pool.images.drafts import Draft
+from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
+from pool.images.manifest import Manifest, Part
+from pool.images.pacing import Share
+from pool.images.store import ImageStore
+from pool.images.transfer import (
     Ahead,
     ask_chunks,
     fetch_image,
@@ -19,11 +24,6 @@ from pool.images.carrying import (
     send_image,
     send_pieces,
 )
-from pool.images.drafts import Draft
-from pool.images.errors import ImageDamaged, ImageError, ImageGone, NoRoom
-from pool.images.manifest import Manifest, Part
-from pool.images.pacing import Share
-from pool.images.store import ImageStore
 
 __all__ = [
     "Ahead",

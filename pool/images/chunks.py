@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import zstandard
 
+from pool.images.blob_stores import Place
 from pool.images.errors import ImageDamaged, ImageGone, failed
 from pool.images.manifest import CHUNK, DIGEST
-from pool.images.places import Place
 
 #: zstd's own scale. Memory of programs is about half as large at 1, at a rate that keeps up with a disk.
 LEVEL = 1

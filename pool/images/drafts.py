@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from pool.images.chunks import compress, digest_of, expand
 from pool.images.errors import ImageError, failed
 from pool.images.manifest import CHUNK, HOLE, Manifest, Part
-from pool.images.quietly import packers
+from pool.images.priority import packers
 
 if TYPE_CHECKING:
     from pool.images.store import ImageStore

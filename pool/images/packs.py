@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pool.images.places import SYNCS, Folder, Objects, Place, set_out, synchronise
+from pool.images.blob_stores import SYNCS, Folder, Objects, Place, set_out, synchronise
 
 #: What lies in packs.
 CHUNK_NAME = re.compile(r"chunks/([0-9a-f]{2})/([0-9a-f]{38})", re.ASCII)

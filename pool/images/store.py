@@ -19,13 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pool.images.blob_stores import Place
 from pool.images.chunks import Chunks, expand
 from pool.images.drafts import Draft
 from pool.images.errors import FULL, ImageDamaged, ImageError, ImageGone, NoRoom, failed
 from pool.images.manifest import HOLE, Manifest, Part
 from pool.images.packs import Packs
-from pool.images.places import Place
-from pool.images.quietly import packers
+from pool.images.priority import packers
 
 #: Generations kept of each job while there is room: one to restore, and one to fall back to.
 KEEP = 2

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from pool.remoteio.places import PROBE, Places
+from pool.remoteio.path_lookup import PROBE, Places
 from pool.remoteio.trees import below
 
 _PROBE = PROBE.decode()

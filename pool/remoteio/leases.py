@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from pool.remoteio import frames, kernel
-from pool.remoteio.places import UNDO, Places
+from pool.remoteio.path_lookup import UNDO, Places
 
 #: File systems that tell of all their changes: nobody changes them but through this kernel.
 _TELLING = {

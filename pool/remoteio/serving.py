@@ -45,7 +45,7 @@ class Homes:
         self._homes: dict[str, _Home] = {}
 
     async def ask(self, owner: str, do: str, fds: Iterable[int] = (), **fields: Any) -> dict[str, Any]:
-        """Ask a user's home; see `pool.remoteio.home`.
+        """Ask a user's home; see `pool.remoteio.file_server`.
 
         Raises:
             HomeLost: it died meanwhile.
@@ -99,7 +99,7 @@ class _Home:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         uid, gid, groups = identity
         try:
-            self.pid = start_as("pool.remoteio.home", theirs.fileno(), (uid, gid, *groups))
+            self.pid = start_as("pool.remoteio.file_server", theirs.fileno(), (uid, gid, *groups))
             self._pidfd = os.pidfd_open(self.pid)
         except OSError as error:
             self._ours.close()

@@ -1,7 +1,7 @@
 """One job's requests at home: read from its connection, done, answered as they are ready.
 
 Whoever reads a request does it too: to hand it to another thread costs more than most are worth. When one takes long,
-another thread goes on reading (`overtaking`), and hands what it reads to a few more until that one is done.
+another thread goes on reading (`watchdog`), and hands what it reads to a few more until that one is done.
 
 Requests about one handle keep their order, reads among themselves excepted; others do not wait for each other, so that
 a slow disk or a lock that is waited for holds up nobody else. A mark waits for all before it, and all after it for
@@ -25,12 +25,12 @@ from queue import SimpleQueue
 from typing import Any
 
 from pool.remoteio import frames
+from pool.remoteio.file_operations import Work, methods
 from pool.remoteio.frames import Malformed, Op
 from pool.remoteio.intake import Intake
 from pool.remoteio.locks import TEST, Waits
-from pool.remoteio.overtaking import Overtaking
 from pool.remoteio.thread_times import ThreadTimes
-from pool.remoteio.work import Work, methods
+from pool.remoteio.watchdog import Watchdog
 
 #: Requests of one job that are done at a time while one of them takes long.
 THREADS = 8
@@ -75,7 +75,7 @@ class _Reading:
 
     def __init__(self, intake: Intake, overtake: Callable[[_Reading], None]) -> None:
         self.intake = intake
-        self.watch = Overtaking(lambda: overtake(self))
+        self.watch = Watchdog(lambda: overtake(self))
 
 
 class Session:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.registry import difference
 from pool.roles.links import Links
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
@@ -50,7 +50,7 @@ class Advertiser:
 
     links: Links
     collector: str
-    outside: Outside
+    outside: OutsideWorld
     interval: float
     lifetime: float
     log: logging.Logger

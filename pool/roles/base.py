@@ -19,9 +19,9 @@ from pool.config import Settings
 from pool.errors import PoolError
 from pool.machine import Sensors
 from pool.metering import Meter
-from pool.outside import Outside
+from pool.outside import OutsideWorld
+from pool.roles.cooperative import Turns
 from pool.roles.links import Links
-from pool.roles.pieces import Turns
 from pool.shadow.files import FilesOf
 from pool.starter.keeper import Keepers
 from pool.store import Store
@@ -33,7 +33,7 @@ LANGUAGE = f"$CondorVersion: 25.14.1 2026-01-01 poolnode-{__version__} $"
 
 
 @dataclass(slots=True)
-class Surroundings:
+class RoleContext:
     """Everything a role takes from its node.
 
     Attributes:
@@ -59,7 +59,7 @@ class Surroundings:
     instance: str
     address: str
     collector: str
-    outside: Outside
+    outside: OutsideWorld
     settings: Settings
     links: Links
     state: Path | None
@@ -97,7 +97,7 @@ class Role(Service):
     #: Methods by which users ask; neither are they.
     questions: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, given: Surroundings) -> None:
+    def __init__(self, given: RoleContext) -> None:
         super().__init__()
         self.given = given
         self.settings = given.settings

@@ -16,7 +16,7 @@ from pool.errors import PoolError
 from pool.policy.registry import Entry, NameTaken, Registry, Update
 from pool.roles.base import Role
 from pool.wire import Call, Identity, Right, Stream, method, streaming
-from pool.wire.shapes import TEXTS, Check, optional
+from pool.wire.parameter_checks import TEXTS, Check, optional
 
 BATCH = 500
 #: Changes that a watcher is told of at a time: some milliseconds of work.

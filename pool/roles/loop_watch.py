@@ -1,7 +1,7 @@
 """Names what holds a node's event loop: for whom, which method, and where in the program.
 
-While one thing is done, nobody else is answered. Long work goes in slices (`pool.roles.pieces`), so that nothing should
-hold the loop; what does nevertheless is found in the log.
+While one task holds the loop, no other request is answered. Long work runs in slices (`pool.roles.cooperative`), so
+that no task should hold the loop; the log names those that do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from pool.roles.pieces import Turns
+from pool.roles.cooperative import Turns
 from pool.wire.dispatch import outcome
 
 #: Seconds between two looks, and for which the loop may be held without a word.

@@ -17,7 +17,7 @@ from pool.jobs.output_places import OutputPlaces
 from pool.policy.packed import pack
 from pool.shadow.files import FileWriter, ManyOutputs, UserFiles
 from pool.wire import Stream
-from pool.wire.shapes import MODE, PATH, SIZE, Forms, check_item
+from pool.wire.parameter_checks import MODE, PATH, SIZE, Forms, check_item
 
 #: The names of notes on outputs that are being put in place; the job's follows.
 PLACING = "placing "

@@ -21,7 +21,7 @@ from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.jobs.output_places import OutputPlaces, full_path
 from pool.jobs.registries import NoLogin, login_for
 from pool.jobs.urls import is_fetched, scheme_of
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.packed import unpack
 from pool.policy.queue import Job
 from pool.shadow.arriving import OUTPUT_LIMIT, PLACING, Arriving, Note
@@ -31,7 +31,7 @@ from pool.shadow.object_urls import SCHEMES, Keys, signed
 from pool.shadow.sending import send_tree
 from pool.wire import Stream
 from pool.wire.errors import NotPermitted
-from pool.wire.shapes import TEXTS, check_item
+from pool.wire.parameter_checks import TEXTS, check_item
 
 __all__ = ["INPUT_LIMIT", "OUTPUT_LIMIT", "PLACING", "NotThisRun", "Shadow", "Spooled"]
 
@@ -70,7 +70,7 @@ class Claims(Protocol):
     def claims(self) -> dict[str, Any]: ...
 
     @property
-    def outside(self) -> Outside: ...
+    def outside(self) -> OutsideWorld: ...
 
 
 class Spooled(Protocol):

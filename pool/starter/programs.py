@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from pool.jobs.pipes.directories import PipeDirectories
 from pool.safe_directory import SafeDirectory, copy_data
 from pool.starter.staging import StagingError, open_output
-from pool.wire.shapes import check_item
+from pool.wire.parameter_checks import check_item
 
 #: The name of a stored executable: the SHA-256 of its content.
 DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -17,7 +17,7 @@ from typing import Any
 
 from pool.errors import PoolError
 from pool.images import Assembly, ImageStore, Manifest, ask_chunks, fetch_image
-from pool.images.quietly import promptly
+from pool.images.priority import run_normal
 from pool.jobs.activation import Mode
 from pool.starter import freezing, saving
 
@@ -92,7 +92,7 @@ async def fetch(
         nearer = assembly.received
 
     try:
-        with came or Assembly(directory) as assembly, promptly():
+        with came or Assembly(directory) as assembly, run_normal():
             nearer = assembly.received
             async with home:
                 manifest = await fetch_image(images, job, home, assembly, ask if before is not None else None)

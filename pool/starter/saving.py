@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.images import Ahead, Draft, ImageError, ImageStore, Manifest, send_image
-from pool.images.carrying import Pace
+from pool.images.transfer import Pace
 from pool.jobs.activation import Activation
 from pool.safe_directory import SafeDirectory
 from pool.starter import bringing, freezing, staging

@@ -29,7 +29,7 @@ from pool.jobs.activation import STDERR, STDOUT, hidden
 from pool.jobs.pipes.directories import PipeDirectories
 from pool.safe_directory import NotRegular, NotTheOwners, SafeDirectory
 from pool.sparse import leave_hole, next_piece
-from pool.wire.shapes import PATH, SIZE, Forms, check_item
+from pool.wire.parameter_checks import PATH, SIZE, Forms, check_item
 
 CHUNK = 256 * 1024
 #: What a submit side says, beside files' bytes; of a mode only the rights are taken.

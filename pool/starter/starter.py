@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from pool.errors import PoolError
 from pool.images import Assembly, Draft, ImageError, ImageStore, Manifest
-from pool.images.carrying import Pace
-from pool.images.quietly import quietly
+from pool.images.priority import run_low_priority
+from pool.images.transfer import Pace
 from pool.jobs.activation import STDERR, STDOUT, Activation, Mode
 from pool.jobs.urls import is_fetched
 from pool.pipes.remote_pipes import Cards, RemotePipes
@@ -391,7 +391,7 @@ class Starter:
             try:
                 taken = None
                 if frozen is not None:
-                    taken = await quietly(frozen.settled, draft, self.keeper.pid, created)
+                    taken = await run_low_priority(frozen.settled, draft, self.keeper.pid, created)
                 parent = await asyncio.to_thread(earlier.parent, images)
                 report = await self._keepers_image(
                     stood, directory, stop=stop, taken=taken, loose=True, parent=parent, carry=True, mark=mark
@@ -400,10 +400,10 @@ class Starter:
                     return report, None
                 if stop:
                     await self._begin_sending(images, draft, pace(report.bytes) if pace is not None else None, number)
-                run, before = self.activation.run, self._before
-                kept = await quietly(saving.keep_dump, draft, directory, created, frozen, before, run, mark, earlier)
+                facts = created, frozen, self._before, self.activation.run, mark, earlier
+                kept = await run_low_priority(saving.keep_dump, draft, directory, *facts)
                 if not stop:
-                    await quietly(earlier.keep, images, directory, kept)
+                    await run_low_priority(earlier.keep, images, directory, kept)
             except BaseException:
                 self._stop_sending()
                 raise

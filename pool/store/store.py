@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.store import reading
 from pool.store.apply import Result
 from pool.store.changes import Change, EventRow, HistoryRow, Loaded, UsageRow
@@ -43,7 +43,7 @@ class Store:
         path: str,
         *,
         inline: bool = False,
-        ticks: Callable[[], float] = Outside().ticks,
+        ticks: Callable[[], float] = OutsideWorld().ticks,
         factory: Callable[..., sqlite3.Connection] = sqlite3.Connection,
     ) -> Store:
         """Open or make the store at `path`; ':memory:' makes one that is gone when it is closed.

@@ -19,7 +19,7 @@ from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 
 T = TypeVar("T")
 
@@ -252,13 +252,13 @@ def run_virtual(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def virtual_outside(seed: int = 0) -> Outside:
+def virtual_outside(seed: int = 0) -> OutsideWorld:
     """A world for roles on the running loop: its wall clock, and chance and secrets that follow from the
     seed."""
     loop = asyncio.get_running_loop()
     chance = random.Random(f"chance {seed}")
     secrets = random.Random(f"secrets {seed}")
-    return Outside(
+    return OutsideWorld(
         wall=lambda: START_OF_TIME + loop.time(),
         chance=chance,
         secret=lambda count: secrets.randbytes(count).hex(),

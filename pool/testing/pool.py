@@ -25,9 +25,9 @@ from pool import __version__
 from pool.config import Settings
 from pool.errors import PoolError
 from pool.node import make_role
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.packed import unpack
-from pool.roles.base import Role, Surroundings
+from pool.roles.base import Role, RoleContext
 from pool.roles.links import Links
 from pool.shadow.files import LocalFiles
 from pool.starter.spec import KeeperSpec
@@ -40,7 +40,7 @@ from pool.testing.network import MemoryHost, MemoryNetwork
 from pool.testing.sensors import FakeSensors
 from pool.wire import Call, Dispatcher, Right, Service, method
 from pool.wire.identity import user_identity
-from pool.wire.shapes import TEXTS, optional
+from pool.wire.parameter_checks import TEXTS, optional
 
 if TYPE_CHECKING:
     from pool.client import Pool
@@ -203,7 +203,7 @@ class SimPool:
         await before.die()
         await self._start_role(node, role, before.given)
 
-    async def _start_role(self, node: SimNode, name: str, given: Surroundings) -> None:
+    async def _start_role(self, node: SimNode, name: str, given: RoleContext) -> None:
         role = make_role(name, given)
         await role.start()
         node.running[name] = role
@@ -257,12 +257,12 @@ class SimPool:
         node.server = await network.listen(address, node.dispatcher)
         seed = self.chance.getrandbits(64)
         chance = random.Random(seed)
-        given = Surroundings(
+        given = RoleContext(
             node=node.name,
             instance=node.name,
             address=address,
             collector=f"mem://{self._collector}",
-            outside=Outside(
+            outside=OutsideWorld(
                 wall=self.wall,
                 chance=chance,
                 secret=lambda size: chance.randbytes(size).hex(),
@@ -310,7 +310,7 @@ class SimPool:
 
         identity = user_identity(user, administer=administer)
         host = MemoryHost(self.network, at, identity, identity, None)
-        return await Pool.connect(f"mem://{at}", network=host, outside=Outside(wall=self.wall, chance=self.chance))
+        return await Pool.connect(f"mem://{at}", network=host, outside=OutsideWorld(wall=self.wall, chance=self.chance))
 
     # -- what tests ask ----------------------------------------------------------------------------------
 
@@ -394,7 +394,7 @@ class SimPool:
 class SimNodeService(Service):
     """What every node answers, as far as there is something to answer here."""
 
-    def __init__(self, node: SimNode, given: Surroundings) -> None:
+    def __init__(self, node: SimNode, given: RoleContext) -> None:
         super().__init__()
         self._node, self._given = node, given
 

@@ -13,12 +13,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.wire import certificates
 from pool.wire.dispatch import Call, Service, method
 from pool.wire.errors import WireError
-from pool.wire.keeping import TrustError, keep, keep_map, kept, kept_map
 from pool.wire.tokens import TokenStore
+from pool.wire.trust_files import TrustError, keep, keep_map, kept, kept_map
 
 KEY = "authority.key"
 CERTIFICATE = "authority.crt"
@@ -39,7 +39,7 @@ class Authority:
         life: of the certificates it signs.
     """
 
-    def __init__(self, directory: Path, key: str, certificate: str, outside: Outside) -> None:
+    def __init__(self, directory: Path, key: str, certificate: str, outside: OutsideWorld) -> None:
         self.certificate = certificate
         self.fingerprint = certificates.fingerprint(certificate)
         self._directory = directory
@@ -48,7 +48,7 @@ class Authority:
         self.life = timedelta(days=certificates.NODE_DAYS)
 
     @classmethod
-    def open(cls, directory: Path, pool: str, outside: Outside) -> Self:
+    def open(cls, directory: Path, pool: str, outside: OutsideWorld) -> Self:
         """The authority kept in a directory, made there when there is none. `pool` is a name for people.
 
         Raises:

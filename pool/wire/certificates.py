@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from pool.wire.errors import WireError
-from pool.wire.keeping import TrustError
+from pool.wire.trust_files import TrustError
 
 if TYPE_CHECKING:
     from cryptography import x509

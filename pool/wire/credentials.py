@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pool.wire import certificates
 from pool.wire.identity import Identity, node_identity
-from pool.wire.keeping import TrustError, keep, keep_map, kept, kept_map
 from pool.wire.revocation import Revocations
+from pool.wire.trust_files import TrustError, keep, keep_map, kept, kept_map
 
 if TYPE_CHECKING:
     from pool.wire.authority import Authority

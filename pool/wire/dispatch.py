@@ -22,7 +22,7 @@ from pool.errors import PoolError
 from pool.metering import Meter
 from pool.wire.errors import Cancelled, DeadlineExceeded, NoSuchMethod, NoSuchRole, NotPermitted, Refused
 from pool.wire.identity import Identity, Right
-from pool.wire.shapes import Takes, check
+from pool.wire.parameter_checks import Takes, check
 
 if TYPE_CHECKING:
     from pool.wire.connection import Connection

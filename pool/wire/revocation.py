@@ -14,7 +14,7 @@ from typing import Any
 
 from pool.wire import certificates
 from pool.wire.errors import WireError
-from pool.wire.keeping import keep_map, kept_map
+from pool.wire.trust_files import keep_map, kept_map
 
 REVOKED = "revoked.json"
 

@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 import msgpack
 
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.wire.certificates import check_name, check_user
 from pool.wire.errors import WireError
 from pool.wire.identity import Identity, user_identity
-from pool.wire.keeping import keep_map, kept_map
+from pool.wire.trust_files import keep_map, kept_map
 
 PREFIXES = {"join": "pooljoin-", "user": "pooluser-"}
 REMEMBERED = 30 * 86400.0  # seconds after its end
@@ -140,7 +140,7 @@ class TokenStore:
         path: a file; what is in it is no secret that opens anything.
     """
 
-    def __init__(self, path: Path, outside: Outside) -> None:
+    def __init__(self, path: Path, outside: OutsideWorld) -> None:
         self._path = path
         self._outside = outside
         self._tokens: dict[str, dict[str, Any]] = kept_map(path)

@@ -11,10 +11,10 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.config import Settings
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.priorities import Account, Accounts, FairShare, Policy, Tally, UpDown
 from pool.roles.negotiator.accounting import Accounting
-from pool.roles.negotiator.holdings import held_by
+from pool.roles.negotiator.usage import held_by
 from pool.store.accounts import AccountStore
 from tests.benchmarks.rows import Effort, Row, benchmark
 
@@ -32,7 +32,7 @@ def seconds(work: Any, times: int = 3) -> float:
 def accounting() -> Accounting:
     """Accounts of a pool with shipped settings, kept nowhere."""
     settings = Settings.load(None, sets={"PRIORITY_POLICY": "fairshare"}, environ={}, files=False)
-    return Accounting(settings, Outside(), AccountStore.open(":memory:"), logging.getLogger("benchmark"))
+    return Accounting(settings, OutsideWorld(), AccountStore.open(":memory:"), logging.getLogger("benchmark"))
 
 
 def claimed(number: int, users: int) -> ClassAd:
@@ -65,7 +65,7 @@ async def accounts(effort: Effort) -> list[Row]:
 
     def take_in(into: Accounting) -> None:
         for number, ad in enumerate(ads):
-            into.holdings.slot(f"slot{number}", held_by(ad))
+            into.usage.slot(f"slot{number}", held_by(ad))
 
     took = seconds(lambda: take_in(accounting()), times=1)
     rows.append(Row(f"{slots:,} slots' ads counted", took, "s", note="1,000 users"))

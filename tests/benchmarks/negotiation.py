@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from pool.classad import ClassAd, parse_expr, symmetric_match
-from pool.policy.matching import Picture
+from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import EqualTurns, Outcome, Request, Terms, cycle
 from tests.benchmarks.language import reference
 from tests.benchmarks.mixed_pool import NOW, SUBMITTERS, MixedPool, Wire, submitter
@@ -38,7 +38,7 @@ class Measured:
         self._before = resident()
         self.mixed = MixedPool(slots, REQUESTS, 10 * slots)
         self.slots = slots
-        self.picture = Picture()
+        self.picture = SlotIndex()
         self.requests: dict[str, list[Request]] = {}
         self.now = float(NOW)
         for number in range(slots):

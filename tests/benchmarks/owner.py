@@ -13,7 +13,7 @@ from statistics import median
 
 from pool.checkpoint.build import compiler
 from pool.images import ImageStore
-from pool.images.quietly import quietly
+from pool.images.priority import run_low_priority
 from pool.starter.keeper import Keeper, KeeperSpec, NativeKeepers
 from tests.benchmarks.checkpoint import PROGRAM
 from tests.benchmarks.rows import Effort, Goal, Row, benchmark
@@ -125,7 +125,7 @@ async def _round(keeper: Keeper, task: Path, place: Path) -> dict[str, Late]:
     felt = {
         "alone": await _felt(task, lambda: asyncio.sleep(2.0)),
         "written": await _felt(task, lambda: keeper.checkpoint(image)),
-        "stored": await _felt(task, lambda: quietly(_take_in, store, image)),
+        "stored": await _felt(task, lambda: run_low_priority(_take_in, store, image)),
         "dd": await _felt(task, lambda: _dd(image / "pages", place / "copy")),
     }
     shutil.rmtree(place)

@@ -13,7 +13,7 @@ import sys
 import pool.node
 from pool.errors import PoolError
 from pool.policy import restarts
-from pool.roles.base import Role, Surroundings
+from pool.roles.base import Role, RoleContext
 
 #: The signals of a node's first role and of its second.
 SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
@@ -23,7 +23,7 @@ restarts.LONGEST_DELAY = 1.0
 make_role = pool.node.make_role
 
 
-def make_failing_role(name: str, given: Surroundings) -> Role:
+def make_failing_role(name: str, given: RoleContext) -> Role:
     """The role, which fails when its signal comes."""
     role = make_role(name, given)
     run, number = role.run, signals.setdefault(name, SIGNALS[len(signals) % len(SIGNALS)])

@@ -10,7 +10,7 @@ import pytest
 from pool.client import descriptions
 from pool.client.commands import from_commands
 from pool.errors import PoolError
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 
 
 def test_a_dict_of_commands_becomes_lines_with_queue_last() -> None:
@@ -46,7 +46,7 @@ def test_bytes_that_are_not_utf8_survive(tmp_path: Path) -> None:
 
 
 def test_this_machine_is_described() -> None:
-    facts = descriptions.local_facts(Outside())
+    facts = descriptions.local_facts(OutsideWorld())
     assert facts.opsys == "LINUX"
     assert facts.arch
     assert facts.filesystem_domain == descriptions.domain_here()
@@ -59,4 +59,4 @@ def test_a_distribution_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("platform.freedesktop_os_release", silent)
     assert descriptions.distribution() == ("Linux", "")
-    assert descriptions.local_facts(Outside()).opsys_and_version == "Linux"
+    assert descriptions.local_facts(OutsideWorld()).opsys_and_version == "Linux"

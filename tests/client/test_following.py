@@ -15,7 +15,7 @@ from pool.client import Pool, watching
 from pool.client.waiting import as_completed
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.queue import Queue
 from pool.roles.schedd import following
 from pool.roles.schedd.intake import Intake
@@ -218,7 +218,7 @@ def test_what_is_durable_is_told_though_nobody_waits_for_it_any_more(tmp_path: P
 
     async def work() -> None:
         store = Store.open(str(tmp_path / "queue.db"))
-        ledger = Ledger(store, Queue(parse_expr("0")), Outside(), logging.getLogger())
+        ledger = Ledger(store, Queue(parse_expr("0")), OutsideWorld(), logging.getLogger())
         heard: list[int | None] = []
         told = asyncio.Event()
 

@@ -165,7 +165,7 @@ async def under_way(home: Path, steps: int = 20) -> None:
 
 
 def home_process() -> psutil.Process:
-    (found,) = support.processes_with("pool.remoteio.home")
+    (found,) = support.processes_with("pool.remoteio.file_server")
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from pool.client import Pool
 from pool.config import Settings
 from pool.node import Node
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.wire import RemoteError
 from pool.wire.credentials import Credentials
 from pool.wire.network import RealNetwork
@@ -41,7 +41,7 @@ async def test_names_and_programs_out_of_a_start_are_refused_at_the_border(nodes
     def read() -> Settings:
         return Settings.load(None, sets=sets, environ={}, files=False)
 
-    rogue = Node(["schedd"], read(), nodes.state("sub"), Outside(), read, personal=False)
+    rogue = Node(["schedd"], read(), nodes.state("sub"), OutsideWorld(), read, personal=False)
     await rogue.start(await token(head, "schedd"))
     try:
         placement = rogue.running["schedd"].placement  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from pool.wire.shapes import Check, Kind, Takes
+from pool.wire.parameter_checks import Check, Kind, Takes
 from tests.hostile.recording import Record
 
 NUMBERS: tuple[Any, ...] = (

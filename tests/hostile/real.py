@@ -26,7 +26,7 @@ from pool.config import Settings
 from pool.errors import PoolError
 from pool.jobs.events import EventKind
 from pool.node import Node
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.wire import CannotListen, Connection, Dispatcher
 from pool.wire.credentials import Credentials
 from pool.wire.endpoint import WireConnection
@@ -205,11 +205,11 @@ async def started(place: Path, record: Record, defects: Defects) -> AsyncIterato
         with record.listening():
             await _start(place, nodes, "head", None)
             for name in ("run", "sub"):
-                made = nodes["head"].membership
+                made = nodes["head"].enrolment
                 params = {"roles": [ROLES[name]], "lifetime": 600, "uses": 1}
                 await _start(place, nodes, name, made.token(nodes["head"].address, params, "root")["token"])
             params = {"roles": ["user"], "user": MALLORY[0], "lifetime": 36000}
-            token = nodes["head"].membership.token(nodes["head"].address, params, "root")["token"]
+            token = nodes["head"].enrolment.token(nodes["head"].address, params, "root")["token"]
             _, credentials = await user_credentials(token)
             await _fill(place, nodes)
         yield RealPool(place, nodes, defects, RealNetwork(credentials=credentials))
@@ -224,7 +224,7 @@ async def _start(place: Path, nodes: dict[str, Node], name: str, join: str | Non
     def read() -> Settings:
         return Settings.load(None, sets=sets, environ={}, files=False)
 
-    node = Node(ROLES[name].split(","), read(), place / f"{name}.state", Outside(), read, personal=False)
+    node = Node(ROLES[name].split(","), read(), place / f"{name}.state", OutsideWorld(), read, personal=False)
     await node.start(join)
     nodes[name] = node
 

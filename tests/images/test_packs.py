@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pool.images import ImageStore, NoRoom, packs
+from pool.images.blob_stores import Folder
 from pool.images.packs import BLOCK, Packs
-from pool.images.places import Folder
 from tests.images.test_store import contents, image
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pool.remoteio import frames
+from pool.remoteio.file_operations import Work
 from pool.remoteio.frames import Op
 from pool.remoteio.journal import Journal
-from pool.remoteio.places import Places
+from pool.remoteio.path_lookup import Places
 from pool.remoteio.trees import Tree
-from pool.remoteio.work import Work
 
 PLENTY = 64 * 1024 * 1024
 
@@ -140,7 +140,7 @@ _START = """
 import os, sys
 os.dup2({fd}, 3)
 os.set_inheritable(3, False)
-from pool.remoteio.home import main
+from pool.remoteio.file_server import main
 main()
 """
 

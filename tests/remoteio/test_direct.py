@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pool.remoteio.direct import Direct, Mount, candidates, find, lay, mounts_of, take_away
-from pool.remoteio.places import Places
+from pool.remoteio.path_lookup import Places
 from pool.remoteio.trees import Tree
 from pool.starter.files import seen_of
 

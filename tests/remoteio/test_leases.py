@@ -14,7 +14,7 @@ import pytest
 from pool.remoteio import frames
 from pool.remoteio.frames import Op
 from pool.remoteio.leases import Leases, Watches
-from pool.remoteio.places import Places
+from pool.remoteio.path_lookup import Places
 from pool.remoteio.session import Session
 from pool.remoteio.trees import Tree
 from tests.remoteio.support import Desk, JobEnd, Refused

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pool.policy.negotiation import Match
-from pool.roles.negotiator.market import GIVEN
+from pool.roles.negotiator.pool_view import GIVEN
 from pool.testing import run_virtual
 from pool.testing.pool import SimPool
 from tests.roles.support import QUICK
@@ -19,13 +19,13 @@ def test_the_timer_of_a_grant_finds_that_its_time_has_come() -> None:
         loop = asyncio.get_running_loop()
         async with SimPool(1, settings=QUICK) as pool:
             await pool.add("head", "collector,negotiator")
-            market = pool.role("head", "negotiator").market
+            pool_view = pool.role("head", "negotiator").pool_view
             for time in ROUNDED:
                 await asyncio.sleep(time - loop.time())
-                market.gave(Match("alice", 1, "slot1@gone", 1), None)
-                assert "slot1@gone" in market.withheld(loop.time())
+                pool_view.gave(Match("alice", 1, "slot1@gone", 1), None)
+                assert "slot1@gone" in pool_view.withheld(loop.time())
                 await asyncio.sleep(GIVEN + 0.1)
-                assert "slot1@gone" not in market._given, "a timer saw to it"
+                assert "slot1@gone" not in pool_view._given, "a timer saw to it"
 
     assert len(ROUNDED) > 3
     run_virtual(work())

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pool.metering import Meter
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.queue import Cluster, Job
 from pool.roles.schedd.home_costs import QUIET, HomeCosts
 from pool.testing import run_virtual
@@ -20,7 +20,7 @@ class Process:
     def __init__(self) -> None:
         self.now = 0.0
         self.aside = Meter(lambda: self.now)
-        outside = replace(Outside(), cpu=lambda: self.now, thread_cpu=lambda: self.now)
+        outside = replace(OutsideWorld(), cpu=lambda: self.now, thread_cpu=lambda: self.now)
         self.costs = HomeCosts({}, outside, self.aside)
         self.cluster = Cluster(1, "alice", {"Owner": "alice"})
 

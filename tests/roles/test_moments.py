@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from pool.roles.pieces import Turns
-from tests.roles.test_pieces import beside
+from pool.roles.cooperative import Turns
+from tests.roles.test_cooperative import beside
 
 PIECES = 200
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from pool.images import ImageStore, Manifest, Share
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.roles.startd.peers import KEPT, Peers
 from pool.roles.startd.role import Startd
 from pool.testing.loop import VirtualLoop
@@ -42,7 +42,7 @@ class Asked:
 class Machine:
     """As much of a startd as peers need."""
 
-    outside = Outside()
+    outside = OutsideWorld()
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[Any]] = set()

@@ -50,12 +50,12 @@ def test_a_change_of_a_quiet_machine_is_told_within_one_look() -> None:
         async with SimPool(2) as pool:
             await pool.add("head", "collector,negotiator,schedd")
             node = await pool.add("m1", "startd")
-            market = pool.role("head", "negotiator").market
+            pool_view = pool.role("head", "negotiator").pool_view
             for number in range(3):
                 await asyncio.sleep(1000.0 + number)
                 node.sensors.facts["Colour"] = number
                 await asyncio.sleep(5.1)
-                assert market.picture.ad("slot1@m1").value("Colour") == number
+                assert pool_view.picture.ad("slot1@m1").value("Colour") == number
 
     run_virtual(work())
 

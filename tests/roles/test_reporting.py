@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from pool.errors import PoolError
-from pool.roles.base import Surroundings
+from pool.roles.base import RoleContext
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.reporting import Reporting
 from pool.testing import run_virtual
@@ -34,7 +34,7 @@ async def test_a_mail_system_that_fails_does_not_fail_the_schedd(
         raise trouble
 
     ledger = cast(Ledger, SimpleNamespace(tell=tell))
-    given = cast(Surroundings, SimpleNamespace(mail=mail))
+    given = cast(RoleContext, SimpleNamespace(mail=mail))
     reporting = Reporting(ledger, given, logging.getLogger("test"), tell)
     reporting.finished({"ClusterId": 1, "ProcId": 0, "Owner": "me", "JobStatus": 4, "JobNotification": 2})
     await reporting.flush()

@@ -10,7 +10,7 @@ import pytest
 
 from pool.client.descriptions import describe
 from pool.jobs.states import JobStatus
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.roles.schedd.accepting import SUBMITTED_ON_HOLD, holding, split_held
 from pool.roles.schedd.claims import UNASKED, lease_for
 from pool.testing import run_virtual
@@ -81,7 +81,7 @@ def test_some_processes_of_a_cluster_wait_for_a_release_from_the_beginning(tmp_p
             await pool.add("m1", "startd")
             async with asking(pool) as user:
                 text = "executable = /bin/true\nhold = $(back)\nqueue back in (true, false, true)\n"
-                (draft,) = describe(text, outside=Outside(), iwd="/").clusters
+                (draft,) = describe(text, outside=OutsideWorld(), iwd="/").clusters
                 ad = {**draft.attributes, "Requirements": True, "RequestMemory": 1, "RequestDisk": 1}
                 asked = {"ad": ad, "count": 3, "deltas": draft.wire_deltas()}
                 cluster = (await user.call("schedd.submit", asked))["cluster"]

@@ -157,16 +157,16 @@ def test_whoever_asks_sees_who_stands_still_for_whom() -> None:
 
 def test_time_below_counts_for_nobody_but_the_urgent_user() -> None:
     async def story(it: Story) -> None:
-        holdings = it.pool.role("head", "negotiator").accounting.holdings
-        assert holdings.of("alice@head") == 1.0
-        weight = it.pool.role("head", "negotiator").market.weight
+        usage = it.pool.role("head", "negotiator").accounting.usage
+        assert usage.of("alice@head") == 1.0
+        weight = it.pool.role("head", "negotiator").pool_view.weight
         await it.on_top()
         await asyncio.sleep(1.0)
-        assert (holdings.of("alice@head"), holdings.of("bob@head")) == (0.0, 1.0)
-        assert it.pool.role("head", "negotiator").market.weight == weight
+        assert (usage.of("alice@head"), usage.of("bob@head")) == (0.0, 1.0)
+        assert it.pool.role("head", "negotiator").pool_view.weight == weight
         await it.handed_back()
         await asyncio.sleep(1.0)
-        assert (holdings.of("alice@head"), holdings.of("bob@head")) == (1.0, 0.0)
+        assert (usage.of("alice@head"), usage.of("bob@head")) == (1.0, 0.0)
 
     play(story)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.wire import (
     Call,
     ConnectionLost,
@@ -174,7 +174,7 @@ class Giving(Service):
 async def test_a_connection_over_tls_becomes_a_lane(tmp_path: Path) -> None:
     """Both sides take the socket out, with TLS and all that a loop has for it left behind, many times over."""
     credentials = Credentials.create(
-        tmp_path / "trust", Authority.open(tmp_path / "authority", "ours", Outside()), "one", ["startd"]
+        tmp_path / "trust", Authority.open(tmp_path / "authority", "ours", OutsideWorld()), "one", ["startd"]
     )
     giving, dispatcher = Giving(), Dispatcher()
     dispatcher.add("lane", giving)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pool.wire.certificates import NotOfThisPool
-from pool.wire.keeping import TrustError
 from pool.wire.revocation import REVOKED, Revocations, Revoked, issued_at
+from pool.wire.trust_files import TrustError
 
 CERTIFICATE = {
     "notBefore": "Jan  1 00:00:00 2026 GMT",

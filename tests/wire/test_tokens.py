@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.wire.certificates import BadRequest
 from pool.wire.tokens import REMEMBERED, ExpiredToken, Token, TokenStore, UsedToken, WrongToken
 
@@ -22,7 +22,7 @@ class Store:
     def __init__(self, directory: Path) -> None:
         self.now = 1_800_000_000.0
         self.path = directory / "tokens.json"
-        self.outside = Outside(wall=lambda: self.now)
+        self.outside = OutsideWorld(wall=lambda: self.now)
         self.store = TokenStore(self.path, self.outside)
 
     def join(self, lifetime: float = 60) -> Token:

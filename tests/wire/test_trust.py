@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.wire import (
     CannotConnect,
     ConnectionLost,
@@ -28,8 +28,8 @@ from pool.wire.authority import Authority, Gate, NameTaken
 from pool.wire.certificates import BadRequest, new_key, new_request
 from pool.wire.credentials import Credentials
 from pool.wire.join import AnotherPool, CannotJoin, join, user_credentials
-from pool.wire.keeping import TrustError
 from pool.wire.tokens import Token, TokenStore, WrongToken
+from pool.wire.trust_files import TrustError
 from tests.wire.services import Echo, soon
 
 NOW = 1_800_000_000.0
@@ -42,8 +42,8 @@ class Clock:
     def __init__(self) -> None:
         self.now = time.time()
 
-    def outside(self) -> Outside:
-        return Outside(wall=lambda: self.now, chance=random.Random(1))
+    def outside(self) -> OutsideWorld:
+        return OutsideWorld(wall=lambda: self.now, chance=random.Random(1))
 
 
 class Head:

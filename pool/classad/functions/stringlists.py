@@ -68,7 +68,7 @@ FUNCTIONS.strict("stringListMin", 1, 2)(_summary(_MOST_FLOAT, lambda item, total
 FUNCTIONS.strict("stringListMax", 1, 2)(_summary(_LEAST_FLOAT, lambda item, total: item if item > total else total))
 
 
-def _membership(*, ignore_case: bool, subset: bool) -> Callable[..., Any]:
+def _enrolment(*, ignore_case: bool, subset: bool) -> Callable[..., Any]:
     def apply(scope: Scope, item: Any, text: Any, *third: Any) -> Any:
         delimiters = third[0] if third and third[0] is not UNDEFINED else ", \t\r\n"
         if any(value is not UNDEFINED and type(value) is not str for value in (item, text, delimiters)):
@@ -89,10 +89,10 @@ def _membership(*, ignore_case: bool, subset: bool) -> Callable[..., Any]:
     return apply
 
 
-FUNCTIONS.strict("stringListMember", 2, 3)(_membership(ignore_case=False, subset=False))
-FUNCTIONS.strict("stringListIMember", 2, 3)(_membership(ignore_case=True, subset=False))
-FUNCTIONS.strict("stringListSubsetMatch", 2, 3)(_membership(ignore_case=False, subset=True))
-FUNCTIONS.strict("stringListISubsetMatch", 2, 3)(_membership(ignore_case=True, subset=True))
+FUNCTIONS.strict("stringListMember", 2, 3)(_enrolment(ignore_case=False, subset=False))
+FUNCTIONS.strict("stringListIMember", 2, 3)(_enrolment(ignore_case=True, subset=False))
+FUNCTIONS.strict("stringListSubsetMatch", 2, 3)(_enrolment(ignore_case=False, subset=True))
+FUNCTIONS.strict("stringListISubsetMatch", 2, 3)(_enrolment(ignore_case=True, subset=True))
 
 
 @FUNCTIONS.strict("stringListsIntersect", 2, 3)

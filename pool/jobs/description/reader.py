@@ -26,7 +26,7 @@ from pool.jobs.description.job import Job
 from pool.jobs.description.macros import MacroError, Macros, is_name
 from pool.jobs.description.queueing import QueueArguments, QueueError, parse_queue
 from pool.jobs.description.source import Line, Source
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 
 _DEEPEST_INCLUDE = 20
 _STATEMENT_WORDS = ("queue", "include", "if", "elif", "else", "endif", "use", "error", "warning")
@@ -69,7 +69,7 @@ def read_description(
         files or RealFiles(),
         iwd.rstrip("/") or "/",
         environ,
-        chance or Outside().chance,
+        chance or OutsideWorld().chance,
         cluster or PROVISIONAL_CLUSTER,
         extra,
     )

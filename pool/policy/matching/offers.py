@@ -20,7 +20,7 @@ from pool.policy.matching.reducing import ALWAYS, NEVER, acceptance
 from pool.policy.matching.solving import where_true
 
 if TYPE_CHECKING:
-    from pool.policy.matching.picture import Picture
+    from pool.policy.matching.slot_index import SlotIndex
 
 #: Kinds of requests that are remembered.
 _KEPT = 4096
@@ -60,7 +60,7 @@ class Kinds(Grouping):
 class Offers:
     """What machines accept."""
 
-    def __init__(self, picture: Picture, kinds: Kinds) -> None:
+    def __init__(self, picture: SlotIndex, kinds: Kinds) -> None:
         self._picture = picture
         self._kinds = kinds
         self._partition = Partition(kinds, wide=True)

@@ -41,7 +41,7 @@ class Pair:
         expressions: folded names for which the request holds an expression.
         spent: steps beyond the usual that the request's expressions have taken.
         answers: the sets of slots for each question that was asked already, of the picture's version.
-        bound: where the answers come from, kept from cycle to cycle by the picture; see `Picture.pair`.
+        bound: where the answers come from, kept from cycle to cycle by the picture; see `SlotIndex.pair`.
     """
 
     __slots__ = (

@@ -5,7 +5,7 @@
     Turns, EqualTurns                             the order of submitters
     Terms                                         the administrator's expressions, limits, priorities
 
-The machines are a `pool.policy.matching.Picture`, kept from cycle to cycle.
+The machines are a `pool.policy.matching.SlotIndex`, kept from cycle to cycle.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pool.classad import ClassAd, Expr
-from pool.policy.matching import Bits, Pair, Picture
+from pool.policy.matching import Bits, Pair, SlotIndex
 from pool.policy.matching.clauses import Question, Tree
 from pool.policy.matching.columns import Codes, Grouping, Partition, Whole
 from pool.policy.matching.levels import Levels
@@ -40,7 +40,9 @@ class Administration:
         weights: counts what each submitter holds, where the terms do not say.
     """
 
-    def __init__(self, picture: Picture, terms: Terms, now: float, weights: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(
+        self, picture: SlotIndex, terms: Terms, now: float, weights: Callable[[], Mapping[str, float]]
+    ) -> None:
         self._picture = picture
         self._terms = terms
         self._now = now

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pool.classad import Expr
-from pool.policy.matching import Bits, Pair, Picture, bits_of, members
+from pool.policy.matching import Bits, Pair, SlotIndex, bits_of, members
 from pool.policy.matching.levels import Levels
+from pool.policy.negotiation.capacity import Capacity, Wish, wish_of
 from pool.policy.negotiation.plain import Preempts, Request
 from pool.policy.negotiation.preemption import Preemption
-from pool.policy.negotiation.rooms import Rooms, Wish, wish_of
 from pool.policy.negotiation.terms import Terms
 
 Candidate = tuple[int, Preempts | None]
@@ -39,8 +39,8 @@ class Candidates:
         self,
         submitter: str,
         request: Request,
-        picture: Picture,
-        rooms: Rooms,
+        picture: SlotIndex,
+        rooms: Capacity,
         preemption: Preemption,
         terms: Terms,
         now: float,
@@ -168,7 +168,7 @@ class _Kinds:
         return "rank" if by_rank[place : place + 1] == "1" else "priority"
 
 
-def _levels(expression: object, picture: Picture, pair: Pair) -> Levels | None:
+def _levels(expression: object, picture: SlotIndex, pair: Pair) -> Levels | None:
     return picture.levels(expression, "machine", pair) if type(expression) is Expr else None
 
 

@@ -15,12 +15,12 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from pool.classad import UNDEFINED
-from pool.policy.matching import Bits, Picture
+from pool.policy.matching import Bits, SlotIndex
 from pool.policy.negotiation.candidates import Candidates
+from pool.policy.negotiation.capacity import MOST_FOR_ONE_SLOT, Capacity, Part
 from pool.policy.negotiation.limits import Limits, parse_limits
 from pool.policy.negotiation.plain import Match, Outcome, Preempts, Rejection, Request, Why
 from pool.policy.negotiation.preemption import Preemption
-from pool.policy.negotiation.rooms import MOST_FOR_ONE_SLOT, Part, Rooms
 from pool.policy.negotiation.terms import Terms
 from pool.policy.negotiation.turns import Turns
 
@@ -35,7 +35,7 @@ _LAST: _Key = (math.inf, 0.0, "")
 
 
 def cycle(
-    picture: Picture,
+    picture: SlotIndex,
     requests: Mapping[str, Sequence[Request]],
     turns: Turns,
     terms: Terms,
@@ -88,11 +88,11 @@ def _first_of(name: str, others: Sequence[str], submitters: Mapping[str, _Submit
 class _Cycle:
     """What all submitters share in one cycle."""
 
-    def __init__(self, picture: Picture, terms: Terms, now: float, withheld: Collection[str]) -> None:
+    def __init__(self, picture: SlotIndex, terms: Terms, now: float, withheld: Collection[str]) -> None:
         self.picture = picture
         self.terms = terms
         self.now = now
-        self.rooms = Rooms(picture, now, withheld)
+        self.rooms = Capacity(picture, now, withheld)
         self.preemption = Preemption(picture, self.rooms, terms, now)
         in_use = terms.limits_in_use if terms.limits_in_use is not None else _limits_in_use(picture)
         self.limits = Limits(terms, in_use)
@@ -116,7 +116,7 @@ def _portions(count: int) -> list[int]:
     return [MOST_FOR_ONE_SLOT] * whole + [rest] * bool(rest)
 
 
-def _limits_in_use(picture: Picture) -> dict[str, float]:
+def _limits_in_use(picture: SlotIndex) -> dict[str, float]:
     """What the claimed slots' ads say of their jobs' limits."""
     found: dict[str, float] = {}
     texts = picture.values("ConcurrencyLimits") if picture.vocabulary.holders["concurrencylimits"] else {}

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from pool.classad import Expr, parse_expr
-from pool.policy.matching import Bits, Pair, Picture, bits_of, members
+from pool.policy.matching import Bits, Pair, SlotIndex, bits_of, members
 from pool.policy.matching.clauses import Tree, resolved
 from pool.policy.matching.columns import Partition
 from pool.policy.matching.levels import Levels
 from pool.policy.negotiation.administration import Administration
-from pool.policy.negotiation.rooms import Rooms, slot_weight
+from pool.policy.negotiation.capacity import Capacity, slot_weight
 from pool.policy.negotiation.terms import Terms
 from pool.policy.urgent import START_URGENT, is_urgent
 
@@ -49,7 +49,7 @@ class Kept(StrEnum):
 class Preemption:
     """Preemption within one cycle."""
 
-    def __init__(self, picture: Picture, rooms: Rooms, terms: Terms, now: float) -> None:
+    def __init__(self, picture: SlotIndex, rooms: Capacity, terms: Terms, now: float) -> None:
         self._picture = picture
         self._rooms = rooms
         self._terms = terms

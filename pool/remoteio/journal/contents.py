@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pool.remoteio.journal.aside import identity_of
 from pool.remoteio.journal.book import Book, Identity, Note
 from pool.remoteio.journal.extents import Extents
+from pool.remoteio.journal.removed_files import identity_of
 
 
 @dataclass(slots=True)

@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable
 
 from pool.remoteio.journal import log
-from pool.remoteio.journal.ahead import Ahead
-from pool.remoteio.journal.aside import Aside
 from pool.remoteio.journal.book import NAMES, Book, Identity
 from pool.remoteio.journal.contents import Contents
 from pool.remoteio.journal.names import Names
+from pool.remoteio.journal.removed_files import RemovedFiles
 from pool.remoteio.journal.settings import KINDS, Settings
+from pool.remoteio.journal.sync_thread import Ahead
 from pool.remoteio.journal.volumes import Flushes
-from pool.remoteio.places import Places
+from pool.remoteio.path_lookup import Places
 
 
 class Unreachable(Exception):
@@ -44,7 +44,7 @@ class Journal:
         self.places = places
         self._gave_up = gave_up
         self.book = Book(directory, limit, self._given_up)
-        self.aside = Aside(self.book, name, places, opened)
+        self.aside = RemovedFiles(self.book, name, places, opened)
         self.contents = Contents(self.book)
         self.settings = Settings(self.book)
         self.names = Names(self.book, self.aside, places)

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from pool.remoteio import kernel
-from pool.remoteio.journal.aside import Aside, identity_of, status_of
 from pool.remoteio.journal.book import Book
+from pool.remoteio.journal.removed_files import RemovedFiles, identity_of, status_of
 from pool.remoteio.journal.settings import attributes
-from pool.remoteio.places import Place, Places
+from pool.remoteio.path_lookup import Place, Places
 
 
 class Names:
     """Changes of names, as the kernel's calls; they raise OSError as those do."""
 
-    def __init__(self, book: Book, aside: Aside, places: Places) -> None:
+    def __init__(self, book: Book, aside: RemovedFiles, places: Places) -> None:
         self._book = book
         self._aside = aside
         self._places = places

@@ -6,9 +6,9 @@ import errno
 import os
 import stat as modes
 
-from pool.remoteio.journal.aside import identity_of, status_of
 from pool.remoteio.journal.book import Book, Identity, Note
-from pool.remoteio.places import Place
+from pool.remoteio.journal.removed_files import identity_of, status_of
+from pool.remoteio.path_lookup import Place
 
 KINDS = frozenset("potX")
 #: What names of extended attributes begin with that every owner of a file may use.

@@ -14,13 +14,13 @@ import stat as modes
 from typing import Any
 
 from pool.remoteio import kernel
-from pool.remoteio.journal.aside import identity_of
 from pool.remoteio.journal.book import Identity
 from pool.remoteio.journal.journal import Journal, Unreachable
 from pool.remoteio.journal.log import Segment
+from pool.remoteio.journal.removed_files import identity_of
 from pool.remoteio.journal.settings import beneath
 from pool.remoteio.journal.volumes import Flushes
-from pool.remoteio.places import Held, Place
+from pool.remoteio.path_lookup import Held, Place
 
 #: Said after a restart of home's machine; whether that was a power cut nobody knows.
 RESTARTED = (

@@ -6,7 +6,7 @@ import os
 import threading
 
 from pool.remoteio import kernel
-from pool.remoteio.places import Places
+from pool.remoteio.path_lookup import Places
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

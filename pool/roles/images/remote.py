@@ -1,4 +1,4 @@
-"""A checkpoint server as a place for images: what `pool.images.places` asks for, over the wire.
+"""A checkpoint server as a place for images: what `pool.images.blob_stores` asks for, over the wire.
 
 Its methods are called from threads and wait there; the talking is done on the node's loop. Every failure is an OSError.
 """
@@ -11,10 +11,10 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
 from pool.errors import PoolError
+from pool.images.blob_stores import Bounded, Place
 from pool.images.errors import failed
 from pool.images.pacing import Share
 from pool.images.packs import place_at
-from pool.images.places import Bounded, Place
 from pool.roles.images.server import PIECE
 from pool.roles.links import Links
 from pool.wire import Connection

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pool.images.places import Folder
+from pool.images.blob_stores import Folder
 from pool.wire import Call, Right, Service, Stream, method
 from pool.wire.dispatch import streaming
 from pool.wire.errors import Refused

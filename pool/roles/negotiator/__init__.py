@@ -1,11 +1,11 @@
 """The negotiator: matches submitters' requests with slots, in the order of users' priorities (A6, A7, D5).
 
-    market.py      what the collector says: slots, their keys, submitters
-    asking.py      what submitters want: asked of their schedds, once and again when it changed
-    holdings.py    who holds what, from the slots' ads
-    accounting.py  what that does to priorities; kept over a restart
-    telling.py     matches on their way: to the startd whom to let in, then to the schedd
-    role.py        when a cycle is due, and what is asked of the negotiator itself
+    pool_view.py           slots with their keys, and submitters, as the collector reports them
+    request_collection.py  the requests of submitters, asked from their schedds when they may have changed
+    usage.py               which submitter holds which slots, from the slots' ads
+    accounting.py          what usage does to priorities; kept over a restart
+    match_delivery.py      matches on their way: the grant to the startd, then the match to the schedd
+    role.py                when a cycle is due, and the methods of the negotiator
 
 What to match is decided in `pool.policy.negotiation`, whose turn it is in `pool.policy.priorities`.
 """

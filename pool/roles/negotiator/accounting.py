@@ -1,7 +1,7 @@
 """What is held, and what that does to users' priorities (A6, EV 2.6).
 
 Nothing about use is remembered by the negotiator alone: after a restart of anything the slots' ads say who holds them
-(`holdings`). What is remembered, the accounts, is saved every few minutes and at the end.
+(`usage`). What is remembered, the accounts, is saved every few minutes and at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pool.classad import ClassAd, parse_expr
 from pool.config import Settings
 from pool.errors import PoolError
 from pool.jobs.nice import NICE
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.negotiation import Turns
 from pool.policy.priorities import (
     Account,
@@ -35,7 +35,7 @@ from pool.policy.priorities import (
 )
 from pool.policy.priorities.groups import entitled, lineage
 from pool.policy.priorities.names import grouped, nice, parted
-from pool.roles.negotiator.holdings import Holdings, number
+from pool.roles.negotiator.usage import Usage, number
 from pool.store.accounts import AccountStore
 
 
@@ -46,11 +46,11 @@ class Accounting:
         wishing: for each submitter that asked for something in the last cycle, the names that cycles have for it.
     """
 
-    def __init__(self, settings: Settings, outside: Outside, store: AccountStore, log: logging.Logger) -> None:
+    def __init__(self, settings: Settings, outside: OutsideWorld, store: AccountStore, log: logging.Logger) -> None:
         self._outside = outside
         self._store = store
         self._log = log
-        self.holdings = Holdings()
+        self.usage = Usage()
         self._jobs: dict[str, tuple[str, str, bool]] = {}  # submitter: user, node, whether it has jobs to run
         self._gone: set[str] = set()
         self.wishing: dict[str, set[str]] = {}
@@ -100,7 +100,7 @@ class Accounting:
 
     def forget_all(self) -> None:
         """The collector tells everything anew."""
-        self.holdings.clear()
+        self.usage.clear()
         for name in list(self._jobs):
             self.submitter(name, None)
 
@@ -134,7 +134,7 @@ class Accounting:
         integral: dict[str, float] = {}
         users: dict[str, set[str]] = {}
         busy: set[str] = set()
-        for submitter, use in list(self.holdings.uses.items()):
+        for submitter, use in list(self.usage.uses.items()):
             use.add(0.0, 0, now)
             name = self.account_name(submitter)
             tally = found.setdefault(name, Tally())
@@ -148,14 +148,14 @@ class Accounting:
             if restart:
                 use.integral = 0.0
                 if not use.slots:
-                    del self.holdings.uses[submitter]
+                    del self.usage.uses[submitter]
         for submitter, (_, _, wants) in self._jobs.items():
             # Where nobody has asked yet what the jobs are charged as, they are nothing special.
             names = self.wishing.get(submitter) or (() if submitter in busy else (submitter,))
             for name in names if wants else ():
                 users.setdefault(self.account_name(name), set()).add(submitter)
         if restart:
-            left = {parted(submitter)[1] for submitter in self.holdings.uses}
+            left = {parted(submitter)[1] for submitter in self.usage.uses}
             for submitter in self._gone - left:
                 del self._jobs[submitter]
             self._gone &= left
@@ -263,13 +263,13 @@ class Accounting:
 
     def _held_by_account(self, submitter: str) -> float:
         if not self._over_machines:
-            return self.holdings.of(submitter)
+            return self.usage.of(submitter)
         name = self.account_name(submitter)
-        return sum(use.weight for other, use in self.holdings.uses.items() if self.account_name(other) == name)
+        return sum(use.weight for other, use in self.usage.uses.items() if self.account_name(other) == name)
 
     def _purses(self, wants: Mapping[str, float], total: float) -> dict[str, tuple[Purse, ...]]:
         """What each group may still take: what it is allotted less what it holds, at every level."""
-        held = self.holdings.by_group(self._paying)
+        held = self.usage.by_group(self._paying)
         asked = dict(held)
         for name, count in wants.items():
             if (group := self._paying(name)) is not None:
@@ -283,7 +283,7 @@ class Accounting:
             purses[group] = Purse(group or "users of no group", left, group in alone)
         return {
             name: tuple(purses[one] for one in lineage(group) or ("",))
-            for name in {**wants, **self.holdings.uses}
+            for name in {**wants, **self.usage.uses}
             if (group := self._paying(name)) is not None and group in purses
         }
 
@@ -317,7 +317,7 @@ class Accounting:
 
     def groups(self, total: float) -> list[dict[str, Any]]:
         """Every group with its quota and what it holds, those below included."""
-        held = self.holdings.by_group(self._paying)
+        held = self.usage.by_group(self._paying)
         entitlement = entitled(self.quotas, total)
         return [
             {

@@ -14,14 +14,14 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.errors import PoolError
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy import priorities
 from pool.policy.charges import charge
-from pool.policy.matching import Pair, Picture
+from pool.policy.matching import Pair, SlotIndex
 from pool.policy.negotiation import Outcome, Rejection, Request, Terms, Why
+from pool.policy.negotiation.capacity import Capacity
 from pool.policy.negotiation.limits import parse_limits
 from pool.policy.negotiation.preemption import Preemption
-from pool.policy.negotiation.rooms import Rooms
 from pool.policy.priorities.groups import lineage
 from pool.policy.priorities.names import parted
 from pool.policy.why import crowd
@@ -31,8 +31,8 @@ from pool.policy.why.machine import Wish, demand
 from pool.policy.why.outlook import Kind, ages, outlook
 from pool.policy.why.rejections import said
 from pool.policy.why.words import ago
-from pool.roles.negotiator.holdings import named
-from pool.roles.pieces import Turns, in_pieces
+from pool.roles.cooperative import Turns, run_in_slices
+from pool.roles.negotiator.usage import named
 
 #: Whose turn explanations take: they are one at a time.
 WHO = "why"
@@ -64,7 +64,7 @@ class Known:
         quotas, groups: those of groups, and what each is entitled to and holds.
     """
 
-    picture: Picture
+    picture: SlotIndex
     terms: Terms
     deaf: float | None
     when: float
@@ -99,7 +99,7 @@ class Explaining:
         looking: held while a cycle looks at the picture in a thread of its own.
     """
 
-    def __init__(self, known: Callable[[], Known], outside: Outside, looking: asyncio.Lock, turns: Turns) -> None:
+    def __init__(self, known: Callable[[], Known], outside: OutsideWorld, looking: asyncio.Lock, turns: Turns) -> None:
         self._turns = turns
         self._known = known
         self._looking = looking
@@ -115,7 +115,7 @@ class Explaining:
             raise PoolError("cannot explain: this is no job ad")
         ad, now = ClassAd.from_wire(wire), self._outside.wall()
         async with _Turn(self):
-            found, census = await in_pieces(
+            found, census = await run_in_slices(
                 examine(dict(self._known().picture.ads), ad, now), "explain the job", self._turns, WHO
             )
             known = self._known()
@@ -146,7 +146,7 @@ class Explaining:
                 found: list[Finding] = []
                 if name in slots:
                     place = places.get(name) or crowd.Place(name, slots[name], slots[name])
-                    finding, fitting = await in_pieces(
+                    finding, fitting = await run_in_slices(
                         demand(place, known.wishes(), now), "explain the machine", self._turns, WHO
                     )
                     async with self._still() as still:
@@ -175,7 +175,7 @@ def _kept(finding: Finding, census: Census, known: Known, submitter: str, ad: Cl
         return finding
     picture = known.picture
     busy = picture.set_of(census.serving)
-    preemption = Preemption(picture, Rooms(picture, now), known.terms, now)
+    preemption = Preemption(picture, Capacity(picture, now), known.terms, now)
     # Whoever asks may have made the ad up: what it says in expressions is not evaluated for all machines at once.
     plain = ClassAd({name: held for _, name, held in ad.all() if isinstance(held, (bool, int, float, str))})
     kept = preemption.kept(submitter, Pair(plain, now), busy)
@@ -197,7 +197,7 @@ def _deafness(known: Known, now: float) -> list[Finding]:
 def _takers(finding: Demand, fitting: Sequence[Wish], known: Known, slot: str, now: float) -> Demand:
     """Which of the jobs that match a claimed slot may take it from the one it has, as the cycle has it."""
     picture = known.picture
-    rooms = Rooms(picture, now)
+    rooms = Capacity(picture, now)
     bit = picture.set_of([slot]) & rooms.claimed
     if not bit or not fitting:
         return finding

@@ -21,12 +21,12 @@ from pool.policy.why.outlook import Lengths
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role
 from pool.roles.negotiator.accounting import Accounting
-from pool.roles.negotiator.asking import TROUBLE, Asking
 from pool.roles.negotiator.explaining import Explaining, Known
-from pool.roles.negotiator.market import Market, idle
-from pool.roles.negotiator.telling import Telling
+from pool.roles.negotiator.match_delivery import MatchDelivery
+from pool.roles.negotiator.pool_view import PoolView, idle
+from pool.roles.negotiator.request_collection import TROUBLE, RequestCollection
 from pool.wire import Call, Right, method
-from pool.wire.shapes import TEXTS
+from pool.wire.parameter_checks import TEXTS
 
 FIRST_RETRY = 0.05
 LONGEST_RETRY = 10.0
@@ -48,11 +48,11 @@ class Negotiator(Role):
         self.accounting = Accounting(self.settings, self.outside, given.accounts(), self.log)
         self._lengths = Lengths()
         self._later: asyncio.TimerHandle | None = None
-        self.market = Market(self.accounting, self._wake_in, self._seen)
-        self.market.by_priority = self._by_priority()
-        self._asking = Asking(given.links, self.log, self.spawn, self._wake.set)
-        self._asking.refresh = self._refresh()
-        self._telling = Telling(given.links, self.market, self.log)
+        self.pool_view = PoolView(self.accounting, self._wake_in, self._seen)
+        self.pool_view.by_priority = self._by_priority()
+        self._collection = RequestCollection(given.links, self.log, self.spawn, self._wake.set)
+        self._collection.refresh = self._refresh()
+        self._delivery = MatchDelivery(given.links, self.pool_view, self.log)
         self._advertiser = Advertiser(
             given.links,
             given.collector,
@@ -93,9 +93,9 @@ class Negotiator(Role):
     def reload(self, settings: Any) -> None:
         super().reload(settings)
         self.accounting.configure(settings)
-        self._asking.forget_all()
-        self.market.by_priority = self._by_priority()
-        self._asking.refresh = self._refresh()
+        self._collection.forget_all()
+        self.pool_view.by_priority = self._by_priority()
+        self._collection.refresh = self._refresh()
         self._wake.set()
 
     def _refresh(self) -> float:
@@ -111,8 +111,8 @@ class Negotiator(Role):
         return {
             "policy": accounting.policy.name,
             "accounts": accounting.listed(),
-            "groups": accounting.groups(self.market.weight),
-            "weight": self.market.weight,
+            "groups": accounting.groups(self.pool_view.weight),
+            "weight": self.pool_view.weight,
         }
 
     @method(
@@ -165,9 +165,9 @@ class Negotiator(Role):
     def known(self) -> Known:
         """What there is to explain with."""
         when, requests, outcome = self._last
-        accounting, market = self.accounting, self.market
+        accounting, pool_view = self.accounting, self.pool_view
         return Known(
-            market.picture,
+            pool_view.picture,
             self._terms(requests),
             self._deaf,
             when,
@@ -175,9 +175,9 @@ class Negotiator(Role):
             outcome,
             self.settings.number("NEGOTIATION_INTERVAL"),
             self._lengths.by_kind(),
-            {submitter: use.slots for submitter, use in accounting.holdings.uses.items()},
+            {submitter: use.slots for submitter, use in accounting.usage.uses.items()},
             accounting.quotas,
-            accounting.groups(market.weight),
+            accounting.groups(pool_view.weight),
         )
 
     # -- the picture -------------------------------------------------------------------------------------
@@ -188,10 +188,10 @@ class Negotiator(Role):
             try:
                 link = await self.given.links.to(self.given.collector)
                 stream = await link.stream("collector.watch", {"types": ["Machine", "Submitter"], "private": True})
-                self.market.begin_anew()
+                self.pool_view.begin_anew()
                 async for items in stream:
                     retry, self._deaf = FIRST_RETRY, None
-                    await self._do(self.market.learn_all(items), "take in ads")
+                    await self._do(self.pool_view.learn_all(items), "take in ads")
             except TROUBLE as error:
                 self.log.info("the collector is out of reach", extra={"error": str(error)})
             self._deaf = self.outside.wall() if self._deaf is None else self._deaf
@@ -233,15 +233,15 @@ class Negotiator(Role):
                 pass
             await asyncio.sleep(max(self.settings.number("NEGOTIATION_SETTLE"), min(self._cost, LONGEST_PAUSE)))
             self._wake.clear()
-            if self.market.any_open and any(idle(ad) for ad in self.market.submitters.values()):
+            if self.pool_view.any_open and any(idle(ad) for ad in self.pool_view.submitters.values()):
                 await self._negotiate()
 
     async def _negotiate(self) -> None:
         began = asyncio.get_running_loop().time()
-        market, accounting = self.market, self.accounting
-        references = market.picture.references() | self._terms({}).references
-        requests = await self._asking.wishes(dict(market.submitters), references, accounting.quotas)
-        accounting.wishing = self._asking.named()
+        pool_view, accounting = self.pool_view, self.accounting
+        references = pool_view.picture.references() | self._terms({}).references
+        requests = await self._collection.wishes(dict(pool_view.submitters), references, accounting.quotas)
+        accounting.wishing = self._collection.named()
         if not requests:
             return
         now = self.outside.wall()
@@ -250,37 +250,37 @@ class Negotiator(Role):
                 name: (float(sum(request.count for request in own)), min(request.oldest for request in own))
                 for name, own in requests.items()
             },
-            market.weight,
+            pool_view.weight,
         )
-        withheld = market.withheld(asyncio.get_running_loop().time())
+        withheld = pool_view.withheld(asyncio.get_running_loop().time())
         terms, together = self._terms(requests), accounting.together(requests)
-        work = functools.partial(cycle, market.picture, requests, turns, terms, now, withheld, together)
-        if len(market.picture) * sum(map(len, requests.values())) <= SMALL:
+        work = functools.partial(cycle, pool_view.picture, requests, turns, terms, now, withheld, together)
+        if len(pool_view.picture) * sum(map(len, requests.values())) <= SMALL:
             outcome = work()
         else:
-            market.hold_still()
+            pool_view.hold_still()
             try:
                 async with self._looking:
                     outcome = await asyncio.get_running_loop().run_in_executor(None, work)
             finally:
-                await self._do(market.go_on(), "take in ads")
+                await self._do(pool_view.go_on(), "take in ads")
         self._cycles += 1
         self._matched += len(outcome.matches)
         self._last = (now, requests, outcome)
         for submitter, weight in turns.taken.items():
             accounting.granted(submitter, weight)
-            self._asking.gave(submitter)
+            self._collection.gave(submitter)
         asked = {(name, request.number): request for name, own in requests.items() for request in own}
 
         def give() -> Iterator[None]:
             for match in outcome.matches:
-                market.gave(match, asked.get((match.submitter, match.request)))
+                pool_view.gave(match, asked.get((match.submitter, match.request)))
                 yield
 
         await self._do(give(), "note what was matched")
-        plain = {name: self._asking.plain(name) for name in requests}
+        plain = {name: self._collection.plain(name) for name in requests}
         if outcome.matches:
-            await self._telling.matches((match, plain[match.submitter]) for match in outcome.matches)
+            await self._delivery.matches((match, plain[match.submitter]) for match in outcome.matches)
         await self._say_why(now, outcome, plain)
         self._cost = asyncio.get_running_loop().time() - began
         self._advertiser.publish("Negotiator", self.given.node, self.own_ad())
@@ -290,12 +290,12 @@ class Negotiator(Role):
         names: dict[str, list[str]] = {}
         for name in outcome.rejections:
             names.setdefault(plain[name], []).append(name)
-        telling = self._telling
+        telling = self._delivery
         await asyncio.gather(*(telling.rejections(submitter, now, outcome, own) for submitter, own in names.items()))
 
     def _terms(self, requests: Mapping[str, list[Request]]) -> Terms:
         accounting, settings = self.accounting, self.settings
-        known = set(requests) | accounting.holdings.holders
+        known = set(requests) | accounting.usage.holders
         return Terms(
             preemption_requirements=parse_expr(settings.text("PREEMPTION_REQUIREMENTS"), syntax="old"),
             preemption_rank=_rank(settings, "PREEMPTION_RANK"),
@@ -306,10 +306,10 @@ class Negotiator(Role):
             moving_gain=settings.number("REMATCH_GAIN"),
             priorities={name: accounting.policy.effective(accounting.account(name)) for name in known},
             default_priority=accounting.newcomer,
-            in_use={name: accounting.holdings.of(name) for name in known},
+            in_use={name: accounting.usage.of(name) for name in known},
             groups={name: group for name in known if (group := parted(name)[0])},
             limits=accounting.limits,
-            limits_in_use=accounting.holdings.limits,
+            limits_in_use=accounting.usage.limits,
             default_limit=accounting.default_limit,
         )
 

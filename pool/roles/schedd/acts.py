@@ -16,10 +16,10 @@ from pool.errors import PoolError
 from pool.jobs.events import EventKind
 from pool.jobs.privacy import may_see
 from pool.jobs.states import Happening
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.exits import WATCHED, Verdict, has_periodic, periodic, stays
 from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, Cluster, Job
-from pool.roles.pieces import Turn, Turns
+from pool.roles.cooperative import Turn, Turns
 from pool.roles.schedd.editing import changes_of
 from pool.roles.schedd.ends import hold_step, release_step
 from pool.roles.schedd.ledger import Ledger, Step
@@ -69,7 +69,7 @@ class Acts:
     """Changes to jobs by their users."""
 
     def __init__(
-        self, ledger: Ledger, placement: Placement, outside: Outside, turns: Turns, rules: Callable[[], Rules]
+        self, ledger: Ledger, placement: Placement, outside: OutsideWorld, turns: Turns, rules: Callable[[], Rules]
     ) -> None:
         self._rules = rules
         self._ledger = ledger

@@ -7,7 +7,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.wire import Call, Right
 from pool.wire.errors import Refused
-from pool.wire.shapes import JOB_IDS, TEXTS, Takes, optional
+from pool.wire.parameter_checks import JOB_IDS, TEXTS, Takes, optional
 
 #: How jobs are chosen, in listings and by what changes them.
 CHOICE: Takes = {

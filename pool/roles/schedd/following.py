@@ -19,7 +19,7 @@ from pool.policy.packed import unpack
 from pool.roles.schedd.ledger import Ledger
 from pool.store import WHOLE_CLUSTER, EventRow
 from pool.wire import Stream
-from pool.wire.shapes import JOB_IDS
+from pool.wire.parameter_checks import JOB_IDS
 
 #: Events in one item. Events looked at before others get their turn on the loop.
 BATCH, TURN = 500, 200

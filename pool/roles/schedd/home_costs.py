@@ -11,7 +11,7 @@ Leverage is remote processor time for each second of this. It has three parts.
   on the end of a job that has left the queue belongs to the next one.
 
 Not counted for any job: time in which nothing was done for jobs, questions of users, and the jobs that run on this
-machine (`Surroundings.aside`); the removal of jobs that never ran; what comes after the last step of the last run.
+machine (`RoleContext.aside`); the removal of jobs that never ran; what comes after the last step of the last run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 from pool.metering import Meter
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.queue import Cluster, Job
 from pool.roles.schedd.claims import Claim
 
@@ -39,7 +39,7 @@ class HomeCosts:
         aside: counts what this process does for none of them.
     """
 
-    def __init__(self, claims: Mapping[str, Claim], outside: Outside, aside: Meter) -> None:
+    def __init__(self, claims: Mapping[str, Claim], outside: OutsideWorld, aside: Meter) -> None:
         self._claims = claims
         self._outside = outside
         self._aside = aside

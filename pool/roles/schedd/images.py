@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
 
 from pool.errors import PoolError
-from pool.images import ImageError, ImageStore, Manifest, NoRoom, receive_image, send_image, sets
-from pool.images.quietly import promptly, quietly
+from pool.images import ImageError, ImageStore, Manifest, NoRoom, parallel, receive_image, send_image
+from pool.images.priority import run_low_priority, run_normal
 from pool.jobs.activation import Mode
 from pool.jobs.events import EventKind
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.checkpoints import Attempt, go_on_from
 from pool.policy.queue import Job, Wire
 from pool.roles.schedd.claims import Claim
@@ -52,7 +52,7 @@ class Images:
         store: ImageStore | None,
         ledger: Ledger,
         claims: Mapping[str, Claim],
-        outside: Outside,
+        outside: OutsideWorld,
         log: logging.Logger,
         home: str,
     ) -> None:
@@ -107,7 +107,7 @@ class Images:
             ImageError: some are not.
         """
         if self.waiting is not None and self.store is not None:
-            await quietly(self.waiting.bring, self.store)
+            await run_low_priority(self.waiting.bring, self.store)
 
     def newest(
         self, job: Job, mode: Callable[[], Mode] | None = None, tries: list[Attempt] | None = None
@@ -134,7 +134,7 @@ class Images:
         return max(self.store.generations(_name(job)), default=None) if self.store is not None else None
 
     async def take(self, params: dict[str, Any], stream: Stream) -> None:
-        """A running job's checkpoint: {claim, run, last}; see `pool.images.carrying`. The last one is waited for."""
+        """A running job's checkpoint: {claim, run, last}; see `pool.images.transfer`. The last one is waited for."""
         job = self._job_of(params)
         store = self._place_for(job)
         if params.get("set") is not None:
@@ -157,7 +157,7 @@ class Images:
                 if self.kept is not None:
                     await self.kept(job)
 
-        with promptly(when=bool(params.get("last"))):
+        with run_normal(when=bool(params.get("last"))):
             try:
                 await receive_image(store, _name(job), stream, renumber=True, announced=announced, kept=kept)
             except ImageError as error:
@@ -176,7 +176,7 @@ class Images:
         async def tentative(manifest: Manifest) -> Manifest:
             return await made.came(claim.part, manifest)
 
-        with promptly(when=bool(params.get("last"))):
+        with run_normal(when=bool(params.get("last"))):
             try:
                 await receive_image(store, f"{_name(job)}.{claim.part}", stream, tentative=tentative)
             except ImageError as error:
@@ -194,10 +194,10 @@ class Images:
             ImageError: it cannot be kept.
         """
         wall = self._outside.wall()
-        parts, facts = sets.together(images, over)
+        parts, facts = parallel.together(images, over)
         store = self._place_for(job)
         with store.begin(_name(job)) as draft:
-            manifest = await quietly(draft.commit, parts, wall, facts=facts)
+            manifest = await run_low_priority(draft.commit, parts, wall, facts=facts)
         await self.note(job, {"size": manifest.size, "sent": manifest.size})
         return manifest
 
@@ -205,13 +205,13 @@ class Images:
         """The parts of a job that had ended before a checkpoint, and how."""
         if self.store is None or generation is None:
             return {}
-        return sets.ends_in(self.store.manifest(_name(job), generation))
+        return parallel.ends_in(self.store.manifest(_name(job), generation))
 
     def fits(self, job: Job, generation: int, modes: Mapping[int, Mode]) -> bool:
         """Whether parts reach their files as they did at a checkpoint."""
         assert self.store is not None
         whole = self.store.manifest(_name(job), generation)
-        return all(_fits(sets.part_in(whole, part), mode) for part, mode in modes.items())
+        return all(_fits(parallel.part_in(whole, part), mode) for part, mode in modes.items())
 
     def _remember(self, job: Job, generation: int, offer: Any) -> None:
         """Where else the checkpoint is to be had for a while: {address, ticket}"""
@@ -240,8 +240,8 @@ class Images:
         store = self.store
         claim, manifest = self._claims[str(params["claim"])], store.manifest(_name(job), int(params["generation"]))
         if claim.gang is not None:
-            manifest = sets.part_in(manifest, claim.part)
-        with promptly():
+            manifest = parallel.part_in(manifest, claim.part)
+        with run_normal():
             try:
                 await send_image(store, manifest, stream)
             except ImageError as error:
@@ -273,7 +273,7 @@ class Images:
             facts["machine"] = claim.slot.rpartition("@")[2]
             facts |= {key: str(claim.ad.value(name, "") or "") for key, name in MADE_ON.items()}
         try:
-            await quietly(self.store.copy, name, generation, KEPT + name, self._outside.wall(), **facts)
+            await run_low_priority(self.store.copy, name, generation, KEPT + name, self._outside.wall(), **facts)
         except ImageError as error:
             self._log.error("a checkpoint could not be kept", extra={"job": name, "why": str(error)})
             return ""
@@ -349,7 +349,7 @@ class Images:
         for proc in range(count):
             self._coming.add(f"{cluster}.{proc}")
             to = f"{cluster}.{proc}"
-            await quietly(self.store.copy, KEPT + name, kept[-1], to, self._outside.wall())
+            await run_low_priority(self.store.copy, KEPT + name, kept[-1], to, self._outside.wall())
 
     def queued(self, cluster: int, count: int) -> None:
         """Jobs that were about to be queued are, or never will be."""

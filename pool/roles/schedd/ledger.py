@@ -17,7 +17,7 @@ from typing import Any
 from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.notice import account
 from pool.jobs.states import Happening, JobStatus, move
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.exits import stays
 from pool.policy.packed import Alike, pack, unpack
 from pool.policy.queue import HELD, IDLE, Cluster, Job, JobId, Queue, Wire
@@ -61,7 +61,7 @@ class Step:
 class Ledger:
     """The one place through which the queue changes."""
 
-    def __init__(self, store: Store, queue: Queue, outside: Outside, log: logging.Logger) -> None:
+    def __init__(self, store: Store, queue: Queue, outside: OutsideWorld, log: logging.Logger) -> None:
         self.store = store
         self.queue = queue
         self.next_cluster = 1

@@ -12,13 +12,13 @@ from typing import Any
 from pool.classad import ClassAd, Expr, evaluate, parse_expr
 from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
-from pool.jobs.lastlines import start_of
 from pool.jobs.privacy import may_see, public
-from pool.outside import Outside
+from pool.jobs.tail import start_of
+from pool.outside import OutsideWorld
 from pool.policy.packed import unpack
 from pool.policy.queue import ACTIVE, COMPLETED, Job, Queue, Wire
+from pool.roles.cooperative import Turn, Turns
 from pool.roles.links import Links
-from pool.roles.pieces import Turn, Turns
 from pool.roles.schedd.alike import Alike, project
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ledger import Ledger
@@ -44,7 +44,7 @@ class Listings:
     def __init__(
         self,
         ledger: Ledger,
-        outside: Outside,
+        outside: OutsideWorld,
         placement: Placement,
         files: FilesOf,
         links: Links,

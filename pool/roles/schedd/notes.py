@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pool.errors import PoolError
 from pool.jobs.arguments import QuotingError, arguments_of
-from pool.jobs.examining import known_as
+from pool.jobs.checkpoint_precheck import known_as
 from pool.policy.queue import Job
 from pool.store import SetMeta
 

@@ -34,13 +34,13 @@ from pool.jobs.reasons import Evict, Hold, Reason
 from pool.jobs.states import Happening
 from pool.jobs.substitution import CannotFill, fill, needs_filling
 from pool.metering import Meter
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.checkpoints import Saves, Wish, wish_of
 from pool.policy.gangs import costs_of
 from pool.policy.queue import ACTIVE, HELD, IDLE, RUNNING, SUSPENDED, Group, Job
 from pool.roles.claim_errors import says_no_such_claim
+from pool.roles.cooperative import Turns
 from pool.roles.links import Links
-from pool.roles.pieces import Turns
 from pool.roles.schedd.claims import TROUBLE, Claim, lease_for, patience
 from pool.roles.schedd.ends import BEGAN, After, as_wished, end_steps, hold_step, started, usage_changes
 from pool.roles.schedd.gangs import Gangs
@@ -101,7 +101,7 @@ class Placement:
         self,
         ledger: Ledger,
         links: Links,
-        outside: Outside,
+        outside: OutsideWorld,
         log: logging.Logger,
         *,
         name: str,

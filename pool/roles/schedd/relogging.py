@@ -14,7 +14,7 @@ from pool.jobs.events import EventKind, JobEvent
 from pool.jobs.userlog import END, render
 from pool.policy.packed import unpack
 from pool.policy.queue import Wire
-from pool.roles.pieces import Turn, Turns
+from pool.roles.cooperative import Turn, Turns
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.spool import SENT_ALONG
 from pool.shadow.files import FilesOf

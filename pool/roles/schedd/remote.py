@@ -26,7 +26,7 @@ from pool.images import Manifest
 from pool.jobs.activation import NOTHING, Activation, Mode
 from pool.jobs.events import EventKind
 from pool.jobs.pipes.model import DESCRIPTOR
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.bandwidth import FairShare
 from pool.policy.queue import Job
 from pool.remoteio.frames import VERSION, said_of_versions
@@ -41,7 +41,7 @@ from pool.starter.starter import MARK_SECONDS
 from pool.wire import CannotConnect, ConnectionLost, DeadlineExceeded, Stream
 from pool.wire.errors import NotPermitted
 from pool.wire.identity import user_name
-from pool.wire.shapes import PLACES, check_item
+from pool.wire.parameter_checks import PLACES, check_item
 
 #: The attribute of a job that names the trees it works on.
 TREES = "RemoteIOTrees"
@@ -117,7 +117,7 @@ class Remote:
         state: Path | None,
         images: Images,
         settings: Settings,
-        outside: Outside,
+        outside: OutsideWorld,
         log: logging.Logger,
         *,
         user: str | None,

@@ -22,7 +22,7 @@ from pool.jobs.notice import notice, should_notify
 from pool.jobs.reasons import Hold
 from pool.jobs.userlog import render
 from pool.policy.queue import HELD, Cluster, Job, Wire
-from pool.roles.base import Surroundings
+from pool.roles.base import RoleContext
 from pool.roles.schedd.intake import TURN
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.relogging import LOG_NAMES, LOGGED, Locate, Target, missing, target_of
@@ -46,7 +46,7 @@ class Reporting:
     def __init__(
         self,
         ledger: Ledger,
-        given: Surroundings,
+        given: RoleContext,
         log: logging.Logger,
         act: Act,
         spool: Spool | None = None,

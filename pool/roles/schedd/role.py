@@ -47,7 +47,7 @@ from pool.shadow.executables import Executables
 from pool.shadow.shadow import PLACING, Shadow
 from pool.store import Rewrite, Shrink, Trim
 from pool.wire import Call, Right, Service, Stream, method, streaming
-from pool.wire.shapes import JOB_ID, MAPPINGS, TEXTS, Takes, optional
+from pool.wire.parameter_checks import JOB_ID, MAPPINGS, TEXTS, Takes, optional
 
 T = TypeVar("T")
 #: Characters of a reason that a negotiator gives.

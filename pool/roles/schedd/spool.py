@@ -29,7 +29,7 @@ from pool.jobs.activation import Activation
 from pool.jobs.reasons import Hold
 from pool.policy.packed import pack, unpack
 from pool.policy.queue import AT_HOME, HELD, Job, Wire
-from pool.roles.base import Surroundings
+from pool.roles.base import RoleContext
 from pool.roles.schedd.ends import release_step
 from pool.roles.schedd.ledger import Ledger
 from pool.shadow.files import FileProblem, FileWriter, UserFiles
@@ -92,7 +92,7 @@ class Spool:
     def __init__(
         self,
         ledger: Ledger,
-        given: Surroundings,
+        given: RoleContext,
         log: logging.Logger,
         sent: Callable[[int], None],
         spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],

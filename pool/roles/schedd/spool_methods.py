@@ -16,7 +16,7 @@ from pool.roles.schedd.spool_outputs import SpooledOutputs
 from pool.roles.schedd.submitters import Submitters
 from pool.shadow.executables import Executables
 from pool.wire import Call, Right, Stream, streaming
-from pool.wire.shapes import JOB_IDS
+from pool.wire.parameter_checks import JOB_IDS
 
 
 class SpoolMethods(Role):

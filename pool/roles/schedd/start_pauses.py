@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.queue import IDLE, Job
 from pool.policy.start_failures import from_wire, next_change, waits_until
 
@@ -27,7 +27,7 @@ class StartPauses:
         due: called with a job that may be tried again, anywhere or on one machine more.
     """
 
-    def __init__(self, outside: Outside, due: Callable[[Job], None]) -> None:
+    def __init__(self, outside: OutsideWorld, due: Callable[[Job], None]) -> None:
         self._outside = outside
         self._due = due
         self._timers: dict[Job, asyncio.TimerHandle] = {}

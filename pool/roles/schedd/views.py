@@ -14,7 +14,7 @@ from pool.roles.schedd.placement import Placement
 from pool.roles.schedd.why import Why
 from pool.starter.inspecting import bounded
 from pool.wire import Call, Right, Service, Stream, method, streaming
-from pool.wire.shapes import JOB_ID, JOB_IDS, optional
+from pool.wire.parameter_checks import JOB_ID, JOB_IDS, optional
 
 
 class JobViews(Service):

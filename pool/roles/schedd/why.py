@@ -13,7 +13,7 @@ from pool.errors import PoolError
 from pool.jobs.privacy import public
 from pool.jobs.reasons import Hold, Reason
 from pool.jobs.states import JobStatus
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.deferral import deferral_of
 from pool.policy.packed import unpack
 from pool.policy.queue import ACTIVE, IDLE, Job, Wire
@@ -35,7 +35,7 @@ from pool.policy.why.findings import (
     Unsavable,
     to_wire,
 )
-from pool.roles.pieces import Turns
+from pool.roles.cooperative import Turns
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import every
@@ -49,7 +49,7 @@ _WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again", "move": 
 class Why:
     """The schedd's part of explanations."""
 
-    def __init__(self, ledger: Ledger, placement: Placement, outside: Outside, name: str, turns: Turns) -> None:
+    def __init__(self, ledger: Ledger, placement: Placement, outside: OutsideWorld, name: str, turns: Turns) -> None:
         self._turns = turns
         self._ledger = ledger
         self._queue = ledger.queue

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pool.images.quietly import quietly
+from pool.images.priority import run_low_priority
 from pool.jobs.activation import Mode
 from pool.jobs.reasons import DISK_EXCEEDED
 from pool.safe_directory import Owner, SafeDirectory
@@ -53,7 +53,7 @@ async def watch(running: Running) -> None:
         await asyncio.sleep(pause)
         began = loop.time()
         try:
-            used = await quietly(measure, starter.scratch, starter.account.owner)
+            used = await run_low_priority(measure, starter.scratch, starter.account.owner)
         except OSError:
             continue
         pause = max(EVERY, PAUSE * (loop.time() - began))

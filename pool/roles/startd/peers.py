@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pool.images import Draft, ImageStore, Manifest, send_chunks, send_pieces
-from pool.images.carrying import TOGETHER
+from pool.images.transfer import TOGETHER
 from pool.roles.startd.claiming import same
 from pool.wire import Stream
 from pool.wire.errors import Refused
@@ -132,7 +132,7 @@ class Peers:
                 self.forget(job)
 
     async def give_ahead(self, params: dict[str, Any], stream: Stream) -> None:
-        """The chunks of a last checkpoint as they are made: {job, ticket}; see `pool.images.carrying.send_pieces`.
+        """The chunks of a last checkpoint as they are made: {job, ticket}; see `pool.images.transfer.send_pieces`.
 
         Raises:
             Refused: there is none for that ticket.
@@ -146,7 +146,7 @@ class Peers:
         self.forget(job)  # all of it lies there now
 
     async def give(self, params: dict[str, Any], stream: Stream) -> None:
-        """Chunks of an image: {job, ticket}; see `pool.images.carrying`.
+        """Chunks of an image: {job, ticket}; see `pool.images.transfer`.
 
         Raises:
             Refused: there is none for that ticket.

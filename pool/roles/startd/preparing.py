@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pool.errors import PoolError
 from pool.images import Assembly, lay_pieces
-from pool.images.quietly import promptly
+from pool.images.priority import run_normal
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
@@ -50,7 +50,7 @@ class Prepared:
             self.assembly = Assembly(images.room())
             link = await self._startd.given.links.to(self._address)
             async with await link.stream("startd.chunks_ahead", {"job": self.job, "ticket": self._ticket}) as stream:
-                with promptly():
+                with run_normal():
                     await lay_pieces(stream, self.assembly, self._came.set)
         except (PoolError, OSError, TimeoutError, ValueError, TypeError) as error:
             said = {"job": self.job, "why": str(error)}

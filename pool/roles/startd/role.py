@@ -50,7 +50,7 @@ from pool.starter.image_cache import ImageCache
 from pool.starter.inspecting import bounded
 from pool.starter.keeper import Keepers
 from pool.wire import Call, Right, Stream, method, streaming
-from pool.wire.shapes import JOB_ID, MAPPINGS, TEXTS, Takes, optional
+from pool.wire.parameter_checks import JOB_ID, MAPPINGS, TEXTS, Takes, optional
 
 #: Attributes that are never the same in two starts; hardly anybody chooses by them.
 ALWAYS_DIFFERENT = frozenset(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pool.errors import PoolError
 from pool.images import Manifest
-from pool.images.carrying import Pace
-from pool.images.quietly import promptly
+from pool.images.priority import run_normal
+from pool.images.transfer import Pace
 from pool.jobs.activation import Mode
 from pool.jobs.reasons import Evict
 from pool.policy.checkpoints import LAST_PAUSES, Rhythm, Saves, Wish, before_leaving, rhythm_of, wish_of
@@ -497,7 +497,7 @@ class Saving:
                 number = await running.sets.turn()
             checkpoint = self._costs.begin()
             async with self._one:
-                with promptly(when=hurry):
+                with run_normal(when=hurry):
                     report, manifest = await self._dump_last(number)
         except (PoolError, OSError) as error:
             running.startd.log.warning("no last checkpoint", extra={"job": running.name, "why": str(error)})

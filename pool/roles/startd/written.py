@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
-from pool.jobs.lastlines import start_of
+from pool.jobs.tail import start_of
 from pool.safe_directory import SafeDirectory
 from pool.starter.staging import StagingError, open_output
 

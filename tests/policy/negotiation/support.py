@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pool.classad import ClassAd
-from pool.policy.matching import Pair, Picture
+from pool.policy.matching import Pair, SlotIndex
 from pool.policy.negotiation import EqualTurns, Outcome, Request, Terms, Turns, cycle
+from pool.policy.negotiation.capacity import Capacity
 from pool.policy.negotiation.preemption import Preemption
-from pool.policy.negotiation.rooms import Rooms
 
 NOW = 1_700_000_000.0
 Slot = tuple[str, ClassAd]
@@ -58,8 +58,8 @@ def request(number: int, count: int = 1, oldest: float = 0.0, *, moving: bool = 
     return Request(number, ClassAd.from_wire(wire), count, oldest, moving)
 
 
-def picture_of(slots: Sequence[Slot]) -> Picture:
-    picture = Picture()
+def picture_of(slots: Sequence[Slot]) -> SlotIndex:
+    picture = SlotIndex()
     for name, ad in slots:
         picture.put(name, ad)
     return picture
@@ -67,7 +67,7 @@ def picture_of(slots: Sequence[Slot]) -> Picture:
 
 def negotiate(
     requests: Mapping[str, Sequence[Request]],
-    slots: Sequence[Slot] | Picture,
+    slots: Sequence[Slot] | SlotIndex,
     held: Mapping[str, float] | None = None,
     terms: Terms | None = None,
     turns: Turns | None = None,
@@ -76,13 +76,13 @@ def negotiate(
     if turns is None:
         weights = {name: (held or {}).get(name, 0.0) for name in requests}
         turns = EqualTurns(weights, {name: min(one.oldest for one in own) for name, own in requests.items() if own})
-    picture = slots if isinstance(slots, Picture) else picture_of(slots)
+    picture = slots if isinstance(slots, SlotIndex) else picture_of(slots)
     return cycle(picture, requests, turns, terms or Terms(), NOW)
 
 
 def kept_of(submitter: str, wanted: Request, slots: Sequence[Slot], terms: Terms | None = None) -> dict[str, list[str]]:
     """Names of claimed slots by what keeps them from the request."""
     picture = picture_of(slots)
-    preemption = Preemption(picture, Rooms(picture, NOW), terms or Terms(), NOW)
+    preemption = Preemption(picture, Capacity(picture, NOW), terms or Terms(), NOW)
     found = preemption.kept(submitter, Pair(wanted.ad, NOW), picture.alive)
     return {kept.name: picture.names(bits) for kept, bits in found.items()}

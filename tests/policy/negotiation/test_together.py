@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.policy.matching import Picture
+from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import Outcome, Request, Terms, cycle
 from pool.policy.priorities import Account, Standing, UpDownTurns
 from pool.policy.queue import Group
@@ -21,7 +21,7 @@ def one(number: int, *runs: tuple[float, int], **more: object) -> Request:
 
 def match(requests: dict[str, list[Request]], slots: int, *, partitionable: bool = False) -> Outcome:
     """Negotiate for submitters of one machine."""
-    picture = Picture()
+    picture = SlotIndex()
     for number in range(slots):
         picture.put(*slot(f"s{number:02}", cpus=4 if partitionable else 1, partitionable=partitionable))
     account = Account("machine")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pool.classad import ClassAd, parse_expr
-from pool.policy.matching import Picture
+from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import EqualTurns, Outcome, Request, Terms, Why, cycle
 from tests.policy.matching.expressions import Ads
 from tests.policy.negotiation.support import NOW, claimed, negotiate, request, slot
@@ -52,7 +52,7 @@ def test_requests_that_lie_get_nothing_of_others(name: str, text: str) -> None:
 
 
 def test_empty_ads_match_nothing() -> None:
-    picture = Picture()
+    picture = SlotIndex()
     picture.put("empty", ClassAd())
     outcome = negotiate({"a": [Request(1, ClassAd(), 3, 0.0)]}, picture)
     assert outcome.matches == []
@@ -100,7 +100,7 @@ def test_turns_that_lead_nowhere_end() -> None:
 def test_the_same_again_comes_to_the_same(seed: int) -> None:
     """Also with a picture that has seen other things before."""
 
-    def once(picture: Picture) -> Outcome:
+    def once(picture: SlotIndex) -> Outcome:
         ads, chance = Ads(seed), random.Random(seed)
         requests: dict[str, list[Request]] = {}
         for number in range(12):
@@ -113,6 +113,6 @@ def test_the_same_again_comes_to_the_same(seed: int) -> None:
         terms = Terms(preemption_requirements=True, priorities={"u0": 1.0, "u1": 2.0, "u2": 3.0})
         return cycle(picture, requests, EqualTurns(dict.fromkeys(requests, 0.0)), terms, NOW)
 
-    used = Picture()
+    used = SlotIndex()
     once(used)
-    assert once(Picture()) == once(used)
+    assert once(SlotIndex()) == once(used)

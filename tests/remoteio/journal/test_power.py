@@ -21,8 +21,8 @@ import pytest
 from pool.remoteio import kernel
 from pool.remoteio.frames import Op
 from pool.remoteio.journal import Flushes, rollback
-from pool.remoteio.journal.ahead import Ahead
 from pool.remoteio.journal.log import Segment
+from pool.remoteio.journal.sync_thread import Ahead
 from pool.remoteio.journal.undo import RESTARTED
 from tests.remoteio.journal.test_undo import seen, take
 from tests.remoteio.support import Desk, HomeProcess, picture

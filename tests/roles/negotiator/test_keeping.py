@@ -10,7 +10,7 @@ import pytest
 
 from pool.config import Settings
 from pool.errors import PoolError
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.roles.negotiator.accounting import Accounting
 from pool.store.accounts import AccountStore
 
@@ -19,7 +19,7 @@ COUNT = 400
 
 def accounting(path: Path) -> Accounting:
     settings = Settings.load(None, sets={}, environ={}, files=False)
-    return Accounting(settings, Outside(), AccountStore.open(str(path)), logging.getLogger("test"))
+    return Accounting(settings, OutsideWorld(), AccountStore.open(str(path)), logging.getLogger("test"))
 
 
 def on_disk(path: Path) -> dict[str, float]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pool.classad import ClassAd, Expr, symmetric_match
 from pool.classad.references import external
 from pool.policy.carve import STANDARD, Refusal, Resources, demand, named_resources
-from pool.policy.matching import Bits, Picture, bits_of, members
+from pool.policy.matching import Bits, SlotIndex, bits_of, members
 
 #: A match gives at most this many jobs of one request to one partitionable slot.
 MOST_FOR_ONE_SLOT = 4096
@@ -64,7 +64,7 @@ class Part:
 _NO_SLOT = ClassAd()
 
 
-class Rooms:
+class Capacity:
     """The slots of one cycle.
 
     Args:
@@ -75,7 +75,7 @@ class Rooms:
         claimed: slots with one, that may be asked to give way.
     """
 
-    def __init__(self, picture: Picture, now: float, withheld: Collection[str] = ()) -> None:
+    def __init__(self, picture: SlotIndex, now: float, withheld: Collection[str] = ()) -> None:
         self._picture = picture
         self._now = now
         allowed = picture.alive & ~picture.set_of(withheld)

@@ -8,7 +8,7 @@ import threading
 
 import psutil
 
-from pool.images.quietly import promptly, quietly
+from pool.images.priority import run_low_priority, run_normal
 
 
 def _priority() -> tuple[int, int, str]:
@@ -20,7 +20,7 @@ def _priority() -> tuple[int, int, str]:
 
 async def test_it_has_the_lowest_priority_for_processor_and_disk() -> None:
     before = os.getpriority(os.PRIO_PROCESS, 0)
-    nice, disk, name = await quietly(_priority)
+    nice, disk, name = await run_low_priority(_priority)
     assert (nice, disk) == (19, psutil.IOPRIO_CLASS_IDLE)
     assert name.startswith("images")
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
@@ -28,10 +28,10 @@ async def test_it_has_the_lowest_priority_for_processor_and_disk() -> None:
 
 async def test_what_a_job_waits_for_has_the_priority_of_all_else() -> None:
     here = os.getpriority(os.PRIO_PROCESS, 0)
-    with promptly():
-        nice, _, _ = await quietly(_priority)
+    with run_normal():
+        nice, _, _ = await run_low_priority(_priority)
     assert nice == here
-    nice, _, _ = await quietly(_priority)
+    nice, _, _ = await run_low_priority(_priority)
     assert nice == 19
 
 
@@ -43,7 +43,7 @@ async def test_the_loop_goes_on_meanwhile() -> None:
         assert go.wait(10)
         return "done"
 
-    waiting = asyncio.create_task(quietly(wait))
+    waiting = asyncio.create_task(run_low_priority(wait))
     assert await asyncio.to_thread(there.wait, 10)
     go.set()
     assert await waiting == "done"

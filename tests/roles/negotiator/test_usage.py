@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pool.classad import ClassAd
-from pool.roles.negotiator.holdings import Held, Holdings, weight_of
+from pool.roles.negotiator.usage import Held, Usage, weight_of
 
 
 @pytest.mark.parametrize(
@@ -31,23 +31,23 @@ def test_what_a_slot_counts_for(ad: dict[str, Any], weight: float) -> None:
 async def test_a_slot_given_while_another_leaves_it_counts_for_both_until_he_has_left() -> None:
     """Else the next cycle gives the newcomer, who seems to hold nothing yet, another one."""
     bob, alice = Held("bob@h", 1.0, {}), Held("alice@h", 1.0, {})
-    holdings = Holdings()
-    holdings.slot("slot1@m", bob)
-    holdings.given("slot1@m", alice)
-    holdings.slot("slot1@m", bob, leaving=True)
-    assert (holdings.of("bob@h"), holdings.of("alice@h")) == (1.0, 1.0)
-    holdings.slot("slot1@m", alice)
-    assert (holdings.of("bob@h"), holdings.of("alice@h")) == (0.0, 1.0)
-    holdings.given("slot1@m", bob)
-    holdings.slot("slot1@m", None, leaving=True)
-    assert (holdings.of("bob@h"), holdings.of("alice@h")) == (0.0, 0.0)
+    usage = Usage()
+    usage.slot("slot1@m", bob)
+    usage.given("slot1@m", alice)
+    usage.slot("slot1@m", bob, leaving=True)
+    assert (usage.of("bob@h"), usage.of("alice@h")) == (1.0, 1.0)
+    usage.slot("slot1@m", alice)
+    assert (usage.of("bob@h"), usage.of("alice@h")) == (0.0, 1.0)
+    usage.given("slot1@m", bob)
+    usage.slot("slot1@m", None, leaving=True)
+    assert (usage.of("bob@h"), usage.of("alice@h")) == (0.0, 0.0)
 
 
 async def test_a_slot_whose_holder_stays_after_all_is_nobody_elses() -> None:
     bob, alice = Held("bob@h", 1.0, {}), Held("alice@h", 1.0, {})
-    holdings = Holdings()
-    holdings.slot("slot1@m", bob)
-    holdings.given("slot1@m", alice)
-    holdings.slot("slot1@m", bob, leaving=True)
-    holdings.slot("slot1@m", bob)
-    assert (holdings.of("bob@h"), holdings.of("alice@h")) == (1.0, 0.0)
+    usage = Usage()
+    usage.slot("slot1@m", bob)
+    usage.given("slot1@m", alice)
+    usage.slot("slot1@m", bob, leaving=True)
+    usage.slot("slot1@m", bob)
+    assert (usage.of("bob@h"), usage.of("alice@h")) == (1.0, 0.0)

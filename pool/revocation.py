@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from pool.enrolment import Enrolment
 from pool.errors import PoolError
-from pool.membership import Membership
 from pool.roles.links import Links
 from pool.wire import Call, RealNetwork, Right, Service, Stream, method, streaming
 from pool.wire.errors import Refused
@@ -21,18 +21,18 @@ FIRST_RETRY, LONGEST_RETRY = 0.2, 30.0
 LOOK = 86400.0
 
 
-class Belonging(Service):
+class Revocation(Service):
     """The part of a node that knows who belongs to the pool; its methods stand beside the node's others."""
 
     def __init__(
         self,
-        membership: Membership,
+        enrolment: Enrolment,
         network: RealNetwork,
         told: Callable[[str, str], None],
         put_out: Callable[[set[str]], None] = lambda names: None,
     ) -> None:
         super().__init__()
-        self._membership = membership
+        self._enrolment = enrolment
         self._network = network
         self._told = told
         self._put_out = put_out
@@ -42,7 +42,7 @@ class Belonging(Service):
     async def revoke(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Put a node out of the pool: {node} -> {node}. On the node that has the pool's authority."""
         name = params["node"]
-        await asyncio.to_thread(self._membership.revoke, name)
+        await asyncio.to_thread(self._enrolment.revoke, name)
         self._enforce({name})
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -51,13 +51,13 @@ class Belonging(Service):
     @method(Right.ADMINISTER)
     async def tokens(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
         """The tokens that were made here, used or not, without what opens anything."""
-        return self._membership.tokens().listed()
+        return self._enrolment.tokens().listed()
 
     @method(Right.ADMINISTER, takes={"id": str})
     async def revoke_token(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Make a token worthless: {id} -> {id}. A user's connections with it end; who has joined with it stays."""
         number = params["id"]
-        if not self._membership.tokens().revoke(number):
+        if not self._enrolment.tokens().revoke(number):
             raise Refused(f"there is no token {number[:40]}", hint="`poolnode token --list` shows them")
         self._network.part_with_token(number)
         return {"id": number}
@@ -67,7 +67,7 @@ class Belonging(Service):
         """Who has been put out of the pool, now and at each change: {} -> {revoked: {name: time}}..."""
         while True:
             changed = self._changed
-            await stream.send({"revoked": self._membership.revoked()})
+            await stream.send({"revoked": self._enrolment.revoked()})
             await changed.wait()
 
     @method(Right.READ, takes={"request": str})
@@ -76,7 +76,7 @@ class Belonging(Service):
         if call.identity.kind != "node":
             raise Refused(f"{call.identity} is no node and has no certificate")
         certificate = await asyncio.to_thread(
-            self._membership.sign_anew, params["request"], call.identity.node, call.identity.roles
+            self._enrolment.sign_anew, params["request"], call.identity.node, call.identity.roles
         )
         return {"certificate": certificate}
 
@@ -87,11 +87,11 @@ class Belonging(Service):
         retry = FIRST_RETRY
         while True:
             try:
-                link = await links.to(self._membership.collector)
+                link = await links.to(self._enrolment.collector)
                 async with await link.stream("node.trust") as stream:
                     async for said in stream:
                         retry = FIRST_RETRY
-                        fresh = await asyncio.to_thread(self._membership.put_out, dict(said["revoked"]))
+                        fresh = await asyncio.to_thread(self._enrolment.put_out, dict(said["revoked"]))
                         self._enforce(fresh)
             except (PoolError, OSError, TimeoutError, KeyError, TypeError):
                 pass  # it is away, or another version of the program; what is known already holds
@@ -102,7 +102,7 @@ class Belonging(Service):
         """Have this node's certificate renewed when a third of its life is left, until cancelled."""
         retry = FIRST_RETRY
         while True:
-            left = await asyncio.to_thread(self._membership.time_to_renewal)
+            left = await asyncio.to_thread(self._enrolment.time_to_renewal)
             if left > 0:
                 await asyncio.sleep(min(left, LOOK))
                 continue
@@ -115,13 +115,13 @@ class Belonging(Service):
                 retry = min(retry * 2, LONGEST_RETRY)
 
     async def _renew(self, links: Links) -> None:
-        request = await asyncio.to_thread(self._membership.request)
-        if self._membership.collector:
-            link = await links.to(self._membership.collector)
+        request = await asyncio.to_thread(self._enrolment.request)
+        if self._enrolment.collector:
+            link = await links.to(self._enrolment.collector)
             certificate = str((await link.call("node.renew", {"request": request}))["certificate"])
         else:
-            certificate = await asyncio.to_thread(self._membership.sign_own, request)
-        await asyncio.to_thread(self._membership.renewed, certificate)
+            certificate = await asyncio.to_thread(self._enrolment.sign_own, request)
+        await asyncio.to_thread(self._enrolment.renewed, certificate)
         self._told("this node's certificate was renewed", "")
 
     def _enforce(self, names: set[str]) -> None:

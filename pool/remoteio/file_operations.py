@@ -23,7 +23,7 @@ from pool.remoteio.journal import Identity, Journal
 from pool.remoteio.journal.settings import USERS, beneath
 from pool.remoteio.leases import Leases
 from pool.remoteio.locks import Locks
-from pool.remoteio.places import PROBE, UNDO, Held, Place, Places
+from pool.remoteio.path_lookup import PROBE, UNDO, Held, Place, Places
 
 #: Entries of a directory in one answer.
 LISTED = 1000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pool.jobs import lastlines
-from pool.jobs.lastlines import start_of
+from pool.jobs import tail
+from pool.jobs.tail import start_of
 from pool.testing import run_virtual
 
 
@@ -27,10 +27,10 @@ def test_as_if_it_were_read_from_the_beginning(parts: list[bytes], ended: bool, 
 
 
 def test_lines_longer_than_a_block_and_texts_longer_than_one() -> None:
-    long = b"x" * (lastlines.BLOCK * 2 + 5)
+    long = b"x" * (tail.BLOCK * 2 + 5)
     text = b"first\n" + long + b"\n" + long + b"\nlast"
     assert text[run_virtual(found(text, 2)) :] == long + b"\nlast"
     assert run_virtual(found(text, 9)) == 0
     looked: list[int] = []
     run_virtual(found(b"line\n" * 10**6, 10, looked))
-    assert sum(looked) == lastlines.BLOCK
+    assert sum(looked) == tail.BLOCK

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.config import Settings
 from pool.errors import PoolError
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.user_map import account_of, read_user_map
 from pool.wire import Identity, own_identity
 from pool.wire.identity import user_name
@@ -43,7 +43,7 @@ class NoAccount(PoolError):
     """A user has no account on this machine that his jobs' files could belong to."""
 
 
-class Membership:
+class Enrolment:
     """One node's place in its pool.
 
     Attributes:
@@ -53,7 +53,9 @@ class Membership:
         settings: those in force; new certificates and addresses told go by them.
     """
 
-    def __init__(self, state: Path, name: str, roles: tuple[str, ...], settings: Settings, outside: Outside) -> None:
+    def __init__(
+        self, state: Path, name: str, roles: tuple[str, ...], settings: Settings, outside: OutsideWorld
+    ) -> None:
         self.instance = _instance(state, outside)
         self.identity: Identity = own_identity(name, roles)
         self.credentials: Credentials | None = None
@@ -73,9 +75,9 @@ class Membership:
         name: str,
         roles: tuple[str, ...],
         settings: Settings,
-        outside: Outside,
+        outside: OutsideWorld,
         join: str | None,
-    ) -> Membership:
+    ) -> Enrolment:
         """What the state directory holds; with a token the pool is joined first.
 
         Raises:
@@ -297,7 +299,7 @@ def own_host() -> str:
         return host
 
 
-def _instance(state: Path, outside: Outside) -> str:
+def _instance(state: Path, outside: OutsideWorld) -> str:
     path = state / INSTANCE
     try:
         return path.read_text().strip()

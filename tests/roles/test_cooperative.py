@@ -14,10 +14,10 @@ import pytest
 from pool.classad import parse_expr
 from pool.config.settings import Settings
 from pool.errors import PoolError
-from pool.outside import Outside
+from pool.outside import OutsideWorld
 from pool.policy.queue import IDLE, Cluster, Job, Queue
+from pool.roles.cooperative import SLICE, Turns, run_in_slices
 from pool.roles.loop_watch import LONG, LoopWatch
-from pool.roles.pieces import SLICE, Turns, in_pieces
 from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
@@ -56,13 +56,13 @@ async def test_it_returns_what_the_work_does() -> None:
         yield
         return 7
 
-    assert await in_pieces(work(), "count", Turns(), "ann") == 7
+    assert await run_in_slices(work(), "count", Turns(), "ann") == 7
 
 
 async def test_others_get_their_turn_and_it_is_given_up() -> None:
     async with beside() as rounds:
         with pytest.raises(PoolError, match="cannot count: its expressions take too long"):
-            await in_pieces(endless(), "count", Turns(), "ann", longest=0.05)
+            await run_in_slices(endless(), "count", Turns(), "ann", longest=0.05)
     assert len(rounds) > 1
 
 
@@ -107,8 +107,8 @@ async def test_one_who_gives_up_waiting_keeps_nobody_up() -> None:
 DEAR = 'regexp("(a+)+$", strcat(Args, "b"))'
 
 
-async def queue_of(jobs: int) -> tuple[Ledger, Outside]:
-    outside, queue = Outside(), Queue(parse_expr("0"))
+async def queue_of(jobs: int) -> tuple[Ledger, OutsideWorld]:
+    outside, queue = OutsideWorld(), Queue(parse_expr("0"))
     ledger = Ledger(Store.open(":memory:", inline=True), queue, outside, logging.getLogger("test"))
     cluster = Cluster(1, "ann", {"Owner": "ann", "Args": "a" * 1900, "PeriodicRemove": [DEAR]})
     queue.add_cluster(cluster)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pool.wire.errors import Malformed
-from pool.wire.shapes import JOB_ID, JOB_IDS, SIZE, TEXTS, Forms, Takes, check, check_item, optional
+from pool.wire.parameter_checks import JOB_ID, JOB_IDS, SIZE, TEXTS, Forms, Takes, check, check_item, optional
 
 TAKES: Takes = {
     "count": int,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from pool.remoteio import kernel
 from pool.remoteio.journal.book import Book, Identity, Note
-from pool.remoteio.places import UNDO, Place, Places
+from pool.remoteio.path_lookup import UNDO, Place, Places
 
 
 @dataclass(slots=True)
-class Away:
+class RemovedFile:
     """A removed file under its hidden name, which the notes of this segment gave it."""
 
     path: bytes
@@ -20,7 +20,7 @@ class Away:
     segment: int
 
 
-class Aside:
+class RemovedFiles:
     """The hidden files of one job, by their numbers.
 
     Args:
@@ -33,7 +33,7 @@ class Aside:
         self._name = os.fsencode(name)
         self._places = places
         self._opened = opened
-        self._away: dict[int, Away] = {}
+        self._away: dict[int, RemovedFile] = {}
 
     @property
     def prefix(self) -> bytes:
@@ -51,7 +51,7 @@ class Aside:
 
     def keep(self, number: int, hidden: bytes, status: os.stat_result) -> None:
         """A file has got its hidden name."""
-        self._away[number] = Away(hidden, identity_of(status), self._book.current.number)
+        self._away[number] = RemovedFile(hidden, identity_of(status), self._book.current.number)
         if status.st_nlink == 1 and not self._book.why:
             size = status.st_blocks * 512
             if not self._book.full(size):
@@ -136,13 +136,13 @@ class Aside:
         kind = record[0]
         if kind == "H":
             for number, path, dev, ino in record[3]:
-                self._away[number] = Away(path, (dev, ino), segment)
+                self._away[number] = RemovedFile(path, (dev, ino), segment)
         elif kind == "u" and record[4]:
-            self._away[record[4]] = Away(record[5], (record[6], record[7]), segment)
+            self._away[record[4]] = RemovedFile(record[5], (record[6], record[7]), segment)
         elif kind == "m":
             self.moved(record[3], record[4], exchanged=bool(record[5] & kernel.EXCHANGE))
             if record[6]:
-                self._away[record[6]] = Away(record[7], (record[10], record[11]), segment)
+                self._away[record[6]] = RemovedFile(record[7], (record[10], record[11]), segment)
         elif kind == "v" and record[3] in self._away:
             self._away[record[3]].path = record[5]
 

@@ -20,8 +20,8 @@ from pool.policy.negotiation import Request
 from pool.policy.priorities import Quota
 from pool.policy.queue import MOST_RUNS
 from pool.roles.links import Links
-from pool.roles.negotiator.holdings import named
-from pool.roles.negotiator.market import idle
+from pool.roles.negotiator.pool_view import idle
+from pool.roles.negotiator.usage import named
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
 
 #: Trouble that a peer can cause and that must not end a cycle.
@@ -51,7 +51,7 @@ class _Asked:
     since: float = 0.0
 
 
-class Asking:
+class RequestCollection:
     """The wishes of all submitters.
 
     Args:

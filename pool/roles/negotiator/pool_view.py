@@ -12,11 +12,11 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.carve import Refusal, demand
-from pool.policy.matching import Picture
+from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import Match, Request
 from pool.policy.urgent import SLOT_TYPE, START_URGENT
 from pool.roles.negotiator.accounting import Accounting
-from pool.roles.negotiator.holdings import PLAIN, Held, held_by, limits_of, weight_of
+from pool.roles.negotiator.usage import PLAIN, Held, held_by, limits_of, weight_of
 
 #: A slot that was given away is not given again before its ad has changed, or so many seconds have passed.
 GIVEN = 30.0
@@ -32,7 +32,7 @@ Change = tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]
 ANEW: Change = ("", "", None, None)
 
 
-class Market:
+class PoolView:
     """Slots and submitters of the pool.
 
     Args:
@@ -55,7 +55,7 @@ class Market:
         self._accounting = accounting
         self._wake = wake
         self._seen = seen
-        self.picture = Picture()
+        self.picture = SlotIndex()
         self.submitters: dict[str, ClassAd] = {}
         self._keys: dict[str, str] = {}
         self._shut: set[str] = set()
@@ -125,7 +125,7 @@ class Market:
         self._weights.pop(name, None)
         self._seen(self.picture.ad(name), ad)
         if ad is None:
-            self._accounting.holdings.slot(name, None)
+            self._accounting.usage.slot(name, None)
             self.picture.drop(name)
             self._shut.discard(name)
             self._keys.pop(name, None)
@@ -135,7 +135,7 @@ class Market:
             # As cycles name whoever holds it.
             ad["RemoteUser"] = held.submitter
         leaving = ad.value("Activity", None) in LEAVING
-        self._accounting.holdings.slot(name, held, leaving=leaving)
+        self._accounting.usage.slot(name, held, leaving=leaving)
         self._weights[name] = 0.0 if ad.value("SlotType", None) == SLOT_TYPE else weight_of(ad)
         self.picture.put(name, ad)
         key = private.get("ClaimId")
@@ -189,7 +189,7 @@ class Market:
             wanted = demand(ad, request.ad)
             weight = float(wanted.get("Cpus", PLAIN)) if not isinstance(wanted, Refusal) else PLAIN
         for _ in range(match.count):
-            self._accounting.holdings.given(match.slot, Held(match.submitter, weight, limits))
+            self._accounting.usage.given(match.slot, Held(match.submitter, weight, limits))
 
     def withheld(self, now: float) -> set[str]:
         """The slots that may not be given away: shut ones, and those that were given a moment ago."""
@@ -201,7 +201,7 @@ class Market:
         lapsed = [name for name, since in self._given.items() if since + GIVEN <= now + TICK]
         for name in lapsed:
             del self._given[name]
-            self._accounting.holdings.lapsed(name)
+            self._accounting.usage.lapsed(name)
         return bool(lapsed)
 
     def _watch_given(self) -> None:

@@ -15,7 +15,7 @@ LOOK = 0.05
 _IDLE = 20
 
 
-class Overtaking:
+class Watchdog:
     """The watch over one thread's work.
 
     Args:

@@ -8,14 +8,14 @@ import pytest
 
 from pool.classad import UNDEFINED, ClassAd, parse_expr, symmetric_match
 from pool.classad.match import requirements_accept
-from pool.policy.matching import Pair, Picture, tables
+from pool.policy.matching import Pair, SlotIndex, tables
 from pool.policy.matching.pairs import WORK
 from tests.policy.matching.expressions import Ads
 
 NOW = 1_700_000_000.0
 
 
-def expected(picture: Picture, request: ClassAd, machines: dict[str, ClassAd], now: float = NOW) -> list[str]:
+def expected(picture: SlotIndex, request: ClassAd, machines: dict[str, ClassAd], now: float = NOW) -> list[str]:
     return sorted(name for name, ad in machines.items() if symmetric_match(request, ad, now))
 
 
@@ -23,7 +23,7 @@ def expected(picture: Picture, request: ClassAd, machines: dict[str, ClassAd], n
 def test_matches_are_those_of_the_evaluator(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:
         monkeypatch.setattr(tables, "_FEW", 0)  # comparisons by halving, as in a large pool
-    ads, picture, chance = Ads(seed), Picture(), random.Random(seed)
+    ads, picture, chance = Ads(seed), SlotIndex(), random.Random(seed)
     machines: dict[str, ClassAd] = {}
     requests = [ads.request() for _ in range(25)]
     for turn in range(4):
@@ -48,7 +48,7 @@ def test_matches_are_those_of_the_evaluator(seed: int, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("seed", range(20))
 def test_requirements_accept_where_every_clause_does(seed: int) -> None:
-    ads, picture = Ads(1000 + seed), Picture()
+    ads, picture = Ads(1000 + seed), SlotIndex()
     machines = {f"slot{number}": ads.machine() for number in range(20)}
     for name, ad in machines.items():
         picture.put(name, ad)
@@ -72,8 +72,8 @@ def machine(**attributes: object) -> ClassAd:
     )
 
 
-def small_pool() -> Picture:
-    picture = Picture()
+def small_pool() -> SlotIndex:
+    picture = SlotIndex()
     start = '=KeyboardIdle > 900 || Owner == "anna"'
     for number in range(6):
         picture.put(
@@ -136,7 +136,7 @@ def test_what_machines_can_look_at_in_a_job_is_known() -> None:
 
 
 def test_expressions_over_the_time_are_asked_again() -> None:
-    picture = Picture()
+    picture = SlotIndex()
     picture.put("slot", machine(Since=100, Requirements="=time() - Since > 50"))
     job = machine(Requirements=True)
     assert picture.matches(job, 120.0) == 0
@@ -146,7 +146,7 @@ def test_expressions_over_the_time_are_asked_again() -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_comparisons_are_found_by_halving_as_by_asking(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_FEW", 0)
-    chance, picture = random.Random(seed), Picture()
+    chance, picture = random.Random(seed), SlotIndex()
     odd = ["0", "1", "true", "undefined", "error", '"a"', '"A"', '""', "9007199254740993", "1e300", 'real("nan")', "b"]
 
     def value() -> str:
@@ -173,7 +173,7 @@ def test_comparisons_are_found_by_halving_as_by_asking(seed: int, monkeypatch: p
 
 
 def test_a_request_that_asks_too_much_of_every_machine_is_given_up() -> None:
-    picture = Picture()
+    picture = SlotIndex()
     for number in range(3000):
         picture.put(f"slot{number}", machine(Number=number, Requirements=True))
     doubling = {f"a{number}": f"=a{number + 1} + a{number + 1}" for number in range(60)}

@@ -23,9 +23,9 @@ from pool.images.assembling import Assembly, Piece
 from pool.images.drafts import Draft
 from pool.images.errors import ImageDamaged, ImageError
 from pool.images.manifest import DIGEST, Manifest
-from pool.images.quietly import quietly
+from pool.images.priority import run_low_priority
 from pool.images.store import ImageStore
-from pool.wire.shapes import DIGESTS, check_item
+from pool.wire.parameter_checks import DIGESTS, check_item
 
 PIECE = 256 * 1024
 #: Digests in one item; keeps items far below a frame.
@@ -109,7 +109,7 @@ async def send_pieces(
         ImageError: one is gone.
     """
     async for some in made:
-        packed = await quietly(_read, store, [digest for _, _, digest in some])
+        packed = await run_low_priority(_read, store, [digest for _, _, digest in some])
         for place, data in zip(some, packed, strict=True):
             if pace is not None:
                 await pace(len(data))
@@ -158,7 +158,7 @@ async def _send_pieces(store: ImageStore, wanted: list[bytes], stream: Items, pa
     sent = 0
     for place in range(0, len(wanted), TOGETHER):
         some = wanted[place : place + TOGETHER]
-        for digest, packed in zip(some, await quietly(_read, store, some), strict=True):
+        for digest, packed in zip(some, await run_low_priority(_read, store, some), strict=True):
             if pace is not None:
                 await pace(len(packed))
             await stream.send([digest, packed])
@@ -207,7 +207,7 @@ async def receive_image(
             await _have(stream, manifest)
             return manifest
         async with _beside(announced(manifest) if announced is not None else None):
-            missing = await quietly(draft.missing, manifest)
+            missing = await run_low_priority(draft.missing, manifest)
             await _ask(stream, missing)
             wanted = set(missing)
             async with _Laying(functools.partial(_put, draft)) as laying:
@@ -221,7 +221,7 @@ async def receive_image(
         if tentative is not None:
             taken = await tentative(manifest)
         else:
-            taken = await quietly(
+            taken = await run_low_priority(
                 draft.commit,
                 manifest.parts,
                 manifest.created,
@@ -230,7 +230,7 @@ async def receive_image(
                 facts=manifest.facts,
             )
     finally:
-        await asyncio.shield(quietly(draft.close))  # not in the loop: a place may be far away
+        await asyncio.shield(run_low_priority(draft.close))  # not in the loop: a place may be far away
     if kept is not None:
         await kept(taken)
     await _have(stream, taken)
@@ -270,7 +270,7 @@ async def _ahead(items: AsyncIterator[Any], draft: Draft, stream: Items) -> Asyn
                 continue
             if isinstance(item, list) and item[:1] == ["offer"]:
                 offered = [digest for digest in check_item(item, {"offer": (DIGESTS,)})[1] if digest not in asked]
-                lacking = await quietly(draft.lacks, offered)
+                lacking = await run_low_priority(draft.lacks, offered)
                 asked.update(lacking)
                 await stream.send(["want", lacking])
             else:
@@ -307,7 +307,7 @@ class _Laying(Generic[T]):
 
     async def have(self, some: list[T]) -> None:
         """Raises what an earlier batch came to."""
-        self._under_way.add(asyncio.create_task(quietly(self._put, some)))
+        self._under_way.add(asyncio.create_task(run_low_priority(self._put, some)))
         await self._wait(AT_ONCE - 1)
 
     async def _wait(self, most: int) -> None:
@@ -400,7 +400,7 @@ async def fetch_image(
     stream.widen(AHEAD)
     items = aiter(stream)
     manifest = await _announced(items, job)
-    if await quietly(assembly.begin, manifest, local) and nearer is not None:
+    if await run_low_priority(assembly.begin, manifest, local) and nearer is not None:
         await nearer(assembly)
     await _ask(stream, assembly.missing)
     if assembly.missing:

@@ -17,9 +17,9 @@ import pytest
 
 from pool.errors import PoolError
 from pool.images import ImageError, ImageStore, NoRoom
+from pool.images.blob_stores import Bounded, Folder, Objects, Place
 from pool.images.chunks import compress, digest_of
 from pool.images.packs import Packs, place_at
-from pool.images.places import Bounded, Folder, Objects, Place
 from tests.conftest import REPOSITORY
 from tests.images.s3 import served
 from tests.images.test_store import contents, image
@@ -82,7 +82,7 @@ def test_a_file_that_was_removed_is_written_again_under_another_name(tmp_path: P
 
 
 def test_not_too_many_lie_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pool.images.places.SPARES", 2)
+    monkeypatch.setattr("pool.images.blob_stores.SPARES", 2)
     place = Folder(tmp_path)
     for name in "abc":
         place.write(name, b"content")

@@ -15,8 +15,8 @@ from typing import Any
 from pool.policy.negotiation import Match, Outcome
 from pool.policy.why.rejections import News, said
 from pool.roles.links import Links
-from pool.roles.negotiator.asking import PATIENCE, TROUBLE
-from pool.roles.negotiator.market import Market
+from pool.roles.negotiator.pool_view import PoolView
+from pool.roles.negotiator.request_collection import PATIENCE, TROUBLE
 from pool.wire import Connection
 
 #: Requests whose rejection a schedd is told of at once.
@@ -25,12 +25,12 @@ MOST_REJECTIONS = 1000
 TOGETHER = 100
 
 
-class Telling:
+class MatchDelivery:
     """Tells the two sides of matches."""
 
-    def __init__(self, links: Links, market: Market, log: logging.Logger) -> None:
+    def __init__(self, links: Links, pool_view: PoolView, log: logging.Logger) -> None:
         self._links = links
-        self._market = market
+        self._pool_view = pool_view
         self._log = log
         self._news = News()
 
@@ -38,14 +38,14 @@ class Telling:
         """Tell of all matches, each with the name under which its submitter advertises."""
         by_startd: dict[str, list[tuple[Match, str]]] = defaultdict(list)
         for match, submitter in matches:
-            slot = self._market.picture.ad(match.slot)
-            if slot is not None and submitter in self._market.submitters:
+            slot = self._pool_view.picture.ad(match.slot)
+            if slot is not None and submitter in self._pool_view.submitters:
                 by_startd[str(slot.value("StartdAddress", ""))].append((match, submitter))
         await asyncio.gather(*(self._startd_of_many(address, own) for address, own in by_startd.items()))
 
     async def rejections(self, submitter: str, when: float, outcome: Outcome, named: Iterable[str]) -> None:
         """Tell a schedd what a cycle left without a machine, and why."""
-        ad = self._market.submitters.get(submitter)
+        ad = self._pool_view.submitters.get(submitter)
         found = {
             number: said(rejection)
             for name in named
@@ -78,17 +78,17 @@ class Telling:
             return
         by_submitter: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for place, ((match, submitter), grant) in enumerate(zip(matches, grants, strict=True)):
-            slot = self._market.picture.ad(match.slot)
+            slot = self._pool_view.picture.ad(match.slot)
             if place in accepted and slot is not None:
                 order = {"request": match.request, "startd": address, "ad": slot.to_wire(), **grant}
                 by_submitter[submitter].append(order)
         await asyncio.gather(*(self._schedd(submitter, own) for submitter, own in by_submitter.items()))
 
     def _grant(self, match: Match, submitter: str) -> dict[str, Any]:
-        ad = self._market.submitters[submitter]
+        ad = self._pool_view.submitters[submitter]
         grant: dict[str, Any] = {
             "slot": match.slot,
-            "claim": self._market.key(match.slot),
+            "claim": self._pool_view.key(match.slot),
             "count": match.count,
             "submitter": submitter,
             "schedd": ad.value("ScheddName", ""),
@@ -99,7 +99,7 @@ class Telling:
         return grant
 
     async def _schedd(self, submitter: str, orders: list[dict[str, Any]]) -> None:
-        ad = self._market.submitters.get(submitter)
+        ad = self._pool_view.submitters.get(submitter)
         if ad is None:
             return
         try:

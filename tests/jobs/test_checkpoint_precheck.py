@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pool.checkpoint.build import compiler
-from pool.jobs.examining import interpreter_of, known_as, libraries, network_hints, program_trouble
+from pool.jobs.checkpoint_precheck import interpreter_of, known_as, libraries, network_hints, program_trouble
 
 
 def built(place: Path, *options: str) -> bytes:

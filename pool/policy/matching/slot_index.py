@@ -34,7 +34,7 @@ _NO_PAIR = Pair(ClassAd(), 0.0)
 _PLAIN = frozenset({bool, int, float, str, type(UNDEFINED), type(ERROR)})
 
 
-class Picture:
+class SlotIndex:
     """All slots that are known.
 
     Slots have places, small numbers that sets are made of; a place is used again when its slot has gone.

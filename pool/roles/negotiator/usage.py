@@ -53,7 +53,7 @@ class Use:
         self.slots += slots
 
 
-class Holdings:
+class Usage:
     """What is held in the pool.
 
     Attributes:

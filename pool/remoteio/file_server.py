@@ -1,6 +1,6 @@
 """The home of one user's jobs: a process that became the user, and answers their jobs' file systems (B5, EV 2.2).
 
-    python -m pool.remoteio.home UID GID GROUP...        with a SOCK_SEQPACKET socket on descriptor 3
+    python -m pool.remoteio.file_server UID GID GROUP...        with a SOCK_SEQPACKET socket on descriptor 3
 
 It gives up root for good before it looks at the first message. One for each user, however many jobs: a job takes a
 handful of threads while it asks, and a slow disk of one holds up no other. It ends when the socket does; what it had
@@ -41,13 +41,13 @@ from typing import Any
 from pool.identity import SOCKET, become
 from pool.remoteio import direct, frames
 from pool.remoteio.changes import Changes
+from pool.remoteio.file_operations import Work
 from pool.remoteio.journal import Flushes, Journal, Unreachable, rollback
 from pool.remoteio.leases import Leases, Watches
-from pool.remoteio.places import Places
+from pool.remoteio.path_lookup import Places
 from pool.remoteio.session import Session
 from pool.remoteio.thread_times import seconds_of
 from pool.remoteio.trees import Tree, granted, trees_of, wishes_of
-from pool.remoteio.work import Work
 
 #: Bytes of a message.
 LONGEST = 256 * 1024

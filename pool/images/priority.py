@@ -3,7 +3,7 @@
 Compressing, hashing and writing an image is done by threads of the lowest ordinary priority for the processor and
 idle priority for the disk. Not of the idle class for the processor: between two chunks such a thread holds the
 interpreter's lock, and what waits for that is the node. What a job waits for, on a machine that is its own meanwhile or
-at home, is done `promptly`.
+at home, is done `run_normal`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PROMPT: ContextVar[bool] = ContextVar("prompt", default=False)
 
 
 @contextlib.contextmanager
-def promptly(*, when: bool = True) -> Iterator[None]:
+def run_normal(*, when: bool = True) -> Iterator[None]:
     """A job waits for what is done in here: it has the priority of all else."""
     token = _PROMPT.set(when or _PROMPT.get())
     try:
@@ -56,15 +56,15 @@ def promptly(*, when: bool = True) -> Iterator[None]:
         _PROMPT.reset(token)
 
 
-async def quietly(function: Callable[..., T], *args: Any, **more: Any) -> T:
-    """Call a function that takes its time, in a thread that gives way; within `promptly` in one that does not."""
+async def run_low_priority(function: Callable[..., T], *args: Any, **more: Any) -> T:
+    """Call a function that takes its time, in a thread that gives way; within `run_normal` in one that does not."""
     call = counted_call(functools.partial(function, *args, **more))
     inside = copy_context()
     return await asyncio.get_running_loop().run_in_executor(_executor(_PROMPT.get()), lambda: inside.run(call))
 
 
 def packers(most: int) -> ThreadPoolExecutor:
-    """Threads that help the calling one, which was called by `quietly`; they give way as it does."""
+    """Threads that help the calling one, which was called by `run_low_priority`; they give way as it does."""
     return _packers(most, _PROMPT.get())
 
 

@@ -187,7 +187,9 @@ class Turns:
                 return
 
 
-async def in_pieces(work: Generator[None, None, T], what: str, turns: Turns, who: str, longest: float = LONGEST) -> T:
+async def run_in_slices(
+    work: Generator[None, None, T], what: str, turns: Turns, who: str, longest: float = LONGEST
+) -> T:
     """What the work returns.
 
     Args:
