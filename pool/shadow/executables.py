@@ -8,8 +8,10 @@ happened to the file since. A file that has not changed (same inode, size and ti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
+import tempfile
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
@@ -121,22 +123,18 @@ class Executables:
             return known
         if status.size > LARGEST or not status.is_file:
             return None
-        aside = self._directory / f".{os.getpid()}.{len(self._known)}.{short_name(path)}"
+        descriptor, aside = tempfile.mkstemp(prefix=".", dir=self._directory)
         digest = hashlib.sha256()
         try:
-            with aside.open("wb") as handle:
+            with os.fdopen(descriptor, "wb") as handle:
                 async for chunk in files.read(path, length=LARGEST):
                     digest.update(chunk)
                     handle.write(chunk)
-            aside.chmod(0o755)
+                os.fchmod(descriptor, 0o755)
             name = digest.hexdigest()
             os.replace(aside, self._directory / name)
         finally:
-            aside.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(aside)
         self._known[mark] = name
         return name
-
-
-def short_name(path: str) -> str:
-    """A short file name made from a path, for the copy in the making."""
-    return os.path.basename(path)[:40]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
 from pathlib import Path
 
 from pool.policy.queue import IDLE, Cluster, Job
 from pool.shadow.executables import Executables
 from pool.shadow.files import LocalFiles
+from pool.shadow.serving import ServedFiles
 
 
 def store(directory: Path, remembered: dict[int, str | None] | None = None) -> Executables:
@@ -32,6 +35,27 @@ async def test_one_content_is_kept_once(tmp_path: Path) -> None:
     path = kept.path(one)
     assert path is not None
     assert path.read_text() == "x"
+
+
+async def test_files_of_one_name_are_kept_apart_while_both_are_read(tmp_path: Path) -> None:
+    """A cluster's program is stored while its start offers it; two users may call different programs the same."""
+    files = ServedFiles("me", os.getuid(), os.getgid(), os.getgroups())
+    kept = Executables(tmp_path / "kept", lambda owner: files)
+    paths = []
+    for directory in ("a", "a", "b"):
+        (tmp_path / directory).mkdir(exist_ok=True)
+        paths.append(script(tmp_path / directory, "job.sh", directory * 5_000_000))
+    try:
+        digests = await asyncio.gather(*(kept.keep("me", path) for path in paths))
+    finally:
+        await files.close()
+    for letter, digest in zip("aab", digests, strict=True):
+        text = letter * 5_000_000
+        assert digest == hashlib.sha256(text.encode()).hexdigest()
+        copy = kept.path(digest)
+        assert copy is not None
+        assert copy.read_text() == text
+    assert len(os.listdir(tmp_path / "kept")) == 2
 
 
 async def test_copies_nobody_needs_go(tmp_path: Path) -> None:
