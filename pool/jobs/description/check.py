@@ -68,6 +68,10 @@ class Fixtures:
         """Fixtures may be used for everything."""
         return self.kind(path) != "missing"
 
+    def closed_above(self, path: str) -> str | None:
+        """No folder of fixtures is closed."""
+        return None
+
     def matching(self, pattern: str) -> list[str]:
         """Fixtures and their folders that match, level by level as a shell does."""
         parts = pattern.split("/")

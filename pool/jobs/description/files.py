@@ -14,6 +14,8 @@ from typing import Literal, Protocol
 
 Kind = Literal["file", "directory", "other", "missing"]
 COMMAND_SECONDS = 30.0
+#: Links that one name leads through at most (path_resolution(7)).
+MOST_LINKS = 40
 
 
 class Files(Protocol):
@@ -33,6 +35,9 @@ class Files(Protocol):
 
     def allowed(self, path: str, mode: int) -> bool:
         """Whether the submitter may do that (os.R_OK, os.W_OK, os.X_OK) with an existing path."""
+
+    def closed_above(self, path: str) -> str | None:
+        """The first directory on the way to a path, also behind links, that the submitter may not enter."""
 
     def matching(self, pattern: str) -> list[str]:
         """The sorted paths that an absolute pattern matches; directories end with a slash."""
@@ -64,6 +69,23 @@ class RealFiles:
 
     def allowed(self, path: str, mode: int) -> bool:
         return os.access(path, mode)
+
+    def closed_above(self, path: str) -> str | None:
+        at, names, links = "/", path.split("/"), 0
+        while names:
+            if not os.access(at, os.X_OK):
+                return at if os.path.isdir(at) else None
+            name = names.pop(0)
+            entry = os.path.join(at, name)
+            if name == ".." or not os.path.islink(entry):
+                at = os.path.normpath(entry)  # no link: `..` leads to the directory above
+                continue
+            links += 1
+            if links > MOST_LINKS:
+                return None
+            target = os.readlink(entry)
+            at, names = ("/" if target.startswith("/") else at), [*target.split("/"), *names]
+        return None
 
     def matching(self, pattern: str) -> list[str]:
         found = sorted(glob.glob(pattern))

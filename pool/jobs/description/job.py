@@ -161,6 +161,18 @@ class Job:
         self.reporter.error(self.where(name, other), message, hint)
         return Refused(message)
 
+    def refuse_path(self, name: str, path: str, message: str, hint: str = "", *, other: str = "") -> Refused:
+        """Report that a command's path cannot be used: that a directory above it is closed, if one is."""
+        return self.refuse(name, *(self.closed_above(path) or (message, hint)), other=other)
+
+    def closed_above(self, path: str) -> tuple[str, str] | None:
+        """That the submitter may not enter a directory on the way to a path, and the way out; None if none is so."""
+        closed = self.files.closed_above(path)
+        if closed is None:
+            return None
+        said = f"{path} cannot be reached: {self.user} may not enter the directory {closed}"
+        return said, f"chmod a+x {closed} (its owner may), or name a copy elsewhere"
+
     def warn(self, name: str, message: str, hint: str = "") -> None:
         """Report a warning about a command."""
         self.reporter.warning(self.where(name), message, hint)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from pool.jobs.description import DescriptionError, RealFiles, SubmitFacts, read_description
+from tests.ordinary_user import PYTHON, OrdinaryUser
 
 FACTS = SubmitFacts(filesystem_domain="example.org", uid_domain="example.org")
 ELF_FOR_ARM = b"\x7fELF\x02\x01\x01" + b"\0" * 9 + b"\x02\x00\xb7\x00" + b"\0" * 44
@@ -65,6 +68,59 @@ def test_executables_that_cannot_run_are_refused(folder: Path) -> None:
     other.write_text("#!/bin/sh\n")
     other.chmod(0o644)
     assert "is not executable" in complaint(folder, text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "executable = closed/job.sh",
+        "executable = link",
+        "executable = job.sh\ninput = closed/in",
+        "executable = job.sh\ntransfer_input_files = closed/deep/in",
+        "executable = job.sh\noutput = closed/deep/out",
+        "executable = job.sh\ninitialdir = closed/deep",
+        "executable = job.sh\nremote_io = on\nremote_io_trees = closed/deep",
+        "executable = job.sh\nx509userproxy = closed/in",
+    ],
+)
+def test_a_closed_directory_on_the_way_is_named(line: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        _closed_directory_is_named(Path(place).resolve(), line)
+
+
+def _closed_directory_is_named(folder: Path, line: str) -> None:
+    (folder / "job.sh").write_text("#!/bin/sh\n")
+    (folder / "job.sh").chmod(0o755)
+    (folder / "closed/deep").mkdir(parents=True)
+    for name in ("closed/job.sh", "closed/in", "closed/deep/in"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    (folder / "link").symlink_to("nothing/../closed/../closed/job.sh")
+    (folder / "nothing").mkdir()
+    (folder / "closed").chmod(0)
+    said = complaint_of_ordinary_user(folder, f"{line}\nqueue\n")
+    assert f"alice may not enter the directory {folder}/closed" in said
+    assert f"chmod a+x {folder}/closed" in said
+
+
+def complaint_of_ordinary_user(folder: Path, text: str) -> str:
+    """What is said to a user whom a file's mode binds: where root runs the tests, to another one."""
+    if os.geteuid() != 0:
+        try:
+            return complaint(folder, text)
+        finally:
+            (folder / "closed").chmod(0o700)
+    folder.chmod(0o755)
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        user = OrdinaryUser(Path(place))
+        code = (
+            "import os, sys; from tests.jobs.description.test_files import complaint;"
+            " print(complaint(os.getcwd(), sys.argv[1]))"
+        )
+        command = [*user.command, PYTHON, "-c", code, text]
+        done = subprocess.run(command, cwd=folder, env=user.environ, capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 def test_urls_and_later_names_are_not_looked_at(folder: Path) -> None:

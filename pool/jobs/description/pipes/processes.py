@@ -135,8 +135,9 @@ def _process(job: Job, draft: _Draft, stage: Stage) -> Process:
     if folder := text("initialdir"):
         iwd = job.full_path(folder)
         if job.check_files and job.files.kind(iwd) != "directory":
-            raise job.refuse(
+            raise job.refuse_path(
                 given["initialdir"],
+                iwd,
                 f"there is no directory {iwd} for '{given['initialdir']}' (VS 3.2, rule 3)",
                 "make it first",
             )

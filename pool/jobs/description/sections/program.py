@@ -47,7 +47,7 @@ def initial_directory(job: Job) -> None:
     job.set("Iwd", job.iwd)
     for command, path in (("initialdir", job.iwd), ("rootdir", job.param("rootdir", "RootDir"))):
         if path and job.check_files and job.files.kind(path) != "directory":
-            raise job.refuse(command, f"there is no directory {path} for '{command}'", "make it first")
+            raise job.refuse_path(command, path, f"there is no directory {path} for '{command}'", "make it first")
 
 
 def executable(job: Job) -> None:
@@ -120,10 +120,12 @@ def executable_problem(job: Job, path: str) -> tuple[str, str] | None:
     """Why a file is no program that can be sent, and the way out; None when it is one."""
     kind = job.files.kind(path)
     if kind != "file":
+        if closed := job.closed_above(path):
+            return closed
         what = "is a directory" if kind == "directory" else "does not exist"
         return f"the executable {path} {what}", "expected a program"
     if not job.files.allowed(path, os.R_OK):
-        return f"the executable {path} cannot be read", "chmod u+r it"
+        return job.closed_above(path) or (f"the executable {path} cannot be read", f"chmod u+r {path}")
     if not job.files.allowed(path, os.X_OK):
         return f"{path} is not executable", f"chmod +x {path}"
     head = job.files.head(path, 256)
@@ -302,9 +304,10 @@ def _check_standard_file(job: Job, command: str, name: str) -> None:
 def check_readable(job: Job, command: str, path: str) -> None:
     """Refuse a file that the submitter cannot read."""
     if job.files.kind(path) == "missing":
-        raise job.refuse(command, f"'{command}' names {path}, which does not exist")
+        raise job.refuse_path(command, path, f"'{command}' names {path}, which does not exist")
     if not job.files.allowed(path, os.R_OK):
-        raise job.refuse(command, f"'{command}' names {path}, which cannot be read", "chmod u+r it")
+        message = f"'{command}' names {path}, which cannot be read"
+        raise job.refuse_path(command, path, message, f"chmod u+r {path}")
 
 
 def check_writable(job: Job, command: str, path: str) -> None:
@@ -317,11 +320,11 @@ def check_writable(job: Job, command: str, path: str) -> None:
         if folder in job.good_folders:
             return
         if job.files.kind(folder) != "directory":
-            raise job.refuse(
-                command, f"the directory {folder} for '{command}' does not exist", "make it first"
-            )
+            message = f"the directory {folder} for '{command}' does not exist"
+            raise job.refuse_path(command, folder, message, "make it first")
         if not job.files.allowed(folder, os.W_OK):
-            raise job.refuse(command, f"the directory {folder} for '{command}' cannot be written to")
+            message = f"the directory {folder} for '{command}' cannot be written to"
+            raise job.refuse_path(command, folder, message)
         job.good_folders.add(folder)
     elif not job.files.allowed(path, os.W_OK):
-        raise job.refuse(command, f"'{command}' names {path}, which cannot be written")
+        raise job.refuse_path(command, path, f"'{command}' names {path}, which cannot be written")

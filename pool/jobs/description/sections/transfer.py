@@ -70,8 +70,9 @@ def _tree(job: Job, word: str) -> str:
         )
     path = job.full_path(name)
     if checked(job, name) and job.files.kind(path) != "directory":
-        raise job.refuse(
+        raise job.refuse_path(
             "remote_io_trees",
+            path,
             f"'remote_io_trees' names {path}, which is no directory",
             "make it first",
             other="RemoteIOTrees",
@@ -187,9 +188,8 @@ def _docker_credentials(job: Job) -> None:
         path = next((file for file in files if file and job.files.kind(file) == "file"), path)
         job.set("RegistryLogins", path)
     if job.files.kind(path) != "file":
-        raise job.refuse(
-            "docker_send_credentials", f"there are no docker credentials in {path}", "run docker login"
-        )
+        message = f"there are no docker credentials in {path}"
+        raise job.refuse_path("docker_send_credentials", path, message, "run docker login")
 
 
 def _agree(job: Job, inputs: bool, outputs: bool) -> tuple[str, str]:

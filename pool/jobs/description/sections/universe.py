@@ -159,7 +159,7 @@ def credentials(job: Job) -> None:
     if proxy:
         path = job.full_path(proxy)
         if job.files.kind(path) != "file":
-            raise job.refuse("x509userproxy", f"there is no proxy file {path}")
+            raise job.refuse_path("x509userproxy", path, f"there is no proxy file {path}")
         job.set("x509userproxy", path)
     elif job.boolean("use_x509userproxy"):
         raise job.refuse("use_x509userproxy", "no proxy file is named", "write x509userproxy = FILE")
