@@ -18,8 +18,13 @@ SOCKET = 3
 
 
 def become(uid: int, gid: int, groups: list[int]) -> None:
-    """Turn into the user, irrevocably. Raises RuntimeError where that did not hold."""
+    """Turn into the user, irrevocably; Python's modules stay within reach.
+
+    Raises:
+        RuntimeError: that did not hold.
+    """
     if os.geteuid() == 0 and uid != 0:
+        _open_module_directories()
         os.setgroups(groups)
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
@@ -31,6 +36,31 @@ def become(uid: int, gid: int, groups: list[int]) -> None:
         except PermissionError:
             return
         raise RuntimeError("root could be regained")
+
+
+def _open_module_directories() -> None:
+    """Open the directories of Python's modules, and look for modules there by descriptor from now on.
+
+    Python imports some modules at their first use (`encodings.idna`, `bz2`). The user may not be able to go where they
+    lie: root's Python may be below /root. A name below /proc/self/fd goes through none of the directories above
+    (proc(5)).
+    """
+    opened: dict[str, str] = {}
+
+    def by_descriptor(directory: str) -> str:
+        if directory not in opened:
+            try:
+                fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError:  # no directory: an archive of modules, or not there
+                opened[directory] = directory
+            else:
+                opened[directory] = f"/proc/self/fd/{fd}"
+        return opened[directory]
+
+    sys.path[:] = [by_descriptor(directory) for directory in sys.path]
+    for module in list(sys.modules.values()):
+        if isinstance(path := getattr(module, "__path__", None), list):
+            path[:] = [by_descriptor(directory) for directory in path]
 
 
 def identity_of(owner: str, user: str | None) -> tuple[int, int, list[int]]:

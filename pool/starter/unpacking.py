@@ -130,8 +130,8 @@ async def _ask(
         answer = await user_process.ask(__name__, {"do": what, "image": image, **more}, fd, account, PATH, leaves)
     except user_process.Stopped:
         raise CannotUnpack("the job was stopped while its image was unpacked", retry=True) from None
-    except user_process.Died:
-        raise CannotUnpack(f"the process that unpacks {image} died", retry=True) from None
+    except user_process.Died as death:
+        raise CannotUnpack(f"the process that unpacks {image} {death}", retry=True) from None
     finally:
         os.close(fd)
     if "error" in answer:

@@ -85,8 +85,8 @@ async def fetch(
         answer = await user_process.ask(__name__, work, directory, account, "/usr/local/bin:/usr/bin:/bin", leaves)
     except user_process.Stopped:
         raise CannotFetch("the job was stopped while its inputs were fetched", retry=True) from None
-    except user_process.Died:
-        raise CannotFetch("the process that fetches inputs died", retry=True) from None
+    except user_process.Died as death:
+        raise CannotFetch(without_secrets(f"the process that fetches inputs {death}"), retry=True) from None
     if "error" in answer:
         raise CannotFetch(str(answer["error"])[:MOST_SAID], retry=answer.get("passes") is True)
     return int(answer["bytes"])

@@ -11,8 +11,10 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pool
@@ -21,6 +23,8 @@ from pool.starter.place import Account
 
 #: Where this program is, for the process that is started.
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(pool.__file__)))
+#: Characters of its last error that are shown.
+LONGEST_ERROR = 200
 _PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 
 
@@ -29,7 +33,24 @@ class Stopped(Exception):
 
 
 class Died(Exception):
-    """The process ended without an answer."""
+    """The process ended without an answer; the text names the program, and the error that it wrote last."""
+
+    def __init__(self, written: bytes) -> None:
+        lines = written.decode(errors="replace").strip().splitlines()
+        error = "".join(letter for letter in lines[-1] if letter.isprintable())[:LONGEST_ERROR] if lines else "no error"
+        way_out = ""
+        if closed := _closed_directory():
+            way_out = f", which lies below {closed}, closed to users: install poolnode where all users can read"
+        super().__init__(f"died: {error} (its program is {sys.executable}{way_out})")
+
+
+def _closed_directory() -> str | None:
+    """A directory above this program, or above Python's modules, that not every user may enter."""
+    for file in (os.path.realpath(sys.executable), os.path.realpath(os.__file__), os.path.realpath(pool.__file__)):
+        for directory in reversed(Path(file).parents):
+            if not directory.stat().st_mode & stat.S_IXOTH:
+                return str(directory)
+    return None
 
 
 async def ask(
@@ -52,7 +73,7 @@ async def ask(
         *(sys.executable, "-s", "-P", "-m", module, str(directory)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
         env=environ,
         pass_fds=(directory,),
         start_new_session=True,
@@ -69,12 +90,13 @@ async def ask(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         await asyncio.wait((talking,))
+    said, errors = talking.result()
     try:
-        answer = json.loads(talking.result()[0])
+        answer = json.loads(said)
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise Died
+        raise Died(errors)
     return answer
 
 
