@@ -164,12 +164,13 @@ def whose_pool(request: pytest.FixtureRequest, run_directory: Path) -> Iterator[
 
 
 @pytest.fixture
-def tmp_path(tmp_path: Path, whose_pool: OrdinaryUser | None) -> Path:
-    """The user's, where the test is one."""
-    if whose_pool is not None:
-        passable(tmp_path)
-        whose_pool.owns(tmp_path)
-    return tmp_path
+def tmp_path(tmp_path: Path, whose_pool: OrdinaryUser | None) -> Iterator[Path]:
+    """The user's, where the test is one: not below pytest's own directory, which each pytest closes to others."""
+    if whose_pool is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="e2e-tmp-") as place:
+        yield whose_pool.owns(Path(place))
 
 
 @pytest.fixture

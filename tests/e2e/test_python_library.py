@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ def node(whose_pool: object) -> Iterator[Node]:
 
 @pytest.fixture
 def executor(node: Node, tmp_path: Path) -> Iterator[PoolExecutor]:
-    with PoolExecutor(node.address, directory=tmp_path) as made:
+    # The test's user may not be able to run the Python that began the tests.
+    with PoolExecutor(node.address, directory=tmp_path, python=sys.executable) as made:
         yield made
 
 

@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import support
-from tests.e2e.support import HEAD, Nodes, client, poolnode, processes_with, program, slots, token, until
+from tests.e2e.support import (
+    HEAD,
+    Nodes,
+    administrator,
+    client,
+    poolnode,
+    processes_with,
+    program,
+    slots,
+    token,
+    until,
+)
 from tests.starter.support import PYTHON
 
 PARTS = 'foo.requirements = Machine == "one"\n bar.requirements = Machine == "two"'
@@ -105,7 +116,7 @@ async def test_a_machine_that_is_lost_takes_all_parts_with_it(pool3: Nodes, home
         foos = await until(lambda: processes_with(foo), "foo to run")
         bars = await until(lambda: processes_with("md5sum"), "bar to run")
         if how == "vacate":
-            async with client(pool3.all[2]) as owner:
+            async with administrator(pool3.all[2]) as owner:
                 await owner.call("startd.vacate", {"graceful": True})
         else:
             two = pool3.all[2]
