@@ -166,6 +166,18 @@ def test_types() -> None:
     run("mypy")
 
 
+def test_c_is_formatted() -> None:
+    """As .clang-format says; so no line is longer than 120 columns. `clang-format -i FILE` formats one."""
+    sources = sorted(map(str, (REPOSITORY / "pool" / "checkpoint").rglob("*.[ch]")))
+    assert len(sources) > 100
+    program = Path(sys.executable).with_name("clang-format")
+    done = subprocess.run(
+        [program, "--dry-run", "--Werror", *sources], capture_output=True, text=True, check=False, cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [name for name in sources if any(len(line) > 120 for line in Path(name).read_text().splitlines())] == []
+
+
 def faults(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> list[str]:
     """What a rule finds in any of the files, each with its file."""
     return [f"{identify(path)}: {fault}" for path in paths for fault in rule(path)]

@@ -28,13 +28,15 @@ struct member { /* one of the job's own processes; what they start themselves is
     char **argv, **envp;
     pid_t pid; /* as the keeper sees it; 0: not started, or over before the checkpoint that this run goes on from */
     struct member_end *end; /* in memory that a dumper shares */
-    uint64_t carried_user_us, carried_system_us; /* of what it has used, before the checkpoint that this run goes on from */
+    uint64_t carried_user_us,
+        carried_system_us; /* of what it has used, before the checkpoint that this run goes on from */
 };
 
 struct conduit { /* a pipe of the job; see messages.h about its ends */
     const struct pipe_head *head;
     char *writer_file, *reader_file;
-    int ends[2]; /* of a plain pipe, while the members are forked; of one from or to another machine as soon as it came */
+    int ends[2]; /* of a plain pipe, while the members are forked; of one from or to another machine as soon as it came
+                  */
     uint64_t inode; /* of one from or to another machine: what a process's end of it is known by */
 };
 
@@ -54,8 +56,8 @@ struct job {
 struct settings { /* of one nursery */
     uint32_t able;
     uint32_t without; /* abilities not to be used, for trying what is left without them */
-    pid_t keeper;      /* in a keeper: its own id in the /proc of the node */
-    pid_t spared[2];   /* in a keeper: its file server and its supervisor, none of the job's processes; 0: none */
+    pid_t keeper; /* in a keeper: its own id in the /proc of the node */
+    pid_t spared[2]; /* in a keeper: its file server and its supervisor, none of the job's processes; 0: none */
     char directory[4096]; /* of the cells: no job may look into it */
     char *const *show; /* directories that isolation `full` shows beside the system's */
     size_t shows;
@@ -89,7 +91,8 @@ bool proc_text(pid_t pid, const char *name, char *text, size_t size);
 uint64_t proc_field(pid_t pid, const char *name, const char *field, int base);
 
 /* pipe_ends.c */
-int own_end(const struct conduit *c); /* the index of the one end that is here, of a pipe to another machine; -1 for other pipes */
+int own_end(const struct conduit *c); /* the index of the one end that is here, of a pipe to another machine; -1 for
+                                         other pipes */
 bool has_mapped_files(const struct job *job); /* names of files that processes open and that are ends of pipes */
 int members_make_pipe(const struct job *job, int ends[2], struct failure *f); /* ends[0] reads */
 bool members_whole(const struct job *job); /* no end of a pipe to another machine is missing */

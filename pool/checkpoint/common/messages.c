@@ -36,9 +36,11 @@ static int malformed(struct failure *f)
 static bool counts_fit(const struct start *s, const struct member_head *heads, size_t room)
 {
     uint64_t needed = (uint64_t)s->hides + s->devices + s->remotes + 2u * s->binds + s->argc + s->envc;
-    if (!s->argc || s->members > MEMBERS_MOST || s->pipes > PIPES_MOST || s->groups > 65536 || (s->pipes && !s->members))
+    if (!s->argc || s->members > MEMBERS_MOST || s->pipes > PIPES_MOST || s->groups > 65536 ||
+        (s->pipes && !s->members))
         return false;
-    uint64_t fixed = s->members * sizeof(struct member_head) + s->pipes * sizeof(struct pipe_head) + s->groups * sizeof(uint32_t);
+    uint64_t fixed =
+        s->members * sizeof(struct member_head) + s->pipes * sizeof(struct pipe_head) + s->groups * sizeof(uint32_t);
     if (fixed > room)
         return false;
     for (uint32_t i = 0; i < s->members; i++) {
@@ -52,7 +54,8 @@ static bool counts_fit(const struct start *s, const struct member_head *heads, s
 static bool ends_fit(const struct start *s, const struct pipe_head *p)
 {
     int32_t most = (int32_t)s->members;
-    return p->writer >= -1 && p->writer < most && p->reader >= -1 && p->reader < most && (p->writer >= 0 || p->reader >= 0);
+    return p->writer >= -1 && p->writer < most && p->reader >= -1 && p->reader < most &&
+           (p->writer >= 0 || p->reader >= 0);
 }
 
 static bool take_member(struct member *m, char ***list, char **at, const char *end)
@@ -60,15 +63,16 @@ static bool take_member(struct member *m, char ***list, char **at, const char *e
     char *fixed[7];
     if (!strings(fixed, 6, at, end))
         return false;
-    m->name = fixed[0], m->program = fixed[1], m->cwd = fixed[2], m->in = fixed[3], m->out = fixed[4], m->errors = fixed[5];
+    m->name = fixed[0], m->program = fixed[1], m->cwd = fixed[2], m->in = fixed[3], m->out = fixed[4],
+    m->errors = fixed[5];
     m->argv = *list;
     m->envp = m->argv + m->head->argc + 1;
     *list = m->envp + m->head->envc + 1;
     return strings(m->argv, m->head->argc, at, end) && strings(m->envp, m->head->envc, at, end);
 }
 
-static bool take_members(struct job *job, const struct member_head *heads, const struct pipe_head *pipes, char **list, char **at,
-                         const char *end)
+static bool take_members(struct job *job, const struct member_head *heads, const struct pipe_head *pipes, char **list,
+                         char **at, const char *end)
 {
     for (uint32_t i = 0; i < job->start->members; i++) {
         job->members[i].head = &heads[i];
@@ -79,7 +83,8 @@ static bool take_members(struct job *job, const struct member_head *heads, const
         char *files[3];
         if (!ends_fit(job->start, &pipes[i]) || !strings(files, 2, at, end))
             return false;
-        job->pipes[i] = (struct conduit){.head = &pipes[i], .writer_file = files[0], .reader_file = files[1], .ends = {-1, -1}};
+        job->pipes[i] =
+            (struct conduit){.head = &pipes[i], .writer_file = files[0], .reader_file = files[1], .ends = {-1, -1}};
     }
     return true;
 }
@@ -93,7 +98,8 @@ static bool make_room(struct job *job, const struct member_head *heads)
         pointers += (size_t)heads[i].argc + heads[i].envc + 2;
     job->count = s->members ? s->members : 1;
     job->pipe_count = s->pipes;
-    char *room = calloc(1, job->count * sizeof *job->members + job->pipe_count * sizeof *job->pipes + pointers * sizeof(char *));
+    char *room =
+        calloc(1, job->count * sizeof *job->members + job->pipe_count * sizeof *job->pipes + pointers * sizeof(char *));
     if (!room)
         return false;
     job->kept = room;
@@ -126,8 +132,15 @@ int parse_start(struct job *job, void *message, size_t size, struct failure *f)
         return set_failure(f, "malloc", "arguments");
     job->id = fixed[0], job->scratch = fixed[7], job->root = fixed[8]; /* fixed[1]: the claim */
     char **argv = job->binds + 2 * s->binds + 1, **envp = argv + s->argc + 1;
-    *job->members = (struct member){.head = &only, .name = fixed[0], .program = fixed[2], .cwd = fixed[3], .in = fixed[4],
-                                    .out = fixed[5], .errors = fixed[6], .argv = argv, .envp = envp};
+    *job->members = (struct member){.head = &only,
+                                    .name = fixed[0],
+                                    .program = fixed[2],
+                                    .cwd = fixed[3],
+                                    .in = fixed[4],
+                                    .out = fixed[5],
+                                    .errors = fixed[6],
+                                    .argv = argv,
+                                    .envp = envp};
     if (!strings(job->hide, s->hides, &at, end) || !strings(job->devices, s->devices, &at, end) ||
         !strings(job->remote, s->remotes, &at, end) || !strings(job->binds, 2u * s->binds, &at, end) ||
         !strings(argv, s->argc, &at, end) || !strings(envp, s->envc, &at, end) ||

@@ -20,7 +20,8 @@ int end_descriptor(const char *file, int standard)
     return *rest || rest == file + sizeof directory - 1 || number < 0 || number > 255 ? -1 : (int)number;
 }
 
-/* A pipe of the job's user, who may open his own ends anew by /dev/stdin and /dev/fd/N; the kernel gave it to the keeper's. */
+/* A pipe of the job's user, who may open his own ends anew by /dev/stdin and /dev/fd/N; the kernel gave it to the
+ * keeper's. */
 int members_make_pipe(const struct job *job, int ends[2], struct failure *f)
 {
     const struct start *s = job->start;

@@ -1,5 +1,6 @@
-/* What is mapped of programs and libraries, for a machine that has others or none: in a file of its own, `carried`, which goes on
- * from one image of a job to the next, unread, as long as all that is mapped is in it and no file is another one. */
+/* What is mapped of programs and libraries, for a machine that has others or none: in a file of its own, `carried`,
+ * which goes on from one image of a job to the next, unread, as long as all that is mapped is in it and no file is
+ * another one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -13,15 +14,16 @@
 
 #define LARGEST (1ul << 29) /* of files that are carried */
 
-/* Of files that are only read: programs, libraries, tables; what is larger is data. What lies in a scratch directory that
- * moves with the job is there. */
+/* Of files that are only read: programs, libraries, tables; what is larger is data. What lies in a scratch directory
+ * that moves with the job is there. */
 static bool wanted(const struct dump *d, uint32_t row)
 {
-    for EACH(&d->image, areas, area, a)
+    EACH(&d->image, areas, area, a)
         if (a->file == row && a->kind == AREA_FILE && a->flags & MAP_SHARED && a->prot & PROT_WRITE)
             return false;
     const struct file *f = (struct file *)d->image.files.rows + row;
-    return f->kind == FILE_MAPPED && S_ISREG(f->mode) && f->size <= LARGEST && !(d->job->start->flags & FLAG_FIXED && path_is_under(image_string(&d->image, f->path), "/job"));
+    return f->kind == FILE_MAPPED && S_ISREG(f->mode) && f->size <= LARGEST &&
+           !(d->job->start->flags & FLAG_FIXED && path_is_under(image_string(&d->image, f->path), "/job"));
 }
 
 /* Where the carried extents of an image begin: they are its last. */
@@ -47,9 +49,9 @@ static uint64_t carried_until(const struct image *image, uint32_t first, uint32_
 
 static uint32_t same_file(const struct image *before, const struct file *f)
 {
-    for EACH(before, files, file, b)
-        if (b->kind == FILE_MAPPED && b->number && b->device == f->device && b->inode == f->inode && b->size == f->size &&
-            memcmp(b->times, f->times, sizeof b->times) == 0)
+    EACH(before, files, file, b)
+        if (b->kind == FILE_MAPPED && b->number && b->device == f->device && b->inode == f->inode &&
+            b->size == f->size && memcmp(b->times, f->times, sizeof b->times) == 0)
             return (uint32_t)(b - (struct file *)before->files.rows);
     return NOBODY;
 }
@@ -58,7 +60,7 @@ static uint32_t same_file(const struct image *before, const struct file *f)
 static bool take_over(struct dump *d, const struct image *before, const uint32_t *rows)
 {
     uint32_t first = first_of(before);
-    for EACH(&d->image, areas, area, a) {
+    EACH(&d->image, areas, area, a) {
         if (a->kind != AREA_FILE || !((struct file *)d->image.files.rows)[a->file].number)
             continue;
         uint64_t end = a->offset + (a->end - a->start), size = ((struct file *)d->image.files.rows)[a->file].size;
@@ -88,8 +90,10 @@ static int put(struct dump *d, int to, uint32_t row, uint64_t at, const char *da
         errno = errno ? errno : ENOSPC;
         return set_failure(&d->failure, "write", "carried");
     }
-    *(struct chunk *)table_add(&d->image.chunks) = (struct chunk){.place = d->carried, .size = size, .sum = checksum(data, size), .source = CARRIED};
-    *(struct extent *)table_add(&d->image.extents) = (struct extent){.file = row, .chunk = d->image.chunks.count - 1, .at = at, .size = size};
+    *(struct chunk *)table_add(&d->image.chunks) =
+        (struct chunk){.place = d->carried, .size = size, .sum = checksum(data, size), .source = CARRIED};
+    *(struct extent *)table_add(&d->image.extents) =
+        (struct extent){.file = row, .chunk = d->image.chunks.count - 1, .at = at, .size = size};
     d->carried += size;
     return 0;
 }
@@ -100,7 +104,8 @@ static int carry_range(struct dump *d, int to, uint32_t first, uint32_t row, int
     while (at < end) {
         ssize_t n = pread(fd, buffer, end - at < CHUNK ? end - at : CHUNK, (off_t)at);
         if (n < 0)
-            return set_failure(&d->failure, "read", image_string(&d->image, ((struct file *)d->image.files.rows)[row].path));
+            return set_failure(&d->failure, "read",
+                               image_string(&d->image, ((struct file *)d->image.files.rows)[row].path));
         if (n == 0)
             return 0;
         size_t whole = ((size_t)n + PAGE - 1) & ~(PAGE - 1);
@@ -114,9 +119,11 @@ static int carry_range(struct dump *d, int to, uint32_t first, uint32_t row, int
 
 static int carry_file(struct dump *d, int to, uint32_t first, uint32_t row)
 {
-    int fd = open(image_string(&d->image, ((struct file *)d->image.files.rows)[row].path), O_RDONLY | O_CLOEXEC), done = 0;
+    int fd = open(image_string(&d->image, ((struct file *)d->image.files.rows)[row].path), O_RDONLY | O_CLOEXEC),
+        done = 0;
     if (fd < 0)
-        return set_failure(&d->failure, "open", image_string(&d->image, ((struct file *)d->image.files.rows)[row].path));
+        return set_failure(&d->failure, "open",
+                           image_string(&d->image, ((struct file *)d->image.files.rows)[row].path));
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.file == row && a.kind == AREA_FILE)

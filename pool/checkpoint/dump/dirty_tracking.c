@@ -1,12 +1,12 @@
 /* Which pages a process has written since the image before: the kernel notes it (userfaultfd's asynchronous write
  * protection, Linux 6.7), nobody is woken for it, and a page costs its first write some two microseconds.
  *
- *     once:       hold; the process opens a userfaultfd, of which the keeper has a copy from then on, and is watched; let go
- *     each time:  scan and protect again, while the job runs     -> written before the stop
- *                 hold; scan                                     -> still clean in the stop; what is not watched yet is
+ *     once:       hold; the process opens a userfaultfd, of which the keeper has a copy from then on, and is watched;
+ * let go each time:  scan and protect again, while the job runs     -> written before the stop hold; scan -> still
+ * clean in the stop; what is not watched yet is
  *
- * What was written between scan and stop stays noted, and is saved now and once more next time. Processes below a size are
- * not watched, nor is what other processes share with them. */
+ * What was written between scan and stop stays noted, and is saved now and once more next time. Processes below a size
+ * are not watched, nor is what other processes share with them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -92,8 +92,12 @@ static bool watch(struct dump *d, const struct tracked *t, bool fresh)
     if (!more)
         return false;
     d->tracking->watched = more;
-    more[d->tracking->watched_count++] = (struct watched){.pid = t->pid, .born = t->born, .fd = t->fd, .fresh = fresh, .lost = t->fd < 0,
-                                                   .plain = fresh && !d->tracking->trail->stale_marks};
+    more[d->tracking->watched_count++] = (struct watched){.pid = t->pid,
+                                                          .born = t->born,
+                                                          .fd = t->fd,
+                                                          .fresh = fresh,
+                                                          .lost = t->fd < 0,
+                                                          .plain = fresh && !d->tracking->trail->stale_marks};
     return true;
 }
 
@@ -123,15 +127,20 @@ static bool someone_new(struct dump *d)
 static bool watches(int pagemap, uint64_t start)
 {
     struct region found;
-    struct scan q = {.size = sizeof q, .start = start, .end = start + PAGE, .vector = (uint64_t)(uintptr_t)&found, .vector_size = 1,
-                     .mask = IS_WATCHED, .wanted = IS_WATCHED};
+    struct scan q = {.size = sizeof q,
+                     .start = start,
+                     .end = start + PAGE,
+                     .vector = (uint64_t)(uintptr_t)&found,
+                     .vector_size = 1,
+                     .mask = IS_WATCHED,
+                     .wanted = IS_WATCHED};
     return ioctl(pagemap, SCAN, &q) == 1;
 }
 
-/* A page may bear the mark of what was not written from when its area was watched before: the kernel ends the watch of an area
- * that another one is moved beside and that becomes one with it, or, before Linux 6.14, is moved itself, and the marks stay. So
- * all of a new area counts as written, unless its process was never watched. False: it is watched in part, and nothing is known
- * of its marks. */
+/* A page may bear the mark of what was not written from when its area was watched before: the kernel ends the watch of
+ * an area that another one is moved beside and that becomes one with it, or, before Linux 6.14, is moved itself, and
+ * the marks stay. So all of a new area counts as written, unless its process was never watched. False: it is watched in
+ * part, and nothing is known of its marks. */
 static bool watch_area(const struct watched *w, uint64_t start, uint64_t end)
 {
     struct uffdio_register area = {.range = {start, end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
@@ -141,8 +150,9 @@ static bool watch_area(const struct watched *w, uint64_t start, uint64_t end)
     return w->plain || ioctl(w->fd, UFFDIO_WRITEPROTECT, &unmark) == 0;
 }
 
-/* Memory of its own that it may write, or may come to: other areas are taken for written. While it stands still: an area that it
- * makes larger meanwhile would be watched in part, which makes two of it, and it could move it as one no more. */
+/* Memory of its own that it may write, or may come to: other areas are taken for written. While it stands still: an
+ * area that it makes larger meanwhile would be watched in part, which makes two of it, and it could move it as one no
+ * more. */
 static bool watch_areas(const struct watched *w)
 {
     char path[64], *text = NULL;
@@ -204,7 +214,11 @@ int track_before(struct dump *d, bool stop, struct outcome *o)
     }
     for (size_t i = 0; i < d->tracking->watched_count; i++) {
         struct watched *w = &d->tracking->watched[i];
-        w->sound = !w->lost && scan(w->pid, (struct scan){.flags = stop ? 0 : SCAN_PROTECT, .mask = IS_WRITTEN | IS_WATCHED, .any = IS_PRESENT | IS_SWAPPED}, &w->written);
+        w->sound = !w->lost && scan(w->pid,
+                                    (struct scan){.flags = stop ? 0 : SCAN_PROTECT,
+                                                  .mask = IS_WRITTEN | IS_WATCHED,
+                                                  .any = IS_PRESENT | IS_SWAPPED},
+                                    &w->written);
     }
     return 0;
 }
@@ -214,7 +228,8 @@ void track_held(struct dump *d, bool stop)
 {
     for (size_t i = 0; i < d->tracking->watched_count; i++) {
         struct watched *w = &d->tracking->watched[i];
-        w->sound = w->sound && !w->fresh && scan(w->pid, (struct scan){.inverted = IS_WRITTEN, .mask = IS_WRITTEN | IS_WATCHED}, &w->clean);
+        w->sound = w->sound && !w->fresh &&
+                   scan(w->pid, (struct scan){.inverted = IS_WRITTEN, .mask = IS_WRITTEN | IS_WATCHED}, &w->clean);
         w->lost = w->lost || (!stop && !watch_areas(w));
     }
 }
@@ -248,7 +263,8 @@ const struct watched *track_of(struct dump *d, pid_t pid)
 void track_hand(struct dump *d)
 {
     for (size_t i = 0; i < d->tracking->watched_count; i++) {
-        struct tracked t = {d->tracking->watched[i].pid, d->tracking->watched[i].born, d->tracking->watched[i].lost ? -1 : d->tracking->watched[i].fd}; /* -1: never again */
+        struct tracked t = {d->tracking->watched[i].pid, d->tracking->watched[i].born,
+                            d->tracking->watched[i].lost ? -1 : d->tracking->watched[i].fd}; /* -1: never again */
         bool comes = d->tracking->watched[i].fresh && t.fd >= 0;
         send_with_fd(d->tracking->trail->hand, &t, sizeof t, comes ? t.fd : -1, MSG_DONTWAIT);
     }

@@ -1,9 +1,10 @@
 /* A whole job dumped, in a process of its own that holds it: what takes long is done from copies, when the job runs on.
  *
- *     hold all -> state, files -> shared memory, pipes -> copies -> let go -> memory from the copies -> pages, meta, synced
+ *     hold all -> state, files -> shared memory, pipes -> copies -> let go -> memory from the copies -> pages, meta,
+ * synced
  *
- * If this process is killed while the job is held, the job dies with it and the image before it stands (trace/tracee.c); later
- * only copies die. Without memory for the copies the job stands still to the end. */
+ * If this process is killed while the job is held, the job dies with it and the image before it stands
+ * (trace/tracee.c); later only copies die. Without memory for the copies the job stands still to the end. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -66,7 +67,8 @@ static int describe_all(struct dump *d)
     return 0;
 }
 
-/* Known before work is lost, and before thousands of descriptors are looked at: whether the tree of processes can be forked again. */
+/* Known before work is lost, and before thousands of descriptors are looked at: whether the tree of processes can be
+ * forked again. */
 static void check_fork_plan(struct dump *d)
 {
     struct image tree;
@@ -81,7 +83,9 @@ static void check_fork_plan(struct dump *d)
     free(fork_plan_make(&tree, &wrong));
     image_free(&tree);
     if (wrong)
-        add_unsupported(d, "process %d is in a session that its parents were never in, and whose leader cannot bring it there", wrong);
+        add_unsupported(
+            d, "process %d is in a session that its parents were never in, and whose leader cannot bring it there",
+            wrong);
 }
 
 static int take_shared(struct dump *d)
@@ -125,9 +129,9 @@ static int finish(struct dump *d, int directory)
     return !d->no_sync && fsync(directory) < 0 ? set_failure(&d->failure, "sync", "the image's directory") : 0;
 }
 
-/* The machine's owner comes first, and its other jobs. What helps to write inherits it. Nobody waits for an image beside the job:
- * most of it is written where a processor has nothing to do (image/workers.c); the last one has to be there before the job is killed, and
- * takes from what the job leaves. */
+/* The machine's owner comes first, and its other jobs. What helps to write inherits it. Nobody waits for an image
+ * beside the job: most of it is written where a processor has nothing to do (image/workers.c); the last one has to be
+ * there before the job is killed, and takes from what the job leaves. */
 static void give_way(struct dump *d, bool behind)
 {
     struct sched_param none = {0};
@@ -147,7 +151,8 @@ static void check_root(struct dump *d)
 static int dump_held(struct dump *d, int directory, bool stop, struct outcome *o)
 {
     if (notify_used(d->job)) {
-        add_unsupported(d, "the submit machine's files are shown to it by notification, and are not part of an image: it needs a machine with /dev/fuse");
+        add_unsupported(d, "the submit machine's files are shown to it by notification, and are not part of an image: "
+                           "it needs a machine with /dev/fuse");
         return 1;
     }
     if (track_before(d, stop, o))

@@ -13,8 +13,8 @@ struct dirty_state { /* since an image: what the keeper keeps for the next one *
     uint64_t id; /* of the image */
     struct tracked *all;
     size_t count;
-    int hand;    /* the dumper's end of a pair, by which it hands over the new list */
-    bool stale_marks;   /* one has ended without a word: processes may bear marks that are not in the list */
+    int hand; /* the dumper's end of a pair, by which it hands over the new list */
+    bool stale_marks; /* one has ended without a word: processes may bear marks that are not in the list */
 };
 void trail_take(struct dirty_state *trail, int from, uint64_t id); /* what the dumper has handed over */
 
@@ -27,6 +27,7 @@ struct outcome { /* shared with the keeper */
     struct failure failure;
     char reasons[TEXT], held[PIPES_MOST + 1]; /* held: the text of CHECKPOINTED (common/messages.h) */
 };
-void dump_job(int directory, uint64_t how, const struct job *job, const struct dirty_state *trail, struct outcome *o); /* how: enum checkpoint */
+void dump_job(int directory, uint64_t how, const struct job *job, const struct dirty_state *trail,
+              struct outcome *o); /* how: enum checkpoint */
 
 #endif

@@ -1,7 +1,7 @@
 /* The job's processes and threads found and held still.
  *
- * Whatever the keeper's /proc shows beside the keeper and the dumper is the job: the pid namespace is its alone. Nobody counts as
- * ended who only could not be held: an image without it would be of another job. */
+ * Whatever the keeper's /proc shows beside the keeper and the dumper is the job: the pid namespace is its alone. Nobody
+ * counts as ended who only could not be held: an image without it would be of another job. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/kcmp.h>
@@ -14,10 +14,10 @@
 #include "dump/parts.h"
 #include "mapped_files/mapped_files.h"
 
-#define STOP_US 50000    /* for a thread to stop once it is asked to */
-#define PASS_US 100000   /* for a vfork to pass */
+#define STOP_US 50000 /* for a thread to stop once it is asked to */
+#define PASS_US 100000 /* for a vfork to pass */
 #define STUCK_US 5000000 /* of trying */
-#define LOOKS 50         /* a millisecond apart, at who holds it up */
+#define LOOKS 50 /* a millisecond apart, at who holds it up */
 
 static struct dumped_process *subject_of(struct dump *d, pid_t pid)
 {
@@ -85,7 +85,8 @@ static int hold_threads(struct dumped_process *s)
 /* Whatever the job needs of the keeper's is none of it. */
 static bool is_other(pid_t pid) { return pid == 1 || pid == getpid() || is_spared(pid) || pid == mapping_supervisor(); }
 
-/* Those that have stopped are taken off `waiting`, those that are gone off the job. True when all have within the time. */
+/* Those that have stopped are taken off `waiting`, those that are gone off the job. True when all have within the time.
+ */
 static bool await_stops(struct dump *d, uint64_t until)
 {
     for (uint64_t pause = 20;;) {
@@ -141,8 +142,8 @@ static void release_still(struct dump *d)
 }
 
 /* The parent of a vfork cannot be stopped before its child has its own program, and the child not get there while it is
- * held. All that is held goes on, and so does who stops meanwhile. What the stop cut short of reads and writes of mapped files is
- * made whole first: it would be short for the program. */
+ * held. All that is held goes on, and so does who stops meanwhile. What the stop cut short of reads and writes of
+ * mapped files is made whole first: it would be short for the program. */
 static void let_pass(struct dump *d)
 {
     complete_partial_io(d);
@@ -187,8 +188,8 @@ static void bind_all(struct dump *d)
             tracee_bind(&d->subjects[i].threads[j]);
 }
 
-/* Until a round finds nobody new: whoever is not held yet may start another. All are asked before any is waited for. 0, 1
- * when somebody does not stop, -1. */
+/* Until a round finds nobody new: whoever is not held yet may start another. All are asked before any is waited for. 0,
+ * 1 when somebody does not stop, -1. */
 static int stop_all(struct dump *d, uint64_t end)
 {
     if (mapping_settle(d))
@@ -224,8 +225,8 @@ static int stop_all(struct dump *d, uint64_t end)
 /* It shares the memory of its parent, who waits for it, and sleeps: it could have a program of its own long since. */
 static bool holds_up(pid_t pid, struct stat_line *line)
 {
-    return !is_other(pid) && stat_read(pid, line) && line->state == 'S' && line->parent > 1 && state_of(line->parent, line->parent) == 'D' &&
-           syscall(SYS_kcmp, pid, line->parent, KCMP_VM, 0, 0) == 0;
+    return !is_other(pid) && stat_read(pid, line) && line->state == 'S' && line->parent > 1 &&
+           state_of(line->parent, line->parent) == 'D' && syscall(SYS_kcmp, pid, line->parent, KCMP_VM, 0, 0) == 0;
 }
 
 /* It may wake now and then. */
@@ -237,8 +238,10 @@ static bool refuse_vfork(struct dump *d)
         for (size_t i = 0; i < count; i++) {
             struct stat_line line;
             if (holds_up(pids[i], &line))
-                add_unsupported(d, "process %d waits for process %d to run a program of its own (vfork), which it has not done for %u s", line.parent,
-                       pids[i], STUCK_US / 1000000);
+                add_unsupported(d,
+                                "process %d waits for process %d to run a program of its own (vfork), which it has not "
+                                "done for %u s",
+                                line.parent, pids[i], STUCK_US / 1000000);
         }
         free(pids);
         usleep(1000);

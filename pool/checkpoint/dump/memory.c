@@ -32,7 +32,8 @@ static bool parse(char *text, struct line *l)
     int name = 0;
     memset(l, 0, sizeof *l);
     text[strcspn(text, "\n")] = 0;
-    if (sscanf(text, "%lx-%lx %7s %lx %x:%x %lu %n", &l->start, &l->end, l->perms, &l->offset, &major, &minor, &l->inode, &name) < 7)
+    if (sscanf(text, "%lx-%lx %7s %lx %x:%x %lu %n", &l->start, &l->end, l->perms, &l->offset, &major, &minor,
+               &l->inode, &name) < 7)
         return false;
     l->device = makedev(major, minor);
     l->name = text + name;
@@ -64,7 +65,7 @@ static void refuse_area(struct dump *d, struct dumped_process *s, const struct l
 /* Another row of `files` for each thing that is mapped; memory that has no name is known by its inode. */
 static uint32_t shared_memory(struct dump *d, struct dumped_process *s, const struct line *l)
 {
-    for EACH(&d->image, files, file, f)
+    EACH(&d->image, files, file, f)
         if (f->kind == FILE_MEMORY && f->device == l->device && f->inode == l->inode)
             return (uint32_t)(f - (struct file *)d->image.files.rows);
     struct file *f = table_add(&d->image.files);
@@ -96,7 +97,8 @@ static void classify(struct dump *d, struct dumped_process *s, struct area *a, c
     } else if (starts(l->name, "/SYSV") && settings.able & ABLE_IPC) {
         a->kind = AREA_SYSV;
         a->sysv = l->inode;
-    } else if (starts(l->name, "/SYSV") || starts(l->name, "anon_inode:") || starts(l->name, "/[aio]") || starts(l->name, "/anon_hugepage") ||
+    } else if (starts(l->name, "/SYSV") || starts(l->name, "anon_inode:") || starts(l->name, "/[aio]") ||
+               starts(l->name, "/anon_hugepage") ||
                (starts(l->name, "/dev/") && !starts(l->name, "/dev/zero") && !starts(l->name, "/dev/shm/"))) {
         refuse_area(d, s, l);
     } else if (shared && (gone || l->name[0] == '[')) {
@@ -147,7 +149,8 @@ int memory_areas(struct dump *d, struct dumped_process *s)
         struct area *a = table_add(&d->image.areas);
         a->owner = s->row;
         a->start = l.start, a->end = l.end, a->offset = l.offset;
-        a->prot = (l.perms[0] == 'r' ? PROT_READ : 0) | (l.perms[1] == 'w' ? PROT_WRITE : 0) | (l.perms[2] == 'x' ? PROT_EXEC : 0);
+        a->prot = (l.perms[0] == 'r' ? PROT_READ : 0) | (l.perms[1] == 'w' ? PROT_WRITE : 0) |
+                  (l.perms[2] == 'x' ? PROT_EXEC : 0);
         a->flags = l.perms[3] == 's' ? MAP_SHARED : MAP_PRIVATE;
         uint32_t row = (uint32_t)(a - (struct area *)d->image.areas.rows);
         struct area classified = *a;
@@ -165,22 +168,22 @@ int memory_areas(struct dump *d, struct dumped_process *s)
 
 static struct area *area_at(struct dump *d, uint32_t owner, uint64_t start)
 {
-    for EACH(&d->image, areas, area, a)
+    EACH(&d->image, areas, area, a)
         if (a->owner == owner && a->start == start)
             return a;
     return NULL;
 }
 
-/* When all descriptors are known: a private mapping of a file that is saved by its descriptor is one again. Pages that the process
- * has not changed show what is written to the file later. */
+/* When all descriptors are known: a private mapping of a file that is saved by its descriptor is one again. Pages that
+ * the process has not changed show what is written to the file later. */
 void memory_join(struct dump *d)
 {
-    for EACH(d, removed, removed, m) {
+    EACH(d, removed, removed, m) {
         struct area *a = area_at(d, m->owner, m->start);
-        for EACH(&d->image, files, file, f) {
+        EACH(&d->image, files, file, f) {
             uint32_t row = (uint32_t)(f - (struct file *)d->image.files.rows);
-            if (!a || f->kind != FILE_MEMORY || f->device != m->device || f->inode != m->inode || (f->flags & O_ACCMODE) == O_WRONLY ||
-                ((struct sample *)d->samples.rows)[row].fd < 0)
+            if (!a || f->kind != FILE_MEMORY || f->device != m->device || f->inode != m->inode ||
+                (f->flags & O_ACCMODE) == O_WRONLY || ((struct sample *)d->samples.rows)[row].fd < 0)
                 continue;
             a->kind = AREA_FILE;
             a->file = row;
@@ -212,21 +215,27 @@ static bool saved(const struct area *a, uint64_t categories)
 {
     if (categories & IS_GUARD)
         return false;
-    return categories & IS_SWAPPED || (categories & IS_PRESENT && !(categories & IS_ZERO) && !(a->kind == AREA_FILE && categories & IS_FILE));
+    return categories & IS_SWAPPED ||
+           (categories & IS_PRESENT && !(categories & IS_ZERO) && !(a->kind == AREA_FILE && categories & IS_FILE));
 }
 
 /* Pages that may not be touched (MADV_GUARD_INSTALL, as stacks of threads have them): they have no contents. */
 static void note_guard(struct dump *d, uint32_t owner, const struct region *found)
 {
-    *(struct guard *)table_add(&d->image.guards) = (struct guard){.owner = owner, .start = found->start, .end = found->end};
+    *(struct guard *)table_add(&d->image.guards) =
+        (struct guard){.owner = owner, .start = found->start, .end = found->end};
 }
 
 static int scan_area(struct dump *d, const struct dumped_process *s, const struct source *from, const struct area *a)
 {
     static struct region found[1024];
     static uint64_t guard = IS_GUARD; /* known to Linux 6.15 */
-    struct scan q = {.size = sizeof q, .start = a->start, .end = a->end, .vector = (uint64_t)(uintptr_t)found,
-                     .vector_size = sizeof found / sizeof *found, .any = IS_PRESENT | IS_SWAPPED,
+    struct scan q = {.size = sizeof q,
+                     .start = a->start,
+                     .end = a->end,
+                     .vector = (uint64_t)(uintptr_t)found,
+                     .vector_size = sizeof found / sizeof *found,
+                     .any = IS_PRESENT | IS_SWAPPED,
                      .wanted = IS_FILE | IS_PRESENT | IS_SWAPPED | IS_ZERO | guard};
     int n;
     do {
@@ -256,7 +265,8 @@ static int walk_area(struct dump *d, const struct dumped_process *s, const struc
         if (n < 8)
             return set_failure(&d->failure, "read", "pagemap of the job");
         for (size_t i = 0; i < (size_t)n / 8; i++, at += PAGE) {
-            uint64_t e = entries[i], categories = (e >> 63 & 1) * IS_PRESENT | (e >> 62 & 1) * IS_SWAPPED | (e >> 61 & 1) * IS_FILE;
+            uint64_t e = entries[i],
+                     categories = (e >> 63 & 1) * IS_PRESENT | (e >> 62 & 1) * IS_SWAPPED | (e >> 61 & 1) * IS_FILE;
             if (saved(a, categories) && !begun)
                 begun = at;
             if (!saved(a, categories) && begun) {
@@ -283,8 +293,9 @@ static void read_advice(struct dump *d, const struct dumped_process *s, pid_t fr
     static const struct {
         const char *flag;
         uint32_t bit;
-    } bits[] = {{" hg", ADVICE_HUGE}, {" nh", ADVICE_NO_HUGE}, {" dc", ADVICE_NO_FORK}, {" dd", ADVICE_NO_DUMP}, {" wf", ADVICE_WIPE}, {" dp", ADVICE_DROP},
-                {" rr", ADVICE_RANDOM}, {" sr", ADVICE_SEQUENTIAL}, {" mg", ADVICE_MERGEABLE}, {" lo", ADVICE_LOCKED}, {" lf", ADVICE_ON_FAULT}};
+    } bits[] = {{" hg", ADVICE_HUGE},      {" nh", ADVICE_NO_HUGE}, {" dc", ADVICE_NO_FORK}, {" dd", ADVICE_NO_DUMP},
+                {" wf", ADVICE_WIPE},      {" dp", ADVICE_DROP},    {" rr", ADVICE_RANDOM},  {" sr", ADVICE_SEQUENTIAL},
+                {" mg", ADVICE_MERGEABLE}, {" lo", ADVICE_LOCKED},  {" lf", ADVICE_ON_FAULT}};
     char path[64], *text = NULL;
     size_t room = 0;
     struct area *at = NULL, *areas = d->image.areas.rows;
@@ -318,7 +329,8 @@ static void read_advice(struct dump *d, const struct dumped_process *s, pid_t fr
 
 static bool is_private(const struct area *a)
 {
-    return a->kind != AREA_SHARED && a->kind != AREA_SYSV && a->kind != AREA_VVAR && !(a->kind == AREA_FILE && a->flags & MAP_SHARED);
+    return a->kind != AREA_SHARED && a->kind != AREA_SYSV && a->kind != AREA_VVAR &&
+           !(a->kind == AREA_FILE && a->flags & MAP_SHARED);
 }
 
 static bool covered(const struct line *lines, size_t count, const struct area *a)
@@ -354,27 +366,40 @@ static size_t areas_of(pid_t pid, struct line **all)
 static bool populated(int pagemap, const struct area *a)
 {
     struct region first;
-    struct scan q = {.size = sizeof q, .start = a->start, .end = a->end, .vector = (uint64_t)(uintptr_t)&first, .vector_size = 1,
-                     .max_pages = 1, .inverted = IS_ZERO, .mask = IS_ZERO, .any = IS_PRESENT | IS_SWAPPED, .wanted = IS_PRESENT};
+    struct scan q = {.size = sizeof q,
+                     .start = a->start,
+                     .end = a->end,
+                     .vector = (uint64_t)(uintptr_t)&first,
+                     .vector_size = 1,
+                     .max_pages = 1,
+                     .inverted = IS_ZERO,
+                     .mask = IS_ZERO,
+                     .any = IS_PRESENT | IS_SWAPPED,
+                     .wanted = IS_PRESENT};
     return ioctl(pagemap, SCAN, &q) > 0;
 }
 
-/* What a process keeps out of its copies (MADV_DONTFORK, as JIT compilers do with all they have) is taken from itself, while
- * it stands still; and what is empty in them (MADV_WIPEONFORK, as generators of random numbers do): a move is no fork. */
+/* What a process keeps out of its copies (MADV_DONTFORK, as JIT compilers do with all they have) is taken from itself,
+ * while it stands still; and what is empty in them (MADV_WIPEONFORK, as generators of random numbers do): a move is no
+ * fork. */
 int memory_left_out(struct dump *d, struct dumped_process *s)
 {
     struct line *lines;
     size_t count = areas_of(s->copy.tid, &lines);
-    struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = open_of(s->pid, "pagemap"), .buffer = malloc(CHUNK)};
+    struct source source = {
+        .mem = open_of(s->pid, "mem"), .pagemap = open_of(s->pid, "pagemap"), .buffer = malloc(CHUNK)};
     int copied = open_of(s->copy.tid, "pagemap");
     parent_begin(d, s);
-    int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 && copied >= 0 ? 0 : set_failure(&d->failure, "open", "memory of the job");
+    int done = count && source.buffer && source.mem >= 0 && source.pagemap >= 0 && copied >= 0
+                   ? 0
+                   : set_failure(&d->failure, "open", "memory of the job");
     for (uint32_t i = 0; i < d->image.areas.count && !done; i++) {
         struct area a = ((struct area *)d->image.areas.rows)[i];
         if (a.owner != s->row || !is_private(&a))
             continue;
         bool there = covered(lines, count, &a);
-        if (there && !(a.kind == AREA_ANON && !(a.advice & ADVICE_WHOLE) && populated(source.pagemap, &a) && !populated(copied, &a)))
+        if (there && !(a.kind == AREA_ANON && !(a.advice & ADVICE_WHOLE) && populated(source.pagemap, &a) &&
+                       !populated(copied, &a)))
             continue;
         done = a.advice & ADVICE_WHOLE ? put_whole(d, s, &source, &a) : scan_area(d, s, &source, &a);
         if (done > 0)
@@ -415,7 +440,7 @@ int memory_write(struct dump *d, struct dumped_process *s, pid_t from)
     if (!done)
         done = pages_write(d, s, from);
     parent_finish(d, s->row);
-    for EACH(&d->image, areas, area, a)
+    EACH(&d->image, areas, area, a)
         a->advice &= ~(a->owner == s->row ? ADVICE_WHOLE | ADVICE_TAKEN : 0);
     close(source.mem);
     close(source.pagemap);
@@ -426,7 +451,7 @@ int memory_write(struct dump *d, struct dumped_process *s, pid_t from)
 /* How far it was taken from there; `at` itself where it was not, and then `next` is where it may be again. */
 static uint64_t taken_to(const struct dump *d, uint32_t file, uint64_t at, uint64_t *next)
 {
-    for EACH(d, taken, part, p) {
+    EACH(d, taken, part, p) {
         if (p->file == file && p->start <= at && at < p->end)
             return p->end;
         if (p->file == file && p->start > at && p->start < *next)
@@ -447,8 +472,8 @@ static int take_part(struct dump *d, const struct source *from, const struct are
     return 0;
 }
 
-/* Memory that processes share is not frozen by a copy: it is taken while everything stands still, each part of it through the
- * mapping of one of them. */
+/* Memory that processes share is not frozen by a copy: it is taken while everything stands still, each part of it
+ * through the mapping of one of them. */
 int memory_shared(struct dump *d, struct dumped_process *s)
 {
     struct source source = {.mem = open_of(s->pid, "mem"), .pagemap = -1, .buffer = malloc(CHUNK)};

@@ -1,4 +1,5 @@
-/* Memory on its way into an image, as image/writer.c has planned it: by the frozen copy itself, or read from it by several processes. */
+/* Memory on its way into an image, as image/writer.c has planned it: by the frozen copy itself, or read from it by
+ * several processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -10,8 +11,8 @@
 #include "dump/self_writer.h"
 
 /* As a debugger reads, also what the process may not read itself; beyond the end of a file there is nothing. Not by
- * process_vm_readv: it pins what it reads, and the kernel gives a process that shares a page since a fork one of its own first (Linux
- * 5.19), so that to read a frozen copy is to copy the job. */
+ * process_vm_readv: it pins what it reads, and the kernel gives a process that shares a page since a fork one of its
+ * own first (Linux 5.19), so that to read a frozen copy is to copy the job. */
 size_t pages_take(int mem, uint64_t at, void *to, size_t size)
 {
     ssize_t n = pread(mem, to, size, (off_t)at);
@@ -20,9 +21,9 @@ size_t pages_take(int mem, uint64_t at, void *to, size_t size)
 
 struct moving {
     struct write_job *write_job; /* shared; its units are in both files by turns */
-    uint32_t *chunks;      /* of the units */
+    uint32_t *chunks; /* of the units */
     size_t size;
-    int mem;               /* descriptor of the process's memory */
+    int mem; /* descriptor of the process's memory */
     const int *files;
 };
 
@@ -84,11 +85,14 @@ static int move_all(struct dump *d, struct dumped_process *s, struct moving *m, 
     bool by_hand = s->hands && m->write_job == s->hands->write_job && self_writer_run(s);
     if (by_hand)
         self_writer_await(s->hands, bytes / SLOWEST);
-    return all_done(m->write_job) ? 0 : workers_run(move, m, m->write_job->units, by_hand ? 0 : bytes, d->background, &d->failure);
+    return all_done(m->write_job)
+               ? 0
+               : workers_run(move, m, m->write_job->units, by_hand ? 0 : bytes, d->background, &d->failure);
 }
 
 /* In the memory that the hands share where it is to be written by them. */
-static struct write_job *new_errand(const struct dumped_process *s, struct moving *m, uint32_t units, uint32_t parts, bool large)
+static struct write_job *new_errand(const struct dumped_process *s, struct moving *m, uint32_t units, uint32_t parts,
+                                    bool large)
 {
     uint64_t units_at = sizeof(struct write_job), parts_at = units_at + units * sizeof(struct unit);
     m->size = parts_at + parts * sizeof(struct slice);
@@ -100,8 +104,8 @@ static struct write_job *new_errand(const struct dumped_process *s, struct movin
     return e == MAP_FAILED ? NULL : e;
 }
 
-static int write_planned(struct dump *d, struct dumped_process *s, struct moving *m, const uint32_t *firsts, uint32_t units, uint32_t parts,
-                         uint64_t bytes)
+static int write_planned(struct dump *d, struct dumped_process *s, struct moving *m, const uint32_t *firsts,
+                         uint32_t units, uint32_t parts, uint64_t bytes)
 {
     char name[SOURCE_NAME];
     bool large = bytes >= MUCH;

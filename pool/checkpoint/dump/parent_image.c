@@ -1,7 +1,8 @@
 /* The image before, of which this one takes over what has not changed: by its chunks, not by their contents.
  *
- * Whoever asks for an image lays the `meta` of the one before beside it as `parent`, and its pages as pages.1 and so on, those
- * that it took over itself behind its own, and what it carries. It counts only if what was written since it is known (dirty_tracking.c). */
+ * Whoever asks for an image lays the `meta` of the one before beside it as `parent`, and its pages as pages.1 and so
+ * on, those that it took over itself behind its own, and what it carries. It counts only if what was written since it
+ * is known (dirty_tracking.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static struct {
 static bool fits(const struct dump *d, const struct machine *m)
 {
     uint64_t live = 0;
-    for EACH(&before.image, chunks, chunk, c)
+    EACH(&before.image, chunks, chunk, c)
         live += c->source == CARRIED ? 0 : c->size;
     return m->id && m->id == d->tracking->trail->id && m->sources < CARRIED && m->stored <= 2 * live + PAGE;
 }
@@ -72,12 +73,13 @@ void parent_begin(struct dump *d, const struct dumped_process *s)
     if (!before.watched)
         return;
     uint32_t row = NOBODY;
-    for EACH(&before.image, processes, process, p)
+    EACH(&before.image, processes, process, p)
         if (p->pid == s->pid && p->born == before.watched->born)
             row = (uint32_t)(p - (struct process *)before.image.processes.rows);
     free(before.extents);
     before.extents = malloc((before.image.extents.count + 1ul) * sizeof *before.extents);
-    for (const struct extent *e = before.image.extents.rows; before.extents && e < (struct extent *)before.image.extents.rows + before.image.extents.count; e++)
+    for (const struct extent *e = before.image.extents.rows;
+         before.extents && e < (struct extent *)before.image.extents.rows + before.image.extents.count; e++)
         if (e->file == NOBODY && e->owner == row)
             before.extents[before.extent_count++] = e;
     if (before.extents)
@@ -145,8 +147,12 @@ void parent_finish(struct dump *d, uint32_t owner)
             *(struct chunk *)table_add(&d->image.chunks) = c;
         }
         struct extent *e = table_add(&d->image.extents);
-        *e = (struct extent){.owner = owner, .file = NOBODY, .chunk = d->image.chunks.count - 1,
-                             .offset = p->of->offset + (uint32_t)(p->at - p->of->at), .at = p->at, .size = p->size};
+        *e = (struct extent){.owner = owner,
+                             .file = NOBODY,
+                             .chunk = d->image.chunks.count - 1,
+                             .offset = p->of->offset + (uint32_t)(p->at - p->of->at),
+                             .at = p->at,
+                             .size = p->size};
         d->tracking->taken_over += p->size;
     }
     d->out.moved = d->image.chunks.count;

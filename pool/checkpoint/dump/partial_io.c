@@ -1,8 +1,9 @@
-/* Reads and writes of mapped files that the stop has cut short go on: for a program they are calls on a file, which are whole.
+/* Reads and writes of mapped files that the stop has cut short go on: for a program they are calls on a file, which are
+ * whole.
  *
- * The kernel ends such a call when a thread is asked to stop, with what it has moved so far. The thread is led through a few
- * instructions of ours that make the call for the rest and return the sum; they lie in a page of its memory, so that they
- * go with the image, and a thread that is stopped there once more is led through others first. */
+ * The kernel ends such a call when a thread is asked to stop, with what it has moved so far. The thread is led through
+ * a few instructions of ours that make the call for the rest and return the sum; they lie in a page of its memory, so
+ * that they go with the image, and a thread that is stopped there once more is led through others first. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -46,7 +47,8 @@ static size_t rest_of(struct iovec *parts, size_t count, uint64_t moved, uint64_
     return count - first;
 }
 
-static int lead(struct dump *d, struct dumped_process *s, struct tracee *h, const struct iovec *parts, size_t count, bool listed)
+static int lead(struct dump *d, struct dumped_process *s, struct tracee *h, const struct iovec *parts, size_t count,
+                bool listed)
 {
     static unsigned char code[REST_SIZE];
     uint64_t size = (LIST + (listed ? count * sizeof *parts : 0) + PAGE - 1) & ~(PAGE - 1);
@@ -57,7 +59,8 @@ static int lead(struct dump *d, struct dumped_process *s, struct tracee *h, cons
     bool done = page > 0 || page < -4095;
     if (done) {
         uint64_t at = (uint64_t)page;
-        regs_rest(&h->saved, code, at, listed ? at + LIST : (uint64_t)(uintptr_t)parts->iov_base, listed ? count : parts->iov_len);
+        regs_rest(&h->saved, code, at, listed ? at + LIST : (uint64_t)(uintptr_t)parts->iov_base,
+                  listed ? count : parts->iov_len);
         done = tracee_write(s->pid, at, code, sizeof code) == 0 &&
                (!listed || tracee_write(s->pid, at + LIST, parts, count * sizeof *parts) == 0) &&
                CALL(h, SYS_mprotect, at, size, PROT_READ | PROT_EXEC) == 0;

@@ -16,7 +16,8 @@ struct watched { /* a process whose writes are noted, while an image is made */
     pid_t pid;
     int fd;
     uint64_t born;
-    bool fresh, sound, lost, plain; /* not watched before; what follows is right; to be watched no more; never watched */
+    bool fresh, sound, lost,
+        plain; /* not watched before; what follows is right; to be watched no more; never watched */
     struct ranges written, clean;
 };
 struct tracking {
@@ -27,14 +28,16 @@ struct tracking {
 };
 
 /* freeze.c, processes.c: processes and threads */
-int freeze_job(struct dump *d);      /* holds every thread of every process */
-int list_processes(struct dump *d);      /* without holding: for `examine` */
-bool refuse_traced(struct dump *d, struct dumped_process *s); /* refuses it where another process of the job holds it, as a debugger does */
-void forget_processes(struct dump *d);   /* those found, when nobody is held */
-int describe_process(struct dump *d, struct dumped_process *s); /* what is known of process and threads but memory and files */
+int freeze_job(struct dump *d); /* holds every thread of every process */
+int list_processes(struct dump *d); /* without holding: for `examine` */
+bool refuse_traced(struct dump *d, struct dumped_process *s); /* refuses it where another process of the job holds it,
+                                                                 as a debugger does */
+void forget_processes(struct dump *d); /* those found, when nobody is held */
+int describe_process(struct dump *d,
+                     struct dumped_process *s); /* what is known of process and threads but memory and files */
 void let_job_go(struct dump *d);
-int copy_process(struct dumped_process *s);   /* makes the frozen copy */
-void drop_copies(struct dump *d);     /* ends the copies */
+int copy_process(struct dumped_process *s); /* makes the frozen copy */
+void drop_copies(struct dump *d); /* ends the copies */
 
 /* memory.c */
 int memory_areas(struct dump *d, struct dumped_process *s);
@@ -70,6 +73,7 @@ int carried_files_save(struct dump *d, int directory); /* what is mapped of file
 int complete_partial_io(struct dump *d);
 
 /* quiet_moment.c */
-int freeze_at_quiet_moment(struct dump *d, struct outcome *o); /* timeouts_note and freeze_job, at a moment when the job has read what it was told */
+int freeze_at_quiet_moment(struct dump *d, struct outcome *o); /* timeouts_note and freeze_job, at a moment when the job
+                                                                  has read what it was told */
 
 #endif

@@ -80,7 +80,8 @@ static int ask_thread(struct dump *d, struct dumped_process *s, struct tracee *h
 static bool is_keeper(const char *path)
 {
     struct stat one, other;
-    return stat(path, &one) == 0 && stat("/proc/self/exe", &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    return stat(path, &one) == 0 && stat("/proc/self/exe", &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
 }
 
 static void describe(struct dump *d, struct dumped_process *s, struct process *p)
@@ -91,8 +92,8 @@ static void describe(struct dump *d, struct dumped_process *s, struct process *p
     p->pid = s->pid, p->parent = line.parent, p->group = line.group, p->session = line.session, p->nice = line.nice;
     p->born = line.born;
     p->terminal = line.terminal; /* pty_join makes it a row */
-    p->layout = (struct layout){line.start_code, line.end_code, line.start_data, line.end_data, line.start_brk, 0,
-                                line.start_stack, line.arg_start, line.arg_end, line.env_start, line.env_end};
+    p->layout = (struct layout){line.start_code,  line.end_code,  line.start_data, line.end_data,  line.start_brk, 0,
+                                line.start_stack, line.arg_start, line.arg_end,    line.env_start, line.env_end};
     p->umask = (uint32_t)proc_field(s->pid, "status", "Umask", 8);
     if (proc_text(s->pid, "personality", text, sizeof text))
         p->personality = (uint32_t)strtoul(text, NULL, 16);
@@ -129,7 +130,8 @@ static void describe(struct dump *d, struct dumped_process *s, struct process *p
     for (size_t i = 0; i < d->count; i++)
         if (d->subjects[i].pid != s->pid && d->subjects[i].count && d->subjects[i].pid < s->pid) {
             if (syscall(SYS_kcmp, s->pid, d->subjects[i].pid, KCMP_VM, 0, 0) == 0)
-                add_unsupported(d, "process %d shares its memory with process %d (a vfork, or clone)", s->pid, d->subjects[i].pid);
+                add_unsupported(d, "process %d shares its memory with process %d (a vfork, or clone)", s->pid,
+                                d->subjects[i].pid);
             else if (syscall(SYS_kcmp, s->pid, d->subjects[i].pid, KCMP_FILES, 0, 0) == 0)
                 add_unsupported(d, "process %d shares its descriptors with process %d", s->pid, d->subjects[i].pid);
         }
@@ -148,7 +150,8 @@ static void ask_process(struct dumped_process *s, struct process *p)
     p->layout.brk = brk > 0 ? (uint64_t)brk : p->layout.start_brk;
     if (CALL(h, SYS_prctl, PR_GET_PDEATHSIG, s->room) == 0 && tracee_read(s->pid, s->room, &value, sizeof value) == 0)
         p->death_signal = value;
-    if (CALL(h, SYS_prctl, PR_GET_CHILD_SUBREAPER, s->room) == 0 && tracee_read(s->pid, s->room, &value, sizeof value) == 0 && value)
+    if (CALL(h, SYS_prctl, PR_GET_CHILD_SUBREAPER, s->room) == 0 &&
+        tracee_read(s->pid, s->room, &value, sizeof value) == 0 && value)
         p->flags |= PROCESS_SUBREAPER;
     if (CALL(h, SYS_prctl, PR_GET_DUMPABLE, 0) == 0)
         p->flags |= PROCESS_NO_DUMP;

@@ -1,4 +1,5 @@
-/* The job frozen at a moment when it has read the inotify events that wait for it: what nobody has read would be lost. */
+/* The job frozen at a moment when it has read the inotify events that wait for it: what nobody has read would be lost.
+ */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>
@@ -13,7 +14,10 @@
 #define LOOKS 500u /* a millisecond apart, at a job that has not read its events and does not want to run */
 #define MOST_US 10000000u
 
-static bool is_queue(const char *name) { return strncmp(name, "anon_inode:inotify", 18) == 0 || strncmp(name, "anon_inode:[inotify]", 20) == 0; }
+static bool is_queue(const char *name)
+{
+    return strncmp(name, "anon_inode:inotify", 18) == 0 || strncmp(name, "anon_inode:[inotify]", 20) == 0;
+}
 
 struct queue { /* of a process of the job, at a descriptor of ours */
     pid_t pid;

@@ -1,12 +1,15 @@
-/* The hands of a frozen copy: it writes its own memory, with the code of self_writer_code.c, in two processes that share it.
+/* The hands of a frozen copy: it writes its own memory, with the code of self_writer_code.c, in two processes that
+ * share it.
  *
- *     code into its room -> a pair of sockets -> the files and the errand through it -> a second process -> both run -> both stop
+ *     code into its room -> a pair of sockets -> the files and the errand through it -> a second process -> both run ->
+ * both stop
  *
- * A copy has all of the job's limits, filters and cgroup. Where one of them is in the way nothing is lost: its memory is read by
- * others then (pages.c), as is what a hand has left. The job itself is never made to write: it would show in its limits.
+ * A copy has all of the job's limits, filters and cgroup. Where one of them is in the way nothing is lost: its memory
+ * is read by others then (pages.c), as is what a hand has left. The job itself is never made to write: it would show in
+ * its limits.
  *
- * All is prepared before the keeper may suspend the job: who is made to do a call in a frozen cgroup does it when that is thawed.
- * A hand that is frozen while it writes is given up after a while. */
+ * All is prepared before the keeper may suspend the job: who is made to do a call in a frozen cgroup does it when that
+ * is thawed. A hand that is frozen while it writes is given up after a while. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -42,8 +45,10 @@ static bool filtered(const struct dump *d, const struct dumped_process *s)
 {
     const struct process *p = (struct process *)d->image.processes.rows + s->row;
     size_t length;
-    uint64_t ours = proc_field(getpid(), "status", "Seccomp_filters", 10) + (filter_code(d->job, &length) != NULL) + (p->mapped != 0);
-    return proc_field(s->copy.tid, "status", "Seccomp", 10) && proc_field(s->copy.tid, "status", "Seccomp_filters", 10) > ours;
+    uint64_t ours = proc_field(getpid(), "status", "Seccomp_filters", 10) + (filter_code(d->job, &length) != NULL) +
+                    (p->mapped != 0);
+    return proc_field(s->copy.tid, "status", "Seccomp", 10) &&
+           proc_field(s->copy.tid, "status", "Seccomp_filters", 10) > ours;
 }
 
 /* What it writes is charged to its cgroup's memory, and files' pages may be more than the job has left. */
@@ -73,19 +78,23 @@ static bool give(struct dumped_process *s, const int given[GIVEN], int there[GIV
 {
     struct tracee *h = &s->copy;
     uint64_t at = s->room + PAGE;
-    struct letter l = {.head = {.msg_iov = (struct iovec *)(uintptr_t)(at + offsetof(struct letter, part)), .msg_iovlen = 1,
-                                .msg_control = (void *)(uintptr_t)(at + offsetof(struct letter, control)), .msg_controllen = sizeof l.control},
+    struct letter l = {.head = {.msg_iov = (struct iovec *)(uintptr_t)(at + offsetof(struct letter, part)),
+                                .msg_iovlen = 1,
+                                .msg_control = (void *)(uintptr_t)(at + offsetof(struct letter, control)),
+                                .msg_controllen = sizeof l.control},
                        .part = {(void *)(uintptr_t)(at + offsetof(struct letter, word)), 1}};
     if (CALL(h, SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, at + offsetof(struct letter, ends)) != 0 ||
         tracee_read(h->tid, at + offsetof(struct letter, ends), l.ends, sizeof l.ends) < 0)
         return false;
-    int of = (int)syscall(SYS_pidfd_open, h->tid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, l.ends[0], 0);
+    int of = (int)syscall(SYS_pidfd_open, h->tid, 0),
+        fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, l.ends[0], 0);
     bool sent = fd >= 0 && send_with_fds(fd, "", 1, given, GIVEN, MSG_DONTWAIT) == 1;
     if (of >= 0)
         close(of);
     if (fd >= 0)
         close(fd);
-    if (!sent || tracee_write(h->tid, at, &l, sizeof l) < 0 || CALL(h, SYS_recvmsg, l.ends[1], at, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1 ||
+    if (!sent || tracee_write(h->tid, at, &l, sizeof l) < 0 ||
+        CALL(h, SYS_recvmsg, l.ends[1], at, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1 ||
         tracee_read(h->tid, at, &l, sizeof l) < 0)
         return false;
     const struct cmsghdr *c = (struct cmsghdr *)l.control;
@@ -118,8 +127,8 @@ static bool make(struct dump *d, struct dumped_process *s)
         d->out.more = openat(d->out.directory, source_name(name, MORE), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int given[GIVEN] = {d->out.pages, d->out.more, hands->memory}, there[GIVEN];
     size_t code = (size_t)(hand_end - hand_begin);
-    if (d->out.more < 0 || code > PAGE || tracee_write(h->tid, s->room, hand_begin, code) < 0 || !give(s, given, there) ||
-        CALL(h, SYS_mprotect, s->room, PAGE, PROT_READ | PROT_EXEC) != 0)
+    if (d->out.more < 0 || code > PAGE || tracee_write(h->tid, s->room, hand_begin, code) < 0 ||
+        !give(s, given, there) || CALL(h, SYS_mprotect, s->room, PAGE, PROT_READ | PROT_EXEC) != 0)
         return false;
     long at = CALL(h, SYS_mmap, 0, hands->size, PROT_READ | PROT_WRITE, MAP_SHARED, there[HANDS], 0);
     if (at < 0 && at > -4096)
@@ -159,7 +168,8 @@ static void drop(struct dump *d, struct dumped_process *s)
     s->hands = NULL;
 }
 
-/* Nothing that the job closes stays open because of a copy: ends of pipes, files with locks. Files at home are told of each end. */
+/* Nothing that the job closes stays open because of a copy: ends of pipes, files with locks. Files at home are told of
+ * each end. */
 static void let_files_go(const struct dump *d, struct dumped_process *s)
 {
     if (s->copy.tid && !d->job->start->remotes && !filtered(d, s))

@@ -1,9 +1,9 @@
-/* The code by which a frozen copy writes its own memory, laid into it by self_writer.c: what it has need not be read by somebody else
- * first, and goes to the page cache in one copy.
+/* The code by which a frozen copy writes its own memory, laid into it by self_writer.c: what it has need not be read by
+ * somebody else first, and goes to the page cache in one copy.
  *
- * It runs anywhere and has nothing: no library, no data, no relocations, no vector registers (whose constants would be data), no
- * call and no return (which a shadow stack would have to know). It writes to its stack and to the errand only. What it cannot
- * write for itself it leaves to who asked. */
+ * It runs anywhere and has nothing: no library, no data, no relocations, no vector registers (whose constants would be
+ * data), no call and no return (which a shadow stack would have to know). It writes to its stack and to the errand
+ * only. What it cannot write for itself it leaves to who asked. */
 #include <sys/syscall.h>
 
 #ifndef __x86_64__
@@ -36,7 +36,8 @@ SUM_INLINE uint64_t sum_parts(const struct slice *parts, uint64_t count)
     return sum_end(lane, (const unsigned char *)0, 0);
 }
 
-__attribute__((section("hand"), used, noreturn, no_sanitize_address, no_sanitize_undefined, no_stack_protector)) void work(struct write_job *e);
+__attribute__((section("hand"), used, noreturn, no_sanitize_address, no_sanitize_undefined, no_stack_protector)) void
+work(struct write_job *e);
 void work(struct write_job *e)
 {
     for (uint32_t i; (i = __atomic_fetch_add(&e->next, 1, __ATOMIC_RELAXED)) < e->units;) {

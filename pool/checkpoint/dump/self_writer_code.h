@@ -25,6 +25,7 @@ struct write_job { /* before its units, and their parts */
 #define UNITS(e) ((struct unit *)((char *)(e) + (e)->units_at))
 #define PARTS(e) ((struct slice *)((char *)(e) + (e)->parts_at))
 
-extern const char hand_begin[] __asm__("__start_hand"), hand_end[] __asm__("__stop_hand"); /* self_writer_code.c, as it is laid elsewhere */
+extern const char hand_begin[] __asm__("__start_hand"), hand_end[] __asm__("__stop_hand"); /* self_writer_code.c, as it
+                                                                                              is laid elsewhere */
 
 #endif

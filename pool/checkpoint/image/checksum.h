@@ -1,5 +1,5 @@
-/* The checksum of contents, in parts: eight lanes, so that the processor multiplies while it loads. Finds damage, not malice.
- * In a header for code that may call nothing (dump/self_writer_code.c). */
+/* The checksum of contents, in parts: eight lanes, so that the processor multiplies while it loads. Finds damage, not
+ * malice. In a header for code that may call nothing (dump/self_writer_code.c). */
 #ifndef POOL_SUM_H
 #define POOL_SUM_H
 

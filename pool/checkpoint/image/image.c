@@ -116,7 +116,10 @@ struct span image_put(struct image *image, const void *data, size_t size)
 
 struct span image_text(struct image *image, const char *text) { return image_put(image, text, strlen(text) + 1); }
 
-const void *image_bytes(const struct image *image, struct span span) { return (const char *)image->bytes.rows + span.at; }
+const void *image_bytes(const struct image *image, struct span span)
+{
+    return (const char *)image->bytes.rows + span.at;
+}
 
 const char *image_string(const struct image *image, struct span span)
 {
@@ -170,7 +173,10 @@ int image_write(const struct image *image, int directory, bool sync)
     return done;
 }
 
-static bool span_fits(const struct image *image, struct span s) { return s.at <= image->bytes.count && s.size <= image->bytes.count - s.at; }
+static bool span_fits(const struct image *image, struct span s)
+{
+    return s.at <= image->bytes.count && s.size <= image->bytes.count - s.at;
+}
 
 static bool text_fits(const struct image *image, struct span s)
 {
@@ -180,23 +186,28 @@ static bool text_fits(const struct image *image, struct span s)
 static bool row_of(const struct table *table, uint32_t index) { return index < table->count; }
 static bool row_or_none(const struct table *table, uint32_t index) { return index == NOBODY || index < table->count; }
 
-static bool range_fits(uint64_t start, uint64_t end) { return start < end && start >= PAGE && end <= 1ull << 47 && !((start | end) & (PAGE - 1)); }
+static bool range_fits(uint64_t start, uint64_t end)
+{
+    return start < end && start >= PAGE && end <= 1ull << 47 && !((start | end) & (PAGE - 1));
+}
 
 static const char *check_memory(const struct image *image, const uint64_t pages[SOURCES])
 {
-    for EACH(image, areas, area, a)
-        if (!row_of(&image->processes, a->owner) || !range_fits(a->start, a->end) || !row_or_none(&image->files, a->file) ||
-            a->kind > AREA_SYSV || ((a->kind == AREA_FILE || a->kind == AREA_SHARED || a->kind == AREA_SYSV) && a->file == NOBODY))
+    EACH(image, areas, area, a)
+        if (!row_of(&image->processes, a->owner) || !range_fits(a->start, a->end) ||
+            !row_or_none(&image->files, a->file) || a->kind > AREA_SYSV ||
+            ((a->kind == AREA_FILE || a->kind == AREA_SHARED || a->kind == AREA_SYSV) && a->file == NOBODY))
             return "a memory area";
-    for EACH(image, chunks, chunk, c)
-        if (!c->size || c->size > CHUNK || c->source >= SOURCES || c->size > pages[c->source] || c->place > pages[c->source] - c->size)
+    EACH(image, chunks, chunk, c)
+        if (!c->size || c->size > CHUNK || c->source >= SOURCES || c->size > pages[c->source] ||
+            c->place > pages[c->source] - c->size)
             return "a piece of memory";
-    for EACH(image, guards, guard, g)
+    EACH(image, guards, guard, g)
         if (!row_of(&image->processes, g->owner) || !range_fits(g->start, g->end))
             return "a guard page";
     const struct chunk *chunks = image->chunks.rows;
     uint32_t last = 0;
-    for EACH(image, extents, extent, e) {
+    EACH(image, extents, extent, e) {
         if (!row_or_none(&image->files, e->file) || (e->file == NOBODY && !row_of(&image->processes, e->owner)) ||
             e->chunk < last || !row_of(&image->chunks, e->chunk) || !e->size || e->offset > chunks[e->chunk].size ||
             e->size > chunks[e->chunk].size - e->offset || e->at > UINT64_MAX - e->size)
@@ -210,31 +221,34 @@ static const char *check_memory(const struct image *image, const uint64_t pages[
 
 static const char *check_rest(const struct image *image)
 {
-    for EACH(image, files, file, f)
+    EACH(image, files, file, f)
         if (f->kind >= FILE_KINDS || !row_or_none(&image->files, f->peer) ||
-            (f->peer != NOBODY && ((struct file *)image->files.rows)[f->peer].peer != NOBODY) || !text_fits(image, f->path) ||
-            !span_fits(image, f->contents))
+            (f->peer != NOBODY && ((struct file *)image->files.rows)[f->peer].peer != NOBODY) ||
+            !text_fits(image, f->path) || !span_fits(image, f->contents))
             return "an open file";
-    for EACH(image, descriptors, descriptor, d)
-        if (!row_of(&image->processes, d->owner) || !row_of(&image->files, d->file) || d->number < 0 || d->number > 1 << 20)
+    EACH(image, descriptors, descriptor, d)
+        if (!row_of(&image->processes, d->owner) || !row_of(&image->files, d->file) || d->number < 0 ||
+            d->number > 1 << 20)
             return "a descriptor";
-    for EACH(image, locks, file_lock, l)
+    EACH(image, locks, file_lock, l)
         if (!row_of(&image->processes, l->owner) || !row_of(&image->files, l->file))
             return "a lock";
-    for EACH(image, watches, watch, w)
-        if (!row_of(&image->files, w->file) || !row_of(&image->files, w->target) || w->number < 0 || w->number > 1 << 20)
+    EACH(image, watches, watch, w)
+        if (!row_of(&image->files, w->file) || !row_of(&image->files, w->target) || w->number < 0 ||
+            w->number > 1 << 20)
             return "an epoll entry";
-    for EACH(image, inotify, inotify_watch, w)
+    EACH(image, inotify, inotify_watch, w)
         if (!row_of(&image->files, w->file) || ((struct file *)image->files.rows)[w->file].kind != FILE_INOTIFY ||
-            !row_or_none(&image->files, w->target) || !text_fits(image, w->path) || w->number < 1 || w->number > INOTIFY_MOST)
+            !row_or_none(&image->files, w->target) || !text_fits(image, w->path) || w->number < 1 ||
+            w->number > INOTIFY_MOST)
             return "a watch";
-    for EACH(image, handlers, handler, h)
+    EACH(image, handlers, handler, h)
         if (!row_of(&image->processes, h->owner) || h->signal < 1 || h->signal > 64)
             return "a signal handler";
-    for EACH(image, pendings, pending, p)
+    EACH(image, pendings, pending, p)
         if (!row_of(&image->processes, p->owner))
             return "a pending signal";
-    for EACH(image, alarms, alarm_timer, a)
+    EACH(image, alarms, alarm_timer, a)
         if (!row_of(&image->processes, a->owner))
             return "a timer";
     return NULL;
@@ -243,21 +257,22 @@ static const char *check_rest(const struct image *image)
 static const char *check_mapped(const struct image *image)
 {
     const struct table *files = &image->files;
-    for EACH(image, ends, mapped_end, e)
+    EACH(image, ends, mapped_end, e)
         if (!row_or_none(files, e->file) || !row_or_none(files, e->held))
             return "an end of a pipe";
-    for EACH(image, logs, mapped_log, l)
-        if (!row_or_none(files, l->file) || !row_or_none(files, l->spool) || !span_fits(image, l->ring) || l->kept > l->end ||
-            l->end - l->kept != l->ring.size)
+    EACH(image, logs, mapped_log, l)
+        if (!row_or_none(files, l->file) || !row_or_none(files, l->spool) || !span_fits(image, l->ring) ||
+            l->kept > l->end || l->end - l->kept != l->ring.size)
             return "what a pipe held";
-    for EACH(image, outlets, mapped_outlet, o)
-        if (!row_of(&image->logs, o->log) || !row_or_none(files, o->file) || o->sent > ((struct mapped_log *)image->logs.rows)[o->log].end)
+    EACH(image, outlets, mapped_outlet, o)
+        if (!row_of(&image->logs, o->log) || !row_or_none(files, o->file) ||
+            o->sent > ((struct mapped_log *)image->logs.rows)[o->log].end)
             return "what a pipe held";
-    for EACH(image, strays, mapped_stray, s)
-        if (!row_of(&image->ends, s->end) || !row_of(files, s->file) || !row_of(files, s->kept) || !row_of(files, s->other) ||
-            !memchr(s->call, 0, sizeof s->call))
+    EACH(image, strays, mapped_stray, s)
+        if (!row_of(&image->ends, s->end) || !row_of(files, s->file) || !row_of(files, s->kept) ||
+            !row_of(files, s->other) || !memchr(s->call, 0, sizeof s->call))
             return "a mapped file";
-    for EACH(image, processes, process, p)
+    EACH(image, processes, process, p)
         if (p->mapped > image->members.count)
             return "a process with mapped files";
     return NULL;
@@ -276,17 +291,18 @@ static const char *check(const struct image *image, const uint64_t pages[SOURCES
         return "the scratch directory";
     if (!image->processes.count || image->processes.count > 1u << 22)
         return "the processes";
-    for EACH(image, processes, process, p)
-        if (p->pid < 2 || !text_fits(image, p->cwd) || !text_fits(image, p->exe) || !span_fits(image, p->auxv) || p->auxv.size > PAGE ||
-            (p->directory && !is_removed(image, p->directory - 1)) ||
-            (p->terminal && (!row_of(&image->files, p->terminal - 1) || !is_terminal((struct file *)image->files.rows + p->terminal - 1))))
+    EACH(image, processes, process, p)
+        if (p->pid < 2 || !text_fits(image, p->cwd) || !text_fits(image, p->exe) || !span_fits(image, p->auxv) ||
+            p->auxv.size > PAGE || (p->directory && !is_removed(image, p->directory - 1)) ||
+            (p->terminal && (!row_of(&image->files, p->terminal - 1) ||
+                             !is_terminal((struct file *)image->files.rows + p->terminal - 1))))
             return "a process";
-    for EACH(image, threads, thread, t)
-        if (!row_of(&image->processes, t->owner) || t->tid < 2 || !span_fits(image, t->registers) || !span_fits(image, t->xstate) ||
-            !text_fits(image, t->cwd) || !span_fits(image, t->processors) ||
+    EACH(image, threads, thread, t)
+        if (!row_of(&image->processes, t->owner) || t->tid < 2 || !span_fits(image, t->registers) ||
+            !span_fits(image, t->xstate) || !text_fits(image, t->cwd) || !span_fits(image, t->processors) ||
             !memchr(t->name, 0, sizeof t->name))
             return "a thread";
-    for EACH(image, members, member_row, m)
+    EACH(image, members, member_row, m)
         if (m->pid && (m->pid < 2 || m->end.state & MEMBER_OVER))
             return "a process of the description";
     const char *wrong = check_memory(image, pages);

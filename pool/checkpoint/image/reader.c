@@ -38,7 +38,8 @@ void chunks_map(struct image_reader *r)
 static const char *look(const char *at, const struct chunk *c)
 {
     const char *page = at - c->place % PAGE;
-    if (madvise((void *)(uintptr_t)page, c->size + c->place % PAGE, MADV_POPULATE_READ) < 0) /* as one, and what fails fails here */
+    if (madvise((void *)(uintptr_t)page, c->size + c->place % PAGE, MADV_POPULATE_READ) <
+        0) /* as one, and what fails fails here */
         return NULL;
     bool right = false;
     if (!sigsetjmp(before, 0)) {

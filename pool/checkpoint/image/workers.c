@@ -1,10 +1,12 @@
 /* Work shared out among as many processes as there are processors, unit by unit; large jobs' memory is moved so.
  *
- * Behind the machine's owner and its other jobs it is done in the idle class, by others than who asked for it: that class cannot
- * be left again without a privilege. On a machine whose processors are all busy nothing of it is done there, so that after ten
- * times as long as it takes undisturbed who asked takes part, at its own priority, which is low and gets a small share.
+ * Behind the machine's owner and its other jobs it is done in the idle class, by others than who asked for it: that
+ * class cannot be left again without a privilege. On a machine whose processors are all busy nothing of it is done
+ * there, so that after ten times as long as it takes undisturbed who asked takes part, at its own priority, which is
+ * low and gets a small share.
  *
- * Processes and not threads: their numbers are free again when they were waited for, and a restore needs all numbers. */
+ * Processes and not threads: their numbers are free again when they were waited for, and a restore needs all numbers.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +32,8 @@ struct board { /* shared by the crew */
 static void labour(unit_work *work, void *what, uint32_t units, struct board *board, char *buffer)
 {
     struct failure f = {0};
-    for (uint32_t unit; !__atomic_load_n(&board->failed, __ATOMIC_ACQUIRE) && (unit = __atomic_fetch_add(&board->next, 1, __ATOMIC_RELAXED)) < units;)
+    for (uint32_t unit; !__atomic_load_n(&board->failed, __ATOMIC_ACQUIRE) &&
+                        (unit = __atomic_fetch_add(&board->next, 1, __ATOMIC_RELAXED)) < units;)
         if (work(what, unit, buffer, &f) && !__atomic_exchange_n(&board->failed, 1, __ATOMIC_ACQ_REL))
             board->failure = f;
 }
@@ -42,7 +45,8 @@ int workers_most(void)
     return count > MOST ? MOST : count;
 }
 
-static int hire(unit_work *work, void *what, uint32_t units, struct board *board, char *buffer, int wanted, bool behind, pid_t mates[MOST])
+static int hire(unit_work *work, void *what, uint32_t units, struct board *board, char *buffer, int wanted, bool behind,
+                pid_t mates[MOST])
 {
     struct sched_param none = {0};
     pid_t leader = getpid();

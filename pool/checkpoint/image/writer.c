@@ -1,4 +1,5 @@
-/* Contents on their way into an image: written at once, or planned first, in chunks of many small pieces or of part of a large one. */
+/* Contents on their way into an image: written at once, or planned first, in chunks of many small pieces or of part of
+ * a large one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <unistd.h>
@@ -22,10 +23,14 @@ int write_at(int fd, const void *data, size_t size, uint64_t place)
     return 0;
 }
 
-static struct chunk *last_chunk(struct image_writer *w) { return (struct chunk *)w->image->chunks.rows + w->image->chunks.count - 1; }
+static struct chunk *last_chunk(struct image_writer *w)
+{
+    return (struct chunk *)w->image->chunks.rows + w->image->chunks.count - 1;
+}
 
 /* `size` is a multiple of the page and at most CHUNK. */
-int writer_put(struct image_writer *w, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size, struct failure *f)
+int writer_put(struct image_writer *w, uint32_t owner, uint32_t file, uint64_t at, const void *data, size_t size,
+               struct failure *f)
 {
     if (write_at(w->pages, data, size, w->pages_size) < 0)
         return set_failure(f, "write", "pages");
@@ -47,13 +52,18 @@ void writer_plan(struct image_writer *w, uint32_t owner, uint64_t start, uint64_
             w->open = true;
         }
         uint64_t size = end - start < CHUNK - c->size ? end - start : CHUNK - c->size;
-        struct extent *before = w->image->extents.count ? (struct extent *)w->image->extents.rows + w->image->extents.count - 1 : NULL;
+        struct extent *before =
+            w->image->extents.count ? (struct extent *)w->image->extents.rows + w->image->extents.count - 1 : NULL;
         if (c->size && before && before->owner == owner && before->at + before->size == start) {
             before->size += size;
         } else {
             struct extent *e = table_add(&w->image->extents);
-            *e = (struct extent){.owner = owner, .file = NOBODY, .chunk = w->image->chunks.count - 1, .offset = (uint32_t)c->size,
-                                 .at = start, .size = size};
+            *e = (struct extent){.owner = owner,
+                                 .file = NOBODY,
+                                 .chunk = w->image->chunks.count - 1,
+                                 .offset = (uint32_t)c->size,
+                                 .at = start,
+                                 .size = size};
         }
         c->size += size;
         start += size;

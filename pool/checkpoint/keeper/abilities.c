@@ -35,7 +35,8 @@ static int absent(void)
     return -1;
 }
 
-/* A process under a number of our choice, held as a tracer does; open files that are compared; descriptors closed by the range. */
+/* A process under a number of our choice, held as a tracer does; open files that are compared; descriptors closed by
+ * the range. */
 static int probe_hold(void)
 {
     pid_t wanted = 77;
@@ -57,15 +58,23 @@ static int probe_track(void)
     struct region found[1];
     char *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct uffdio_api api = {.api = UFFD_API, .features = UNPOPULATED | ASYNCHRONOUS};
-    int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY), of = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY),
+        of = (int)syscall(SYS_pidfd_open, getpid(), 0);
     int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    if (page == MAP_FAILED || faults < 0 || map < 0 || of < 0 || syscall(SYS_pidfd_getfd, of, map, 0) < 0 || ioctl(faults, UFFDIO_API, &api) < 0)
+    if (page == MAP_FAILED || faults < 0 || map < 0 || of < 0 || syscall(SYS_pidfd_getfd, of, map, 0) < 0 ||
+        ioctl(faults, UFFDIO_API, &api) < 0)
         return absent();
     *page = 1;
     uint64_t at = (uint64_t)(uintptr_t)page;
     struct uffdio_register area = {.range = {at, PAGE}, .mode = UFFDIO_REGISTER_MODE_WP};
-    struct scan all = {.size = sizeof all, .flags = SCAN_PROTECT, .start = at, .end = at + PAGE, .vector = (uint64_t)(uintptr_t)found,
-                       .vector_size = 1, .mask = IS_WRITTEN, .wanted = IS_WRITTEN};
+    struct scan all = {.size = sizeof all,
+                       .flags = SCAN_PROTECT,
+                       .start = at,
+                       .end = at + PAGE,
+                       .vector = (uint64_t)(uintptr_t)found,
+                       .vector_size = 1,
+                       .mask = IS_WRITTEN,
+                       .wanted = IS_WRITTEN};
     return ioctl(faults, UFFDIO_REGISTER, &area) < 0 || ioctl(map, SCAN, &all) < 0 ? absent() : 0;
 }
 

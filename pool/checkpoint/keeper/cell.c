@@ -24,14 +24,17 @@ static uint32_t crc32(const void *data, size_t size)
     return ~crc;
 }
 
-static void cell_name(char name[32], uint32_t cell, const char *suffix) { snprintf(name, 32, "cell.%u%s", cell, suffix); }
+static void cell_name(char name[32], uint32_t cell, const char *suffix)
+{
+    snprintf(name, 32, "cell.%u%s", cell, suffix);
+}
 
 /* A cell of another version tells nothing: its numbers are not compared with those of today. */
 static bool is_ours(const struct cell *c) { return c->magic == MAGIC && c->version == VERSION; }
 
 /* Whether this run may have the cell. A start is sent again when a nursery dies with it in hand, and may come when the
- * run has begun, ended, been forgotten, or been followed by another in the same cell: numbers only grow. 0: it may; 1: it
- * had its turn. */
+ * run has begun, ended, been forgotten, or been followed by another in the same cell: numbers only grow. 0: it may; 1:
+ * it had its turn. */
 static int its_turn(const struct cell *c, uint64_t number, bool locked, const char *name, struct failure *f)
 {
     if (is_ours(c) && (c->number > number || (c->number == number && (locked || c->state != CELL_RUNNING))))
@@ -49,13 +52,19 @@ static int its_turn(const struct cell *c, uint64_t number, bool locked, const ch
     return 0;
 }
 
-static int fill(int fd, const void *spec, size_t size, uint64_t born_us, int32_t pid, const char *name, struct failure *f)
+static int fill(int fd, const void *spec, size_t size, uint64_t born_us, int32_t pid, const char *name,
+                struct failure *f)
 {
     static char page[CELL_SPEC];
     struct cell *c = (struct cell *)(void *)page;
     const struct start *start = spec;
-    *c = (struct cell){.magic = MAGIC, .version = VERSION, .state = CELL_RUNNING, .pid = pid, .born_us = born_us,
-                       .number = start->head.number, .started_us = wall_us(),
+    *c = (struct cell){.magic = MAGIC,
+                       .version = VERSION,
+                       .state = CELL_RUNNING,
+                       .pid = pid,
+                       .born_us = born_us,
+                       .number = start->head.number,
+                       .started_us = wall_us(),
                        .lease_end_us = start->lease_us ? start->lease_end_us : 0};
     struct iovec parts[2] = {{page, sizeof page}, {(void *)(uintptr_t)spec, size}};
     ssize_t written = pwritev(fd, parts, 2, 0);
@@ -175,7 +184,8 @@ int cell_end_for(uint32_t cell, struct report *r)
 }
 
 /* The datagram socket of a cell, reached by its name in the directory. Made once by the nursery and inherited by keeper
- * after keeper, so that no job pays for it. The name goes through /proc/self/fd because a socket's name has 107 bytes. */
+ * after keeper, so that no job pays for it. The name goes through /proc/self/fd because a socket's name has 107 bytes.
+ */
 int cell_socket(uint32_t cell, struct failure *f)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};

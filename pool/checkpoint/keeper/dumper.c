@@ -1,4 +1,5 @@
-/* Checkpoints as the keeper's loop sees them: a dumper is forked, works by itself, and its outcome is told when it ends. */
+/* Checkpoints as the keeper's loop sees them: a dumper is forked, works by itself, and its outcome is told when it
+ * ends. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -27,8 +28,8 @@ bool checkpoint_holds(void) { return dumper > 0 && !__atomic_load_n(&outcome->le
 
 pid_t checkpoint_dumper(void) { return dumper; }
 
-/* The job itself is held no more by the time that this is asked of its processes. A copy may have ended since it was listed, and
- * is traced by nobody then. */
+/* The job itself is held no more by the time that this is asked of its processes. A copy may have ended since it was
+ * listed, and is traced by nobody then. */
 bool checkpoint_makes(pid_t pid, pid_t parent)
 {
     struct stat_line line;
@@ -72,10 +73,14 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
 {
     struct outcome now = {.done = 3};
     uint64_t number = job->start->head.number, before = asked;
-    if (!outcome && (outcome = mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED)
+    if (!outcome && (outcome = mmap(NULL, sizeof *outcome, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                                    0)) == MAP_FAILED)
         outcome = NULL;
     asked = sequence;
-    errno = !(settings.able & ABLE_CHECKPOINT) ? EOPNOTSUPP : directory < 0 && !(how & CHECKPOINT_EXAMINE) ? EBADF : dumper ? EBUSY : 0;
+    errno = !(settings.able & ABLE_CHECKPOINT)             ? EOPNOTSUPP
+            : directory < 0 && !(how & CHECKPOINT_EXAMINE) ? EBADF
+            : dumper                                       ? EBUSY
+                                                           : 0;
     if (errno || !outcome) {
         set_failure(&now.failure, "checkpoint", dumper ? "another one is being made" : "");
         tell(CHECKPOINTED, &now, number, cell);
@@ -85,7 +90,8 @@ void checkpoint_begin(int directory, uint64_t how, uint64_t sequence, const stru
     told = false;
     memset(outcome, 0, sizeof *outcome);
     outcome->done = 3;
-    outcome->failure = (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed, or the job ended first"};
+    outcome->failure =
+        (struct failure){.err = EINTR, .call = "dump", .text = "its process was killed, or the job ended first"};
     int ends[2] = {-1, -1};
     if (!(how & CHECKPOINT_EXAMINE) && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
         ends[0] = ends[1] = -1; /* then the next image is a whole one */

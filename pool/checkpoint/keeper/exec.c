@@ -1,5 +1,5 @@
-/* One process of a job, from its fork (job_processes.c) to its own program: every step with the job's rights, every failure
- * named. */
+/* One process of a job, from its fork (job_processes.c) to its own program: every step with the job's rights, every
+ * failure named. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -139,7 +139,8 @@ static int open_three(const struct job *job, uint32_t member, struct failure *f)
         return -1;
     if ((!piped[0] && open_as(job, 0, m->in, O_RDONLY, f)) || (!piped[1] && open_as(job, 1, m->out, out, f)))
         return -1;
-    if (flags & MEMBER_ERRORS_TO_OUT || (!piped[1] && *m->errors && strcmp(m->out, m->errors) == 0)) /* one offset for both */
+    if (flags & MEMBER_ERRORS_TO_OUT ||
+        (!piped[1] && *m->errors && strcmp(m->out, m->errors) == 0)) /* one offset for both */
         return dup2(1, 2) < 0 ? set_failure(f, "open stderr", m->errors) : 0;
     return open_as(job, 2, m->errors, errors, f);
 }
@@ -201,8 +202,8 @@ static int try_program(const char *path, bool look)
     return 0;
 }
 
-/* A name without a slash is looked for in the job's directory, then along the job's own PATH. With `look` it only answers
- * whether there is a program. */
+/* A name without a slash is looked for in the job's directory, then along the job's own PATH. With `look` it only
+ * answers whether there is a program. */
 static int execute(const struct member *m, bool look, struct failure *f)
 {
     const char *program = *m->program ? m->program : m->argv[0], *path = NULL;

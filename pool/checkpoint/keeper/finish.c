@@ -18,7 +18,8 @@ void kill_all(void)
 {
     if (job_run.cause) /* whoever waits for the submit machine could not be killed otherwise */
         remote_kill();
-    /* Without a pid namespace the cgroup's own kill is what no process gets away from. What is killed needs no thawing. */
+    /* Without a pid namespace the cgroup's own kill is what no process gets away from. What is killed needs no thawing.
+     */
     if (!(settings.able & ABLE_PID) && group_kill(keeper.group)) {
         job_run.killing = true;
         return;
@@ -102,9 +103,11 @@ static void name_result(const struct member *m)
 {
     if (job_run.text || !(m->end->state & MEMBER_FAILED))
         return;
-    const char *then = keeper.job.start->on_failure == FAILURE_ENDS && keeper.job.count > 1 ? "; the others were ended with it" : "";
+    const char *then =
+        keeper.job.start->on_failure == FAILURE_ENDS && keeper.job.count > 1 ? "; the others were ended with it" : "";
     if (m->end->signal >= 0)
-        snprintf(job_run.said, sizeof job_run.said, "process %.200s was killed by signal %d%s", m->name, m->end->signal, then);
+        snprintf(job_run.said, sizeof job_run.said, "process %.200s was killed by signal %d%s", m->name, m->end->signal,
+                 then);
     else
         snprintf(job_run.said, sizeof job_run.said, "process %.200s exited with %d%s", m->name, m->end->code, then);
     job_run.text = job_run.said;
@@ -118,14 +121,18 @@ void finish(void)
         char ends[MEMBERS_MOST * sizeof(struct member_end)];
     } end;
     const struct member *result = members_result(&keeper.job);
-    bool again = !job_run.cause && !keeper.adopted && reuse_possible(&keeper.job); /* who was killed is done with whole */
+    bool again =
+        !job_run.cause && !keeper.adopted && reuse_possible(&keeper.job); /* who was killed is done with whole */
     report_init(&end.r, ENDED, job_run.number, keeper.cell);
     end.r.pid = keeper.own;
     end.r.code = result->end->code;
     end.r.signal = result->end->signal;
     for (uint32_t i = 0; i < keeper.job.count; i++)
         end.r.core |= keeper.job.members[i].end->core;
-    end.r.cause = job_run.cause ? job_run.cause : job_run.checkpoint_ends && end.r.signal == SIGKILL ? CAUSE_VACATED : end.r.signal >= 0 ? CAUSE_SIGNAL : CAUSE_EXIT;
+    end.r.cause = job_run.cause                                        ? job_run.cause
+                  : job_run.checkpoint_ends && end.r.signal == SIGKILL ? CAUSE_VACATED
+                  : end.r.signal >= 0                                  ? CAUSE_SIGNAL
+                                                                       : CAUSE_EXIT;
     add_gone(&end.r);
     if (job_run.peak_kib > end.r.max_rss_kib)
         end.r.max_rss_kib = job_run.peak_kib;

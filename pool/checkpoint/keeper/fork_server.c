@@ -1,7 +1,8 @@
 /* The nursery: one small process for each startd, which forks a keeper for each job.
  *
- * Forking it costs a fraction of forking the node, and no keeper is ever exec'ed. It ends when its node does; its keepers
- * go on, under the eyes of a copy of it (guardian.c). It does not talk to them: they answer the node directly. */
+ * Forking it costs a fraction of forking the node, and no keeper is ever exec'ed. It ends when its node does; its
+ * keepers go on, under the eyes of a copy of it (guardian.c). It does not talk to them: they answer the node directly.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -227,8 +228,8 @@ static int places(const char *directory)
     return dup3(dir, DIRECTORY, O_CLOEXEC) < 0 || close(dir) < 0 ? -1 : 0;
 }
 
-/* One nursery for each directory: a new one begins when the last start of the one before it is done. A record lock, which
- * is this process's alone: the keepers do not inherit it. */
+/* One nursery for each directory: a new one begins when the last start of the one before it is done. A record lock,
+ * which is this process's alone: the keepers do not inherit it. */
 static int only_one(void)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

@@ -1,12 +1,14 @@
 /* The guardian: ends a keeper that stands still past the lease of its job, and the job with it.
  *
- * A keeper ends its job by itself when the lease is over. One that was stopped, or hangs in the kernel, does not, and where
- * its node is gone too, nobody would: a second copy of the job might run elsewhere. So the fork server looks, too. The end of
- * each lease lies in the keeper's cell, by the boot clock; it is read when the end that was read last has passed. All leases
- * of one keeper end later and later (they are one claim's), so nothing needs to tell of a renewal or of a keeper's next job.
+ * A keeper ends its job by itself when the lease is over. One that was stopped, or hangs in the kernel, does not, and
+ * where its node is gone too, nobody would: a second copy of the job might run elsewhere. So the fork server looks,
+ * too. The end of each lease lies in the keeper's cell, by the boot clock; it is read when the end that was read last
+ * has passed. All leases of one keeper end later and later (they are one claim's), so nothing needs to tell of a
+ * renewal or of a keeper's next job.
  *
  *     while there is a node      the fork server looks at its own keepers, and at those that an earlier one left
- *     when the node is gone      a copy of it stays, until no job with a lease is left or another fork server has begun */
+ *     when the node is gone      a copy of it stays, until no job with a lease is left or another fork server has begun
+ */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -158,7 +160,8 @@ void guardian_find(void)
         int used = 0;
         if (sscanf(e->d_name, "cell.%u%n", &cell, &used) != 1 || e->d_name[used] || cell >= CELLS)
             continue;
-        struct guarded *g = cell_look(cell, &c, true) && c.state == CELL_RUNNING && c.pid > 0 && c.lease_end_us ? entry(cell) : NULL;
+        struct guarded *g =
+            cell_look(cell, &c, true) && c.state == CELL_RUNNING && c.pid > 0 && c.lease_end_us ? entry(cell) : NULL;
         if (g)
             *g = (struct guarded){.pid = c.pid, .number = c.number};
     }

@@ -1,9 +1,11 @@
 /* The job's own processes: forked together, joined by plain pipes, and how each ended.
  *
- * A pipe whose both ends are descriptors (stdout, stdin, /dev/fd/N) is the kernel's own and nobody between: only its writer
- * and its reader hold it, so that end of file and SIGPIPE come as in a shell. Ends with names are mapped_files/mapped_files.c's.
+ * A pipe whose both ends are descriptors (stdout, stdin, /dev/fd/N) is the kernel's own and nobody between: only its
+ * writer and its reader hold it, so that end of file and SIGPIPE come as in a shell. Ends with names are
+ * mapped_files/mapped_files.c's.
  *
- * The job's end is that of the first process that failed, or without one that of the last process of the description. */
+ * The job's end is that of the first process that failed, or without one that of the last process of the description.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -81,8 +83,8 @@ static int fork_all(struct job *job, int group, int told, const int gate[2], str
 }
 
 /* Forks the job. The read end of a pipe tells how it went: end of file when all programs run (the other end closes on
- * exec), else a struct failure. A fork and not a vfork: an open that hangs (a fifo, a dead file server) must not stop the
- * keeper from watching the lease. */
+ * exec), else a struct failure. A fork and not a vfork: an open that hangs (a fifo, a dead file server) must not stop
+ * the keeper from watching the lease. */
 int members_start(struct job *job, int group, int *pipe_end, struct failure *f)
 {
     int told[2], gate[2] = {-1, -1}, done = 0;
@@ -139,9 +141,10 @@ static uint32_t convict(struct member_end *end)
     return MEMBER_FAILED;
 }
 
-/* The member that this process was, its end noted; NULL when it was none. `killing`: the keeper has sent SIGKILL to all; for what
- * `guilty` did, or nobody. */
-struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing, uint32_t guilty)
+/* The member that this process was, its end noted; NULL when it was none. `killing`: the keeper has sent SIGKILL to
+ * all; for what `guilty` did, or nobody. */
+struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing,
+                              uint32_t guilty)
 {
     for (uint32_t i = 0; i < job->count; i++) {
         struct member *m = &job->members[i];

@@ -9,8 +9,9 @@
  *       | nothing else is left either (reuse.c), and the node has another job that sees and may do the same
  *     begin
  *
- * It needs no node and no nursery: the lease is measured here, by the clock that goes on while the machine sleeps, and a
- * report waits in the cell. If it is killed the kernel ends its pid namespace and every process of the job with it. */
+ * It needs no node and no nursery: the lease is measured here, by the clock that goes on while the machine sleeps, and
+ * a report waits in the cell. If it is killed the kernel ends its pid namespace and every process of the job with it.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -81,7 +82,8 @@ void set_out(void)
     bool image = keeper.job.start->flags & FLAG_IMAGE;
     if (!members_whole(&keeper.job) || (image && job_run.image < 0))
         return;
-    if (image ? restore_start(&keeper.job, job_run.image, keeper.group, &job_run.pipe, &job_run.restorer, &f) : members_start(&keeper.job, keeper.group, &job_run.pipe, &f))
+    if (image ? restore_start(&keeper.job, job_run.image, keeper.group, &job_run.pipe, &job_run.restorer, &f)
+              : members_start(&keeper.job, keeper.group, &job_run.pipe, &f))
         give_up(&f);
     if (image)
         close(job_run.image);
@@ -133,8 +135,10 @@ static uint64_t less(uint64_t us, uint64_t *debt)
 /* What copies of its processes wrote of themselves is not the job's, which they are reaped with. */
 static void add_used(const struct rusage *use)
 {
-    job_run.user_us += less((uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec, &job_run.spent_us[0]);
-    job_run.system_us += less((uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec, &job_run.spent_us[1]);
+    job_run.user_us +=
+        less((uint64_t)use->ru_utime.tv_sec * 1000000 + (uint64_t)use->ru_utime.tv_usec, &job_run.spent_us[0]);
+    job_run.system_us +=
+        less((uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec, &job_run.spent_us[1]);
 }
 
 /* What carries a job's bytes works for it. */
@@ -154,7 +158,8 @@ static void made(pid_t dumper)
     job_run.checkpoint_ends &= checkpoint_made();
 }
 
-/* A process of the job has asked its parent to trace it (PTRACE_TRACEME), and that is the keeper: nobody does, and it goes on. */
+/* A process of the job has asked its parent to trace it (PTRACE_TRACEME), and that is the keeper: nobody does, and it
+ * goes on. */
 static void let_go(pid_t pid, int status)
 {
     int number = WSTOPSIG(status);
@@ -251,9 +256,12 @@ static _Noreturn void loop(void)
         set_timer();
         struct timespec hush = {0};
         bool quiet = start_report_delayed(&hush);
-        struct pollfd fds[6] = {{.fd = SOCKET, .events = POLLIN}, {.fd = keeper.timer, .events = POLLIN},
-                                {.fd = quiet ? -1 : job_run.pipe, .events = POLLIN}, {.fd = mapping_report(), .events = POLLIN},
-                                {.fd = remote_fd(), .events = POLLIN}, {.fd = notify_fd(), .events = POLLIN}};
+        struct pollfd fds[6] = {{.fd = SOCKET, .events = POLLIN},
+                                {.fd = keeper.timer, .events = POLLIN},
+                                {.fd = quiet ? -1 : job_run.pipe, .events = POLLIN},
+                                {.fd = mapping_report(), .events = POLLIN},
+                                {.fd = remote_fd(), .events = POLLIN},
+                                {.fd = notify_fd(), .events = POLLIN}};
         int ready = ppoll(fds, 6, quiet ? &hush : NULL, &open_to_all); /* SIGCHLD is let in only here */
         if (ready > 0 && fds[2].revents)
             program_runs();

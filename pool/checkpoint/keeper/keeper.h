@@ -19,7 +19,7 @@ extern struct keeper_self { /* whatever it runs */
 extern struct keeper_run { /* of the job */
     uint64_t number;
     bool begun; /* it was forked; not while its image is awaited */
-    int image;  /* its directory when it has come, while ends of pipes are awaited */
+    int image; /* its directory when it has come, while ends of pipes are awaited */
     pid_t restorer; /* -1 when there is none, 0 when it ended well */
     bool suspend_again; /* as soon as the checkpoint that is being made lets the job go */
     bool checkpoint_ends; /* that one is the job's last */
@@ -68,9 +68,10 @@ int cell_retake(int fd, const void *spec, size_t size, uint64_t born_us, struct 
 int cell_pid(int fd, int32_t pid);
 int cell_note(int fd, const struct report *r, uint32_t state);
 void cell_lease(int fd, uint64_t end_us); /* it ends then, or later if that is known */
-bool cell_look(uint32_t cell, struct cell *c, bool held); /* false: nothing of ours, or (held) no keeper has it locked */
-void cell_leave(int fd);                                  /* unlocks it */
-int cell_end_for(uint32_t cell, struct report *r);        /* for a keeper that died: ENDED, or GONE when it waited */
+bool cell_look(uint32_t cell, struct cell *c,
+               bool held); /* false: nothing of ours, or (held) no keeper has it locked */
+void cell_leave(int fd); /* unlocks it */
+int cell_end_for(uint32_t cell, struct report *r); /* for a keeper that died: ENDED, or GONE when it waited */
 int cell_socket(uint32_t cell, struct failure *f);
 
 /* abilities.c */
@@ -82,7 +83,8 @@ _Noreturn void job_become(const struct job *job, uint32_t member, pid_t keeper, 
 /* job_processes.c */
 int members_prepare(struct job *job, struct failure *f);
 int members_start(struct job *job, int group, int *pipe_end, struct failure *f);
-struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing, uint32_t guilty);
+struct member *members_reaped(struct job *job, pid_t pid, int status, const struct rusage *use, bool killing,
+                              uint32_t guilty);
 void members_accuse(struct job *job, uint32_t guilty);
 bool members_over(const struct job *job);
 bool members_failed(const struct job *job); /* one has, so that the job is to end */
@@ -91,24 +93,25 @@ void members_signal(const struct job *job, int signal);
 uint32_t members_report(const struct job *job, void *after); /* bytes written after a whole struct report */
 
 /* process_tree.c */
-void tree_signal(int signal);          /* to every process of the job */
+void tree_signal(int signal); /* to every process of the job */
 void tree_stop_but(pid_t spared); /* a dumper, which goes on */
 void tree_kill(void);
 bool checkpoint_makes(pid_t pid, pid_t parent); /* it writes a checkpoint, or is a copy of the job's for one */
-void tree_usage(struct report *r);     /* adds times, memory, processes of the living */
+void tree_usage(struct report *r); /* adds times, memory, processes of the living */
 void tree_sweep(const pid_t *known, size_t count); /* nursery: kills orphans that are nobody's keeper */
 
 /* remote_files.c: remote system calls, seen from the keeper */
 int remote_try(void);
 extern const struct extra_mounts remote_mounts;
-int remote_device(uint32_t i);                              /* in ascending order */
+int remote_device(uint32_t i); /* in ascending order */
 int remote_begin(const struct job *job, struct failure *f); /* the server */
 void remote_kill(void);
 
 /* reuse.c */
-void reuse_prepare(void);                    /* before a job: how its /tmp is */
+void reuse_prepare(void); /* before a job: how its /tmp is */
 bool reuse_possible(const struct job *job); /* after it: nothing is left of it */
-size_t reuse_wait(const struct job *job, uint32_t cell, void **message); /* for the next start; does not return without */
+size_t reuse_wait(const struct job *job, uint32_t cell,
+                  void **message); /* for the next start; does not return without */
 
 /* dumper.c */
 bool checkpoint_running(void);

@@ -31,8 +31,12 @@ static size_t read_all(struct process **all)
     *all = malloc((found + 1) * sizeof **all);
     for (size_t i = 0; *all && i < found; i++)
         if (stat_read(pids[i], &line))
-            (*all)[count++] = (struct process){.pid = pids[i], .parent = line.parent, .state = line.state, .rss_pages = line.rss_pages,
-                                               .user = line.user + line.waited_user, .system = line.system + line.waited_system};
+            (*all)[count++] = (struct process){.pid = pids[i],
+                                               .parent = line.parent,
+                                               .state = line.state,
+                                               .rss_pages = line.rss_pages,
+                                               .user = line.user + line.waited_user,
+                                               .system = line.system + line.waited_system};
     free(pids);
     return count;
 }

@@ -1,8 +1,10 @@
-/* The keeper's side of remote system calls: the mounts in the job's tree, the server's process, and what is asked of it.
+/* The keeper's side of remote system calls: the mounts in the job's tree, the server's process, and what is asked of
+ * it.
  *
- * A tree of the submit machine is a FUSE mount under its own name in the tree of `full`; what this machine sees itself (direct
- * access) is bound there. The mounts are there before the server has a stream: whoever looks into them waits. The server is a
- * child that the keeper's waits do not count: it neither keeps a job from being over nor is ended with what a job left. */
+ * A tree of the submit machine is a FUSE mount under its own name in the tree of `full`; what this machine sees itself
+ * (direct access) is bound there. The mounts are there before the server has a stream: whoever looks into them waits.
+ * The server is a child that the keeper's waits do not count: it neither keeps a job from being over nor is ended with
+ * what a job left. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +42,8 @@ static struct {
 static int mount_fuse(int device, const char *path, uint32_t uid, uint32_t gid)
 {
     char options[160];
-    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u,allow_other,max_read=%u", device, uid, gid, REMOTE_READ_MOST);
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u,allow_other,max_read=%u", device,
+             uid, gid, REMOTE_READ_MOST);
     return mount("poolnode", path, "fuse", MS_NOSUID | MS_NODEV, options);
 }
 
@@ -63,15 +66,17 @@ static int remote_take(const struct job *job, struct failure *f)
         if ((remote.device[i] = open(DEVICE, O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0)
             return set_failure(f, "open", DEVICE);
     for (uint32_t i = 0; i < s->binds; i++) {
-        remote.binds[i] = (int)syscall(SYS_open_tree, AT_FDCWD, job->binds[2 * i], OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+        remote.binds[i] = (int)syscall(SYS_open_tree, AT_FDCWD, job->binds[2 * i],
+                                       OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
         if (remote.binds[i] < 0)
             return set_failure(f, "open_tree", job->binds[2 * i]);
     }
     return 0;
 }
 
-/* A directory to mount on: where the job may make it itself, or else in the tree of `full`. There only its first part is made
- * for all jobs to see, what is below in an empty file system of this job's; but for directories that are not empty there. */
+/* A directory to mount on: where the job may make it itself, or else in the tree of `full`. There only its first part
+ * is made for all jobs to see, what is below in an empty file system of this job's; but for directories that are not
+ * empty there. */
 static int place_for(const char *path, struct failure *f)
 {
     char top[4096];
@@ -123,7 +128,8 @@ static int remote_place(const struct job *job, struct failure *f)
         return 0;
     }
     for (uint32_t i = 0; i < s->remotes; i++) {
-        int device = fcntl(remote.device[i], F_DUPFD_CLOEXEC, i ? remote.device[i - 1] + 1 : FIRST_FREE); /* ascending */
+        int device =
+            fcntl(remote.device[i], F_DUPFD_CLOEXEC, i ? remote.device[i - 1] + 1 : FIRST_FREE); /* ascending */
         if (device < 0 || place_for(job->remote[i], f))
             return device < 0 ? set_failure(f, "open", DEVICE) : -1;
         close(remote.device[i]);

@@ -1,9 +1,9 @@
 /* One keeper, job after job: what must be true of it, and the wait for the next.
  *
- * The namespaces of a job cost more than the job, where it is short. A keeper whose job has ended may serve the next one
- * that sees and may do the same (the node compares), if nothing of the job is left in its namespaces: no process (in a
- * pid namespace of which the keeper is the first that is certain), no System V object, no message queue, nothing in
- * a /tmp of its own. A job cannot change the mounts: it has no power over the namespace that they belong to. Scratch
+ * The namespaces of a job cost more than the job, where it is short. A keeper whose job has ended may serve the next
+ * one that sees and may do the same (the node compares), if nothing of the job is left in its namespaces: no process
+ * (in a pid namespace of which the keeper is the first that is certain), no System V object, no message queue, nothing
+ * in a /tmp of its own. A job cannot change the mounts: it has no power over the namespace that they belong to. Scratch
  * directory, user and limits are the starter's and the first process's, made anew for each job. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -74,7 +74,8 @@ static bool no_objects(void)
 bool reuse_possible(const struct job *job)
 {
     const uint32_t needed = ABLE_PID | ABLE_IPC;
-    return !job->start->remotes && !job->start->binds && (settings.able & needed) == needed && tmp_is_clean(job) && no_objects() && no_queues();
+    return !job->start->remotes && !job->start->binds && (settings.able & needed) == needed && tmp_is_clean(job) &&
+           no_objects() && no_queues();
 }
 
 /* The pair's other end is the node's alone: when it is closed nobody will start a job here any more. */

@@ -1,5 +1,5 @@
-/* What time brings a job: the end of its lease and of its grace, a look at its memory, the word that it runs. By the clock that
- * goes on while the machine sleeps. */
+/* What time brings a job: the end of its lease and of its grace, a look at its memory, the word that it runs. By the
+ * clock that goes on while the machine sleeps. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>

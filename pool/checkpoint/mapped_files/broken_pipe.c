@@ -1,9 +1,9 @@
 /* The end of all reading, as a pipe would tell it: SIGPIPE for who writes, and for who waits to write.
  *
- * Of a socket's reader the kernel tells only who writes next so. Who waits for room just then gets ECONNRESET where something
- * was left unread; where nothing was, EPIPE, but without the signal. Therefore who waits is held (ptrace) while the reading end is shut
- * down, which interrupts its call: it makes it again when it goes on, and finds nobody. One that had written a part of what it
- * was to write is sent the signal. Nobody else is touched. */
+ * Of a socket's reader the kernel tells only who writes next so. Who waits for room just then gets ECONNRESET where
+ * something was left unread; where nothing was, EPIPE, but without the signal. Therefore who waits is held (ptrace)
+ * while the reading end is shut down, which interrupts its call: it makes it again when it goes on, and finds nobody.
+ * One that had written a part of what it was to write is sent the signal. Nobody else is touched. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -69,8 +69,8 @@ static bool hold(struct writers *w, pid_t pid, pid_t tid)
     return true;
 }
 
-/* Holds threads of a process that wait to write to that socket. True when another look is worth while: somebody new is held, or one
- * runs or could not be held just now. */
+/* Holds threads of a process that wait to write to that socket. True when another look is worth while: somebody new is
+ * held, or one runs or could not be held just now. */
 static bool hold_of(struct writers *w, pid_t pid, ino_t socket)
 {
     char path[64], call[256];

@@ -1,8 +1,8 @@
 /* Who is joined to whom, and how: a mapped file's two ends directly where that can never stop for good, else by a log.
  *
- * Pipes that do not close a circle, whatever way each runs, cannot hold each other up: whoever waits, waits for somebody
- * farther off. There the kernel's buffer is enough and the programs are joined without anything between. In a circle, for
- * several readers, and for who writes to itself there is a log (spool.c). */
+ * Pipes that do not close a circle, whatever way each runs, cannot hold each other up: whoever waits, waits for
+ * somebody farther off. There the kernel's buffer is enough and the programs are joined without anything between. In a
+ * circle, for several readers, and for who writes to itself there is a log (spool.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 
 static bool is_mapped(const char *file, int standard) { return end_descriptor(file, standard) < 0; }
 
-/* Whether the processes at the two ends of that pipe are joined without it, too. Other machines are one process that all pipes
- * to them are joined by. */
+/* Whether the processes at the two ends of that pipe are joined without it, too. Other machines are one process that
+ * all pipes to them are joined by. */
 static bool in_circle(const struct job *job, uint32_t which)
 {
     bool all[MEMBERS_MOST + 1] = {false}, *reached = all + 1;
@@ -50,8 +50,8 @@ const char *partner(const struct end *e, char *text, size_t size)
     return text;
 }
 
-/* The directory of a mapped file as its process finds it when it begins. It may lie in a tree of the submit machine: the keeper,
- * which hands the file server its stream, must never wait for it. */
+/* The directory of a mapped file as its process finds it when it begins. It may lie in a tree of the submit machine:
+ * the keeper, which hands the file server its stream, must never wait for it. */
 int links_directory(const struct job *job, uint32_t member, const char *name, struct stat *st, struct failure *f)
 {
     char path[8192];
@@ -85,10 +85,17 @@ static int rule(struct failure *f, const char *file, const char *why)
     return set_failure(f, "map", text);
 }
 
-static struct end *add_end(struct supervisor *s, uint32_t member, enum way way, const char *name, uint32_t pipe, struct failure *f)
+static struct end *add_end(struct supervisor *s, uint32_t member, enum way way, const char *name, uint32_t pipe,
+                           struct failure *f)
 {
     struct end *e = &s->ends[s->end_count++];
-    *e = (struct end){.member = member, .way = way, .name = name, .fd = -1, .guard = -1, .mapped = is_mapped(name, way), .conduit = pipe};
+    *e = (struct end){.member = member,
+                      .way = way,
+                      .name = name,
+                      .fd = -1,
+                      .guard = -1,
+                      .mapped = is_mapped(name, way),
+                      .conduit = pipe};
     e->pipe = !e->mapped;
     return e->mapped && name_last(e, f) ? NULL : e;
 }
@@ -134,8 +141,8 @@ static int add_log(struct supervisor *s, uint32_t first, struct end *writer, str
         return set_failure(f, "malloc", "mapped files");
     writer->log = l;
     for (uint32_t i = first; i < job->pipe_count; i++)
-        if (job->pipes[i].head->writer == (int32_t)writer->member && strcmp(job->pipes[i].writer_file, writer->name) == 0 &&
-            add_outlet(s, l, i, f))
+        if (job->pipes[i].head->writer == (int32_t)writer->member &&
+            strcmp(job->pipes[i].writer_file, writer->name) == 0 && add_outlet(s, l, i, f))
             return -1;
     return 0;
 }
@@ -154,10 +161,12 @@ static int check(const struct job *job, uint32_t at, struct failure *f)
 {
     const struct conduit *c = &job->pipes[at];
     if (c->head->writer < 0 || c->head->reader < 0)
-        return rule(f, c->head->writer < 0 ? c->reader_file : c->writer_file, "a pipe to another machine has no file at its ends");
+        return rule(f, c->head->writer < 0 ? c->reader_file : c->writer_file,
+                    "a pipe to another machine has no file at its ends");
     for (uint32_t i = 0; i < at; i++)
         if (same_reader(c, &job->pipes[i]))
-            return rule(f, *c->reader_file ? c->reader_file : "stdin", "several processes write to it, and no order of what they write is right");
+            return rule(f, *c->reader_file ? c->reader_file : "stdin",
+                        "several processes write to it, and no order of what they write is right");
     return 0;
 }
 
@@ -179,7 +188,8 @@ int links_plan(struct supervisor *s, struct failure *f)
         if (!first)
             continue;
         struct end *writer = add_end(s, (uint32_t)c->head->writer, WRITES, c->writer_file, i, f);
-        if (!writer || (fans || !writer_mapped || in_circle(job, i) ? add_log(s, i, writer, f) : add_direct(s, i, writer, f)))
+        if (!writer ||
+            (fans || !writer_mapped || in_circle(job, i) ? add_log(s, i, writer, f) : add_direct(s, i, writer, f)))
             return -1;
     }
     return 0;
@@ -195,7 +205,8 @@ static int join(const struct job *job, bool pipe, int ends[2], struct failure *f
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 || shutdown(ends[0], SHUT_WR) < 0 ||
         set(ends[0], SO_RCVLOWAT, INT_MAX) < 0 || set(ends[0], SO_PEEK_OFF, INT_MAX) < 0)
         return set_failure(f, "socketpair", "");
-    set(ends[1], SO_SNDBUF, 256 << 10); /* with less a writer stands still more often, with more the bytes leave the processor's cache */
+    set(ends[1], SO_SNDBUF,
+        256 << 10); /* with less a writer stands still more often, with more the bytes leave the processor's cache */
     return 0;
 }
 
@@ -242,7 +253,8 @@ int links_join(struct job *job, struct supervisor *s, struct failure *f)
 {
     int ends[2];
     for (struct end *e = s->ends; e < s->ends + s->end_count; e++)
-        if (e->way == WRITES && !e->log && (join(job, e->pipe, ends, f) || hand(job, e->peer, ends[0], f) || hand(job, e, ends[1], f)))
+        if (e->way == WRITES && !e->log &&
+            (join(job, e->pipe, ends, f) || hand(job, e->peer, ends[0], f) || hand(job, e, ends[1], f)))
             return -1;
     for (uint32_t i = 0; i < s->log_count; i++)
         if (join_log(job, &s->logs[i], f))

@@ -1,9 +1,10 @@
 /* Who waits for whom: logs that grow when the job would stand still for ever, and deadlocks that nothing helps, named.
  *
- * The paper leaves a circle of processes to its own devices (VS 4.1, figure 7.3). Here a log that is full grows when all who could
- * empty it wait, twice as large each time, up to its bound: a program that runs with files of unlimited length then runs with
- * logs (Parks 1995). When everybody waits for everybody, and no log may grow, the job cannot end, and is ended. A
- * process that waits for a time, for a terminal, for another machine or for the outside may still do something. */
+ * The paper leaves a circle of processes to its own devices (VS 4.1, figure 7.3). Here a log that is full grows when
+ * all who could empty it wait, twice as large each time, up to its bound: a program that runs with files of unlimited
+ * length then runs with logs (Parks 1995). When everybody waits for everybody, and no log may grow, the job cannot end,
+ * and is ended. A process that waits for a time, for a terminal, for another machine or for the outside may still do
+ * something. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +19,7 @@
 
 #define SOON_US 20000
 #define SLOW_US 1000000 /* a reader that takes nothing so long, whatever it does */
-#define SURE_US 250000  /* between two looks at a deadlock */
+#define SURE_US 250000 /* between two looks at a deadlock */
 
 struct look {
     char text[TEXT]; /* a part for each process that waits at one of the job's pipes */
@@ -35,14 +36,19 @@ bool member_of(const struct supervisor *s, pid_t session, uint32_t *member)
     return false;
 }
 
-static void note(struct look *l, const struct supervisor *s, uint32_t member, const struct end *e, bool writes, int number)
+static void note(struct look *l, const struct supervisor *s, uint32_t member, const struct end *e, bool writes,
+                 int number)
 {
     char whom[240];
     size_t used = strlen(l->text);
     const char *name = member < s->job->count ? s->job->members[member].name : "one";
     if (e)
         snprintf(l->text + used, sizeof l->text - used, "%s%.60s waits to %s %.100s (%.100s)", used ? ", " : "", name,
-                 writes ? "write" : "read", e->mapped ? e->name : writes ? "stdout" : "stdin", partner(e, whom, sizeof whom));
+                 writes ? "write" : "read",
+                 e->mapped ? e->name
+                 : writes  ? "stdout"
+                           : "stdin",
+                 partner(e, whom, sizeof whom));
     else
         snprintf(l->text + used, sizeof l->text - used, "%s%.60s waits to %s descriptor %d", used ? ", " : "", name,
                  writes ? "write" : "read", number);
@@ -67,10 +73,12 @@ static bool thread_waits(const struct supervisor *s, struct look *l, pid_t pid, 
     long call;
     unsigned long a[4];
     snprintf(name, sizeof name, "task/%.20s/syscall", task);
-    if (!proc_text(pid, name, text, sizeof text) || sscanf(text, "%ld %lx %lx %lx %lx", &call, &a[0], &a[1], &a[2], &a[3]) != 5)
+    if (!proc_text(pid, name, text, sizeof text) ||
+        sscanf(text, "%ld %lx %lx %lx %lx", &call, &a[0], &a[1], &a[2], &a[3]) != 5)
         return false;
     snprintf(name, sizeof name, "task/%.20s/status", task);
-    l->switches += proc_field(pid, name, "voluntary_ctxt_switches", 10) + proc_field(pid, name, "nonvoluntary_ctxt_switches", 10);
+    l->switches +=
+        proc_field(pid, name, "voluntary_ctxt_switches", 10) + proc_field(pid, name, "nonvoluntary_ctxt_switches", 10);
     switch (call) {
     case SYS_wait4:
     case SYS_waitid:
@@ -166,7 +174,8 @@ static const char *bounds(const struct supervisor *s, char *text, size_t size)
     *text = 0;
     for (uint32_t i = 0; i < s->log_count; i++)
         if (log_full(&s->logs[i]))
-            snprintf(text, size, "; %.100s holds %llu MiB%s", s->logs[i].writer->name, (unsigned long long)(log_held(&s->logs[i]) >> 20),
+            snprintf(text, size, "; %.100s holds %llu MiB%s", s->logs[i].writer->name,
+                     (unsigned long long)(log_held(&s->logs[i]) >> 20),
                      s->logs[i].full_disk ? ", and the disk is full" : ", as much as it may");
     return text;
 }
@@ -188,7 +197,8 @@ int stuck_look(struct supervisor *s)
         return 0;
     if (now - looked_us < SURE_US)
         return 20;
-    bool stands = now_seen.blocked && before.blocked && now_seen.switches == before.switches && now_seen.moved == before.moved;
+    bool stands =
+        now_seen.blocked && before.blocked && now_seen.switches == before.switches && now_seen.moved == before.moved;
     if (stands && grow(s))
         return 0; /* it was full just now */
     if (stands) {

@@ -1,5 +1,5 @@
-/* Table 4.1 of the paper, the half of it that takes descriptors: what a call on a mapped one does beside reading and writing,
- * which nobody is asked about. */
+/* Table 4.1 of the paper, the half of it that takes descriptors: what a call on a mapped one does beside reading and
+ * writing, which nobody is asked about. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -161,15 +161,30 @@ void describe(const struct question *q, struct end *e, bool extended, void *into
         size = unread_length(q, e);
     if (extended) {
         struct statx *x = into;
-        *x = (struct statx){.stx_mask = STATX_BASIC_STATS, .stx_blksize = 65536, .stx_nlink = 1, .stx_uid = over->job->start->uid,
-                            .stx_gid = over->job->start->gid, .stx_mode = S_IFREG | 0644, .stx_ino = e->shown, .stx_size = size,
-                            .stx_blocks = (size + 511) / 512, .stx_dev_major = major(e->device), .stx_dev_minor = minor(e->device)};
+        *x = (struct statx){.stx_mask = STATX_BASIC_STATS,
+                            .stx_blksize = 65536,
+                            .stx_nlink = 1,
+                            .stx_uid = over->job->start->uid,
+                            .stx_gid = over->job->start->gid,
+                            .stx_mode = S_IFREG | 0644,
+                            .stx_ino = e->shown,
+                            .stx_size = size,
+                            .stx_blocks = (size + 511) / 512,
+                            .stx_dev_major = major(e->device),
+                            .stx_dev_minor = minor(e->device)};
         x->stx_atime.tv_sec = x->stx_mtime.tv_sec = x->stx_ctime.tv_sec = over->started;
         return;
     }
     struct stat *st = into;
-    *st = (struct stat){.st_dev = e->device, .st_ino = e->shown, .st_mode = S_IFREG | 0644, .st_nlink = 1, .st_uid = over->job->start->uid,
-                        .st_gid = over->job->start->gid, .st_size = (off_t)size, .st_blksize = 65536, .st_blocks = (blkcnt_t)((size + 511) / 512)};
+    *st = (struct stat){.st_dev = e->device,
+                        .st_ino = e->shown,
+                        .st_mode = S_IFREG | 0644,
+                        .st_nlink = 1,
+                        .st_uid = over->job->start->uid,
+                        .st_gid = over->job->start->gid,
+                        .st_size = (off_t)size,
+                        .st_blksize = 65536,
+                        .st_blocks = (blkcnt_t)((size + 511) / 512)};
     st->st_atim.tv_sec = st->st_mtim.tv_sec = st->st_ctim.tv_sec = over->started;
 }
 
@@ -243,7 +258,8 @@ static void truncated(struct question *q, struct end *e)
 {
     uint64_t now;
     if (e->way == READS || !position(e, &now) || q->notif->data.args[1] != now)
-        misuse(q, e, "ftruncate to %llu: what is in a pipe cannot be shortened", (unsigned long long)q->notif->data.args[1]);
+        misuse(q, e, "ftruncate to %llu: what is in a pipe cannot be shortened",
+               (unsigned long long)q->notif->data.args[1]);
 }
 
 static void stat_number(struct question *q, struct end *e)

@@ -13,18 +13,26 @@ static const struct {
     long call;
     int argument;
 } by_number[] = {
-    {SYS_close, 0}, {SYS_lseek, 0}, {SYS_fstat, 0}, {SYS_mmap, 4}, {SYS_fcntl, 0}, {SYS_dup, 0}, {SYS_pread64, 0},
-    {SYS_pwrite64, 0}, {SYS_preadv, 0}, {SYS_pwritev, 0}, {SYS_preadv2, 0}, {SYS_pwritev2, 0}, {SYS_fsync, 0},
-    {SYS_fdatasync, 0}, {SYS_ftruncate, 0}, {SYS_flock, 0}, {SYS_fallocate, 0}, {SYS_fadvise64, 0}, {SYS_readahead, 0},
-    {SYS_fchmod, 0}, {SYS_fchown, 0}, {SYS_sync_file_range, 0}, {SYS_fgetxattr, 0}, {SYS_flistxattr, 0}, {SYS_fsetxattr, 0},
+    {SYS_close, 0},   {SYS_lseek, 0},           {SYS_fstat, 0},     {SYS_mmap, 4},       {SYS_fcntl, 0},
+    {SYS_dup, 0},     {SYS_pread64, 0},         {SYS_pwrite64, 0},  {SYS_preadv, 0},     {SYS_pwritev, 0},
+    {SYS_preadv2, 0}, {SYS_pwritev2, 0},        {SYS_fsync, 0},     {SYS_fdatasync, 0},  {SYS_ftruncate, 0},
+    {SYS_flock, 0},   {SYS_fallocate, 0},       {SYS_fadvise64, 0}, {SYS_readahead, 0},  {SYS_fchmod, 0},
+    {SYS_fchown, 0},  {SYS_sync_file_range, 0}, {SYS_fgetxattr, 0}, {SYS_flistxattr, 0}, {SYS_fsetxattr, 0},
 };
 
 /* What can be done with the name of a mapped file. */
 static bool of_mapped(enum naming_what what)
 {
     switch (what) {
-    case REMOVES_DIRECTORY: case MAKES_DIRECTORY: case MAKES_NODE: case MAKES_LINK: case FILE_SYSTEM: case ENTERS: case RUNS:
-    case HANDLES: case REMOVES_EXTRA:
+    case REMOVES_DIRECTORY:
+    case MAKES_DIRECTORY:
+    case MAKES_NODE:
+    case MAKES_LINK:
+    case FILE_SYSTEM:
+    case ENTERS:
+    case RUNS:
+    case HANDLES:
+    case REMOVES_EXTRA:
         return false;
     default:
         return true;

@@ -1,5 +1,5 @@
-/* The mapping of file names as the keeper and the job's processes see it: the supervisor is begun before they are forked, each
- * puts on its filter just before its program, and the keeper hears of misuse. */
+/* The mapping of file names as the keeper and the job's processes see it: the supervisor is begun before they are
+ * forked, each puts on its filter just before its program, and the keeper hears of misuse. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +20,7 @@
 
 static struct { /* of the job that runs */
     pid_t pid;
-    int report;  /* from the supervisor */
+    int report; /* from the supervisor */
     int members; /* to it, for who has something to say to it first (struct hello); -1: no mapped files */
     int its_report, its_members; /* until it is forked */
     int first;
@@ -53,7 +53,8 @@ static _Noreturn void supervise(struct supervisor *s, int keeper, int members)
     mapping_serve(s, members, -1);
 }
 
-/* Ends are made here, so that what processes are born with is at hand for them; what the supervisor holds is its own. */
+/* Ends are made here, so that what processes are born with is at hand for them; what the supervisor holds is its own.
+ */
 static int forked(struct job *job, struct supervisor *s, int group, struct failure *f)
 {
     at.pid = group_fork(group);
@@ -133,7 +134,8 @@ int mapping_begin(struct job *job, int group, struct failure *f)
     return done;
 }
 
-/* For a job that is put back: whoever restores it makes the supervisor (state/mapped_files_restore.c), under this number. */
+/* For a job that is put back: whoever restores it makes the supervisor (state/mapped_files_restore.c), under this
+ * number. */
 int mapping_await(const struct job *job, pid_t pid, struct failure *f)
 {
     if (!has_mapped_files(job))
@@ -160,11 +162,17 @@ static int send_directories(const struct job *job, uint32_t member, struct failu
         for (enum way way = READS; way <= WRITES; way++) {
             const struct conduit *c = &job->pipes[i];
             const char *name = way == WRITES ? c->writer_file : c->reader_file;
-            if ((way == WRITES ? c->head->writer : c->head->reader) != (int32_t)member || end_descriptor(name, way) >= 0)
+            if ((way == WRITES ? c->head->writer : c->head->reader) != (int32_t)member ||
+                end_descriptor(name, way) >= 0)
                 continue;
             if (links_directory(job, member, name, &st, f))
                 return -1;
-            struct hello hello = {.what = HELLO_END, .member = member, .conduit = i, .way = way, .device = st.st_dev, .directory = st.st_ino};
+            struct hello hello = {.what = HELLO_END,
+                                  .member = member,
+                                  .conduit = i,
+                                  .way = way,
+                                  .device = st.st_dev,
+                                  .directory = st.st_ino};
             if (hello_send(at.members, &hello, -1) < 0)
                 return set_failure(f, "send", "to the supervisor of mapped files");
             any = 1;

@@ -1,8 +1,9 @@
 /* Opening and closing of mapped files.
  *
- * The descriptor that is given is the pipe's only end: what writes is over, for the reader, when the program has closed all
- * its copies of it, and the supervisor keeps none; of a reader's end it keeps one (readers.c). A file can be opened again only while nothing has gone through it
- * (it is looked at, closed and opened in earnest), or by somebody for whom it makes no difference. */
+ * The descriptor that is given is the pipe's only end: what writes is over, for the reader, when the program has closed
+ * all its copies of it, and the supervisor keeps none; of a reader's end it keeps one (readers.c). A file can be opened
+ * again only while nothing has gone through it (it is looked at, closed and opened in earnest), or by somebody for whom
+ * it makes no difference. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -59,8 +60,9 @@ static void open_again(struct question *q, struct end *e, uint64_t flags)
     int number = holder_of(e, 0, -1, &pid);
     bool fresh = position(e, &so_far) && so_far == 0;
     if (number < 0) {
-        misuse(q, e, e->way == READS ? "open: it was read and closed before; a pipe can be read once, by one open"
-                                     : "open: it was written and closed before, which ended it for the reader; keep it open");
+        misuse(q, e,
+               e->way == READS ? "open: it was read and closed before; a pipe can be read once, by one open"
+                               : "open: it was written and closed before, which ended it for the reader; keep it open");
         return;
     }
     if (!fresh && !(e->way == WRITES && flags & O_APPEND)) {

@@ -1,14 +1,15 @@
 /* Names of files mapped to the ends of pipes (VS 4.4, 4.5), for programs that are as they are.
  *
  * A process of a job that has such a file runs under a filter of its own (filter.c) by which the kernel asks the
- * supervisor, a child of the keeper, about each call that names a file. Where the name leads to a mapped file, by whatever
- * way (resolve.c), the program is given an end of a connection in place of it; everything else goes on as if
+ * supervisor, a child of the keeper, about each call that names a file. Where the name leads to a mapped file, by
+ * whatever way (resolve.c), the program is given an end of a connection in place of it; everything else goes on as if
  * nobody had asked.
  *
- * What the end is decides everything. A pipe gives less than was asked for; a read that the supervisor would top up costs two
- * changes of process each; a growing file ends too early. It is a stream socket with SO_RCVLOWAT at its highest: the
- * kernel itself lets a plain read wait until it is whole or all writers have closed, and nobody stands between the two
- * programs. The socket's peek offset, which nobody uses, counts down what is read: positions are known without a trap.
+ * What the end is decides everything. A pipe gives less than was asked for; a read that the supervisor would top up
+ * costs two changes of process each; a growing file ends too early. It is a stream socket with SO_RCVLOWAT at its
+ * highest: the kernel itself lets a plain read wait until it is whole or all writers have closed, and nobody stands
+ * between the two programs. The socket's peek offset, which nobody uses, counts down what is read: positions are known
+ * without a trap.
  *
  * The program gets it at a high number, from `first` on. A filter sees numbers only: by this one the calls on mapped
  * descriptors are told from those on all others, which cost nothing.
@@ -36,22 +37,22 @@ struct log;
 struct end { /* a mapped file of a member, one way; or an end that a log feeds or reads */
     uint32_t member;
     enum way way;
-    bool mapped;  /* by name; else a descriptor that the member is born with */
-    bool pipe;    /* a kernel pipe and no socket: the other end is one's stdin */
-    bool opened;  /* once at least */
-    bool told_empty;  /* to its reader, by a length of 0 that was not known yet */
-    bool unread;  /* nobody is left who could read it, and nothing has come yet: `fd` is watched (unread.c) */
+    bool mapped; /* by name; else a descriptor that the member is born with */
+    bool pipe; /* a kernel pipe and no socket: the other end is one's stdin */
+    bool opened; /* once at least */
+    bool told_empty; /* to its reader, by a length of 0 that was not known yet */
+    bool unread; /* nobody is left who could read it, and nothing has come yet: `fd` is watched (unread.c) */
     char last[256];
     const char *name; /* as the description has it */
-    dev_t device;     /* of its directory, once its process has said where that is */
+    dev_t device; /* of its directory, once its process has said where that is */
     ino_t directory, inode; /* the end's own; 0: it is closed for good */
-    ino_t shown;      /* what stat tells, also where the end is another one after a checkpoint */
+    ino_t shown; /* what stat tells, also where the end is another one after a checkpoint */
     uint32_t conduit; /* by which the description names it */
-    int fd;           /* held for whoever opens it, or -1 */
-    int guard;        /* a copy of what somebody has opened to read (readers.c), or -1 */
+    int fd; /* held for whoever opens it, or -1 */
+    int guard; /* a copy of what somebody has opened to read (readers.c), or -1 */
     struct end *peer; /* without a log: the other end */
     struct log *log;
-    pid_t holder;     /* who was given it last, and as what */
+    pid_t holder; /* who was given it last, and as what */
     int number;
 };
 
@@ -107,8 +108,14 @@ struct accusation { /* to the keeper */
 
 /* mapped_files.c: who speaks to the supervisor first */
 struct hello {
-    enum { HELLO_MEMBER = 1, HELLO_END, HELLO_PROCESS, HELLO_DUMPER, HELLO_OVER } what; /* a process that is put back; who makes a checkpoint;
-                                                                                                     all members have ended */
+    enum {
+        HELLO_MEMBER = 1,
+        HELLO_END,
+        HELLO_PROCESS,
+        HELLO_DUMPER,
+        HELLO_OVER
+    } what; /* a process that is put back; who makes a checkpoint;
+                         all members have ended */
     uint32_t member;
     pid_t pid;
     uint32_t conduit; /* HELLO_END: where the member finds the directory of its mapped file */
@@ -132,8 +139,18 @@ void links_member_gone(struct supervisor *s, uint32_t member);
 const char *partner(const struct end *e, char *text, size_t size); /* "pipe to geom" */
 
 /* supervisor.c */
-enum source { FROM_MEMBERS = 1, FROM_LISTENER, FROM_LOG, FROM_OUTLET, FROM_AHEAD, FROM_READER, FROM_HOLDER, FROM_UNREAD };
-_Noreturn void mapping_serve(struct supervisor *s, int members, int gate); /* gate: closes when all are put back; or -1 */
+enum source {
+    FROM_MEMBERS = 1,
+    FROM_LISTENER,
+    FROM_LOG,
+    FROM_OUTLET,
+    FROM_AHEAD,
+    FROM_READER,
+    FROM_HOLDER,
+    FROM_UNREAD
+};
+_Noreturn void mapping_serve(struct supervisor *s, int members,
+                             int gate); /* gate: closes when all are put back; or -1 */
 void watch(int fd, enum source source, uint32_t which, uint32_t events);
 void misuse(struct question *q, const struct end *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void accuse(uint32_t member, const char *text);
@@ -161,7 +178,8 @@ bool handle_number(struct question *q, int number); /* false: not a mapped one *
 void describe(const struct question *q, struct end *e, bool extended, void *into);
 bool position(const struct end *e, uint64_t *at); /* bytes read or written so far; false: unknown */
 enum { NOT_HELD = -1, UNSEEN = -2 }; /* unseen: a process of the job does not let itself be looked at */
-int holder_of(const struct end *e, pid_t not_pid, int not_number, pid_t *pid); /* a descriptor of somebody's, or one of these */
+int holder_of(const struct end *e, pid_t not_pid, int not_number,
+              pid_t *pid); /* a descriptor of somebody's, or one of these */
 ino_t inode_at(pid_t pid, int number);
 int number_in(pid_t pid, ino_t inode, int but); /* the first, except one; or one of these */
 
@@ -218,7 +236,8 @@ extern uint32_t again_count;
 uint32_t ahead_list(struct again *list); /* of those that wait; room for SLOTS */
 
 /* quiesce.c: the supervisor stands still while a checkpoint is made, and tells all that it knows */
-struct settled { /* then rows as in an image (image/image.h): of ends, logs, outlets, strays, seeks; then what is in the rings */
+struct settled { /* then rows as in an image (image/image.h): of ends, logs, outlets, strays, seeks; then what is in the
+                    rings */
     uint32_t ends, logs, outlets, strays, seeks, first, roots, unused;
     int64_t since;
 };

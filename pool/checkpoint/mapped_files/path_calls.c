@@ -1,4 +1,5 @@
-/* Table 4.1 of the paper, the half of it that takes names: what each call does where the name leads to a mapped file. */
+/* Table 4.1 of the paper, the half of it that takes names: what each call does where the name leads to a mapped file.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,8 @@ static void tell(struct question *q, struct end *e)
     bool extended = q->notif->data.nr == SYS_statx;
     describe(q, e, extended, extended ? (void *)&stx : (void *)&st);
     int at = q->notif->data.nr == SYS_newfstatat ? 2 : extended ? 4 : 1;
-    bool done = extended ? bytes_to(q, argument(q, at), &stx, sizeof stx) : bytes_to(q, argument(q, at), &st, sizeof st);
+    bool done =
+        extended ? bytes_to(q, argument(q, at), &stx, sizeof stx) : bytes_to(q, argument(q, at), &st, sizeof st);
     if (!done)
         answer_error(q, EFAULT);
 }
@@ -120,12 +122,15 @@ static void handle_name(struct question *q, const struct naming *naming)
 void handle(struct question *q)
 {
     if (q->notif->data.arch != OWN_ARCH) {
-        misuse(q, NULL, "its files are mapped to pipes, and it is a program for another instruction set (32 bits): run it as %s", "one for this machine");
+        misuse(q, NULL,
+               "its files are mapped to pipes, and it is a program for another instruction set (32 bits): run it as %s",
+               "one for this machine");
         return;
     }
     long call = q->notif->data.nr;
-    if ((call == SYS_newfstatat && argument(q, 3) & AT_EMPTY_PATH) || (call == SYS_statx && argument(q, 2) & AT_EMPTY_PATH) ||
-        (call == SYS_utimensat && !argument(q, 1)) || (call == SYS_fchownat && argument(q, 4) & AT_EMPTY_PATH)) {
+    if ((call == SYS_newfstatat && argument(q, 3) & AT_EMPTY_PATH) ||
+        (call == SYS_statx && argument(q, 2) & AT_EMPTY_PATH) || (call == SYS_utimensat && !argument(q, 1)) ||
+        (call == SYS_fchownat && argument(q, 4) & AT_EMPTY_PATH)) {
         know_process(q);
         if (!handle_number(q, (int)argument(q, 0)))
             answer_pass(q);

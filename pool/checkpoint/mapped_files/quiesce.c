@@ -1,9 +1,11 @@
-/* The supervisor while a checkpoint is made (VS 5.3: synchronise): it answers nobody, moves no byte, and has told all that it knows.
+/* The supervisor while a checkpoint is made (VS 5.3: synchronise): it answers nobody, moves no byte, and has told all
+ * that it knows.
  *
  *     told of a dumper -> state sent -> SAY_GIVE_BACK: calls that wait here go back to who is asked to stop
  *     -> SAY_HELD: all stand still; each is made to show whose files it has -> SAY_GO, or the dumper is gone: goes on
  *
- * The state goes in a memory file, descriptors and inodes as they are here; state/mapped_files_save.c makes rows of an image of it. */
+ * The state goes in a memory file, descriptors and inodes as they are here; state/mapped_files_save.c makes rows of an
+ * image of it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +38,14 @@ static uint32_t place_of(int fd) { return fd < 0 ? NOBODY : (uint32_t)fd; }
 
 static bool put_log(int fd, const struct log *l)
 {
-    struct mapped_log row = {l->end, l->kept, l->punched, l->limit, place_of(l->fd), place_of(l->spool), l->full_disk, 0,
+    struct mapped_log row = {l->end,
+                             l->kept,
+                             l->punched,
+                             l->limit,
+                             place_of(l->fd),
+                             place_of(l->spool),
+                             l->full_disk,
+                             0,
                              {0, (uint32_t)(l->end - l->kept)}};
     return put(fd, &row, sizeof row);
 }
@@ -61,8 +70,13 @@ static bool put_rows(int fd)
 {
     struct again waiting[SLOTS];
     uint32_t waits = ahead_list(waiting);
-    struct settled head = {.ends = over->end_count, .logs = over->log_count, .strays = displaced_count, .seeks = again_count + waits,
-                           .first = (uint32_t)over->first, .roots = over->roots, .since = over->started};
+    struct settled head = {.ends = over->end_count,
+                           .logs = over->log_count,
+                           .strays = displaced_count,
+                           .seeks = again_count + waits,
+                           .first = (uint32_t)over->first,
+                           .roots = over->roots,
+                           .since = over->started};
     for (uint32_t i = 0; i < over->log_count; i++)
         head.outlets += over->logs[i].count;
     bool done = put(fd, &head, sizeof head);
@@ -78,8 +92,9 @@ static bool put_rows(int fd)
             done = done && put(fd, &row, sizeof row);
         }
     for (const struct displaced *s = displaced; s < displaced + displaced_count; s++) {
-        struct mapped_stray row = {s->inode, s->at, (uint32_t)(s->end - over->ends), NOBODY, place_of(s->kept), place_of(s->other),
-                                   s->pid, s->number, ""};
+        struct mapped_stray row = {
+            s->inode,  s->at, (uint32_t)(s->end - over->ends), NOBODY, place_of(s->kept), place_of(s->other), s->pid,
+            s->number, ""};
         copy_text(row.call, sizeof row.call, s->call);
         done = done && put(fd, &row, sizeof row);
     }

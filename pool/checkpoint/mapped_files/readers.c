@@ -1,14 +1,16 @@
 /* Who still reads: so that a writer hears of its last reader's going as of a pipe's.
  *
- * A socket that is left with something in it tells its writer that the connection was reset, and not that nobody reads. So the
- * supervisor keeps a copy of each reader's end that it has given away where two programs are joined directly (a log is read by
- * itself), and shuts it (broken_pipe.c) when no process has another one. It knows one place where the end is, a process
- * and a number. That the process ends, or the number is closed, it is told, and looks for another place. What it is not told (a
- * number below the high ones that is closed or put to another use) it finds out while something lies in the socket: the
- * place is looked at every 50 ms. While nothing does, nobody can be waiting to write, and nothing is looked at.
+ * A socket that is left with something in it tells its writer that the connection was reset, and not that nobody reads.
+ * So the supervisor keeps a copy of each reader's end that it has given away where two programs are joined directly (a
+ * log is read by itself), and shuts it (broken_pipe.c) when no process has another one. It knows one place where the
+ * end is, a process and a number. That the process ends, or the number is closed, it is told, and looks for another
+ * place. What it is not told (a number below the high ones that is closed or put to another use) it finds out while
+ * something lies in the socket: the place is looked at every 50 ms. While nothing does, nobody can be waiting to write,
+ * and nothing is looked at.
  *
- * Nobody has it when several looks over all processes, one after the other, have not found it: a descriptor may be moved from one
- * number to another during one. One that is on its way through a socket of the job's all the while is nobody's. */
+ * Nobody has it when several looks over all processes, one after the other, have not found it: a descriptor may be
+ * moved from one number to another during one. One that is on its way through a socket of the job's all the while is
+ * nobody's. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sys/epoll.h>
@@ -20,14 +22,14 @@
 #include "mapped_files/parts.h"
 
 #define PAUSE_US 50000
-#define SURE 5        /* looks that find nobody */
+#define SURE 5 /* looks that find nobody */
 #define AGAIN_US 1000 /* between them, and until a close that was asked about is done */
-#define LOOKS 3       /* after such a close, whether there is something in it or not */
+#define LOOKS 3 /* after such a close, whether there is something in it or not */
 
 static struct spot { /* of each end */
     pid_t pid;
     int number, exit; /* exit: a pidfd of it, or -1 */
-    bool waits;       /* for the first bytes */
+    bool waits; /* for the first bytes */
     int looks, misses;
     uint64_t next_us; /* 0: when something happens */
 } spots[ENDS_MOST];

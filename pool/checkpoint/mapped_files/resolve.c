@@ -1,8 +1,8 @@
 /* Which mapped file a name leads to, as the process that uses it would find it.
  *
- * The directory part is walked by the kernel from the process's own root or directory; a file is the directory's device and
- * inode and its last name. The last name is followed through symbolic links here, because what they lead to need not
- * exist. Whoever changes a name in memory while it is looked at deceives only itself: this is no fence. */
+ * The directory part is walked by the kernel from the process's own root or directory; a file is the directory's device
+ * and inode and its last name. The last name is followed through symbolic links here, because what they lead to need
+ * not exist. Whoever changes a name in memory while it is looked at deceives only itself: this is no fence. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +61,8 @@ static bool match(uint32_t member, const char *last, const char *directory, stru
     found->device = st.st_dev;
     for (uint32_t i = 0; i < over->end_count; i++) {
         struct end *e = &over->ends[i];
-        if (!e->mapped || e->member != member || e->device != st.st_dev || e->directory != st.st_ino || strcmp(e->last, last))
+        if (!e->mapped || e->member != member || e->device != st.st_dev || e->directory != st.st_ino ||
+            strcmp(e->last, last))
             continue;
         found->way[e->way] = e;
         any = true;
@@ -99,7 +100,8 @@ bool find_named(const struct question *q, int directory, const char *path, bool 
             return true;
         char *slash = strrchr(name, '/');
         char last[256];
-        if (strlen(slash + 1) >= sizeof last || !slash[1] || strcmp(slash + 1, ".") == 0 || strcmp(slash + 1, "..") == 0)
+        if (strlen(slash + 1) >= sizeof last || !slash[1] || strcmp(slash + 1, ".") == 0 ||
+            strcmp(slash + 1, "..") == 0)
             return false;
         strcpy(last, slash + 1);
         slash[1] = 0; /* with the slash, so that the last of it is followed */

@@ -1,5 +1,6 @@
-/* Descriptors that stand elsewhere than the pipe does. Many a program seeks back over what it has not used and closes, or ends:
- * only who reads or writes there does what cannot be done. Meanwhile the number stands for a socket on which both wait. */
+/* Descriptors that stand elsewhere than the pipe does. Many a program seeks back over what it has not used and closes,
+ * or ends: only who reads or writes there does what cannot be done. Meanwhile the number stands for a socket on which
+ * both wait. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -70,10 +71,12 @@ void displaced_look(void)
         if (inode_at(d->pid, d->number) != d->inode)
             displaced_forget(d);
         else if (waits_at(d->pid, d->number, &call))
-            misuse(NULL, d->end, "%s and then %s: a pipe can only be %s", d->call, call == SYS_read || call == SYS_readv ? "read" : "write",
-                   d->end->way == READS ? "read from its beginning to its end"
-                                        : "written from its beginning to its end; where it is Fortran's runtime that goes back, "
-                                          "GFORTRAN_UNFORMATTED_BUFFER_SIZE of twice the longest record helps");
+            misuse(NULL, d->end, "%s and then %s: a pipe can only be %s", d->call,
+                   call == SYS_read || call == SYS_readv ? "read" : "write",
+                   d->end->way == READS
+                       ? "read from its beginning to its end"
+                       : "written from its beginning to its end; where it is Fortran's runtime that goes back, "
+                         "GFORTRAN_UNFORMATTED_BUFFER_SIZE of twice the longest record helps");
     }
 }
 
@@ -92,7 +95,13 @@ void displaced_begin(struct question *q, struct end *e, int number, int64_t to, 
         return answer_error(q, ENFILE);
     displaced_fill(ends[0]);
     struct displaced *d = &displaced[displaced_count];
-    *d = (struct displaced){.pid = q->tgid, .number = number, .kept = kept, .other = ends[1], .end = e, .inode = inode_of(ends[0]), .at = (uint64_t)to};
+    *d = (struct displaced){.pid = q->tgid,
+                            .number = number,
+                            .kept = kept,
+                            .other = ends[1],
+                            .end = e,
+                            .inode = inode_of(ends[0]),
+                            .at = (uint64_t)to};
     copy_text(d->call, sizeof d->call, call);
     if (replace_descriptor(q, ends[0], number))
         displaced_count++;

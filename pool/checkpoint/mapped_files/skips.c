@@ -1,4 +1,5 @@
-/* Seeks forward in a file that is read: what is passed over is read and dropped here, and the call returns when it has come.
+/* Seeks forward in a file that is read: what is passed over is read and dropped here, and the call returns when it has
+ * come.
  *
  * Fortran's runtime passes so over the end mark of a record that lies in the next block. */
 #define _GNU_SOURCE
@@ -25,7 +26,8 @@ bool ahead_any(void) { return count > 0; }
 
 static void drop(int which)
 {
-    epoll_ctl(over->poll, EPOLL_CTL_DEL, waiting[which].fd, NULL); /* who has it has the same file, which would go on telling */
+    epoll_ctl(over->poll, EPOLL_CTL_DEL, waiting[which].fd,
+              NULL); /* who has it has the same file, which would go on telling */
     close(waiting[which].fd);
     waiting[which] = waiting[--count];
 }
@@ -66,7 +68,10 @@ void ahead_begin(struct question *q, int fd, uint64_t by, int64_t to)
     if (fd < 0 || count == SLOTS)
         return answer_error(q, ENFILE);
     struct ahead *a = &waiting[count++];
-    *a = (struct ahead){.answer = {.id = q->notif->id, .val = to}, .listener = q->listener, .fd = fd, .left = by,
+    *a = (struct ahead){.answer = {.id = q->notif->id, .val = to},
+                        .listener = q->listener,
+                        .fd = fd,
+                        .left = by,
                         .call = {q->tid, (int)q->notif->data.args[0], (int64_t)q->notif->data.args[1], to}};
     watch(fd, FROM_AHEAD, 0, EPOLLIN);
     q->answered = true;
@@ -80,8 +85,8 @@ uint32_t ahead_list(struct again *list)
     return (uint32_t)count;
 }
 
-/* Who waits here cannot be stopped. A call of a thread that is asked to stop is given back as one to be made again; what it has
- * passed over stays so. */
+/* Who waits here cannot be stopped. A call of a thread that is asked to stop is given back as one to be made again;
+ * what it has passed over stays so. */
 void ahead_give_back(void)
 {
     for (int i = count - 1; i >= 0; i--) {

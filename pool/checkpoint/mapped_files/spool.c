@@ -1,8 +1,9 @@
-/* A log: the bytes between a writer and its readers where the kernel's buffer may not be enough, or one reader is too few.
+/* A log: the bytes between a writer and its readers where the kernel's buffer may not be enough, or one reader is too
+ * few.
  *
- * Each reader has its own position and gets everything. The newest bytes lie in a ring in memory; what a reader is behind by
- * more goes to a file of the job's scratch directory that has no name, at the offset of its position, and is given back
- * to the disk when all have read it. How much it may hold grows when somebody would wait for ever otherwise
+ * Each reader has its own position and gets everything. The newest bytes lie in a ring in memory; what a reader is
+ * behind by more goes to a file of the job's scratch directory that has no name, at the offset of its position, and is
+ * given back to the disk when all have read it. How much it may hold grows when somebody would wait for ever otherwise
  * (deadlock.c), as Parks bounds process networks (1995), up to what the description allows. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -60,7 +61,8 @@ static bool make_room(struct log *l)
     if (l->spool < 0 && (l->spool = log_spool(over->job)) < 0)
         return false;
     for (size_t done = 0; done < PIECE;) { /* the ring's length is a multiple of it */
-        ssize_t n = pwrite(l->spool, l->ring + (from + done) % RING, PIECE - (from + done) % PIECE, (off_t)(from + done));
+        ssize_t n =
+            pwrite(l->spool, l->ring + (from + done) % RING, PIECE - (from + done) % PIECE, (off_t)(from + done));
         if (n <= 0)
             return done > 0 && (l->kept += done, true);
         done += (size_t)n;

@@ -1,6 +1,7 @@
 /* The supervisor: answers the kernel's questions, pumps the logs, ends the job that does what cannot be done.
  *
- * One thread, so that an answer is given on a state that nobody changes meanwhile. It has the job's rights over files. */
+ * One thread, so that an answer is given on a state that nobody changes meanwhile. It has the job's rights over files.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +29,8 @@ static bool taken(pid_t pid, int number)
     return readlink(path, text, sizeof text) >= 0;
 }
 
-/* The call's value is the number that it gets: a high one, unless a standard one is free and would be got by any file. */
+/* The call's value is the number that it gets: a high one, unless a standard one is free and would be got by any file.
+ */
 bool answer_descriptor(struct question *q, int fd, int at_least, bool on_exec_closed)
 {
     int number = -1;
@@ -66,7 +68,8 @@ void misuse(struct question *q, const struct end *e, const char *format, ...)
     uint32_t member = q ? q->member : e->member;
     const char *name = over->job->members[member].name;
     if (e)
-        snprintf(text, sizeof text, "process %.100s: %.200s (%s): %s", name, e->name, partner(e, whom, sizeof whom), what);
+        snprintf(text, sizeof text, "process %.100s: %.200s (%s): %s", name, e->name, partner(e, whom, sizeof whom),
+                 what);
     else
         snprintf(text, sizeof text, "process %.100s: %s", name, what);
     accuse(member, text);
@@ -109,8 +112,8 @@ static void place_end(const struct hello *h)
         }
 }
 
-/* A member that is about to run its program sends the descriptor at which it is asked about; who makes a checkpoint one by
- * which they talk. */
+/* A member that is about to run its program sends the descriptor at which it is asked about; who makes a checkpoint one
+ * by which they talk. */
 static void greet(int members)
 {
     struct hello hello;
@@ -134,8 +137,8 @@ static void greet(int members)
         listen_at(fd, hello.member);
 }
 
-/* Whoever asked last is asked for beside all others, and not among them: by poll the kernel wakes this process where the one that
- * asks gives way to it, which an epoll in between would not let it do. */
+/* Whoever asked last is asked for beside all others, and not among them: by poll the kernel wakes this process where
+ * the one that asks gives way to it, which an epoll in between would not let it do. */
 static int hot = -1;
 
 static void heat(uint32_t which)
@@ -173,8 +176,8 @@ static void want(int fd, enum source source, uint32_t which, uint32_t events)
         epoll_ctl(over->poll, EPOLL_CTL_ADD, fd, &e);
 }
 
-/* Only what it waits for wakes it: room at a reader's end while there is something for it, and that it has gone. That the writer has
- * gone would wake it again and again as long as there is no room for the rest. */
+/* Only what it waits for wakes it: room at a reader's end while there is something for it, and that it has gone. That
+ * the writer has gone would wake it again and again as long as there is no room for the rest. */
 static void watch_log(uint32_t which)
 {
     struct log *l = &over->logs[which];
@@ -244,7 +247,8 @@ _Noreturn void mapping_serve(struct supervisor *s, int members, int gate)
             ahead_look();
             pause = sooner(pause, 50);
         }
-        struct pollfd fds[2] = {{.fd = s->poll, .events = POLLIN}, {.fd = hot < 0 ? -1 : s->listeners[hot].fd, .events = POLLIN}};
+        struct pollfd fds[2] = {{.fd = s->poll, .events = POLLIN},
+                                {.fd = hot < 0 ? -1 : s->listeners[hot].fd, .events = POLLIN}};
         int any = poll(fds, 2, pause);
         if (any > 0 && fds[1].revents)
             member_event((uint32_t)hot, (uint32_t)fds[1].revents);

@@ -1,9 +1,9 @@
 /* Readers that go by a file's length: one that is told 0, reads nothing and goes has lost all that was written,
  * and says nothing of it (tar, rsync). The job ends by name then.
  *
- * It is judged when nobody is left who could still read: until then a program may look, close and open again. If nothing has
- * been written at that moment the end is kept, so that the writer is not told that nobody reads, until something comes or the
- * writer has closed it. */
+ * It is judged when nobody is left who could still read: until then a program may look, close and open again. If
+ * nothing has been written at that moment the end is kept, so that the writer is not told that nobody reads, until
+ * something comes or the writer has closed it. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <stdio.h>
@@ -16,15 +16,16 @@
 
 #define GUESS (1u << 20)
 
-/* GNU sort up to 9.1 sorts a file of length 0 by a few lines at a time. It is told what it takes the length of a pipe to be. */
+/* GNU sort up to 9.1 sorts a file of length 0 by a few lines at a time. It is told what it takes the length of a pipe
+ * to be. */
 static bool is_sort(pid_t pid)
 {
     char name[64];
     return proc_text(pid, "comm", name, sizeof name) && strcmp(name, "sort\n") == 0;
 }
 
-/* What a process is told of a length that is not known yet: 0, as of files in /proc, so that programs which go by it read nothing,
- * and none reads a part for the whole. */
+/* What a process is told of a length that is not known yet: 0, as of files in /proc, so that programs which go by it
+ * read nothing, and none reads a part for the whole. */
 uint64_t unread_length(const struct question *q, struct end *e)
 {
     if (e->way == READS && is_sort(q->tgid))
@@ -48,9 +49,12 @@ bool unread_stays(struct end *e, int fd)
         return false;
     ioctl(fd, FIONREAD, &waiting);
     if (waiting > 0) {
-        misuse(NULL, e, "nothing was read of the %d bytes that were written to it by then: until it is all written its length "
-                        "is 0, and a program that goes by lengths (tar, rsync) takes it for empty; let another program copy it to a "
-                        "file first (cat), or let this one read standard input", waiting);
+        misuse(NULL, e,
+               "nothing was read of the %d bytes that were written to it by then: until it is all written its length "
+               "is 0, and a program that goes by lengths (tar, rsync) takes it for empty; let another program copy it "
+               "to a "
+               "file first (cat), or let this one read standard input",
+               waiting);
         return false;
     }
     if (poll(&p, 1, 0) != 0) /* it was empty */

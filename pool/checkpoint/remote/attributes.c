@@ -82,7 +82,10 @@ static struct request *truncation(struct node *n, const struct fuse_setattr_in *
     return r;
 }
 
-static uint32_t home_id(bool given, uint32_t id, uint32_t job, uint32_t home) { return !given ? UINT32_MAX : id == job ? home : id; }
+static uint32_t home_id(bool given, uint32_t id, uint32_t job, uint32_t home)
+{
+    return !given ? UINT32_MAX : id == job ? home : id;
+}
 
 static struct request *next_change(struct node *n, const struct fuse_setattr_in *in)
 {

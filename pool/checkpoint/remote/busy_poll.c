@@ -1,10 +1,10 @@
 /* Answering on the processor of who asks.
  *
- * Who asks for one thing after the other does not run while it is answered, nor do we while it works. On two processors each
- * falls asleep for every request and is woken by an interrupt, which on a virtual machine takes ten times as long as the answer.
- * So as long as one thread asks, and asks again soon, we follow it to its processor and give way to it there instead of
- * sleeping: while nobody else wants that processor. Large reads and writes, several who ask, and what home is asked about are
- * better served side by side. */
+ * Who asks for one thing after the other does not run while it is answered, nor do we while it works. On two processors
+ * each falls asleep for every request and is woken by an interrupt, which on a virtual machine takes ten times as long
+ * as the answer. So as long as one thread asks, and asks again soon, we follow it to its processor and give way to it
+ * there instead of sleeping: while nobody else wants that processor. Large reads and writes, several who ask, and what
+ * home is asked about are better served side by side. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>
@@ -15,8 +15,8 @@
 
 #include "remote/parts.h"
 
-#define STREAK 32      /* requests of one thread, one soon after the other */
-#define LOOK 128       /* requests after which it is looked again where it runs */
+#define STREAK 32 /* requests of one thread, one soon after the other */
+#define LOOK 128 /* requests after which it is looked again where it runs */
 #define SOON_NS 500000u
 #define REST_NS 100000000u /* others wanted the processor: it is not gone to for so long */
 #define LARGE (32u << 10)

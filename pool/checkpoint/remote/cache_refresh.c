@@ -2,8 +2,8 @@
  *
  * With a cache that writes back the kernel believes its own pages and its own size. To drop the pages it is told
  * (FUSE_NOTIFY_INVAL_INODE), which first writes back what is in them; a size it takes only from truncate(2) on its own
- * mount. Both wait for answers of this server, so the thread does them, and what it asks by the way is answered from what
- * is known here: nothing that it asks for goes home. */
+ * mount. Both wait for answers of this server, so the thread does them, and what it asks by the way is answered from
+ * what is known here: nothing that it asks for goes home. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +61,8 @@ static bool begin(void)
     pthread_t made;
     if (orders[0] >= 0)
         return true;
-    return pipe2(orders, O_CLOEXEC) == 0 && pipe2(results, O_CLOEXEC) == 0 && pthread_create(&made, NULL, work, NULL) == 0;
+    return pipe2(orders, O_CLOEXEC) == 0 && pipe2(results, O_CLOEXEC) == 0 &&
+           pthread_create(&made, NULL, work, NULL) == 0;
 }
 
 static void give(struct node *node, struct order wanted, void (*done)(struct node *, void *, int error), void *context)
@@ -115,7 +116,8 @@ static void dropped(struct node *node, void *context, int error)
         give(node, (struct order){.resize = true, .size = node->size}, resized, a);
 }
 
-void refresh_to(struct node *node, const struct attr *attr, uint64_t unique, void (*done)(struct node *, void *, int error), void *context)
+void refresh_to(struct node *node, const struct attr *attr, uint64_t unique,
+                void (*done)(struct node *, void *, int error), void *context)
 {
     struct aim *a = need(sizeof *a);
     *a = (struct aim){.attr = *attr, .unique = unique, .done = done, .context = context};

@@ -21,7 +21,8 @@ static struct {
 int remote_control_open(struct remote_control *server, struct failure *f)
 {
     int control[2], settle[2];
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, settle) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0 ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, settle) < 0)
         return set_failure(f, "socket", "the file server");
     remote.control = control[0];
     remote.settle = settle[0];
@@ -86,7 +87,8 @@ int remote_settle(const struct job *job, uint64_t mark, struct failure *f)
     struct pollfd answer = {.fd = remote.settle, .events = POLLIN};
     if (remote.control < 0)
         return 0;
-    while (recv(remote.settle, &m, sizeof m, MSG_DONTWAIT) > 0) { /* an answer that came too late for who asked before */
+    while (recv(remote.settle, &m, sizeof m, MSG_DONTWAIT) >
+           0) { /* an answer that came too late for who asked before */
     }
     for (uint32_t i = 0; i < job->start->remotes; i++)
         if (syncfs(remote.top[i]) < 0)

@@ -16,7 +16,8 @@ static struct request *begin(struct ask *q, uint16_t op, void (*done)(struct req
     return r;
 }
 
-static struct request *begin_name(struct ask *q, uint16_t op, const char *name, void (*done)(struct request *, int, struct reader *))
+static struct request *begin_name(struct ask *q, uint16_t op, const char *name,
+                                  void (*done)(struct request *, int, struct reader *))
 {
     struct request *r = begin(q, op, done);
     r->name = strdup(name);
@@ -151,8 +152,8 @@ void ask_mkdir(struct ask *q)
     request_send(r);
 }
 
-/* A pipe or socket is this machine's kernel's, which finds it by its node: home has the name. Without such a node there are
- * plain files only, and devices nowhere. */
+/* A pipe or socket is this machine's kernel's, which finds it by its node: home has the name. Without such a node there
+ * are plain files only, and devices nowhere. */
 void ask_mknod(struct ask *q)
 {
     const struct fuse_mknod_in *in = q->body;
@@ -200,7 +201,8 @@ void ask_unlink(struct ask *q)
 {
     const char *name = q->body;
     struct node *known = name_find(q->node, name);
-    if (known && (known->writing || handles_begin(known))) { /* these are for the file, not for what comes to its name */
+    if (known &&
+        (known->writing || handles_begin(known))) { /* these are for the file, not for what comes to its name */
         node_park(known, q);
         return;
     }
@@ -240,7 +242,8 @@ void ask_rename(struct ask *q)
     const struct fuse_rename_in *in = q->body;
     bool two = q->head->opcode == FUSE_RENAME2;
     const char *name = two ? (const char *)(in2 + 1) : (const char *)(in + 1), *name2 = name + strlen(name) + 1;
-    struct node *to = node_of(q->tree, two ? in2->newdir : in->newdir), *ends[2] = {name_find(q->node, name), name_find(to, name2)};
+    struct node *to = node_of(q->tree, two ? in2->newdir : in->newdir),
+                *ends[2] = {name_find(q->node, name), name_find(to, name2)};
     for (int i = 0; i < 2; i++)
         if (ends[i] && (ends[i]->writing || handles_begin(ends[i]))) {
             node_park(ends[i], q);

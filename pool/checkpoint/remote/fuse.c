@@ -1,7 +1,7 @@
 /* The kernel's side: its requests read and given to who answers them, answers written, what waits set aside.
  *
- * FUSE with a cache that writes back: small writes become large ones and what is read twice comes from memory. Times and
- * sizes are therefore the kernel's own while it knows a file (inodes.c). */
+ * FUSE with a cache that writes back: small writes become large ones and what is read twice comes from memory. Times
+ * and sizes are therefore the kernel's own while it knows a file (inodes.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -27,7 +27,8 @@ void reply_parts(struct tree *tree, uint64_t unique, struct iovec *parts, int co
 
 void reply(struct tree *tree, uint64_t unique, int error, const void *data, size_t size)
 {
-    struct fuse_out_header head = {.unique = unique, .error = -error, .len = (uint32_t)(sizeof head + (error ? 0 : size))};
+    struct fuse_out_header head = {
+        .unique = unique, .error = -error, .len = (uint32_t)(sizeof head + (error ? 0 : size))};
     struct iovec parts[2] = {{&head, sizeof head}, {(void *)(uintptr_t)data, size}};
     if (!unique) /* nobody waits */
         return;
@@ -43,15 +44,24 @@ static uint32_t shown_id(uint32_t id, uint32_t home, uint32_t job)
 static void fill_attr(struct fuse_attr *to, const struct node *node)
 {
     const struct attr *a = &node->attr;
-    uint64_t far = node->tree->root ? a->dev ^ node->tree->root->attr.dev : 0; /* another file system below the tree's */
+    uint64_t far =
+        node->tree->root ? a->dev ^ node->tree->root->attr.dev : 0; /* another file system below the tree's */
     *to = (struct fuse_attr){
-        .ino = a->ino ^ far << 40, .size = S_ISREG(a->mode) ? node->size : a->size, .blocks = a->blocks,
-        .atime = (uint64_t)(a->atime / 1000000000), .atimensec = (uint32_t)(a->atime % 1000000000),
-        .mtime = (uint64_t)(a->mtime / 1000000000), .mtimensec = (uint32_t)(a->mtime % 1000000000),
-        .ctime = (uint64_t)(a->ctime / 1000000000), .ctimensec = (uint32_t)(a->ctime % 1000000000),
-        .mode = a->mode, .nlink = node->names || node == node->tree->root ? a->nlink : 0,
-        .uid = shown_id(a->uid, serving.home_uid, serving.uid), .gid = shown_id(a->gid, serving.home_gid, serving.gid),
-        .rdev = (uint32_t)a->rdev, .blksize = 65536,
+        .ino = a->ino ^ far << 40,
+        .size = S_ISREG(a->mode) ? node->size : a->size,
+        .blocks = a->blocks,
+        .atime = (uint64_t)(a->atime / 1000000000),
+        .atimensec = (uint32_t)(a->atime % 1000000000),
+        .mtime = (uint64_t)(a->mtime / 1000000000),
+        .mtimensec = (uint32_t)(a->mtime % 1000000000),
+        .ctime = (uint64_t)(a->ctime / 1000000000),
+        .ctimensec = (uint32_t)(a->ctime % 1000000000),
+        .mode = a->mode,
+        .nlink = node->names || node == node->tree->root ? a->nlink : 0,
+        .uid = shown_id(a->uid, serving.home_uid, serving.uid),
+        .gid = shown_id(a->gid, serving.home_gid, serving.gid),
+        .rdev = (uint32_t)a->rdev,
+        .blksize = 65536,
     };
 }
 
@@ -138,14 +148,20 @@ uint8_t *take_buffer(struct ask *q)
 static void ask_init(struct ask *q)
 {
     const struct fuse_init_in *in = q->body;
-    const uint32_t wanted = FUSE_ASYNC_READ | FUSE_POSIX_LOCKS | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES | FUSE_FLOCK_LOCKS |
-                            FUSE_DO_READDIRPLUS | FUSE_ASYNC_DIO | FUSE_WRITEBACK_CACHE | FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES |
-                            FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT;
+    const uint32_t wanted = FUSE_ASYNC_READ | FUSE_POSIX_LOCKS | FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES |
+                            FUSE_FLOCK_LOCKS | FUSE_DO_READDIRPLUS | FUSE_ASYNC_DIO | FUSE_WRITEBACK_CACHE |
+                            FUSE_PARALLEL_DIROPS | FUSE_MAX_PAGES | FUSE_HANDLE_KILLPRIV_V2 | FUSE_INIT_EXT;
     const uint32_t wanted2 = 1u << (36 - 32); /* FUSE_DIRECT_IO_ALLOW_MMAP, Linux 6.6 */
-    struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION, .max_readahead = MOST,
-                                .flags = in->flags & wanted, .max_background = BACKGROUND,
-                                .congestion_threshold = BACKGROUND * 3 / 4, .max_write = MOST, .time_gran = 1,
-                                .max_pages = MOST / 4096, .flags2 = in->flags & FUSE_INIT_EXT ? in->flags2 & wanted2 : 0};
+    struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION,
+                                .minor = FUSE_KERNEL_MINOR_VERSION,
+                                .max_readahead = MOST,
+                                .flags = in->flags & wanted,
+                                .max_background = BACKGROUND,
+                                .congestion_threshold = BACKGROUND * 3 / 4,
+                                .max_write = MOST,
+                                .time_gran = 1,
+                                .max_pages = MOST / 4096,
+                                .flags2 = in->flags & FUSE_INIT_EXT ? in->flags2 & wanted2 : 0};
     reply(q->tree, q->head->unique, 0, &out, sizeof out);
 }
 
@@ -168,17 +184,47 @@ static void ask_forgets(struct ask *q)
 static void ask_nothing(struct ask *q) { reply(q->tree, q->head->unique, 0, NULL, 0); }
 
 static void (*const answers[])(struct ask *) = {
-    [FUSE_LOOKUP] = ask_lookup, [FUSE_FORGET] = ask_forget, [FUSE_GETATTR] = ask_getattr, [FUSE_SETATTR] = ask_setattr,
-    [FUSE_READLINK] = ask_readlink, [FUSE_SYMLINK] = ask_symlink, [FUSE_MKNOD] = ask_mknod, [FUSE_MKDIR] = ask_mkdir,
-    [FUSE_UNLINK] = ask_unlink, [FUSE_RMDIR] = ask_unlink, [FUSE_RENAME] = ask_rename, [FUSE_LINK] = ask_link,
-    [FUSE_OPEN] = ask_open, [FUSE_READ] = ask_read, [FUSE_WRITE] = ask_write, [FUSE_STATFS] = ask_statfs,
-    [FUSE_RELEASE] = ask_release, [FUSE_FSYNC] = ask_fsync, [FUSE_FLUSH] = ask_flush, [FUSE_INIT] = ask_init,
-    [FUSE_OPENDIR] = ask_opendir, [FUSE_READDIR] = ask_readdir, [FUSE_RELEASEDIR] = ask_releasedir, [FUSE_FSYNCDIR] = ask_nothing,
-    [FUSE_GETLK] = ask_lock, [FUSE_SETLK] = ask_lock, [FUSE_SETLKW] = ask_lock, [FUSE_ACCESS] = ask_access,
-    [FUSE_CREATE] = ask_create, [FUSE_INTERRUPT] = ask_interrupt, [FUSE_DESTROY] = ask_nothing,
-    [FUSE_BATCH_FORGET] = ask_forgets, [FUSE_READDIRPLUS] = ask_readdir, [FUSE_RENAME2] = ask_rename, [FUSE_SYNCFS] = ask_nothing,
-    [FUSE_FALLOCATE] = ask_fallocate, [FUSE_GETXATTR] = ask_getxattr, [FUSE_LISTXATTR] = ask_listxattr, [FUSE_SETXATTR] = ask_setxattr,
-    [FUSE_REMOVEXATTR] = ask_removexattr, [FUSE_LSEEK] = ask_lseek,
+    [FUSE_LOOKUP] = ask_lookup,
+    [FUSE_FORGET] = ask_forget,
+    [FUSE_GETATTR] = ask_getattr,
+    [FUSE_SETATTR] = ask_setattr,
+    [FUSE_READLINK] = ask_readlink,
+    [FUSE_SYMLINK] = ask_symlink,
+    [FUSE_MKNOD] = ask_mknod,
+    [FUSE_MKDIR] = ask_mkdir,
+    [FUSE_UNLINK] = ask_unlink,
+    [FUSE_RMDIR] = ask_unlink,
+    [FUSE_RENAME] = ask_rename,
+    [FUSE_LINK] = ask_link,
+    [FUSE_OPEN] = ask_open,
+    [FUSE_READ] = ask_read,
+    [FUSE_WRITE] = ask_write,
+    [FUSE_STATFS] = ask_statfs,
+    [FUSE_RELEASE] = ask_release,
+    [FUSE_FSYNC] = ask_fsync,
+    [FUSE_FLUSH] = ask_flush,
+    [FUSE_INIT] = ask_init,
+    [FUSE_OPENDIR] = ask_opendir,
+    [FUSE_READDIR] = ask_readdir,
+    [FUSE_RELEASEDIR] = ask_releasedir,
+    [FUSE_FSYNCDIR] = ask_nothing,
+    [FUSE_GETLK] = ask_lock,
+    [FUSE_SETLK] = ask_lock,
+    [FUSE_SETLKW] = ask_lock,
+    [FUSE_ACCESS] = ask_access,
+    [FUSE_CREATE] = ask_create,
+    [FUSE_INTERRUPT] = ask_interrupt,
+    [FUSE_DESTROY] = ask_nothing,
+    [FUSE_BATCH_FORGET] = ask_forgets,
+    [FUSE_READDIRPLUS] = ask_readdir,
+    [FUSE_RENAME2] = ask_rename,
+    [FUSE_SYNCFS] = ask_nothing,
+    [FUSE_FALLOCATE] = ask_fallocate,
+    [FUSE_GETXATTR] = ask_getxattr,
+    [FUSE_LISTXATTR] = ask_listxattr,
+    [FUSE_SETXATTR] = ask_setxattr,
+    [FUSE_REMOVEXATTR] = ask_removexattr,
+    [FUSE_LSEEK] = ask_lseek,
 };
 
 /* What the kernel is told once that it is not there it does not ask again, or does by itself: copy_file_range,
@@ -196,7 +242,10 @@ static uint8_t *spare;
 
 static void take(struct tree *tree, uint8_t *buffer, size_t size, bool own)
 {
-    struct ask q = {.tree = tree, .head = (const void *)buffer, .size = size, .body = buffer + sizeof(struct fuse_in_header),
+    struct ask q = {.tree = tree,
+                    .head = (const void *)buffer,
+                    .size = size,
+                    .body = buffer + sizeof(struct fuse_in_header),
                     .buffer = own ? buffer : NULL};
     q.node = q.head->nodeid ? node_of(tree, q.head->nodeid) : NULL;
     if (!refresh_asks(&q))

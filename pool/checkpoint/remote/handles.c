@@ -1,7 +1,8 @@
 /* Open files: opened at home, closed there, opened there again on a new stream.
  *
- * A file that its owner may read is opened here at once, where what is known of it is fresh; home hears of it with the first
- * read that the kernel's cache cannot serve, which may be never. The answer to an opening brings the data of a small file. */
+ * A file that its owner may read is opened here at once, where what is known of it is fresh; home hears of it with the
+ * first read that the kernel's cache cannot serve, which may be never. The answer to an opening brings the data of a
+ * small file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -93,7 +94,8 @@ void handles_changed(struct node *node)
         }
 }
 
-static void put_open(struct request *r, const struct handle *h, const struct node *node, const char *name, uint32_t flags, uint32_t mode)
+static void put_open(struct request *r, const struct handle *h, const struct node *node, const char *name,
+                     uint32_t flags, uint32_t mode)
 {
     put_number(r, h->id, 8);
     put_path(r, node, name);
@@ -109,7 +111,8 @@ static void take_data(struct handle *h, const struct attr *a, struct reader *ans
     const uint8_t *data = get_string(answer, &size);
     if (h->writable && !h->comes && size && !answer->bad)
         tree_is_full(h->node->tree);
-    h->whole = h->comes && !answer->bad && a->size <= SMALL && size == a->size && h->node->writing <= 1; /* our opening */
+    h->whole =
+        h->comes && !answer->bad && a->size <= SMALL && size == a->size && h->node->writing <= 1; /* our opening */
     h->comes = false;
     if (h->whole) {
         h->data = need(size);
@@ -191,8 +194,8 @@ static bool without_reading(struct request *r, int error)
     return true;
 }
 
-/* The file was changed at home, or is another one by now. Where nobody has the one before open the kernel's file becomes
- * what it is now: asked to look the name up again it would do so once, and it may change again meanwhile. */
+/* The file was changed at home, or is another one by now. Where nobody has the one before open the kernel's file
+ * becomes what it is now: asked to look the name up again it would do so once, and it may change again meanwhile. */
 static bool may_adopt(const struct handle *h, const struct attr *a)
 {
     const struct node *n = h->node;
@@ -229,7 +232,8 @@ static void refreshed(struct node *n, void *context, int error)
 static void adopt(struct request *r, const struct attr *a, struct reader *answer)
 {
     struct handle *h = r->handle;
-    if (h->flags & O_TRUNC || serving.notified) { /* the kernel empties its own, and holds what it would have to be told with */
+    if (h->flags & O_TRUNC ||
+        serving.notified) { /* the kernel empties its own, and holds what it would have to be told with */
         handles_changed(r->node);
         node_adopt(r->node, a);
         accept_open(r, a, answer);
@@ -242,7 +246,8 @@ static void adopt(struct request *r, const struct attr *a, struct reader *answer
     refresh_to(r->node, a, r->unique, refreshed, o);
 }
 
-/* By others, and not by what we do ourselves. Where the job has it open for writing, too: opening shows what others have written. */
+/* By others, and not by what we do ourselves. Where the job has it open for writing, too: opening shows what others
+ * have written. */
 static bool others_wrote(const struct handle *h, const struct node *n, const struct attr *a, uint64_t unique)
 {
     if (h->flags & O_TRUNC || n->writing || n->times_wait || unique <= n->touched)
@@ -327,8 +332,9 @@ static uint32_t home_flags(uint32_t flags, bool append)
 static void open_nameless(struct ask *q, uint32_t how)
 {
     struct handle *found = handles;
-    while (found && (found->node != q->node || !usable(found) || found->lender || (how != O_RDONLY && !found->writable) ||
-                     (how != O_WRONLY && (found->flags & O_ACCMODE) == O_WRONLY)))
+    while (found &&
+           (found->node != q->node || !usable(found) || found->lender || (how != O_RDONLY && !found->writable) ||
+            (how != O_WRONLY && (found->flags & O_ACCMODE) == O_WRONLY)))
         found = found->next;
     if (!found || ((const struct fuse_open_in *)q->body)->flags & O_TRUNC) {
         reply(q->tree, q->head->unique, ENOENT, NULL, 0);
@@ -366,7 +372,8 @@ void ask_open(struct ask *q)
     h->append = in->flags & O_APPEND && how != O_RDONLY;
     h->writable = how != O_RDONLY;
     h->comes = how == O_WRONLY;
-    if (how == O_RDONLY && !(in->flags & O_TRUNC) && S_ISREG(n->attr.mode) && owner_may(n, R_OK) && (n->writing || (n->leased && node_believed(n)))) {
+    if (how == O_RDONLY && !(in->flags & O_TRUNC) && S_ISREG(n->attr.mode) && owner_may(n, R_OK) &&
+        (n->writing || (n->leased && node_believed(n)))) {
         struct request at_once = {.tree = q->tree, .asked = q->head->unique};
         reply_open(&at_once, h);
         return;
@@ -374,7 +381,8 @@ void ask_open(struct ask *q)
     open_send(h, q->head->unique);
 }
 
-static void create_send(struct handle *h, struct node *parent, const char *name, uint32_t mode, uint64_t asked, bool only_write);
+static void create_send(struct handle *h, struct node *parent, const char *name, uint32_t mode, uint64_t asked,
+                        bool only_write);
 
 static void created(struct request *r, int error, struct reader *answer)
 {
@@ -418,7 +426,8 @@ static void created(struct request *r, int error, struct reader *answer)
     reply(r->tree, r->asked, 0, &out, sizeof out);
 }
 
-static void create_send(struct handle *h, struct node *parent, const char *name, uint32_t mode, uint64_t asked, bool only_write)
+static void create_send(struct handle *h, struct node *parent, const char *name, uint32_t mode, uint64_t asked,
+                        bool only_write)
 {
     struct request *r = request_new(R_OPEN, parent, created);
     r->handle = h;

@@ -1,8 +1,8 @@
 /* Files of the submit machine as the kernel knows them, and the names that lead to them.
  *
- * The kernel's cache is one that writes back: of a file that it knows it believes its own size and times, not home's. So
- * what was changed at home by somebody else is shown as a new file: the name leads to a new node from the next look on, and
- * whoever has the old one open keeps it, as with a file that was renamed over. */
+ * The kernel's cache is one that writes back: of a file that it knows it believes its own size and times, not home's.
+ * So what was changed at home by somebody else is shown as a new file: the name leads to a new node from the next look
+ * on, and whoever has the old one open keeps it, as with a file that was renamed over. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -24,12 +24,12 @@ static uint32_t hash_name(const struct node *parent, const char *name)
     return (uint32_t)(h >> 20) ^ (uint32_t)h;
 }
 
-static struct node **inode_place(const struct node *n)
-{
-    return &inodes[(n->attr.ino * 31 + n->attr.dev) % INODES];
-}
+static struct node **inode_place(const struct node *n) { return &inodes[(n->attr.ino * 31 + n->attr.dev) % INODES]; }
 
-uint64_t node_id(const struct node *node) { return node == node->tree->root ? FUSE_ROOT_ID : (uint64_t)(uintptr_t)node; }
+uint64_t node_id(const struct node *node)
+{
+    return node == node->tree->root ? FUSE_ROOT_ID : (uint64_t)(uintptr_t)node;
+}
 
 struct node *node_of(struct tree *tree, uint64_t id)
 {
@@ -196,7 +196,8 @@ bool node_differs(const struct node *node, const struct attr *a)
     return a->size != node->size || a->mtime != node->seen_mtime || a->changes != node->seen_changes;
 }
 
-/* Others may have written beside us, under locks on other parts: then there is more than one change between two of ours. */
+/* Others may have written beside us, under locks on other parts: then there is more than one change between two of
+ * ours. */
 void node_wrote(struct node *node, const struct attr *a, uint64_t unique)
 {
     if (a->changes == node->seen_changes + 1)
@@ -231,7 +232,10 @@ void node_learn(struct node *node, const struct attr *a, uint64_t unique)
     node->leased = 0;
 }
 
-bool node_believed(const struct node *node) { return node->believed > monotonic_ns() && (!node->leased || lease_stands(node->leased)); }
+bool node_believed(const struct node *node)
+{
+    return node->believed > monotonic_ns() && (!node->leased || lease_stands(node->leased));
+}
 
 static struct node *inode_find(struct tree *tree, const struct attr *a, uint64_t unique)
 {

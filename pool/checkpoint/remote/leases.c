@@ -1,9 +1,11 @@
-/* Leases: directories in which home tells of every change, so that what it said of them is believed without asking again.
+/* Leases: directories in which home tells of every change, so that what it said of them is believed without asking
+ * again.
  *
- * A lease is asked for by a number of our choice when a directory is listed, or what is in it is asked again and again. What
- * home says in answer to a question that went out behind the lease holds until home tells of the name, or that the lease is
- * over; what was on its way when it told does not count. Without a lease all is believed for a second. A lease is over with its
- * connection. Home tells of files under the name that it watches: one with several names is believed for a second. */
+ * A lease is asked for by a number of our choice when a directory is listed, or what is in it is asked again and again.
+ * What home says in answer to a question that went out behind the lease holds until home tells of the name, or that the
+ * lease is over; what was on its way when it told does not count. Without a lease all is believed for a second. A lease
+ * is over with its connection. Home tells of files under the name that it watches: one with several names is believed
+ * for a second. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@
 #include "remote/parts.h"
 
 #define TABLE 1024
-#define PATIENCE 4             /* questions about what is in a directory before a lease on it is asked for */
+#define PATIENCE 4 /* questions about what is in a directory before a lease on it is asked for */
 #define REFUSED_NS 60000000000u /* one that was refused is asked for again after that */
 
 struct lease {
@@ -111,7 +113,8 @@ void lease_believe(struct node *node, uint64_t unique)
 {
     bool top = node == node->tree->root, directory = S_ISDIR(node->attr.mode);
     const struct node *in = top ? node : node->names && !node->names->other ? node->names->parent : NULL;
-    if (unique < node->touched || !in || !lease_covers(in, unique) || !(directory ? lease_covers(node, unique) : node->attr.nlink <= 1))
+    if (unique < node->touched || !in || !lease_covers(in, unique) ||
+        !(directory ? lease_covers(node, unique) : node->attr.nlink <= 1))
         return;
     node->leased = in->lease->id;
     node->believed = monotonic_ns() + LEASED_NS;

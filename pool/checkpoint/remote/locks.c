@@ -1,7 +1,8 @@
 /* Locks: taken at home, where all jobs of all machines and its own programs meet.
  *
- * A home that was killed has let go of them. So what is held is kept here too, in the order in which it was taken, and taken
- * again on the next stream, before anything else is asked. Where somebody was quicker the file's next write, fsync or close fails. */
+ * A home that was killed has let go of them. So what is held is kept here too, in the order in which it was taken, and
+ * taken again on the next stream, before anything else is asked. Where somebody was quicker the file's next write,
+ * fsync or close fails. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -31,8 +32,8 @@ struct tracee { /* a change of a handle's locks that is not covered by a later o
 
 static struct tracee *held;
 
-static struct request *lock_request(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start, uint64_t end, uint64_t asked,
-                                    void (*done)(struct request *, int, struct reader *))
+static struct request *lock_request(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start,
+                                    uint64_t end, uint64_t asked, void (*done)(struct request *, int, struct reader *))
 {
     struct request *r = request_new(R_LOCK, h->node, done);
     r->handle = h;
@@ -48,8 +49,8 @@ static struct request *lock_request(struct handle *h, uint64_t owner, uint32_t t
     return r;
 }
 
-static void lock_send(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start, uint64_t end, uint64_t asked,
-                      void (*done)(struct request *, int, struct reader *))
+static void lock_send(struct handle *h, uint64_t owner, uint32_t type, uint32_t how, uint64_t start, uint64_t end,
+                      uint64_t asked, void (*done)(struct request *, int, struct reader *))
 {
     request_send(lock_request(h, owner, type, how, start, end, asked, done));
 }
@@ -76,7 +77,8 @@ static void note(const struct request *r)
     if (!matters)
         return;
     *at = need(sizeof **at);
-    **at = (struct tracee){.handle = h, .owner = r->b, .start = start, .end = end, .type = (uint32_t)r->a, .flock = flock};
+    **at =
+        (struct tracee){.handle = h, .owner = r->b, .start = start, .end = end, .type = (uint32_t)r->a, .flock = flock};
 }
 
 void locks_forget(struct handle *h)
@@ -145,7 +147,8 @@ static void tested(struct request *r, int error, struct reader *answer)
     uint64_t start = get_number(answer, 8), length = get_number(answer, 8);
     uint32_t pid = (uint32_t)get_number(answer, 4);
     if (!error && !answer->bad && type)
-        out.lk = (struct fuse_file_lock){start, length ? start + length - 1 : INT64_MAX, type == READ ? F_RDLCK : F_WRLCK, pid};
+        out.lk = (struct fuse_file_lock){start, length ? start + length - 1 : INT64_MAX,
+                                         type == READ ? F_RDLCK : F_WRLCK, pid};
     reply(r->tree, r->asked, 0, &out, sizeof out);
 }
 
@@ -162,8 +165,8 @@ static bool can(const struct handle *h, uint32_t type)
     return !type || (h->flags & O_ACCMODE) != (type == READ ? O_WRONLY : O_RDONLY);
 }
 
-/* What a process holds by fcntl it holds by itself, through whichever descriptor; home's locks belong to a handle. So each
- * process has one of its own for each file that it locks; of a file without a name, one that the job has open. */
+/* What a process holds by fcntl it holds by itself, through whichever descriptor; home's locks belong to a handle. So
+ * each process has one of its own for each file that it locks; of a file without a name, one that the job has open. */
 static struct handle *box_of(struct handle *h, uint64_t owner, uint32_t type)
 {
     struct box *b = box_find(h->node, owner);
@@ -201,14 +204,19 @@ static void lock_now(struct ask *q)
         reply(q->tree, q->head->unique, h->error, NULL, 0);
         return;
     }
-    lock_send(flock ? h : box_of(h, in->owner, type), in->owner, type, how, in->lk.start, in->lk.end, q->head->unique, test ? tested : done_with);
+    lock_send(flock ? h : box_of(h, in->owner, type), in->owner, type, how, in->lk.start, in->lk.end, q->head->unique,
+              test ? tested : done_with);
 }
 
 /* Others may have the lock when home has what was written under it. */
 static void flushed(struct node *n, void *context, int error)
 {
     struct parked *p = context;
-    struct ask q = {.tree = p->tree, .head = (const void *)p->bytes, .size = p->size, .body = p->bytes + sizeof(struct fuse_in_header), .node = n};
+    struct ask q = {.tree = p->tree,
+                    .head = (const void *)p->bytes,
+                    .size = p->size,
+                    .body = p->bytes + sizeof(struct fuse_in_header),
+                    .node = n};
     (void)error;
     if (n->writing)
         node_park(n, &q);

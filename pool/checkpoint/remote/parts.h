@@ -13,16 +13,45 @@
 #include "remote/remote.h"
 
 enum remote_op {
-    R_HELLO = 1, R_STAT, R_READLINK, R_LIST, R_OPEN, R_REOPEN, R_READ, R_WRITE, R_SYNC, R_CLOSE, R_TRUNCATE, R_MKDIR, R_RMDIR,
-    R_UNLINK, R_RENAME, R_LINK, R_SYMLINK, R_CHMOD, R_CHOWN, R_UTIMES, R_STATFS, R_LOCK, R_ACCESS, R_XATTR, R_MARK,
-    R_MKNOD = 28, R_FALLOCATE, R_LEASE, R_NOTICE, R_SETXATTR, R_REMOVEXATTR, R_SEEK,
+    R_HELLO = 1,
+    R_STAT,
+    R_READLINK,
+    R_LIST,
+    R_OPEN,
+    R_REOPEN,
+    R_READ,
+    R_WRITE,
+    R_SYNC,
+    R_CLOSE,
+    R_TRUNCATE,
+    R_MKDIR,
+    R_RMDIR,
+    R_UNLINK,
+    R_RENAME,
+    R_LINK,
+    R_SYMLINK,
+    R_CHMOD,
+    R_CHOWN,
+    R_UTIMES,
+    R_STATFS,
+    R_LOCK,
+    R_ACCESS,
+    R_XATTR,
+    R_MARK,
+    R_MKNOD = 28,
+    R_FALLOCATE,
+    R_LEASE,
+    R_NOTICE,
+    R_SETXATTR,
+    R_REMOVEXATTR,
+    R_SEEK,
 };
 
 #define FRAME_HEAD 16
 #define FRAME_MOST (2u << 20)
 #define MOST REMOTE_READ_MOST
-#define CHUNK (512u << 10)   /* bytes read ahead at a time, on a grid of the file */
-#define SMALL (64u << 10)    /* a file so small comes with the answer to its opening */
+#define CHUNK (512u << 10) /* bytes read ahead at a time, on a grid of the file */
+#define SMALL (64u << 10) /* a file so small comes with the answer to its opening */
 #define AHEAD_MOST (32u << 20) /* bytes under way or waiting for one reader */
 #define GATHER_MOST (64u << 20) /* bytes written that home has not answered; then writers wait */
 #define BELIEVED_NS 1000000000u /* how long what home said of a name or a file is believed */
@@ -59,25 +88,25 @@ struct node {
     struct tree *tree;
     struct name *names;
     struct node *next; /* in the table of inodes */
-    uint64_t lookups;  /* of the kernel's that it has not forgotten */
-    uint32_t held;     /* by requests, handles, and names of what lies in it */
+    uint64_t lookups; /* of the kernel's that it has not forgotten */
+    uint32_t held; /* by requests, handles, and names of what lies in it */
     uint32_t handles, writers, writing; /* writing: changes of it that home has not answered */
-    struct attr attr;  /* as home last said */
+    struct attr attr; /* as home last said */
     uint64_t believed; /* until then, monotonic ns */
-    uint64_t leased;   /* as long as this lease stands, 0 for none */
+    uint64_t leased; /* as long as this lease stands, 0 for none */
     struct lease *lease; /* on this directory */
     struct listing *listing; /* of it, as long as the lease covers it */
-    uint64_t refused;  /* until then no lease is asked for */
+    uint64_t refused; /* until then no lease is asked for */
     uint32_t questions; /* to home, about what is in it */
-    uint64_t size;     /* as the kernel believes */
+    uint64_t size; /* as the kernel believes */
     uint64_t seen_changes; /* what was known of its content when the kernel last had none of it that others changed */
     int64_t seen_mtime;
-    uint64_t touched;  /* the newest request that changes it: answers to older ones say nothing new */
+    uint64_t touched; /* the newest request that changes it: answers to older ones say nothing new */
     struct handle *writer; /* through which the writes go that are under way */
-    int error;         /* of writes that were answered before home had them */
-    bool stale;        /* changed at home: the next look at it gives the kernel a new file */
+    int error; /* of writes that were answered before home had them */
+    bool stale; /* changed at home: the next look at it gives the kernel a new file */
     struct parked *parked; /* until nothing is under way */
-    int64_t times[2];  /* to be set when nothing is under way */
+    int64_t times[2]; /* to be set when nothing is under way */
     bool times_wait, locked;
     bool opened; /* once at least: some of its content may be held by who asks */
 };
@@ -105,14 +134,14 @@ struct handle {
     uint64_t id;
     struct node *node;
     struct handle *next, *previous;
-    uint32_t flags;    /* as home is to open it */
+    uint32_t flags; /* as home is to open it */
     enum opened state;
     int error;
     bool direct, append, writable, comes; /* comes: its data with the answer to its opening */
     struct handle *lender; /* whose opening at home it uses */
     uint32_t borrowers;
     bool closing; /* when nobody borrows any more */
-    uint8_t *data;     /* of a small file, whole */
+    uint8_t *data; /* of a small file, whole */
     uint32_t data_size;
     bool whole;
     uint64_t expected; /* where a reader in order reads next */
@@ -126,7 +155,7 @@ struct handle {
 struct request { /* one frame, kept until it is answered */
     struct request *next, *previous, *chain;
     uint64_t unique, asked; /* asked: the kernel's number, 0 when nobody waits */
-    uint64_t sent;          /* monotonic ns */
+    uint64_t sent; /* monotonic ns */
     void (*done)(struct request *r, int error, struct reader *answer);
     uint8_t *room, *frame;
     size_t size, capacity;
@@ -160,7 +189,7 @@ struct serving {
     struct tree trees[REMOTE_TREES];
     size_t count;
     uint32_t uid, gid, home_uid, home_gid; /* the job's here, its owner's at home */
-    bool notified;  /* not the kernel asks, but the supervisor of remote_notify/, which ends when the job is over */
+    bool notified; /* not the kernel asks, but the supervisor of remote_notify/, which ends when the job is over */
     bool own_users; /* a user namespace that knows only one */
     char job[256];
 };
@@ -261,8 +290,10 @@ void handle_close(struct handle *h); /* frees it when home has closed it */
 void lease_wish(struct node *directory);
 void lease_wish_again(struct node *directory); /* when it is asked about again */
 void lease_drop(struct node *directory);
-bool lease_covers(const struct node *directory, uint64_t unique); /* whether what this request said of what is in it still holds */
-void lease_believe(struct node *node, uint64_t unique); /* what a question (STAT, LIST, OPEN) said of it, as long as may be */
+bool lease_covers(const struct node *directory,
+                  uint64_t unique); /* whether what this request said of what is in it still holds */
+void lease_believe(struct node *node,
+                   uint64_t unique); /* what a question (STAT, LIST, OPEN) said of it, as long as may be */
 bool lease_stands(uint64_t id);
 void lease_changed(struct node *directory); /* by ourselves: something was made, removed or renamed in it */
 void leases_told(struct reader *notice);
@@ -300,9 +331,11 @@ void locks_forget(struct handle *h);
 void locks_close(struct node *node, uint64_t owner);
 void ask_interrupt(struct ask *q);
 
-/* cache_refresh.c: what the kernel holds of a file is written back and dropped; then the file is what this answer says */
+/* cache_refresh.c: what the kernel holds of a file is written back and dropped; then the file is what this answer says
+ */
 void refresh_drop(struct node *node, void (*done)(struct node *, void *, int error), void *context);
-void refresh_to(struct node *node, const struct attr *attr, uint64_t unique, void (*done)(struct node *, void *, int error), void *context);
+void refresh_to(struct node *node, const struct attr *attr, uint64_t unique,
+                void (*done)(struct node *, void *, int error), void *context);
 void refresh_attributes(struct node *node); /* the kernel asks for them before the next write */
 int refresh_fd(void);
 void refresh_done(void);

@@ -1,8 +1,8 @@
 /* Reading: from what came with the opening, from what was read ahead, or from home.
  *
  * A file that is read in order is fetched ahead of its reader, in pieces on a grid, twice as far each time that a piece
- * is used up: so a long way home costs its delay once, not for each read. It begins with what a long way holds. What is read
- * here and there is fetched as asked. */
+ * is used up: so a long way home costs its delay once, not for each read. It begins with what a long way holds. What is
+ * read here and there is fetched as asked. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -64,7 +64,8 @@ static void fetched(struct request *r, int error, struct reader *answer)
     unpark(&r->handle->parked);
 }
 
-static struct request *read_request(struct handle *h, uint64_t at, uint32_t size, void (*done)(struct request *, int, struct reader *))
+static struct request *read_request(struct handle *h, uint64_t at, uint32_t size,
+                                    void (*done)(struct request *, int, struct reader *))
 {
     struct request *r = request_new(R_READ, h->node, done);
     r->handle = h;

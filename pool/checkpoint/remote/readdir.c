@@ -1,5 +1,5 @@
-/* Directories: listed with what their entries are, whole and ahead of the reader, so that looking at each asks nobody. Under a
- * lease a list is kept for who reads the directory next, until something in it changes. */
+/* Directories: listed with what their entries are, whole and ahead of the reader, so that looking at each asks nobody.
+ * Under a lease a list is kept for who reads the directory next, until something in it changes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -174,14 +174,18 @@ void ask_releasedir(struct ask *q)
         handle_close(h);
 }
 
-static size_t add(uint8_t *to, size_t room, bool plus, const struct fuse_entry_out *e, const struct attr *a, uint64_t next, const char *name)
+static size_t add(uint8_t *to, size_t room, bool plus, const struct fuse_entry_out *e, const struct attr *a,
+                  uint64_t next, const char *name)
 {
     size_t head = plus ? sizeof(struct fuse_direntplus) : sizeof(struct fuse_dirent), length = strlen(name);
     size_t size = FUSE_DIRENT_ALIGN(head + length);
     if (size > room)
         return 0;
     memset(to, 0, size);
-    struct fuse_dirent d = {.ino = e->attr.ino ? e->attr.ino : a->ino, .off = next, .namelen = (uint32_t)length, .type = (a->mode & S_IFMT) >> 12};
+    struct fuse_dirent d = {.ino = e->attr.ino ? e->attr.ino : a->ino,
+                            .off = next,
+                            .namelen = (uint32_t)length,
+                            .type = (a->mode & S_IFMT) >> 12};
     if (plus)
         memcpy(to, e, sizeof *e);
     memcpy(to + (plus ? sizeof *e : 0), &d, offsetof(struct fuse_dirent, name));

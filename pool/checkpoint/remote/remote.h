@@ -16,9 +16,9 @@ int remote_control_open(struct remote_control *server, struct failure *f);
 void remote_control_close(void); /* in the server */
 int remote_control_tops(const struct job *job, struct failure *f);
 void remote_stream(int fd);
-int remote_fd(void);     /* to be polled; -1: none */
+int remote_fd(void); /* to be polled; -1: none */
 bool remote_heard(void); /* false when the server is gone */
-bool remote_over(void);  /* all that the job wrote is on the submit side; asks for it when it is first called */
+bool remote_over(void); /* all that the job wrote is on the submit side; asks for it when it is first called */
 int remote_settle(const struct job *job, uint64_t mark, struct failure *f); /* in the dumper */
 
 /* server.c; devices: what each tree is asked by */

@@ -37,7 +37,11 @@ static void seek_now(struct ask *q)
 static void flushed(struct node *n, void *context, int error)
 {
     struct parked *p = context;
-    struct ask q = {.tree = p->tree, .head = (const void *)p->bytes, .size = p->size, .body = p->bytes + sizeof(struct fuse_in_header), .node = n};
+    struct ask q = {.tree = p->tree,
+                    .head = (const void *)p->bytes,
+                    .size = p->size,
+                    .body = p->bytes + sizeof(struct fuse_in_header),
+                    .node = n};
     if (error)
         reply(p->tree, q.head->unique, error, NULL, 0);
     else if (n->writing)

@@ -1,7 +1,7 @@
 /* The file server's loop: the kernel, home, and the keeper, which hands it streams and asks when all is done.
  *
- * It is no process of the job's: it holds nothing of the node's, opens no path (that could lead to itself), and ends with
- * the keeper, and with it the mounts. */
+ * It is no process of the job's: it holds nothing of the node's, opens no path (that could lead to itself), and ends
+ * with the keeper, and with it the mounts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /* The stream home: requests in the order of their numbers, answers in any order.
  *
  * A request is kept until it is answered. When the stream is lost everything waits; on the next one the handles are
- * opened again first, then whatever was not answered goes out again under its old number: home remembers what it answered. */
+ * opened again first, then whatever was not answered goes out again under its old number: home remembers what it
+ * answered. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

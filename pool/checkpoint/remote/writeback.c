@@ -1,8 +1,8 @@
 /* Writing: answered as soon as it is under way, told of when it failed, durable when flush or fsync returns.
  *
- * The kernel gathers small writes in its cache and sends pages. A write is on its way home when the kernel is told that it is
- * done; what home says of it later is the answer to the next flush, fsync or write of that file. Whoever closes a file waits
- * until all of its writes are answered. When too much is under way, writers wait for answers. */
+ * The kernel gathers small writes in its cache and sends pages. A write is on its way home when the kernel is told that
+ * it is done; what home says of it later is the answer to the next flush, fsync or write of that file. Whoever closes a
+ * file waits until all of its writes are answered. When too much is under way, writers wait for answers. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +25,8 @@ static int errors_of(struct node *node)
     return error;
 }
 
-/* The kernel is told of it by its next question about the file, which its next write asks (ask_getattr); others that write
- * there do it without its cache for a while, so that each write has home's own answer. */
+/* The kernel is told of it by its next question about the file, which its next write asks (ask_getattr); others that
+ * write there do it without its cache for a while, so that each write has home's own answer. */
 static void not_kept(struct node *n, int error)
 {
     n->error = error;

@@ -1,4 +1,5 @@
-/* Extended attributes: those of the user's own go home, of others it is said here what a disk says to who is not root. */
+/* Extended attributes: those of the user's own go home, of others it is said here what a disk says to who is not root.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
@@ -11,7 +12,8 @@ static bool begins(const char *name, const char *with) { return strncmp(name, wi
 /* Whether home is not to be asked; answered then. Many programs ask of each file for what no user may set. */
 static bool refused(struct ask *q, const char *name, bool set)
 {
-    bool users = begins(name, XATTR_USER_PREFIX), roots = begins(name, XATTR_TRUSTED_PREFIX) || begins(name, XATTR_SECURITY_PREFIX);
+    bool users = begins(name, XATTR_USER_PREFIX),
+         roots = begins(name, XATTR_TRUSTED_PREFIX) || begins(name, XATTR_SECURITY_PREFIX);
     bool nameless = q->node != q->tree->root && !q->node->names; /* home finds files by their names */
     if (users && !nameless)
         return false;

@@ -14,8 +14,15 @@ static uint64_t argument(const struct question *q, int which) { return q->notif-
 
 static void fill_stat(struct stat *st, const struct fuse_attr *a)
 {
-    *st = (struct stat){.st_dev = notifier->device, .st_ino = a->ino, .st_mode = a->mode, .st_nlink = a->nlink, .st_uid = a->uid,
-                        .st_gid = a->gid, .st_rdev = a->rdev, .st_size = (off_t)a->size, .st_blksize = a->blksize,
+    *st = (struct stat){.st_dev = notifier->device,
+                        .st_ino = a->ino,
+                        .st_mode = a->mode,
+                        .st_nlink = a->nlink,
+                        .st_uid = a->uid,
+                        .st_gid = a->gid,
+                        .st_rdev = a->rdev,
+                        .st_size = (off_t)a->size,
+                        .st_blksize = a->blksize,
                         .st_blocks = (blkcnt_t)a->blocks};
     st->st_atim = (struct timespec){(time_t)a->atime, (long)a->atimensec};
     st->st_mtim = (struct timespec){(time_t)a->mtime, (long)a->mtimensec};
@@ -24,9 +31,17 @@ static void fill_stat(struct stat *st, const struct fuse_attr *a)
 
 static void fill_statx(struct statx *x, const struct fuse_attr *a)
 {
-    *x = (struct statx){.stx_mask = STATX_BASIC_STATS, .stx_blksize = a->blksize, .stx_nlink = a->nlink, .stx_uid = a->uid, .stx_gid = a->gid,
-                        .stx_mode = (uint16_t)a->mode, .stx_ino = a->ino, .stx_size = a->size, .stx_blocks = a->blocks,
-                        .stx_dev_major = major(notifier->device), .stx_dev_minor = minor(notifier->device)};
+    *x = (struct statx){.stx_mask = STATX_BASIC_STATS,
+                        .stx_blksize = a->blksize,
+                        .stx_nlink = a->nlink,
+                        .stx_uid = a->uid,
+                        .stx_gid = a->gid,
+                        .stx_mode = (uint16_t)a->mode,
+                        .stx_ino = a->ino,
+                        .stx_size = a->size,
+                        .stx_blocks = a->blocks,
+                        .stx_dev_major = major(notifier->device),
+                        .stx_dev_minor = minor(notifier->device)};
     x->stx_atime = (struct statx_timestamp){.tv_sec = (int64_t)a->atime, .tv_nsec = a->atimensec};
     x->stx_mtime = (struct statx_timestamp){.tv_sec = (int64_t)a->mtime, .tv_nsec = a->mtimensec};
     x->stx_ctime = (struct statx_timestamp){.tv_sec = (int64_t)a->ctime, .tv_nsec = a->ctimensec};
@@ -40,7 +55,8 @@ void answer_stat(struct question *q, const struct fuse_attr *a)
     long call = q->notif->data.nr;
     fill_stat(&st, a);
     fill_statx(&x, a);
-    bool done = call == SYS_statx ? bytes_to(q, argument(q, 4), &x, sizeof x) : bytes_to(q, argument(q, call == SYS_newfstatat ? 2 : 1), &st, sizeof st);
+    bool done = call == SYS_statx ? bytes_to(q, argument(q, 4), &x, sizeof x)
+                                  : bytes_to(q, argument(q, call == SYS_newfstatat ? 2 : 1), &st, sizeof st);
     if (!done)
         answer_error(q, EFAULT);
 }
@@ -61,7 +77,8 @@ static void put_time(struct fuse_setattr_in *in, int which, int64_t seconds, int
     }
 }
 
-/* An error number. utime has seconds, utimes and futimesat microseconds, utimensat nanoseconds; no address means now. */
+/* An error number. utime has seconds, utimes and futimesat microseconds, utimensat nanoseconds; no address means now.
+ */
 int change_times(const struct question *q, uint32_t tree, uint64_t node)
 {
     struct fuse_setattr_in in = {0};

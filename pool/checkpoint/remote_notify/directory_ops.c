@@ -60,7 +60,8 @@ bool handle_two(struct question *q)
     answer_pass(q);
     if (!text_of(q, argument(q, path[0]), one, sizeof one) || !text_of(q, argument(q, path[1]), two, sizeof two))
         return true;
-    bool first = walk(q, at[0], one, naming_follows(name, flags) ? FOLLOW : 0, &from), second = walk(q, at[1], two, 0, &to);
+    bool first = walk(q, at[0], one, naming_follows(name, flags) ? FOLLOW : 0, &from),
+         second = walk(q, at[1], two, 0, &to);
     if (!first && !second)
         return true;
     q->answer->flags = 0;
@@ -77,12 +78,16 @@ bool handle_two(struct question *q)
     if (links) {
         struct fuse_link_in in = {.oldnodeid = from.node};
         struct fuse_entry_out e;
-        error = to.there ? EEXIST : S_ISDIR(from.attr.mode) ? EPERM : ask_entry(to.tree, FUSE_LINK, to.parent, &in, sizeof in, to.last, &e);
+        error = to.there                  ? EEXIST
+                : S_ISDIR(from.attr.mode) ? EPERM
+                                          : ask_entry(to.tree, FUSE_LINK, to.parent, &in, sizeof in, to.last, &e);
     } else {
         struct fuse_rename2_in in = {.newdir = to.parent, .flags = flags};
-        struct iovec parts[4] = {{0}, {&in, sizeof in}, {from.last, strlen(from.last) + 1}, {to.last, strlen(to.last) + 1}};
-        ssize_t n = (from.slash || to.slash) && !S_ISDIR(from.attr.mode) ? -ENOTDIR
-                                                                         : ask_parts(from.tree, FUSE_RENAME2, from.parent, parts, 4, NULL, 0);
+        struct iovec parts[4] = {
+            {0}, {&in, sizeof in}, {from.last, strlen(from.last) + 1}, {to.last, strlen(to.last) + 1}};
+        ssize_t n = (from.slash || to.slash) && !S_ISDIR(from.attr.mode)
+                        ? -ENOTDIR
+                        : ask_parts(from.tree, FUSE_RENAME2, from.parent, parts, 4, NULL, 0);
         error = (int)-n;
         if (!error && strcmp(from.path, to.path) != 0)
             shadow_rename(from.tree, from.path, to.path, flags);

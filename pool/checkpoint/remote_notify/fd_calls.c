@@ -145,7 +145,8 @@ static void map(struct question *q)
 static void synchronise(struct question *q, struct stand *s)
 {
     uint64_t handle = s->writer ? s->writer : s->appender ? s->appender : s->reader;
-    struct fuse_fsync_in in = {.fh = handle, .fsync_flags = q->notif->data.nr == SYS_fdatasync ? FUSE_FSYNC_FDATASYNC : 0};
+    struct fuse_fsync_in in = {.fh = handle,
+                               .fsync_flags = q->notif->data.nr == SYS_fdatasync ? FUSE_FSYNC_FDATASYNC : 0};
     int error = stand_home(s);
     ssize_t n = error || !handle ? 0 : ask(s->tree, FUSE_FSYNC, s->node, &in, sizeof in, NULL, 0);
     answer_error(q, error ? error : (int)-n);
@@ -166,8 +167,14 @@ void answer_statfs(struct question *q, uint32_t tree, uint64_t node)
     ssize_t n = ask(tree, FUSE_STATFS, node, NULL, 0, &out, sizeof out);
     if (n < 0)
         return answer_error(q, (int)-n);
-    struct statfs st = {.f_type = FUSE_MAGIC, .f_bsize = out.st.bsize, .f_blocks = out.st.blocks, .f_bfree = out.st.bfree,
-                        .f_bavail = out.st.bavail, .f_files = out.st.files, .f_ffree = out.st.ffree, .f_namelen = out.st.namelen,
+    struct statfs st = {.f_type = FUSE_MAGIC,
+                        .f_bsize = out.st.bsize,
+                        .f_blocks = out.st.blocks,
+                        .f_bfree = out.st.bfree,
+                        .f_bavail = out.st.bavail,
+                        .f_files = out.st.files,
+                        .f_ffree = out.st.ffree,
+                        .f_namelen = out.st.namelen,
                         .f_frsize = out.st.frsize};
     if (!bytes_to(q, argument(q, 1), &st, sizeof st))
         answer_error(q, EFAULT);
@@ -191,7 +198,10 @@ static void on_node(struct question *q, uint32_t tree, uint64_t node, struct sta
         return answer_error(q, error ? error : change_times(q, tree, node));
     case SYS_fstatfs:
         return answer_statfs(q, tree, node);
-    case SYS_fgetxattr: case SYS_flistxattr: case SYS_fsetxattr: case SYS_fremovexattr:
+    case SYS_fgetxattr:
+    case SYS_flistxattr:
+    case SYS_fsetxattr:
+    case SYS_fremovexattr:
         return answer_extra(q, tree, node);
     default: /* the stat family */
         if ((error = get_attr_of(tree, node, &a)))
@@ -221,7 +231,14 @@ static bool on_directory(struct question *q, int number)
 static bool of_attributes(long call)
 {
     switch (call) {
-    case SYS_fstat: case SYS_newfstatat: case SYS_statx: case SYS_fchmod: case SYS_fchown: case SYS_fchownat: case SYS_utimensat: case SYS_fstatfs:
+    case SYS_fstat:
+    case SYS_newfstatat:
+    case SYS_statx:
+    case SYS_fchmod:
+    case SYS_fchown:
+    case SYS_fchownat:
+    case SYS_utimensat:
+    case SYS_fstatfs:
         return true;
     default:
         return of_extras(call);

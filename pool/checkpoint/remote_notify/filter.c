@@ -19,11 +19,12 @@
 
 /* Beside those that take names. */
 static const long asked[] = {
-    SYS_fstat, SYS_fchmod, SYS_fchown, SYS_ftruncate, SYS_fstatfs, SYS_fsync, SYS_fdatasync, SYS_getdents64, SYS_fgetxattr,
-    SYS_flistxattr, SYS_fsetxattr, SYS_fremovexattr, SYS_close, SYS_close_range, SYS_dup3, SYS_msync, SYS_sync, SYS_syncfs,
-    SYS_exit_group, SYS_sendmsg, SYS_sendmmsg, SYS_pidfd_getfd,
+    SYS_fstat,      SYS_fchmod,      SYS_fchown,    SYS_ftruncate,   SYS_fstatfs,   SYS_fsync,
+    SYS_fdatasync,  SYS_getdents64,  SYS_fgetxattr, SYS_flistxattr,  SYS_fsetxattr, SYS_fremovexattr,
+    SYS_close,      SYS_close_range, SYS_dup3,      SYS_msync,       SYS_sync,      SYS_syncfs,
+    SYS_exit_group, SYS_sendmsg,     SYS_sendmmsg,  SYS_pidfd_getfd,
 #ifdef SYS_open
-    SYS_getdents, SYS_dup2,
+    SYS_getdents,   SYS_dup2,
 #endif
 };
 
@@ -32,8 +33,8 @@ static const struct {
     long call;
     int argument;
 } of_high[] = {
-    {SYS_read, 0}, {SYS_pread64, 0}, {SYS_readv, 0}, {SYS_preadv, 0}, {SYS_preadv2, 0}, {SYS_lseek, 0}, {SYS_dup, 0}, {SYS_fcntl, 0},
-    {SYS_sendfile, 1}, {SYS_splice, 0}, {SYS_copy_file_range, 0},
+    {SYS_read, 0}, {SYS_pread64, 0}, {SYS_readv, 0},    {SYS_preadv, 0}, {SYS_preadv2, 0},         {SYS_lseek, 0},
+    {SYS_dup, 0},  {SYS_fcntl, 0},   {SYS_sendfile, 1}, {SYS_splice, 0}, {SYS_copy_file_range, 0},
 };
 
 int notify_filter(int first, struct failure *f)
@@ -56,7 +57,9 @@ int notify_filter(int first, struct failure *f)
 
 static _Noreturn void ask_something(int report)
 {
-    int fd = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -1 : (traps_begin(SECCOMP_RET_ALLOW), trap_always(SYS_sync), traps_install());
+    int fd = prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0
+                 ? -1
+                 : (traps_begin(SECCOMP_RET_ALLOW), trap_always(SYS_sync), traps_install());
     int said = fd < 0 ? -errno : fd;
     if (write(report, &said, sizeof said) != sizeof said || fd < 0)
         _exit(1);

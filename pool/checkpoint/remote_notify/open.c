@@ -63,7 +63,8 @@ int open_stand(const struct found *found, uint32_t flags, struct stand **made)
 
 static int create_stand(struct found *found, uint32_t flags, uint32_t mode, struct stand **made)
 {
-    struct fuse_create_in in = {.flags = flags & (O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL | O_CREAT), .mode = S_IFREG | mode};
+    struct fuse_create_in in = {.flags = flags & (O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL | O_CREAT),
+                                .mode = S_IFREG | mode};
     struct {
         struct fuse_entry_out entry;
         struct fuse_open_out open;

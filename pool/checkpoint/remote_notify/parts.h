@@ -4,14 +4,14 @@
  * notification). It plays the kernel's part towards the file server of remote/: the requests are those of FUSE, over
  * a socket pair for each tree, so that all that is known of home's files, and the way home, is the same.
  *
- * A file that the job opens is a *stand-in*: an unlinked file in the job's scratch directory with home's bytes, of which
- * it is given a descriptor. Reads, writes, maps and positions are the kernel's own then, and all who have a file open share
- * its stand-in as they would share the kernel's cache. What was written goes home at close, fsync, exit, and each second:
- * the blocks whose sums have changed.
+ * A file that the job opens is a *stand-in*: an unlinked file in the job's scratch directory with home's bytes, of
+ * which it is given a descriptor. Reads, writes, maps and positions are the kernel's own then, and all who have a file
+ * open share its stand-in as they would share the kernel's cache. What was written goes home at close, fsync, exit, and
+ * each second: the blocks whose sums have changed.
  *
- * A directory that the job enters or opens is a *shadow*: an empty one of the same name in a small file system where the
- * tree should be mounted. So working directories, directory descriptors and what follows links are the kernel's own,
- * inherited and shared as ever; only what is in the directories is asked. Programs are copied there for execve. */
+ * A directory that the job enters or opens is a *shadow*: an empty one of the same name in a small file system where
+ * the tree should be mounted. So working directories, directory descriptors and what follows links are the kernel's
+ * own, inherited and shared as ever; only what is in the directories is asked. Programs are copied there for execve. */
 #ifndef POOL_NOTIFY_H
 #define POOL_NOTIFY_H
 
@@ -28,10 +28,10 @@
 #define TREES_MOST 64
 #define BLOCK 4096u
 #define TRIES 4 /* what a name led to may be another file when it is opened or followed */
-#define PIECE (128u << 10)  /* bytes of one read or write of the file server's */
+#define PIECE (128u << 10) /* bytes of one read or write of the file server's */
 #define WHOLE_MOST (1u << 20) /* a larger file that is only read is fetched as it is read */
-/* Flags that mean nothing to any socket together: a sendmmsg with just these is not asked about, so that a process can hand
- * over the descriptor at which it is. A program that uses them itself sends files of which it may lack some. */
+/* Flags that mean nothing to any socket together: a sendmmsg with just these is not asked about, so that a process can
+ * hand over the descriptor at which it is. A program that uses them itself sends files of which it may lack some. */
 #define UNASKED (MSG_NOSIGNAL | MSG_SYN | MSG_FIN | MSG_RST)
 
 struct stand { /* a stand-in */
@@ -42,21 +42,21 @@ struct stand { /* a stand-in */
     dev_t device;
     ino_t inode;
     uint64_t reader, writer, appender; /* handles of the file server; 0: none */
-    uint64_t size;   /* as home has it */
-    uint64_t *sums;  /* of its blocks, as home has them; 0: not fetched, or not as here */
+    uint64_t size; /* as home has it */
+    uint64_t *sums; /* of its blocks, as home has them; 0: not fetched, or not as here */
     size_t blocks;
     uint64_t ahead, expected; /* of a file that is fetched as it is read */
     uint64_t used; /* when it was opened last, monotonic ns */
     struct timespec changed;
-    bool whole;   /* all of it has been fetched */
-    bool plain;   /* somebody had it open for writing anywhere, not only for appending */
-    bool mapped;  /* somebody maps it shared: its time does not tell whether it was changed */
-    bool filled;  /* its time was changed by us */
-    int error;    /* of writing it home, not yet told */
+    bool whole; /* all of it has been fetched */
+    bool plain; /* somebody had it open for writing anywhere, not only for appending */
+    bool mapped; /* somebody maps it shared: its time does not tell whether it was changed */
+    bool filled; /* its time was changed by us */
+    int error; /* of writing it home, not yet told */
 };
 
 struct found { /* what a name leads to */
-    bool remote;  /* below a tree; else it is for the kernel */
+    bool remote; /* below a tree; else it is for the kernel */
     int error;
     uint32_t tree;
     uint64_t parent, node;
@@ -70,9 +70,9 @@ struct notifier {
     const struct job *job;
     uint32_t trees;
     int server[TREES_MOST]; /* to the file server */
-    int tops[TREES_MOST];   /* the trees' shadows, writable */
-    dev_t device;           /* of the shadows: what files seem to lie on */
-    int first;              /* of the high numbers */
+    int tops[TREES_MOST]; /* the trees' shadows, writable */
+    dev_t device; /* of the shadows: what files seem to lie on */
+    int first; /* of the high numbers */
     int listeners[MEMBERS_MOST];
     struct stand *stands;
 };
@@ -86,15 +86,18 @@ int notify_try(void);
 _Noreturn void notify_serve(struct notifier *n, int members);
 
 /* requests.c: requests of the file server. Values below 0 are error numbers. */
-ssize_t ask_parts(uint32_t tree, uint32_t op, uint64_t node, struct iovec *parts, int count, void *out, size_t room); /* parts[0] is for the head */
+ssize_t ask_parts(uint32_t tree, uint32_t op, uint64_t node, struct iovec *parts, int count, void *out,
+                  size_t room); /* parts[0] is for the head */
 ssize_t ask(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t size, void *out, size_t room);
-ssize_t ask_name(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t size, const char *name, void *out, size_t room);
-int ask_entry(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t size, const char *name, struct fuse_entry_out *e);
+ssize_t ask_name(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t size, const char *name, void *out,
+                 size_t room);
+int ask_entry(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t size, const char *name,
+              struct fuse_entry_out *e);
 int look_up(uint32_t tree, uint64_t parent, const char *name, uint64_t *node, struct fuse_attr *a);
 int get_attr_of(uint32_t tree, uint64_t node, struct fuse_attr *a);
 int set_attr_of(uint32_t tree, uint64_t node, struct fuse_setattr_in *in);
-void names_changed(void);  /* what was remembered counts for nothing */
-void names_forget(void);   /* when many are remembered; between two calls of the job's */
+void names_changed(void); /* what was remembered counts for nothing */
+void names_forget(void); /* when many are remembered; between two calls of the job's */
 void node_seen(uint32_t tree, uint64_t node);
 
 /* resolve.c */
@@ -116,14 +119,14 @@ struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size);
 struct stand *stand_at(pid_t tid, int number);
 int stand_fetch(struct stand *s, uint64_t from, uint64_t to);
 int stand_whole(struct stand *s);
-int stand_home(struct stand *s);   /* what was written, as far as home's kernel */
+int stand_home(struct stand *s); /* what was written, as far as home's kernel */
 int stand_cut(struct stand *s, uint64_t size);
 void stand_emptied(struct stand *s, uint64_t size); /* home is known to have that */
 void stand_shown(struct stand *s, struct fuse_attr *a);
 bool stand_writable(const struct stand *s);
 int stands_home(void);
 int stands_whole(void);
-void stands_sweep(bool all);       /* those that nobody has open */
+void stands_sweep(bool all); /* those that nobody has open */
 
 /* open.c */
 void open_file(struct question *q, int directory, const char *path, uint64_t flags, uint32_t mode);
@@ -135,7 +138,8 @@ void handle_call(struct question *q);
 
 /* directory_ops.c: an error number, or whether it was one of these calls */
 int remove_name(const struct found *f, bool directory);
-int make_name(const struct question *q, const struct found *f, bool directory, int at); /* the mode is the argument at `at` */
+int make_name(const struct question *q, const struct found *f, bool directory,
+              int at); /* the mode is the argument at `at` */
 bool handle_two(struct question *q);
 bool handle_symlink(struct question *q);
 

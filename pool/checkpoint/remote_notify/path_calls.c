@@ -166,17 +166,22 @@ static bool names_descriptor(const struct question *q)
 {
     char first;
     long call = q->notif->data.nr;
-    uint64_t flags = call == SYS_newfstatat ? argument(q, 3) : call == SYS_statx ? argument(q, 2) : call == SYS_fchownat ? argument(q, 4) : 0;
+    uint64_t flags = call == SYS_newfstatat ? argument(q, 3)
+                     : call == SYS_statx    ? argument(q, 2)
+                     : call == SYS_fchownat ? argument(q, 4)
+                                            : 0;
     if (call == SYS_utimensat && !argument(q, 1))
         return true;
-    return flags & AT_EMPTY_PATH && (!argument(q, 1) || (bytes_of(q, argument(q, 1), &first, 1) && !first)) && (int)argument(q, 0) != AT_FDCWD;
+    return flags & AT_EMPTY_PATH && (!argument(q, 1) || (bytes_of(q, argument(q, 1), &first, 1) && !first)) &&
+           (int)argument(q, 0) != AT_FDCWD;
 }
 
 /* What brings home what all processes wrote, and is the kernel's then. */
 static bool settles(struct question *q)
 {
     long call = q->notif->data.nr;
-    if (call != SYS_exit_group && call != SYS_close_range && call != SYS_sync && call != SYS_syncfs && call != SYS_msync)
+    if (call != SYS_exit_group && call != SYS_close_range && call != SYS_sync && call != SYS_syncfs &&
+        call != SYS_msync)
         return false;
     int error = stands_home();
     if (error && call == SYS_msync)

@@ -41,7 +41,8 @@ static struct listing *listing_of(const struct question *q, int number, const st
 {
     struct listing *l = &listings[0];
     for (size_t i = 0; i < LISTINGS; i++)
-        if (listings[i].handle && listings[i].pid == q->tid && listings[i].number == number && listings[i].node == f->node && listings[i].tree == f->tree) {
+        if (listings[i].handle && listings[i].pid == q->tid && listings[i].number == number &&
+            listings[i].node == f->node && listings[i].tree == f->tree) {
             l = &listings[i];
             if (!afresh)
                 return l;
@@ -115,7 +116,8 @@ bool list_directory(struct question *q, int number, bool old)
         error = n < 0 ? (int)-n : 0;
     }
     size_t given = 0;
-    for (ssize_t from = 0; l && !error && from + (ssize_t)FUSE_NAME_OFFSET <= n; from += (ssize_t)FUSE_DIRENT_SIZE((struct fuse_dirent *)(void *)(in_bytes + from))) {
+    for (ssize_t from = 0; l && !error && from + (ssize_t)FUSE_NAME_OFFSET <= n;
+         from += (ssize_t)FUSE_DIRENT_SIZE((struct fuse_dirent *)(void *)(in_bytes + from))) {
         const struct fuse_dirent *d = (const void *)(in_bytes + from);
         given++;
         if (!(got = convert(out_bytes + used, room - used, d, old)))

@@ -1,5 +1,5 @@
-/* Remote files without FUSE as the keeper and the job's processes see them: the shadows in the job's tree, the supervisor's
- * process, and the filter that each process puts on before it opens anything. */
+/* Remote files without FUSE as the keeper and the job's processes see them: the shadows in the job's tree, the
+ * supervisor's process, and the filter that each process puts on before it opens anything. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,9 @@ int notify_place(const struct job *job, struct failure *f)
         return set_failure(f, "mount", bottom);
     for (uint32_t i = 0; i < job->start->remotes; i++) {
         snprintf(path, sizeof path, "%s/%u", bottom, i);
-        int top = mkdir(path, 0755) < 0 || chown(path, job->start->uid, job->start->gid) < 0 ? -1 : open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        int top = mkdir(path, 0755) < 0 || chown(path, job->start->uid, job->start->gid) < 0
+                      ? -1
+                      : open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
         at.tops[i] = top < 0 ? -1 : fcntl(top, F_DUPFD_CLOEXEC, i ? at.tops[i - 1] + 1 : FIRST_FREE); /* ascending */
         if (at.tops[i] < 0)
             return set_failure(f, "mkdir", path);
@@ -90,11 +92,13 @@ pid_t notify_begin(const struct job *job, const int server[], struct failure *f)
     int members[2];
     if (has_mapped_files(job)) {
         errno = EOPNOTSUPP;
-        return set_failure(f, "start", "names mapped to pipes together with remote files need /dev/fuse on this machine");
+        return set_failure(f, "start",
+                           "names mapped to pipes together with remote files need /dev/fuse on this machine");
     }
     if (job->start->flags & FLAG_IMAGE) {
         errno = EOPNOTSUPP;
-        return set_failure(f, "restore", "remote files of a job that goes on from a checkpoint need /dev/fuse on this machine");
+        return set_failure(f, "restore",
+                           "remote files of a job that goes on from a checkpoint need /dev/fuse on this machine");
     }
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, members) < 0)
         return set_failure(f, "socketpair", "");

@@ -1,5 +1,5 @@
-/* Requests of the file server, in the kernel's place: one at a time, and the names that it answered for remembered as long
- * as it says. A node that was looked up is the server's until it is forgotten, as with the kernel. */
+/* Requests of the file server, in the kernel's place: one at a time, and the names that it answered for remembered as
+ * long as it says. A node that was looked up is the server's until it is forgotten, as with the kernel. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -63,7 +63,8 @@ ssize_t ask(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t si
     return ask_parts(tree, op, node, parts, 2, out, room);
 }
 
-ssize_t ask_name(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t size, const char *name, void *out, size_t room)
+ssize_t ask_name(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t size, const char *name, void *out,
+                 size_t room)
 {
     struct iovec parts[3] = {{0}, {(void *)(uintptr_t)in, size}, {(void *)(uintptr_t)name, strlen(name) + 1}};
     return ask_parts(tree, op, node, parts, 3, out, room);
@@ -119,7 +120,8 @@ void names_forget(void)
         }
 }
 
-int ask_entry(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t size, const char *name, struct fuse_entry_out *e)
+int ask_entry(uint32_t tree, uint32_t op, uint64_t node, const void *in, size_t size, const char *name,
+              struct fuse_entry_out *e)
 {
     memset(e, 0, sizeof *e);
     ssize_t n = ask_name(tree, op, node, in, size, name, e, sizeof *e);
@@ -145,7 +147,10 @@ int look_up(uint32_t tree, uint64_t parent, const char *name, uint64_t *node, st
     *node = e.nodeid;
     *a = e.attr;
     if (strlen(name) < sizeof r->name) {
-        *r = (struct remembered){.tree = tree, .parent = parent, .node = e.nodeid, .attr = e.attr,
+        *r = (struct remembered){.tree = tree,
+                                 .parent = parent,
+                                 .node = e.nodeid,
+                                 .attr = e.attr,
                                  .until = monotonic_ns() + e.entry_valid * 1000000000 + e.entry_valid_nsec};
         strcpy(r->name, name);
     }

@@ -18,7 +18,7 @@ struct walk {
     char rest[2 * NAME_MOST];
     const char *at;
     uint64_t above[DEEPEST]; /* the directories from the tree's top on */
-    int depth;               /* -1: not in a tree */
+    int depth; /* -1: not in a tree */
     int links;
     uint32_t how;
 };
@@ -42,7 +42,8 @@ static bool leads_to_tree(const char *path)
 /* There no link leads into a tree, but for a process's own. */
 static bool of_system(const char *path)
 {
-    static const char *const system[] = {"/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/etc", "/opt", "/dev", "/sys", "/proc"};
+    static const char *const system[] = {"/usr",  "/lib", "/lib32", "/lib64", "/libx32", "/bin",
+                                         "/sbin", "/etc", "/opt",   "/dev",   "/sys",    "/proc"};
     for (size_t i = 0; i < sizeof system / sizeof *system; i++)
         if (path_is_under(path, system[i]))
             return true;
@@ -52,7 +53,8 @@ static bool of_system(const char *path)
 /* A descriptor opened again by its name in /proc or /dev gets a number of its own, which would not be asked about. */
 static bool by_descriptor(const char *path)
 {
-    return (path_is_under(path, "/proc") && strstr(path, "/fd/")) || strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/dev/std", 8) == 0;
+    return (path_is_under(path, "/proc") && strstr(path, "/fd/")) || strncmp(path, "/dev/fd/", 8) == 0 ||
+           strncmp(path, "/dev/std", 8) == 0;
 }
 
 /* The name from the root on, as it was said. False: it is the kernel's to say what is wrong with it. */
@@ -160,7 +162,8 @@ static int follow_link(struct walk *w, uint64_t node, const char *name)
     if (n < 0)
         return (int)-n;
     target[n] = 0;
-    if (w->how & MAKE && snprintf(path, sizeof path, "%s/%s", f->path, name) < (int)sizeof path && shadow_link(f->tree, path, target))
+    if (w->how & MAKE && snprintf(path, sizeof path, "%s/%s", f->path, name) < (int)sizeof path &&
+        shadow_link(f->tree, path, target))
         return errno;
     return n ? splice_in(w, target) : ENOENT;
 }

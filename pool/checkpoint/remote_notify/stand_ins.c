@@ -1,8 +1,8 @@
 /* Stand-ins: home's files as they lie here while the job has them open.
  *
- * Nobody is asked when the job writes to one. That it was changed shows by its time, which is set to a mark when it is as
- * home has it; what was changed, by the sums of its blocks. So several who change different blocks of one file do not
- * undo each other, and what is only appended goes to the end that home's file has by then. */
+ * Nobody is asked when the job writes to one. That it was changed shows by its time, which is set to a mark when it is
+ * as home has it; what was changed, by the sums of its blocks. So several who change different blocks of one file do
+ * not undo each other, and what is only appended goes to the end that home's file has by then. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +15,9 @@
 
 #include "remote_notify/parts.h"
 
-#define MARK 1          /* the time of one that is as at home, seconds */
+#define MARK 1 /* the time of one that is as at home, seconds */
 #define KEPT_NS 5000000000u /* after nobody has it open */
-#define MANY 64         /* that nobody has open are not kept */
+#define MANY 64 /* that nobody has open are not kept */
 
 static uint8_t piece[PIECE];
 
@@ -89,7 +89,13 @@ struct stand *stand_of(uint32_t tree, uint64_t node, uint64_t size)
             close(fd);
         return NULL;
     }
-    *s = (struct stand){.tree = tree, .node = node, .fd = fd, .device = st.st_dev, .inode = st.st_ino, .next = notifier->stands, .used = monotonic_ns()};
+    *s = (struct stand){.tree = tree,
+                        .node = node,
+                        .fd = fd,
+                        .device = st.st_dev,
+                        .inode = st.st_ino,
+                        .next = notifier->stands,
+                        .used = monotonic_ns()};
     notifier->stands = s;
     has_size(s, size);
     s->whole = size == 0;
@@ -186,7 +192,8 @@ static int send_piece(struct stand *s, uint64_t handle, uint64_t at, uint32_t si
     int error = 0;
     for (uint32_t done = 0; done < size && !error;) {
         uint32_t end = done, part;
-        while (end < size && (part = size - end < BLOCK ? size - end : BLOCK, differs(s, piece + end, at + end, part, from)))
+        while (end < size &&
+               (part = size - end < BLOCK ? size - end : BLOCK, differs(s, piece + end, at + end, part, from)))
             end += part;
         if (end == done) {
             done += BLOCK;
@@ -255,7 +262,8 @@ static int send_all(struct stand *s, uint64_t size, bool *sent)
 
 static void send_time(struct stand *s)
 {
-    struct fuse_setattr_in in = {.valid = FATTR_MTIME, .mtime = (uint64_t)s->changed.tv_sec, .mtimensec = (uint32_t)s->changed.tv_nsec};
+    struct fuse_setattr_in in = {
+        .valid = FATTR_MTIME, .mtime = (uint64_t)s->changed.tv_sec, .mtimensec = (uint32_t)s->changed.tv_nsec};
     set_attr_of(s->tree, s->node, &in);
 }
 

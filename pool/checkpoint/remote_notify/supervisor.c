@@ -1,8 +1,8 @@
 /* The supervisor's loop: a question of the kernel's, its answer, and each second what was written meanwhile.
  *
- * One thread, so that an answer is given on a state that nobody changes meanwhile: whoever waits for home keeps the others
- * waiting with their names, not with their reads and writes. It ends when all processes of the job have, and with it the
- * file server's work. */
+ * One thread, so that an answer is given on a state that nobody changes meanwhile: whoever waits for home keeps the
+ * others waiting with their names, not with their reads and writes. It ends when all processes of the job have, and
+ * with it the file server's work. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

@@ -42,7 +42,8 @@ static void list(struct question *q, uint32_t tree, uint64_t node)
 static void set(struct question *q, uint32_t tree, uint64_t node, const char *name)
 {
     static char value[XATTR_SIZE_MAX];
-    uint32_t in[2] = {(uint32_t)argument(q, 3), (uint32_t)argument(q, 4)}; /* what a FUSE_COMPAT_SETXATTR_IN_SIZE holds */
+    uint32_t in[2] = {(uint32_t)argument(q, 3),
+                      (uint32_t)argument(q, 4)}; /* what a FUSE_COMPAT_SETXATTR_IN_SIZE holds */
     if (argument(q, 3) > sizeof value)
         return answer_error(q, E2BIG);
     if (argument(q, 4) & ~(uint64_t)(XATTR_CREATE | XATTR_REPLACE))
@@ -56,8 +57,18 @@ static void set(struct question *q, uint32_t tree, uint64_t node, const char *na
 bool of_extras(long call)
 {
     switch (call) {
-    case SYS_getxattr: case SYS_lgetxattr: case SYS_fgetxattr: case SYS_listxattr: case SYS_llistxattr: case SYS_flistxattr:
-    case SYS_setxattr: case SYS_lsetxattr: case SYS_fsetxattr: case SYS_removexattr: case SYS_lremovexattr: case SYS_fremovexattr:
+    case SYS_getxattr:
+    case SYS_lgetxattr:
+    case SYS_fgetxattr:
+    case SYS_listxattr:
+    case SYS_llistxattr:
+    case SYS_flistxattr:
+    case SYS_setxattr:
+    case SYS_lsetxattr:
+    case SYS_fsetxattr:
+    case SYS_removexattr:
+    case SYS_lremovexattr:
+    case SYS_fremovexattr:
         return true;
     default:
         return false;

@@ -1,9 +1,9 @@
 /* A process of the keeper's code becomes the job's: its memory, threads and registers put back from outside.
  *
  *     room (a page of code that makes calls, pages for arguments) where neither the old nor the new memory is
- *     -> vdso aside -> all old memory away -> new areas, contents, protection -> vdso to its place -> names of the kernel's
- *     (PR_SET_MM_MAP) -> descriptors of ours closed -> threads, each with what only it can set -> rights dropped -> timers,
- *     signals -> room away -> registers
+ *     -> vdso aside -> all old memory away -> new areas, contents, protection -> vdso to its place -> names of the
+ * kernel's (PR_SET_MM_MAP) -> descriptors of ours closed -> threads, each with what only it can set -> rights dropped
+ * -> timers, signals -> room away -> registers
  *
  * All calls are the process's own, done by it while it is held, so that all contents go straight where they belong. */
 #define _GNU_SOURCE
@@ -69,7 +69,8 @@ static size_t own_areas(pid_t pid, struct range **all)
 }
 
 /* Where neither what the process has nor what it gets lies. */
-static uint64_t free_place(const struct restoring *r, uint32_t row, const struct range *own, size_t count, uint64_t size, uint64_t at)
+static uint64_t free_place(const struct restoring *r, uint32_t row, const struct range *own, size_t count,
+                           uint64_t size, uint64_t at)
 {
     for (bool moved = true; moved;) {
         moved = false;
@@ -78,7 +79,7 @@ static uint64_t free_place(const struct restoring *r, uint32_t row, const struct
                 at = own[i].end;
                 moved = true;
             }
-        for EACH(r->image, areas, area, a)
+        EACH(r->image, areas, area, a)
             if (a->owner == row && at < a->end && a->start < at + size) {
                 at = a->end;
                 moved = true;
@@ -87,11 +88,13 @@ static uint64_t free_place(const struct restoring *r, uint32_t row, const struct
     return at;
 }
 
-static int make_room(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own, size_t count, struct failure *f)
+static int make_room(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own,
+                     size_t count, struct failure *f)
 {
     struct tracee *h = &b->threads[0];
     uint64_t at = free_place(r, row, own, count, PAGE + ROOM + STASH, LOWEST);
-    long done = CALL(h, SYS_mmap, at, PAGE + ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    long done = CALL(h, SYS_mmap, at, PAGE + ROOM, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (bad(done) || tracee_write(h->tid, at, call_code, CALL_SIZE) < 0)
         return failed(f, "mmap", "room in a new process", done);
     done = CALL(h, SYS_mprotect, at, PAGE, PROT_READ | PROT_EXEC);
@@ -111,7 +114,10 @@ static void forget_rseq(struct tracee *h)
         CALL(h, SYS_rseq, place.at, place.size, 1 /* RSEQ_FLAG_UNREGISTER */, place.signature);
 }
 
-static bool special(const struct range *a) { return strcmp(a->name, "[vdso]") == 0 || strncmp(a->name, "[vvar", 5) == 0; }
+static bool special(const struct range *a)
+{
+    return strcmp(a->name, "[vdso]") == 0 || strncmp(a->name, "[vvar", 5) == 0;
+}
 
 static int clear(struct restored_process *b, struct range *own, size_t count, struct failure *f)
 {
@@ -150,8 +156,11 @@ static int attach(const struct restoring *r, const struct area *a, struct tracee
 {
     const struct file *memory = (struct file *)r->image->files.rows + a->file;
     uint64_t size = a->end - a->start, whole = (memory->size + PAGE - 1) & ~(PAGE - 1);
-    long at = a->offset > whole || size > whole - a->offset ? -EINVAL :
-        CALL(h, SYS_shmat, memory->number, 0, (a->prot & PROT_WRITE ? 0 : SHM_RDONLY) | (a->prot & PROT_EXEC ? SHM_EXEC : 0)), done = at;
+    long at = a->offset > whole || size > whole - a->offset
+                  ? -EINVAL
+                  : CALL(h, SYS_shmat, memory->number, 0,
+                         (a->prot & PROT_WRITE ? 0 : SHM_RDONLY) | (a->prot & PROT_EXEC ? SHM_EXEC : 0)),
+         done = at;
     if (!bad(done))
         done = CALL(h, SYS_mremap, at + (long)a->offset, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, a->start);
     if (!bad(done) && a->offset)
@@ -165,7 +174,7 @@ static int attach(const struct restoring *r, const struct area *a, struct tracee
 
 static int map_areas(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
-    for EACH(r->image, areas, area, a) {
+    EACH(r->image, areas, area, a) {
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
             continue;
         if (a->kind == AREA_SYSV) {
@@ -178,7 +187,10 @@ static int map_areas(struct restoring *r, uint32_t row, struct restored_process 
         long done = CALL(&b->threads[0], SYS_mmap, a->start, a->end - a->start, prot,
                          area_flags(a, fd) | MAP_FIXED_NOREPLACE, fd, fd < 0 ? 0 : a->offset);
         if (bad(done))
-            return failed(f, "mmap", fd < 0 ? "memory of the job" : image_string(r->image, ((struct file *)r->image->files.rows)[a->file].path), done);
+            return failed(f, "mmap",
+                          fd < 0 ? "memory of the job"
+                                 : image_string(r->image, ((struct file *)r->image->files.rows)[a->file].path),
+                          done);
     }
     return 0;
 }
@@ -188,8 +200,9 @@ static void advise(struct tracee *h, const struct area *a)
     static const struct {
         uint32_t bit;
         int advice;
-    } known[] = {{ADVICE_HUGE, MADV_HUGEPAGE}, {ADVICE_NO_HUGE, MADV_NOHUGEPAGE}, {ADVICE_NO_FORK, MADV_DONTFORK},
-                 {ADVICE_NO_DUMP, MADV_DONTDUMP}, {ADVICE_WIPE, MADV_WIPEONFORK}, {ADVICE_RANDOM, MADV_RANDOM},
+    } known[] = {{ADVICE_HUGE, MADV_HUGEPAGE},         {ADVICE_NO_HUGE, MADV_NOHUGEPAGE},
+                 {ADVICE_NO_FORK, MADV_DONTFORK},      {ADVICE_NO_DUMP, MADV_DONTDUMP},
+                 {ADVICE_WIPE, MADV_WIPEONFORK},       {ADVICE_RANDOM, MADV_RANDOM},
                  {ADVICE_SEQUENTIAL, MADV_SEQUENTIAL}, {ADVICE_MERGEABLE, MADV_MERGEABLE}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (a->advice & known[i].bit)
@@ -200,7 +213,7 @@ static void advise(struct tracee *h, const struct area *a)
 
 static int protect(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
 {
-    for EACH(r->image, areas, area, a) {
+    EACH(r->image, areas, area, a) {
         if (a->owner != row || a->kind == AREA_VDSO || a->kind == AREA_VVAR)
             continue;
         if (!(a->flags & MAP_SHARED) && (~a->prot & (PROT_READ | PROT_WRITE)) && has_contents(r, a)) {
@@ -213,35 +226,43 @@ static int protect(struct restoring *r, uint32_t row, struct restored_process *b
         else if (a->advice)
             advise(&b->threads[0], a);
     }
-    for EACH(r->image, guards, guard, g) {
-        long done = g->owner == row ? CALL(&b->threads[0], SYS_madvise, g->start, g->end - g->start, MADV_GUARD_INSTALL) : 0;
+    EACH(r->image, guards, guard, g) {
+        long done =
+            g->owner == row ? CALL(&b->threads[0], SYS_madvise, g->start, g->end - g->start, MADV_GUARD_INSTALL) : 0;
         if (bad(done))
             return failed(f, "madvise", "guard pages of the job", done);
     }
     return 0;
 }
 
-static int move_special(struct restored_process *b, const struct range *own, size_t count, uint64_t by, struct failure *f)
+static int move_special(struct restored_process *b, const struct range *own, size_t count, uint64_t by,
+                        struct failure *f)
 {
     for (size_t i = 0; i < count; i++) {
         uint64_t size = own[i].end - own[i].start;
-        long done = special(&own[i]) ? CALL(&b->threads[0], SYS_mremap, own[i].start, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, own[i].start + by) : 0;
+        long done = special(&own[i]) ? CALL(&b->threads[0], SYS_mremap, own[i].start, size, size,
+                                            MREMAP_MAYMOVE | MREMAP_FIXED, own[i].start + by)
+                                     : 0;
         if (bad(done))
             return failed(f, "mremap", "vdso", done);
     }
     return 0;
 }
 
-/* Not the one it was: that one's bytes stay, and lead to where this one is. Behind the room all is free that is free. */
-static int lead_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own, size_t count, const struct area *old,
-                     const struct range *new, const void *bytes, struct failure *f)
+/* Not the one it was: that one's bytes stay, and lead to where this one is. Behind the room all is free that is free.
+ */
+static int lead_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own,
+                     size_t count, const struct area *old, const struct range *new, const void *bytes,
+                     struct failure *f)
 {
     static unsigned char changed[STASH];
     struct tracee *h = &b->threads[0];
     uint64_t size = old->end - old->start, place = free_place(r, row, own, count, STASH, b->stash + STASH);
-    if (size > sizeof changed || vdso_lead(r, old, bytes, new->end - new->start, new->start - b->stash + place, changed, f))
+    if (size > sizeof changed ||
+        vdso_lead(r, old, bytes, new->end - new->start, new->start - b->stash + place, changed, f))
         return size > sizeof changed ? set_failure(f, "restore", "vdso") : -1;
-    long done = CALL(h, SYS_mmap, old->start, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    long done = CALL(h, SYS_mmap, old->start, size, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (!bad(done) && tracee_write(h->tid, old->start, changed, size) < 0)
         done = -EFAULT;
     if (!bad(done))
@@ -250,12 +271,13 @@ static int lead_vdso(struct restoring *r, uint32_t row, struct restored_process 
 }
 
 /* The kernel's own page of code: libraries have pointers into it. */
-static int place_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own, size_t count, struct failure *f)
+static int place_vdso(struct restoring *r, uint32_t row, struct restored_process *b, const struct range *own,
+                      size_t count, struct failure *f)
 {
     static unsigned char here[STASH];
     const struct area *old = NULL;
     const struct range *new = NULL;
-    for EACH(r->image, areas, area, a)
+    EACH(r->image, areas, area, a)
         if (a->owner == row && a->kind == AREA_VDSO)
             old = a;
     for (size_t i = 0; i < count; i++)
@@ -264,17 +286,19 @@ static int place_vdso(struct restoring *r, uint32_t row, struct restored_process
     if (!old)
         return 0;
     uint64_t size = old->end - old->start;
-    if (!new || new->end - new->start > sizeof here || tracee_read(b->threads[0].tid, new->start, here, new->end - new->start) < 0) {
+    if (!new || new->end - new->start > sizeof here ||
+        tracee_read(b->threads[0].tid, new->start, here, new->end - new->start) < 0) {
         errno = ENOEXEC;
         return set_failure(f, "restore", "the kernel's own code page (vdso)\nthis kernel has none");
     }
     bool same = new->end - new->start == size && !(settings.without & ABLE_SAME_VDSO);
-    for EACH(r->image, extents, extent, e)
+    EACH(r->image, extents, extent, e)
         if (same && e->file == NOBODY && e->owner == row && e->at >= old->start && e->at + e->size <= old->end) {
             const char *was = extent_read(&r->in, e);
             same = was && memcmp(here + (e->at - old->start), was, e->size) == 0;
         }
-    return same ? move_special(b, own, count, old->start - new->start, f) : lead_vdso(r, row, b, own, count, old, new, here, f);
+    return same ? move_special(b, own, count, old->start - new->start, f)
+                : lead_vdso(r, row, b, own, count, old, new, here, f);
 }
 
 static int set_layout(struct restoring *r, uint32_t row, struct restored_process *b, struct failure *f)
@@ -282,9 +306,13 @@ static int set_layout(struct restoring *r, uint32_t row, struct restored_process
     const struct process *p = (struct process *)r->image->processes.rows + row;
     struct tracee *h = &b->threads[0];
     const struct layout *l = &p->layout;
-    struct prctl_mm_map map = {l->start_code, l->end_code, l->start_data, l->end_data, l->start_brk, l->brk, l->start_stack,
-                               l->arg_start, l->arg_end, l->env_start, l->env_end, (void *)(uintptr_t)(b->room + 4096), p->auxv.size,
-                               (uint32_t)r->programs[row]};
+    struct prctl_mm_map map = {l->start_code,  l->end_code,
+                               l->start_data,  l->end_data,
+                               l->start_brk,   l->brk,
+                               l->start_stack, l->arg_start,
+                               l->arg_end,     l->env_start,
+                               l->env_end,     (void *)(uintptr_t)(b->room + 4096),
+                               p->auxv.size,   (uint32_t)r->programs[row]};
     if (tracee_write(h->tid, b->room, &map, sizeof map) < 0 ||
         (p->auxv.size && tracee_write(h->tid, b->room + 4096, image_bytes(r->image, p->auxv), p->auxv.size) < 0))
         return set_failure(f, "write", "room in a new process");
@@ -298,7 +326,7 @@ static int make_threads(struct restoring *r, uint32_t row, struct restored_proce
         struct clone_args args;
         pid_t tid;
     } place;
-    for EACH(r->image, threads, thread, t) {
+    EACH(r->image, threads, thread, t) {
         if (t->owner != row || t->tid == b->threads[0].tid)
             continue;
         struct tracee *more = realloc(b->threads, (b->count + 1) * sizeof *more);
@@ -330,7 +358,8 @@ static int drop_rights(struct restoring *r, struct tracee *h, uint64_t room, str
     } caps = {{_LINUX_CAPABILITY_VERSION_3, 0}, {{0}}};
     long done = 0;
     if (s->flags & FLAG_GROUPS) {
-        if (s->groups * sizeof(uint32_t) > ROOM || (s->groups && tracee_write(h->tid, room, r->job->groups, s->groups * sizeof(uint32_t)) < 0))
+        if (s->groups * sizeof(uint32_t) > ROOM ||
+            (s->groups && tracee_write(h->tid, room, r->job->groups, s->groups * sizeof(uint32_t)) < 0))
             return set_failure(f, "setgroups", "");
         done = CALL(h, SYS_setgroups, s->groups, room);
     }
@@ -362,7 +391,8 @@ static int put_on_filter(struct restoring *r, struct tracee *h, uint64_t room, s
     } program = {(uint16_t)count, {0}, room + 64};
     if (!code)
         return 0;
-    if (count * 8 > ROOM - 64 || tracee_write(h->tid, room, &program, sizeof program) < 0 || tracee_write(h->tid, room + 64, code, count * 8) < 0)
+    if (count * 8 > ROOM - 64 || tracee_write(h->tid, room, &program, sizeof program) < 0 ||
+        tracee_write(h->tid, room + 64, code, count * 8) < 0)
         return set_failure(f, "seccomp", "");
     long done = CALL(h, SYS_prctl, PR_SET_SECCOMP, 2 /* SECCOMP_MODE_FILTER */, room);
     return bad(done) ? failed(f, "seccomp", "", done) : 0;
@@ -374,7 +404,8 @@ static int dress_thread(const struct thread *t, struct tracee *h, uint64_t room,
         uint64_t at;
         int32_t flags, pad;
         uint64_t size;
-    } stack = {t->alt_at, t->alt_size ? (int32_t)t->alt_flags : SS_DISABLE, 0, t->alt_size}; /* a sanitized keeper has one */
+    } stack = {t->alt_at, t->alt_size ? (int32_t)t->alt_flags : SS_DISABLE, 0,
+               t->alt_size}; /* a sanitized keeper has one */
     long done = 0;
     tracee_write(h->tid, room, t->name, sizeof t->name);
     CALL(h, SYS_prctl, PR_SET_NAME, room);
@@ -400,7 +431,8 @@ static void set_policy(const struct thread *t, struct tracee *h, uint64_t room)
         CALL(h, SYS_sched_setscheduler, h->tid, t->policy, room);
 }
 
-/* What the machine sets, as for a job that starts (keeper/exec.c): a job may have lowered it, and no image raises it. */
+/* What the machine sets, as for a job that starts (keeper/exec.c): a job may have lowered it, and no image raises it.
+ */
 static uint64_t most_of(const struct start *s, int which)
 {
     switch (which) {
@@ -440,7 +472,7 @@ static void set_limits(struct restoring *r, const struct process *p, struct trac
 
 static const struct thread *thread_row(const struct image *image, uint32_t row, pid_t tid)
 {
-    for EACH(image, threads, thread, t)
+    EACH(image, threads, thread, t)
         if (t->owner == row && t->tid == tid)
             return t;
     return NULL;
@@ -451,7 +483,8 @@ static int dress(struct restoring *r, uint32_t row, struct restored_process *b, 
     const struct process *p = (struct process *)r->image->processes.rows + row;
     struct tracee *leader = &b->threads[0];
     for (size_t i = 0; i < b->count; i++)
-        if (dress_thread(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f) || drop_rights(r, &b->threads[i], b->room, f))
+        if (dress_thread(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room, f) ||
+            drop_rights(r, &b->threads[i], b->room, f))
             return -1;
     for (size_t i = 0; i < b->count; i++)
         set_policy(thread_row(r->image, row, b->threads[i].tid), &b->threads[i], b->room);
@@ -517,8 +550,8 @@ int become_process(struct restoring *r, uint32_t row, struct restored_process *b
         forget_rseq(h);
         CALL(h, SYS_set_robust_list, 0, 24);
     }
-    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || fill_memory(r, row, h, f) || protect(r, row, b, f) ||
-        place_vdso(r, row, b, own, count, f) || set_layout(r, row, b, f))
+    if (done || clear(b, own, count, f) || map_areas(r, row, b, f) || fill_memory(r, row, h, f) ||
+        protect(r, row, b, f) || place_vdso(r, row, b, own, count, f) || set_layout(r, row, b, f))
         done = -1;
     free(own);
     if (done)
@@ -527,5 +560,7 @@ int become_process(struct restoring *r, uint32_t row, struct restored_process *b
     if (bad(closed))
         return failed(f, "close", "descriptors of the keeper", closed);
     return locks_of_process(r, row, h, b->room, f) || make_threads(r, row, b, f) || dress(r, row, b, f) ||
-                   proc_files_open(r, row, h, b->room, f) || wake(r, row, b, f) ? -1 : 0;
+                   proc_files_open(r, row, h, b->room, f) || wake(r, row, b, f)
+               ? -1
+               : 0;
 }

@@ -1,7 +1,8 @@
-/* The job's processes forked again under their own numbers, each with parent, session, group, descriptors, directory and
- * handlers, and still running this code: become.c then gives each its memory.
+/* The job's processes forked again under their own numbers, each with parent, session, group, descriptors, directory
+ * and handlers, and still running this code: become.c then gives each its memory.
  *
- * All are forked from one process that holds every open file (open_files.c), in the order and by the ways that state/fork_plan.c has planned. */
+ * All are forked from one process that holds every open file (open_files.c), in the order and by the ways that
+ * state/fork_plan.c has planned. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +39,10 @@ static _Noreturn void broken(struct restoring *r, uint32_t row, const char *call
         pause();
 }
 
-static struct process *process_at(struct restoring *r, uint32_t row) { return (struct process *)r->image->processes.rows + row; }
+static struct process *process_at(struct restoring *r, uint32_t row)
+{
+    return (struct process *)r->image->processes.rows + row;
+}
 
 static bool leads(const struct process *p) { return p->session == p->pid; }
 
@@ -92,7 +96,8 @@ static bool needs_placeholder(const struct restoring *r, uint32_t by, uint32_t r
     if (r->births[row].kind != BORN_OF_PLACEHOLDER || r->births[row].by != by)
         return false;
     for (uint32_t i = 0; i < row; i++)
-        if (r->births[i].kind == BORN_OF_PLACEHOLDER && r->births[i].by == by && r->births[i].session == r->births[row].session)
+        if (r->births[i].kind == BORN_OF_PLACEHOLDER && r->births[i].by == by &&
+            r->births[i].session == r->births[row].session)
             return false;
     return true;
 }
@@ -140,8 +145,9 @@ static void place_descriptors(struct restoring *r, uint32_t row)
 {
     if (epoll_restore(r, row, false) < 0)
         broken(r, row, "epoll_ctl", "");
-    for EACH(r->image, descriptors, descriptor, d)
-        if (d->owner == row && r->opened[d->file] >= 0 && dup3(r->opened[d->file], d->number, d->close_on_exec ? O_CLOEXEC : 0) < 0)
+    EACH(r->image, descriptors, descriptor, d)
+        if (d->owner == row && r->opened[d->file] >= 0 &&
+            dup3(r->opened[d->file], d->number, d->close_on_exec ? O_CLOEXEC : 0) < 0)
             broken(r, row, "dup", image_string(r->image, ((struct file *)r->image->files.rows)[d->file].path));
     if (pidfd_place(r, row) < 0)
         broken(r, row, "pidfd_open", "");
@@ -155,7 +161,7 @@ static void close_others(struct restoring *r, uint32_t row)
     bool *wanted = calloc((size_t)r->base + 1, sizeof *wanted); /* thousands of processes may have thousands each */
     if (!wanted)
         broken(r, row, "malloc", "tables");
-    for EACH(r->image, descriptors, descriptor, d)
+    EACH(r->image, descriptors, descriptor, d)
         if (d->owner == row && d->number >= 0 && d->number < r->base)
             wanted[d->number] = true;
     for (int fd = 0; fd < r->base; fd++)
@@ -169,8 +175,9 @@ static void own_handlers(struct restoring *r, uint32_t row)
     static const uint64_t plain[4];
     for (int n = 1; n <= 64; n++)
         syscall(SYS_rt_sigaction, n, plain, NULL, 8);
-    for EACH(r->image, handlers, handler, h)
-        if (h->owner == row && h->signal != SIGKILL && h->signal != SIGSTOP && syscall(SYS_rt_sigaction, h->signal, h->action, NULL, 8) < 0)
+    EACH(r->image, handlers, handler, h)
+        if (h->owner == row && h->signal != SIGKILL && h->signal != SIGSTOP &&
+            syscall(SYS_rt_sigaction, h->signal, h->action, NULL, 8) < 0)
             broken(r, row, "sigaction", "");
 }
 
@@ -216,9 +223,10 @@ static bool join_group(struct restoring *r, uint32_t row)
     __atomic_add_fetch(&r->restore_shared->joined[maker], 1, __ATOMIC_ACQ_REL);
     if (maker != row || leader <= 0)
         return in;
-    for EACH(r->image, processes, process, p)
+    EACH(r->image, processes, process, p)
         members += p->group == group;
-    for (int tries = 0; __atomic_load_n(&r->restore_shared->joined[row], __ATOMIC_ACQUIRE) < members && tries < 20000; tries++)
+    for (int tries = 0; __atomic_load_n(&r->restore_shared->joined[row], __ATOMIC_ACQUIRE) < members && tries < 20000;
+         tries++)
         usleep(100);
     kill(leader, SIGKILL);
     return waitpid(leader, NULL, 0) == leader && in;

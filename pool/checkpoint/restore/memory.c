@@ -11,10 +11,13 @@
 #define PIECES 256
 #define WORTH (16 * PAGE) /* of an area that is taken over for a while */
 
-static int damaged(struct failure *f) { return set_failure(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages"); }
+static int damaged(struct failure *f)
+{
+    return set_failure(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages");
+}
 
-/* The area of a process that an address lies in. Those of one process follow each other in the order of their addresses; of an
- * image that says otherwise some are not found, and the job dies of it. */
+/* The area of a process that an address lies in. Those of one process follow each other in the order of their
+ * addresses; of an image that says otherwise some are not found, and the job dies of it. */
 static uint32_t area_at(const struct image *image, uint32_t owner, uint64_t at)
 {
     const struct area *areas = image->areas.rows;
@@ -34,7 +37,7 @@ int areas_filled(struct restoring *r, struct failure *f)
     r->filled = calloc(r->image->areas.count + 1ul, sizeof *r->filled);
     if (!r->filled)
         return set_failure(f, "malloc", "tables");
-    for EACH(r->image, extents, extent, e) {
+    EACH(r->image, extents, extent, e) {
         if (e->file != NOBODY)
             continue;
         for (uint64_t at = e->at, end = e->at + e->size; at < end;) {
@@ -53,8 +56,8 @@ struct filling {
     struct restoring *r;
     uint32_t row;
     pid_t into;
-    int faults;      /* of `into`, or -1 */
-    bool *given;     /* for each area: its pages are given, not written */
+    int faults; /* of `into`, or -1 */
+    bool *given; /* for each area: its pages are given, not written */
     uint32_t *first; /* extent of each unit */
 };
 
@@ -89,7 +92,8 @@ static int write_batch(const struct filling *w, struct batch *b, struct failure 
 /* What is there already is written over: no image that was made here says a page twice. */
 static int give(const struct filling *w, const struct piece *p, struct failure *f)
 {
-    for (uint64_t done = 0; (done += userfault_copy(w->faults, p->at + done, p->contents + done, p->size - done)) < p->size; done += PAGE)
+    for (uint64_t done = 0;
+         (done += userfault_copy(w->faults, p->at + done, p->contents + done, p->size - done)) < p->size; done += PAGE)
         if (errno != EEXIST || tracee_write(w->into, p->at + done, p->contents + done, PAGE) < 0)
             return set_failure(f, "write", "memory of the job");
     return 0;
@@ -112,7 +116,8 @@ static int fill_from(const struct filling *w, uint32_t first, const char *conten
 {
     const struct image *image = w->r->image;
     const struct area *areas = image->areas.rows;
-    const struct extent *e = (struct extent *)image->extents.rows + first, *end = (struct extent *)image->extents.rows + image->extents.count;
+    const struct extent *e = (struct extent *)image->extents.rows + first,
+                        *end = (struct extent *)image->extents.rows + image->extents.count;
     uint32_t chunk = e->chunk;
     struct batch b = {.count = 0};
     struct piece p = {.size = 0};
@@ -151,15 +156,16 @@ static int fill_unit(void *what, uint32_t unit, char *buffer, struct failure *f)
     return done;
 }
 
-/* Fresh memory of the process's own, that it may leave to us. Where huge pages are wanted the kernel makes them as it is written. */
+/* Fresh memory of the process's own, that it may leave to us. Where huge pages are wanted the kernel makes them as it
+ * is written. */
 static void take_areas(struct filling *w, struct tracee *h)
 {
     const struct area *areas = w->r->image->areas.rows;
     w->faults = userfault_open(h, 0);
     for (uint32_t i = 0; i < w->r->image->areas.count && w->faults >= 0; i++) {
         const struct area *a = &areas[i];
-        if (a->owner == w->row && a->kind == AREA_ANON && a->file == NOBODY && !(a->flags & MAP_SHARED) && !(a->advice & ADVICE_HUGE) &&
-            w->r->filled[i] >= WORTH)
+        if (a->owner == w->row && a->kind == AREA_ANON && a->file == NOBODY && !(a->flags & MAP_SHARED) &&
+            !(a->advice & ADVICE_HUGE) && w->r->filled[i] >= WORTH)
             w->given[i] = userfault_register(w->faults, a->start, a->end);
     }
 }
@@ -177,7 +183,10 @@ static void leave_areas(struct filling *w)
 
 int fill_memory(struct restoring *r, uint32_t row, struct tracee *h, struct failure *f)
 {
-    struct filling w = {.r = r, .row = row, .into = h->tid, .first = malloc((r->image->chunks.count + 1ul) * sizeof *w.first),
+    struct filling w = {.r = r,
+                        .row = row,
+                        .into = h->tid,
+                        .first = malloc((r->image->chunks.count + 1ul) * sizeof *w.first),
                         .given = calloc(r->image->areas.count + 1ul, sizeof *w.given)};
     uint32_t units = 0, last = NOBODY;
     uint64_t bytes = 0;
@@ -186,7 +195,7 @@ int fill_memory(struct restoring *r, uint32_t row, struct tracee *h, struct fail
         free(w.given);
         return set_failure(f, "malloc", "tables");
     }
-    for EACH(r->image, extents, extent, e) {
+    EACH(r->image, extents, extent, e) {
         if (!wanted(&w, e))
             continue;
         bytes += e->size;

@@ -1,5 +1,5 @@
-/* Open files made again, each once, in the process that all of the job's processes are forked from: they inherit them, and
- * what was shared is shared again.
+/* Open files made again, each once, in the process that all of the job's processes are forked from: they inherit them,
+ * and what was shared is shared again.
  *
  * Paths are opened with the job's rights, whatever the keeper may do: an image says nothing that its job could not. */
 #define _GNU_SOURCE
@@ -55,7 +55,7 @@ static int plain(struct restoring *r, const struct file *row, struct failure *f)
 
 static bool written_through(const struct image *image, uint32_t row)
 {
-    for EACH(image, areas, area, a)
+    EACH(image, areas, area, a)
         if (a->file == row && a->flags & MAP_SHARED)
             return true;
     return false;
@@ -70,7 +70,8 @@ static int crossing_end(struct restoring *r, const struct file *row, struct fail
         return set_failure(f, "reopen", "a pipe to another machine");
     if (row->size)
         fcntl(way, F_SETPIPE_SZ, (int)row->size);
-    if (row->contents.size && write(way, image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
+    if (row->contents.size &&
+        write(way, image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
         done = set_failure(f, "write", "a pipe to another machine");
     close(way);
     if (done)
@@ -83,7 +84,8 @@ static int crossing_end(struct restoring *r, const struct file *row, struct fail
 static int other_end(struct restoring *r, const struct file *row)
 {
     int spare = r->spare[row->peer];
-    if (!(row->flags & LARGE_FILE) && spare >= 0 && (uint32_t)(fcntl(spare, F_GETFL) & O_ACCMODE) == (row->flags & O_ACCMODE)) {
+    if (!(row->flags & LARGE_FILE) && spare >= 0 &&
+        (uint32_t)(fcntl(spare, F_GETFL) & O_ACCMODE) == (row->flags & O_ACCMODE)) {
         r->spare[row->peer] = -1; /* the first that it fits has it */
         return spare;
     }
@@ -103,7 +105,8 @@ static int pipe_end(struct restoring *r, uint32_t at, const struct file *row, st
         return set_failure(f, "pipe", "");
     if (row->size)
         fcntl(ends[1], F_SETPIPE_SZ, (int)row->size);
-    if (row->contents.size && write(ends[1], image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
+    if (row->contents.size &&
+        write(ends[1], image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
         return set_failure(f, "write", "a pipe");
     if ((row->flags & O_ACCMODE) == O_RDWR) { /* it had a name, which was removed */
         int fd = open_again(ends[0], O_RDWR);
@@ -121,7 +124,8 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
 {
     if (row->peer != NOBODY) {
         /* What is only mapped has no flags: as much as the mapping may need. */
-        int fd = open_again(r->opened[row->peer], row->mode ? (int)(row->flags & (O_ACCMODE | O_NONBLOCK | O_APPEND)) : O_RDWR);
+        int fd = open_again(r->opened[row->peer],
+                            row->mode ? (int)(row->flags & (O_ACCMODE | O_NONBLOCK | O_APPEND)) : O_RDWR);
         return fd < 0 || lseek(fd, row->position, SEEK_SET) < 0 ? set_failure(f, "reopen", "a memory file") : fd;
     }
     char name[200];
@@ -135,7 +139,7 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
     int fd = row->number ? log_spool(r->job) : memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, (off_t)row->size) < 0)
         return set_failure(f, "memfd_create", name);
-    for EACH(r->image, extents, extent, e) {
+    EACH(r->image, extents, extent, e) {
         if (e->file != at)
             continue;
         size_t size = e->at >= row->size ? 0 : e->size < row->size - e->at ? e->size : row->size - e->at;
@@ -143,7 +147,8 @@ static int memory(struct restoring *r, uint32_t at, const struct file *row, stru
         if (size && (!contents || pwrite(fd, contents, size, (off_t)e->at) != (ssize_t)size))
             return set_failure(f, "write", name);
     }
-    /* As it was opened; a mapping alone has no mode. Of what memfd_create gives itself, nobody is told who watches it. */
+    /* As it was opened; a mapping alone has no mode. Of what memfd_create gives itself, nobody is told who watches it.
+     */
     if (row->mode && ((row->flags & O_ACCMODE) != O_RDWR || had_name)) {
         int other = open_again(fd, (int)(row->flags & O_ACCMODE));
         if (other >= 0) {
@@ -262,7 +267,7 @@ static int set_attributes(struct restoring *r, struct failure *f)
 
 static bool carries(const struct image *image)
 {
-    for EACH(image, files, file, f)
+    EACH(image, files, file, f)
         if (f->kind == FILE_MAPPED && f->number)
             return true;
     return false;

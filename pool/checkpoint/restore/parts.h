@@ -8,7 +8,7 @@
 enum { BORN = 0, READY = 1, BROKEN = 2 };
 struct restore_shared { /* shared with the job's processes while they are keeper's code */
     uint32_t all_there, helping; /* helping: the number of helpers is in use */
-    uint32_t joined[1 << 16];    /* members of the group that the process of this row makes */
+    uint32_t joined[1 << 16]; /* members of the group that the process of this row makes */
     uint32_t state[1 << 16];
     struct failure failure;
 };
@@ -24,7 +24,8 @@ int fill_memory(struct restoring *r, uint32_t row, struct tracee *h, struct fail
 int fork_all_processes(struct restoring *r, struct failure *f);
 
 /* vdso.c */
-int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at, void *room, struct failure *f);
+int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at,
+              void *room, struct failure *f);
 
 /* become.c: one of them becomes what it was */
 struct restored_process {

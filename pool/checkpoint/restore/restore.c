@@ -1,5 +1,5 @@
-/* A job put back, by a process of its own between the keeper and the job: it reads and checks the image, opens the files,
- * forks the processes as the keeper's children, gives each what it was, and ends; then the job runs.
+/* A job put back, by a process of its own between the keeper and the job: it reads and checks the image, opens the
+ * files, forks the processes as the keeper's children, gives each what it was, and ends; then the job runs.
  *
  * Until then all that it made dies with it. */
 #define _GNU_SOURCE
@@ -62,10 +62,10 @@ static int load(struct restoring *r, int directory, struct failure *f)
 
 static bool taken(const struct image *image, pid_t pid)
 {
-    for EACH(image, processes, process, p)
+    EACH(image, processes, process, p)
         if (p->pid == pid || p->session == pid || p->group == pid)
             return true;
-    for EACH(image, threads, thread, t)
+    EACH(image, threads, thread, t)
         if (t->tid == pid)
             return true;
     return false;
@@ -88,8 +88,8 @@ static void set_clocks(struct restoring *r)
     int64_t m = image->machine.monotonic_ns - r->clocked_ns;
     int64_t b = image->machine.boot_ns - (int64_t)clock_ns(CLOCK_BOOTTIME);
     int64_t ms = m / 1000000000 - (m % 1000000000 < 0), bs = b / 1000000000 - (b % 1000000000 < 0);
-    snprintf(text, sizeof text, "monotonic %lld %lld\nboottime %lld %lld\n", (long long)ms, (long long)(m - ms * 1000000000),
-             (long long)bs, (long long)(b - bs * 1000000000));
+    snprintf(text, sizeof text, "monotonic %lld %lld\nboottime %lld %lld\n", (long long)ms,
+             (long long)(m - ms * 1000000000), (long long)bs, (long long)(b - bs * 1000000000));
     if (unshare(CLONE_NEWTIME) < 0)
         return;
     int fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
@@ -107,16 +107,18 @@ static int prepare(struct restoring *r, struct failure *f)
     r->opened = malloc(files * sizeof *r->opened);
     r->spare = malloc(files * sizeof *r->spare);
     r->programs = malloc(processes * sizeof *r->programs);
-    r->restore_shared = mmap(NULL, sizeof *r->restore_shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (!r->opened || !r->spare || !r->programs || r->restore_shared == MAP_FAILED || processes > sizeof r->restore_shared->state / sizeof *r->restore_shared->state)
+    r->restore_shared =
+        mmap(NULL, sizeof *r->restore_shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (!r->opened || !r->spare || !r->programs || r->restore_shared == MAP_FAILED ||
+        processes > sizeof r->restore_shared->state / sizeof *r->restore_shared->state)
         return set_failure(f, "malloc", "tables");
     memset(r->opened, 0xff, files * sizeof *r->opened);
     memset(r->spare, 0xff, files * sizeof *r->spare);
     r->base = 64;
-    for EACH(r->image, descriptors, descriptor, d)
+    EACH(r->image, descriptors, descriptor, d)
         if (d->number >= r->base)
             r->base = d->number + 1;
-    for EACH(r->image, watches, watch, w)
+    EACH(r->image, watches, watch, w)
         if (w->number >= r->base)
             r->base = w->number + 1;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -158,7 +160,8 @@ static int put_back(struct restoring *r, struct failure *f)
         return set_failure(f, "malloc", "tables");
     pin_cpu();
     for (uint32_t i = 0; i < count; i++)
-        if (!(rows[i].flags & PROCESS_ZOMBIE) && (hold(&bodies[i], rows[i].pid, f) || become_process(r, i, &bodies[i], f)))
+        if (!(rows[i].flags & PROCESS_ZOMBIE) &&
+            (hold(&bodies[i], rows[i].pid, f) || become_process(r, i, &bodies[i], f)))
             return -1;
     if (file_settings_seal(r, f) || inotify_put(r, f))
         return -1;
@@ -177,8 +180,8 @@ static int put_back(struct restoring *r, struct failure *f)
 
 static int restore(struct restoring *r, struct failure *f)
 {
-    /* The nursery has made itself untouchable for jobs of its user; here none runs yet, and what this process forks must be
-     * held by it. */
+    /* The nursery has made itself untouchable for jobs of its user; here none runs yet, and what this process forks
+     * must be held by it. */
     prctl(PR_SET_DUMPABLE, 1);
     if (prepare(r, f) || filter_enter_domain(r->job, f) || sysv_restore(r, f) || space_as_job(r->job, true, f))
         return -1;

@@ -1,5 +1,5 @@
-/* A job that was saved under another kernel: that one's page of code (vdso) stays where the job knows it, and each of its
- * functions leads to the one of this kernel, which lies somewhere else. */
+/* A job that was saved under another kernel: that one's page of code (vdso) stays where the job knows it, and each of
+ * its functions leads to the one of this kernel, which lies somewhere else. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -16,19 +16,23 @@ struct text { /* a whole vdso */
 static bool within(const struct text *t, uint64_t at, uint64_t size) { return at <= t->size && size <= t->size - at; }
 
 /* Its table of symbols, by the section headers; false when there is none that can be read. */
-static bool symbols(const struct text *t, const Elf64_Sym **table, size_t *count, const char **names, size_t *names_size)
+static bool symbols(const struct text *t, const Elf64_Sym **table, size_t *count, const char **names,
+                    size_t *names_size)
 {
     const Elf64_Ehdr *head = (const void *)t->bytes;
-    if (t->size < sizeof *head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 || head->e_shentsize != sizeof(Elf64_Shdr) ||
-        head->e_shoff % 8 || !within(t, head->e_shoff, head->e_shnum * sizeof(Elf64_Shdr)))
+    if (t->size < sizeof *head || memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 ||
+        head->e_shentsize != sizeof(Elf64_Shdr) || head->e_shoff % 8 ||
+        !within(t, head->e_shoff, head->e_shnum * sizeof(Elf64_Shdr)))
         return false;
     const Elf64_Shdr *sections = (const void *)(t->bytes + head->e_shoff);
     for (size_t i = 0; i < head->e_shnum; i++) {
         const Elf64_Shdr *s = &sections[i];
-        if (s->sh_type != SHT_DYNSYM || s->sh_link >= head->e_shnum || s->sh_offset % 8 || !within(t, s->sh_offset, s->sh_size))
+        if (s->sh_type != SHT_DYNSYM || s->sh_link >= head->e_shnum || s->sh_offset % 8 ||
+            !within(t, s->sh_offset, s->sh_size))
             continue;
         const Elf64_Shdr *strings = &sections[s->sh_link];
-        if (!within(t, strings->sh_offset, strings->sh_size) || !strings->sh_size || t->bytes[strings->sh_offset + strings->sh_size - 1])
+        if (!within(t, strings->sh_offset, strings->sh_size) || !strings->sh_size ||
+            t->bytes[strings->sh_offset + strings->sh_size - 1])
             return false;
         *table = (const void *)(t->bytes + s->sh_offset);
         *count = s->sh_size / sizeof **table;
@@ -50,7 +54,8 @@ static const char *lead(struct text *old, const struct text *new, uint64_t new_a
     const Elf64_Sym *from, *to;
     const char *from_names, *to_names;
     size_t from_count, to_count, from_size, to_size;
-    if (!symbols(old, &from, &from_count, &from_names, &from_size) || !symbols(new, &to, &to_count, &to_names, &to_size))
+    if (!symbols(old, &from, &from_count, &from_names, &from_size) ||
+        !symbols(new, &to, &to_count, &to_names, &to_size))
         return "it cannot be read";
     for (size_t i = 0; i < from_count; i++) {
         const char *name = from_names + from[i].st_name;
@@ -67,15 +72,17 @@ static const char *lead(struct text *old, const struct text *new, uint64_t new_a
 }
 
 /* `old` gets the bytes of the image's, led on to those of `new`, which lie at `new_at`. */
-int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at, void *room, struct failure *f)
+int vdso_lead(struct restoring *r, const struct area *old, const void *new, size_t new_size, uint64_t new_at,
+              void *room, struct failure *f)
 {
     struct text from = {room, old->end - old->start}, to = {(void *)(uintptr_t)new, new_size};
     memset(room, 0, from.size);
-    for EACH(r->image, extents, extent, e)
+    EACH(r->image, extents, extent, e)
         if (e->file == NOBODY && e->owner == old->owner && e->at >= old->start && e->at + e->size <= old->end) {
             const char *was = extent_read(&r->in, e);
             if (!was)
-                return set_failure(f, "read", errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages");
+                return set_failure(f, "read",
+                                   errno == EBADMSG ? "pages\nit is damaged: a checksum does not fit" : "pages");
             memcpy(from.bytes + (e->at - old->start), was, e->size);
         }
     const char *why = lead(&from, &to, new_at);

@@ -47,7 +47,8 @@ static bool get(int directory, const char *file, char *text, size_t size)
 static int own_cgroup(void)
 {
     char text[8192], path[8300];
-    const char *root = access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified";
+    const char *root =
+        access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/unified";
     if (!get(AT_FDCWD, "/proc/self/cgroup", text, sizeof text))
         return -1;
     char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
@@ -85,7 +86,9 @@ pid_t group_fork(int group)
 
 pid_t fork_as(pid_t pid, int group, uint64_t flags)
 {
-    struct clone_args a = {.flags = flags, .exit_signal = flags & CLONE_PARENT ? 0 : SIGCHLD, .set_tid = (uint64_t)(uintptr_t)&pid,
+    struct clone_args a = {.flags = flags,
+                           .exit_signal = flags & CLONE_PARENT ? 0 : SIGCHLD,
+                           .set_tid = (uint64_t)(uintptr_t)&pid,
                            .set_tid_size = 1};
     if (group >= 0) {
         a.flags |= CLONE_INTO_CGROUP;
@@ -122,7 +125,8 @@ uint32_t group_open(void)
     struct stat st;
     if (fstat(DIRECTORY, &st) < 0 || (above = own_cgroup()) < 0)
         return 0;
-    snprintf(base_name, sizeof base_name, "poolnode-%llx-%llx", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+    snprintf(base_name, sizeof base_name, "poolnode-%llx-%llx", (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino);
     if ((mkdirat(above, base_name, 0755) < 0 && errno != EEXIST) ||
         (base = openat(above, base_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         return 0;
@@ -158,8 +162,8 @@ int group_leaf(uint32_t cell)
     return openat(base, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* A cgroup nobody was ever killed in. Linux 6.18 kills what is born into one where cgroup.kill was used before, so that a
- * used one is not used again; what is left in it, by a keeper that was killed without a nursery, ends here. */
+/* A cgroup nobody was ever killed in. Linux 6.18 kills what is born into one where cgroup.kill was used before, so that
+ * a used one is not used again; what is left in it, by a keeper that was killed without a nursery, ends here. */
 int group_fresh(uint32_t cell, int group)
 {
     char name[32];

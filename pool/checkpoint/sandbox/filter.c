@@ -1,11 +1,12 @@
-/* The system-call filter of a job that is not its node's own user's: what filter_calls.h lists is refused, all else is allowed.
+/* The system-call filter of a job that is not its node's own user's: what filter_calls.h lists is refused, all else is
+ * allowed.
  *
- * It is put on by the job's first process after no_new_privs and before its program; nothing takes it off again. Calls that
- * it allows whatever their arguments cost nothing: the kernel has a bitmap of them (Linux 5.11). For the rest the numbers
- * are searched by halves.
+ * It is put on by the job's first process after no_new_privs and before its program; nothing takes it off again. Calls
+ * that it allows whatever their arguments cost nothing: the kernel has a bitmap of them (Linux 5.11). For the rest the
+ * numbers are searched by halves.
  *
- * Jobs that share files and user with the node have none: such a job may do what its owner may do in a terminal beside it,
- * so that a filter would protect nobody and stand in the way of debuggers, profilers and containers.
+ * Jobs that share files and user with the node have none: such a job may do what its owner may do in a terminal beside
+ * it, so that a filter would protect nobody and stand in the way of debuggers, profilers and containers.
  *
  * Beside it a Landlock domain (Linux 6.12): abstract sockets of others have no owner and no mode by which a file system
  * could refuse them, and signals to processes outside would get through where there is no pid namespace. */
@@ -138,7 +139,8 @@ static bool applies(const struct call *c, bool is_nested)
 {
     if (c->number < 0 || (c->verdict == OTHERS && settings.able & ABLE_PID))
         return false;
-    return !is_nested || (c->verdict != NESTED && c->verdict != ABSENT_UNLESS_NESTED && c->verdict != NO_USER_NAMESPACE);
+    return !is_nested ||
+           (c->verdict != NESTED && c->verdict != ABSENT_UNLESS_NESTED && c->verdict != NO_USER_NAMESPACE);
 }
 
 static void add_table(struct program *p, const struct call *all, size_t count, bool is_nested)
@@ -198,7 +200,8 @@ static int install(struct program *p)
 
 int filter_try(void) { return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -1 : install(&plain); }
 
-/* Where the kernel is too old for it, or has it switched off, nothing is said: it closes no door that file systems do. */
+/* Where the kernel is too old for it, or has it switched off, nothing is said: it closes no door that file systems do.
+ */
 static void scope(void)
 {
     const struct {
@@ -212,9 +215,9 @@ static void scope(void)
     close(fd);
 }
 
-/* Once, by the process from which all processes of a restored job are forked, before it makes a socket for them: a domain is
- * shared by inheritance only. Processes that each enter one of their own can neither signal each other nor connect to each
- * other's abstract sockets. */
+/* Once, by the process from which all processes of a restored job are forked, before it makes a socket for them: a
+ * domain is shared by inheritance only. Processes that each enter one of their own can neither signal each other nor
+ * connect to each other's abstract sockets. */
 int filter_enter_domain(const struct job *job, struct failure *f)
 {
     if (!(job->start->flags & FLAG_FILTER) || !(settings.able & ABLE_FILTER))

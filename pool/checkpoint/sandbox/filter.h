@@ -11,7 +11,8 @@ struct call {
     enum verdict verdict;
 };
 
-extern const struct call *const calls_native, *const calls_32; /* calls_32: of programs for 32 bits, NULL where there are none */
+extern const struct call *const calls_native, *const calls_32; /* calls_32: of programs for 32 bits, NULL where there
+                                                                  are none */
 extern const size_t calls_native_count, calls_32_count;
 
 #endif

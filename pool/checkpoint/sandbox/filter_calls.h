@@ -1,9 +1,9 @@
 /* The system calls that a filtered job has no business with. Included by one file for each table of numbers, behind the
  * header that defines it; what a table lacks is left out.
  *
- * Everything ordinary programs use is left alone: threads, debuggers and tracers of the job's own processes, compilers that
- * write code as they run, memory policies, file systems' attributes. What the job would be refused anyway, for want of
- * capabilities, is here too when it is a door into the kernel that has let people in before. */
+ * Everything ordinary programs use is left alone: threads, debuggers and tracers of the job's own processes, compilers
+ * that write code as they run, memory policies, file systems' attributes. What the job would be refused anyway, for
+ * want of capabilities, is here too when it is a door into the kernel that has let people in before. */
 #include "sandbox/filter.h"
 
 #define NOT_HERE (-1)
@@ -62,31 +62,73 @@
 
 static const struct call calls[] = {
     /* the machine: its kernel, clock, swap, and what it is called */
-    {__NR_init_module, REFUSED}, {__NR_finit_module, REFUSED}, {__NR_delete_module, REFUSED},
-    {__NR_create_module, REFUSED}, {__NR_get_kernel_syms, REFUSED}, {__NR_query_module, REFUSED},
-    {__NR_kexec_load, REFUSED}, {__NR_kexec_file_load, REFUSED}, {__NR_reboot, REFUSED},
-    {__NR_swapon, REFUSED}, {__NR_swapoff, REFUSED}, {__NR_acct, REFUSED}, {__NR_syslog, REFUSED},
-    {__NR_settimeofday, REFUSED}, {__NR_stime, REFUSED}, {__NR_clock_settime, REFUSED},
-    {__NR_clock_settime64, REFUSED}, {__NR_quotactl, REFUSED}, {__NR_quotactl_fd, REFUSED},
-    {__NR_sethostname, NESTED}, {__NR_setdomainname, NESTED}, {__NR_vhangup, REFUSED},
-    {__NR_iopl, REFUSED}, {__NR_ioperm, REFUSED}, {__NR_vm86, REFUSED}, {__NR_vm86old, REFUSED},
-    {__NR_uselib, REFUSED}, {__NR__sysctl, REFUSED}, {__NR_sysfs, REFUSED}, {__NR_nfsservctl, REFUSED},
+    {__NR_init_module, REFUSED},
+    {__NR_finit_module, REFUSED},
+    {__NR_delete_module, REFUSED},
+    {__NR_create_module, REFUSED},
+    {__NR_get_kernel_syms, REFUSED},
+    {__NR_query_module, REFUSED},
+    {__NR_kexec_load, REFUSED},
+    {__NR_kexec_file_load, REFUSED},
+    {__NR_reboot, REFUSED},
+    {__NR_swapon, REFUSED},
+    {__NR_swapoff, REFUSED},
+    {__NR_acct, REFUSED},
+    {__NR_syslog, REFUSED},
+    {__NR_settimeofday, REFUSED},
+    {__NR_stime, REFUSED},
+    {__NR_clock_settime, REFUSED},
+    {__NR_clock_settime64, REFUSED},
+    {__NR_quotactl, REFUSED},
+    {__NR_quotactl_fd, REFUSED},
+    {__NR_sethostname, NESTED},
+    {__NR_setdomainname, NESTED},
+    {__NR_vhangup, REFUSED},
+    {__NR_iopl, REFUSED},
+    {__NR_ioperm, REFUSED},
+    {__NR_vm86, REFUSED},
+    {__NR_vm86old, REFUSED},
+    {__NR_uselib, REFUSED},
+    {__NR__sysctl, REFUSED},
+    {__NR_sysfs, REFUSED},
+    {__NR_nfsservctl, REFUSED},
     {__NR_lookup_dcookie, REFUSED},
     /* other people's: the kernel's keys are kept by user, not by job; handles reach past directories */
-    {__NR_keyctl, REFUSED}, {__NR_add_key, REFUSED}, {__NR_request_key, REFUSED},
-    {__NR_open_by_handle_at, REFUSED}, {__NR_fanotify_init, REFUSED},
+    {__NR_keyctl, REFUSED},
+    {__NR_add_key, REFUSED},
+    {__NR_request_key, REFUSED},
+    {__NR_open_by_handle_at, REFUSED},
+    {__NR_fanotify_init, REFUSED},
     /* programs in the kernel, and what watches it */
-    {__NR_bpf, REFUSED}, {__NR_perf_event_open, REFUSED}, {__NR_userfaultfd, FAULTS_OF_USERS},
-    {__NR_io_uring_setup, ABSENT}, {__NR_io_uring_enter, ABSENT}, {__NR_io_uring_register, ABSENT},
+    {__NR_bpf, REFUSED},
+    {__NR_perf_event_open, REFUSED},
+    {__NR_userfaultfd, FAULTS_OF_USERS},
+    {__NR_io_uring_setup, ABSENT},
+    {__NR_io_uring_enter, ABSENT},
+    {__NR_io_uring_register, ABSENT},
     /* views of the file system, and namespaces of a job's own */
-    {__NR_mount, NESTED}, {__NR_umount, NESTED}, {__NR_umount2, NESTED}, {__NR_pivot_root, NESTED},
-    {__NR_move_mount, NESTED}, {__NR_open_tree, NESTED}, {__NR_open_tree_attr_anywhere, NESTED},
-    {__NR_fsopen, NESTED}, {__NR_fsconfig, NESTED}, {__NR_fsmount, NESTED}, {__NR_fspick, NESTED},
-    {__NR_mount_setattr, NESTED}, {__NR_setns, NESTED},
-    {__NR_clone, NO_USER_NAMESPACE}, {__NR_unshare, NO_USER_NAMESPACE},
-    {__NR_clone3, ABSENT_UNLESS_NESTED}, /* its flags lie in memory, out of a filter's sight; libraries fall back on clone */
+    {__NR_mount, NESTED},
+    {__NR_umount, NESTED},
+    {__NR_umount2, NESTED},
+    {__NR_pivot_root, NESTED},
+    {__NR_move_mount, NESTED},
+    {__NR_open_tree, NESTED},
+    {__NR_open_tree_attr_anywhere, NESTED},
+    {__NR_fsopen, NESTED},
+    {__NR_fsconfig, NESTED},
+    {__NR_fsmount, NESTED},
+    {__NR_fspick, NESTED},
+    {__NR_mount_setattr, NESTED},
+    {__NR_setns, NESTED},
+    {__NR_clone, NO_USER_NAMESPACE},
+    {__NR_unshare, NO_USER_NAMESPACE},
+    {__NR_clone3,
+     ABSENT_UNLESS_NESTED}, /* its flags lie in memory, out of a filter's sight; libraries fall back on clone */
     /* other processes, where no pid namespace keeps them out of sight */
-    {__NR_ptrace, OTHERS}, {__NR_process_vm_readv, OTHERS}, {__NR_process_vm_writev, OTHERS},
-    {__NR_pidfd_getfd, OTHERS}, {__NR_kcmp, OTHERS},
+    {__NR_ptrace, OTHERS},
+    {__NR_process_vm_readv, OTHERS},
+    {__NR_process_vm_writev, OTHERS},
+    {__NR_pidfd_getfd, OTHERS},
+    {__NR_kcmp, OTHERS},
     {__NR_socket, NO_VSOCK}, /* to the machine that this one is a guest of */
 };

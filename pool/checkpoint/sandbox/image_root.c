@@ -1,8 +1,8 @@
 /* An unpacked image as a job's root: a directory of this machine, read-only, in place of the system's own tree.
  *
- * The root is a small file system of its own, into which each entry of the directory is mounted, so that /dev, /proc, /tmp
- * and the scratch directory have their places whether the image has them or not. The directory is opened with the job's
- * rights: what lies below one that its user may not enter is not shown to him by naming it. */
+ * The root is a small file system of its own, into which each entry of the directory is mounted, so that /dev, /proc,
+ * /tmp and the scratch directory have their places whether the image has them or not. The directory is opened with the
+ * job's rights: what lies below one that its user may not enter is not shown to him by naming it. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -73,7 +73,8 @@ static bool holds_hidden(const struct job *job, int directory)
     return !scratch && is_machines(real);
 }
 
-/* The kernel's own views of the machine are no images: by way of the host's /proc a job reaches other processes' files. */
+/* The kernel's own views of the machine are no images: by way of the host's /proc a job reaches other processes' files.
+ */
 static bool is_files(int directory)
 {
     struct statfs found;
@@ -111,15 +112,17 @@ static int bind(const char *from, const char *to, struct failure *f)
     return mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0 ? set_failure(f, "bind", to) : 0;
 }
 
-/* Mounts something of the image, which its user may change at any time. No link is followed, at neither end: a name that
- * became one since it was looked at would lead out of the image, to what is hidden from the job. */
+/* Mounts something of the image, which its user may change at any time. No link is followed, at neither end: a name
+ * that became one since it was looked at would lead out of the image, to what is hidden from the job. */
 static int show(int from_links, const char *from, const char *to, struct failure *f)
 {
     unsigned flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (unsigned)from_links;
     int tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, flags);
     if (tree < 0)
         return set_failure(f, "open_tree", from);
-    int done = syscall(SYS_move_mount, tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) < 0 ? set_failure(f, "move_mount", to) : 0;
+    int done = syscall(SYS_move_mount, tree, "", AT_FDCWD, to, MOVE_MOUNT_F_EMPTY_PATH) < 0
+                   ? set_failure(f, "move_mount", to)
+                   : 0;
     close(tree);
     return done;
 }

@@ -2,8 +2,8 @@
  *
  * An ordinary user's nursery enters one user namespace, with the identity map of its own ids, at its start and gains
  * there what it takes to make the others for each job; a nursery with the capabilities (root) needs none. What a kernel
- * or container forbids is found by trying each step in a child, and left out. What costs: a pid namespace is almost free
- * beside fork and exec; a mount namespace costs in proportion to the mounts it copies.
+ * or container forbids is found by trying each step in a child, and left out. What costs: a pid namespace is almost
+ * free beside fork and exec; a mount namespace costs in proportion to the mounts it copies.
  *
  * Does not secure: the network, unless the job is to have none; what a job that is not filtered (filter.c) may call. */
 #define _GNU_SOURCE
@@ -62,10 +62,7 @@ int space_enter_user(void)
 }
 
 /* Mounts made here stay here; what the host mounts later still appears. */
-int space_enter_mount(void)
-{
-    return unshare(CLONE_NEWNS) < 0 ? -1 : mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL);
-}
+int space_enter_mount(void) { return unshare(CLONE_NEWNS) < 0 ? -1 : mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL); }
 
 int space_mount_proc(void) { return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL); }
 
@@ -81,10 +78,7 @@ int space_in_new_pid(int (*then)(void))
     return errno ? -1 : 0;
 }
 
-static bool full(const struct job *job)
-{
-    return job->start->flags & FLAG_FULL && settings.able & ABLE_ROOT;
-}
+static bool full(const struct job *job) { return job->start->flags & FLAG_FULL && settings.able & ABLE_ROOT; }
 
 const char *space_scratch(const struct job *job)
 {
@@ -113,7 +107,8 @@ int space_prepare(const struct job *job, struct failure *f)
         return set_failure(f, "network", "");
     }
     char *slash = strrchr(job->scratch, '/');
-    if (!full(job) || job->start->flags & FLAG_FIXED || !slash || slash == job->scratch || path_is_under(job->scratch, "/tmp"))
+    if (!full(job) || job->start->flags & FLAG_FIXED || !slash || slash == job->scratch ||
+        path_is_under(job->scratch, "/tmp"))
         return 0;
     size_t length = (size_t)(slash - job->scratch);
     if (length < sizeof last && strncmp(last, job->scratch, length) == 0 && !last[length])
@@ -207,7 +202,9 @@ static int tmp_with_shown(const struct job *job, struct failure *f)
     int trees[16];
     size_t shows = settings.shows < 16 ? settings.shows : 16;
     for (size_t i = 0; i < shows; i++) {
-        trees[i] = path_is_under(settings.show[i], "/tmp") && access(settings.show[i], F_OK) == 0 ? take(settings.show[i], f) : -2;
+        trees[i] = path_is_under(settings.show[i], "/tmp") && access(settings.show[i], F_OK) == 0
+                       ? take(settings.show[i], f)
+                       : -2;
         if (trees[i] == -1)
             return -1;
     }
@@ -303,7 +300,8 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
 
 static bool covered(const char *path, const struct job *job)
 {
-    if (path_is_under(path, settings.directory) || (job->start->flags & FLAG_PRIVATE_TMP && path_is_under(path, "/tmp")))
+    if (path_is_under(path, settings.directory) ||
+        (job->start->flags & FLAG_PRIVATE_TMP && path_is_under(path, "/tmp")))
         return true;
     for (uint32_t i = 0; i < job->start->hides; i++) {
         char real[4096];
@@ -357,19 +355,20 @@ int space_enter(const struct job *job, const struct extra_mounts *extra, struct 
     return close_kernel(job, f);
 }
 
-/* What root's own jobs keep where they share the host's files: the power over files that the name root means to programs,
- * none over the machine. Everybody else's, and all in `full`, keep nothing. */
+/* What root's own jobs keep where they share the host's files: the power over files that the name root means to
+ * programs, none over the machine. Everybody else's, and all in `full`, keep nothing. */
 static uint64_t kept(const struct job *job)
 {
     if (job->start->uid || job->start->flags & FLAG_FULL || !(settings.able & ABLE_SETUID))
         return 0;
-    return 1 << CAP_CHOWN | 1 << CAP_DAC_OVERRIDE | 1 << CAP_FOWNER | 1 << CAP_FSETID | 1 << CAP_KILL | 1 << CAP_SETGID |
-           1 << CAP_SETUID | 1 << CAP_NET_BIND_SERVICE;
+    return 1 << CAP_CHOWN | 1 << CAP_DAC_OVERRIDE | 1 << CAP_FOWNER | 1 << CAP_FSETID | 1 << CAP_KILL |
+           1 << CAP_SETGID | 1 << CAP_SETUID | 1 << CAP_NET_BIND_SERVICE;
 }
 
 uint64_t space_kept(const struct job *job) { return kept(job); }
 
-/* The keeper with the job's rights over files, and back. Only the effective ones change: what it may do stays permitted. */
+/* The keeper with the job's rights over files, and back. Only the effective ones change: what it may do stays
+ * permitted. */
 int space_as_job(const struct job *job, bool as, struct failure *f)
 {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -1,8 +1,8 @@
 /* The file tree of isolation `full`: the system's directories read-only, a few devices, nothing of anybody's.
  *
  * Built once by the nursery in a mount namespace of its own; a job gets a copy of that namespace and adds its scratch
- * directory (at /job), /tmp and /proc (namespaces.c). Copying a namespace of some twenty mounts is cheaper than building it.
- * Not shown: homes, /root, /srv, /mnt, /media, /var and /run but for what name resolution needs. */
+ * directory (at /job), /tmp and /proc (namespaces.c). Copying a namespace of some twenty mounts is cheaper than
+ * building it. Not shown: homes, /root, /srv, /mnt, /media, /var and /run but for what name resolution needs. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -24,17 +24,33 @@
 #endif
 
 static const char *const shown[] = {
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/sys",
-    "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/var/lib/texmf", "/var/cache/fontconfig",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc",
+    "/opt",
+    "/nix",
+    "/gnu",
+    "/sys",
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager/resolv.conf",
+    "/var/lib/texmf",
+    "/var/cache/fontconfig",
 };
 static const char *const devices[] = {
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty",
 };
-/* Where accelerators are looked for. A job sees those that its slot was assigned: here only places for them are made. */
+/* Where accelerators are looked for. A job sees those that its slot was assigned: here only places for them are made.
+ */
 static const char *const accelerators[][2] = {{"/dev", "nvidia"}, {"/dev", "kfd"}, {"/dev/dri", "renderD"}};
 static const char *const links[][2] = {
-    {"/proc/self/fd", "dev/fd"},    {"fd/0", "dev/stdin"}, {"fd/1", "dev/stdout"},     {"fd/2", "dev/stderr"},
-    {"pts/ptmx", "dev/ptmx"},       {"/tmp", "dev/shm"},   {"/tmp", "var/tmp"},        {"/run", "var/run"},
+    {"/proc/self/fd", "dev/fd"}, {"fd/0", "dev/stdin"}, {"fd/1", "dev/stdout"}, {"fd/2", "dev/stderr"},
+    {"pts/ptmx", "dev/ptmx"},    {"/tmp", "dev/shm"},   {"/tmp", "var/tmp"},    {"/run", "var/run"},
 };
 
 /* Makes the directories of an absolute path below `at`, with or without its last part. */
@@ -69,8 +85,8 @@ static int touch(const char *path)
     return fd < 0 ? -1 : close(fd);
 }
 
-/* Shows one path of the host, if it is there. Always with what is mounted below: in a user namespace the kernel refuses to
- * uncover what lies under a mount that it did not make. */
+/* Shows one path of the host, if it is there. Always with what is mounted below: in a user namespace the kernel refuses
+ * to uncover what lies under a mount that it did not make. */
 static int show(const char *path, uint64_t attributes, struct failure *f)
 {
     struct stat st, there;
@@ -187,7 +203,8 @@ int root_build(struct failure *f)
         close(host);
         return set_failure(f, "unshare", "mount namespace");
     }
-    int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC), done = own < 0 ? set_failure(f, "open", "namespace") : build(f);
+    int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC),
+        done = own < 0 ? set_failure(f, "open", "namespace") : build(f);
     if (own >= 0 && dup3(own, ROOT, O_CLOEXEC) >= 0)
         close(own);
     if (setns(host, CLONE_NEWNS) < 0)

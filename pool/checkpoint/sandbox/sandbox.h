@@ -12,18 +12,20 @@ int space_in_new_pid(int (*then)(void)); /* in a child */
 int space_mount_proc(void);
 
 struct extra_mounts { /* of a job with its own file tree, made by somebody else */
-    int (*take)(const struct job *job, struct failure *f);  /* in the host's tree, before it is left */
+    int (*take)(const struct job *job, struct failure *f); /* in the host's tree, before it is left */
     int (*place)(const struct job *job, struct failure *f); /* in the job's */
 };
 unsigned long space_flags(const struct job *job);
 int space_prepare(const struct job *job, struct failure *f); /* in the nursery: directories in the tree of `full` */
-int space_enter(const struct job *job, const struct extra_mounts *extra, struct failure *f);   /* in the keeper: the job's mounts */
-int image_take(const struct job *job, struct failure *f); /* sandbox/image_root.c; a mount of the directory that is the job's root */
-int image_enter(int image, struct failure *f);            /* it becomes the root of this namespace; /tmp and /job are empty */
-int image_close(struct failure *f);                       /* nothing is made in the root any more */
-const char *space_scratch(const struct job *job);            /* its scratch directory as the job sees it */
-int space_drop(const struct job *job, struct failure *f);    /* in the job: user id and capabilities */
-uint64_t space_kept(const struct job *job);                  /* the capabilities that it leaves */
+int space_enter(const struct job *job, const struct extra_mounts *extra,
+                struct failure *f); /* in the keeper: the job's mounts */
+int image_take(const struct job *job,
+               struct failure *f); /* sandbox/image_root.c; a mount of the directory that is the job's root */
+int image_enter(int image, struct failure *f); /* it becomes the root of this namespace; /tmp and /job are empty */
+int image_close(struct failure *f); /* nothing is made in the root any more */
+const char *space_scratch(const struct job *job); /* its scratch directory as the job sees it */
+int space_drop(const struct job *job, struct failure *f); /* in the job: user id and capabilities */
+uint64_t space_kept(const struct job *job); /* the capabilities that it leaves */
 int space_as_job(const struct job *job, bool as, struct failure *f); /* the keeper, for opening files as the job may */
 
 /* rootfs.c */

@@ -2,10 +2,7 @@
 #define _GNU_SOURCE
 #include "state/state.h"
 
-uint64_t since_clocks(const struct dump *d)
-{
-    return d->clocked_ns ? monotonic_ns() - (uint64_t)d->clocked_ns : 0;
-}
+uint64_t since_clocks(const struct dump *d) { return d->clocked_ns ? monotonic_ns() - (uint64_t)d->clocked_ns : 0; }
 
 uint64_t left_now(const struct restoring *r, uint64_t left_ns)
 {

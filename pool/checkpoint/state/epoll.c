@@ -1,5 +1,5 @@
-/* What epolls wait for. The kernel knows an entry by its open file and the number by which that was added; the number may lead to
- * another file by now, or nowhere, while the open file lives on under others. */
+/* What epolls wait for. The kernel knows an entry by its open file and the number by which that was added; the number
+ * may lead to another file by now, or nowhere, while the open file lives on under others. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +30,8 @@ void epoll_save(struct dump *d, uint32_t row, const char *text)
 /* Where the kernel does not tell which open file it is: the one that has the number. */
 static uint32_t by_number(const struct dump *d, const struct watch *w)
 {
-    for EACH(&d->image, descriptors, descriptor, epoll)
-        for EACH(&d->image, descriptors, descriptor, e)
+    EACH(&d->image, descriptors, descriptor, epoll)
+        EACH(&d->image, descriptors, descriptor, e)
             if (epoll->file == w->file && e->owner == epoll->owner && e->number == w->number)
                 return e->file;
     return NOBODY;
@@ -41,7 +41,7 @@ static uint32_t by_number(const struct dump *d, const struct watch *w)
 void epoll_join(struct dump *d)
 {
     const struct watch *all = d->image.watches.rows;
-    for EACH(&d->image, watches, watch, w) {
+    EACH(&d->image, watches, watch, w) {
         const struct sample *sample = (struct sample *)d->samples.rows + w->file;
         struct kcmp_epoll_slot slot = {.efd = (uint32_t)sample->fd, .tfd = (uint32_t)w->number};
         uint32_t place;
@@ -52,7 +52,8 @@ void epoll_join(struct dump *d)
         else if (file_place(d, sample->pid, KCMP_EPOLL_TFD, (uintptr_t)&slot, &place))
             w->target = ((uint32_t *)d->order.rows)[place];
         if (w->target == NOBODY)
-            add_unsupported(d, "process %d waits by epoll for descriptor %d, which it has closed", sample->pid, w->number);
+            add_unsupported(d, "process %d waits by epoll for descriptor %d, which it has closed", sample->pid,
+                            w->number);
     }
 }
 
@@ -67,7 +68,7 @@ static uint32_t maker(const struct restoring *r, const struct watch *w, bool *lo
 {
     uint32_t first = NOBODY;
     *lost = true;
-    for EACH(r->image, descriptors, descriptor, d) {
+    EACH(r->image, descriptors, descriptor, d) {
         if (d->file == w->target && d->number == w->number) {
             *lost = false;
             return d->owner;
@@ -78,10 +79,11 @@ static uint32_t maker(const struct restoring *r, const struct watch *w, bool *lo
     return first;
 }
 
-/* By a process that is to have the descriptors: `placed`, when it has them; before that those whose number leads elsewhere. */
+/* By a process that is to have the descriptors: `placed`, when it has them; before that those whose number leads
+ * elsewhere. */
 int epoll_restore(const struct restoring *r, uint32_t row, bool placed)
 {
-    for EACH(r->image, watches, watch, w) {
+    EACH(r->image, watches, watch, w) {
         bool lost;
         if (maker(r, w, &lost) != row || lost == placed)
             continue;

@@ -1,6 +1,6 @@
-/* Locks on files that the job holds, taken again where it goes on: of an open file description (OFD) by the process that opens it, all
- * others by a process that had it: the kernel names it as the owner. So are read leases that nobody has begun to break; one for
- * writing breaks as soon as its file is copied. */
+/* Locks on files that the job holds, taken again where it goes on: of an open file description (OFD) by the process
+ * that opens it, all others by a process that had it: the kernel names it as the owner. So are read leases that nobody
+ * has begun to break; one for writing breaks as soon as its file is copied. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +26,9 @@ static bool may_take(struct dump *d, const struct file_lock *l)
     uint32_t mode = ((struct file *)d->image.files.rows)[l->file].flags & O_ACCMODE;
     if (mode != O_RDWR && mode != (l->exclusive ? O_WRONLY : O_RDONLY))
         return false;
-    for EACH(&d->image, locks, file_lock, other)
-        if (other->kind == OF_PROCESS && other->owner == l->owner && other->start == l->start && same_inode(d, other->file, l->file))
+    EACH(&d->image, locks, file_lock, other)
+        if (other->kind == OF_PROCESS && other->owner == l->owner && other->start == l->start &&
+            same_inode(d, other->file, l->file))
             return false;
     return true;
 }
@@ -35,7 +36,7 @@ static bool may_take(struct dump *d, const struct file_lock *l)
 /* Of an open file that several processes have the one is preferred that took its lock. */
 static void prefer_holder(struct dump *d, const struct file_lock *l)
 {
-    for EACH(&d->image, locks, file_lock, known)
+    EACH(&d->image, locks, file_lock, known)
         if (known->file == l->file && (known->kind == OF_FLOCK || known->kind == OF_LEASE)) {
             known->owner = l->owner;
             known->number = l->number;
@@ -58,15 +59,23 @@ void locks_save(struct dump *d, struct dumped_process *s, uint32_t file, int num
         unsigned long start;
         if (sscanf(at, "\nlock: %*d: %15s %15s %15s %d %*s %lu %23s", kind, state, access, &pid, &start, end) != 6)
             continue;
-        struct file_lock l = {.owner = s->row, .file = file, .number = number, .exclusive = strcmp(access, "WRITE") == 0, .start = start,
+        struct file_lock l = {.owner = s->row,
+                              .file = file,
+                              .number = number,
+                              .exclusive = strcmp(access, "WRITE") == 0,
+                              .start = start,
                               .length = strcmp(end, "EOF") == 0 ? 0 : strtoul(end, NULL, 10) - start + 1};
-        bool of_file = strcmp(kind, "FLOCK") == 0, lease = strcmp(kind, "LEASE") == 0 && strcmp(state, "ACTIVE") == 0 && !l.exclusive;
+        bool of_file = strcmp(kind, "FLOCK") == 0,
+             lease = strcmp(kind, "LEASE") == 0 && strcmp(state, "ACTIVE") == 0 && !l.exclusive;
         if (strcmp(kind, "POSIX") == 0) {
             l.kind = OF_PROCESS;
             if (pid == s->pid && may_take(d, &l))
                 add_lock(d, &l, OF_PROCESS);
         } else if (!of_file && !lease && strcmp(kind, "OFDLCK") != 0) {
-            add_unsupported(d, "descriptor %d of process %d holds a lease on its file that copying the file breaks, or somebody waits for", number, s->pid);
+            add_unsupported(d,
+                            "descriptor %d of process %d holds a lease on its file that copying the file breaks, or "
+                            "somebody waits for",
+                            number, s->pid);
         } else if (fresh) {
             add_lock(d, &l, of_file ? OF_FLOCK : lease ? OF_LEASE : OF_OPEN_FILE);
         } else if ((of_file || lease) && pid == s->pid) {
@@ -77,7 +86,10 @@ void locks_save(struct dump *d, struct dumped_process *s, uint32_t file, int num
 
 static struct flock range_of(const struct file_lock *l)
 {
-    return (struct flock){.l_type = l->exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET, .l_start = (off_t)l->start, .l_len = (off_t)l->length};
+    return (struct flock){.l_type = l->exclusive ? F_WRLCK : F_RDLCK,
+                          .l_whence = SEEK_SET,
+                          .l_start = (off_t)l->start,
+                          .l_len = (off_t)l->length};
 }
 
 static int not_taken(struct restoring *r, const struct file_lock *l, struct failure *f)
@@ -87,7 +99,7 @@ static int not_taken(struct restoring *r, const struct file_lock *l, struct fail
 
 int locks_of_files(struct restoring *r, struct failure *f)
 {
-    for EACH(r->image, locks, file_lock, l) {
+    EACH(r->image, locks, file_lock, l) {
         struct flock range = range_of(l);
         int fd = r->opened[l->file];
         if (l->kind == OF_OPEN_FILE && fcntl(fd, F_OFD_SETLK, &range) < 0)
@@ -99,7 +111,7 @@ int locks_of_files(struct restoring *r, struct failure *f)
 /* When it has closed all that is not the job's: with any descriptor of a file a process gives up its locks on it. */
 int locks_of_process(struct restoring *r, uint32_t row, struct tracee *h, uint64_t room, struct failure *f)
 {
-    for EACH(r->image, locks, file_lock, l) {
+    EACH(r->image, locks, file_lock, l) {
         struct flock range = range_of(l);
         if (l->kind == OF_OPEN_FILE || l->owner != row)
             continue;

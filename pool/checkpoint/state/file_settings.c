@@ -1,5 +1,5 @@
-/* Settings of open files beyond their flags: which process gets which signal when one can be read (F_SETOWN, F_SETSIG), and what may no
- * more be done to a memory file (its seals). */
+/* Settings of open files beyond their flags: which process gets which signal when one can be read (F_SETOWN, F_SETSIG),
+ * and what may no more be done to a memory file (its seals). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -35,10 +35,11 @@ void file_settings_save(struct dump *d)
     }
 }
 
-/* By a process that has it, with the job's rights: the kernel notes them. All processes are there, and this one's threads. */
+/* By a process that has it, with the job's rights: the kernel notes them. All processes are there, and this one's
+ * threads. */
 void file_settings_put_owners(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room)
 {
-    for EACH(r->image, descriptors, descriptor, e) {
+    EACH(r->image, descriptors, descriptor, e) {
         const struct file *f = (struct file *)r->image->files.rows + e->file;
         struct f_owner_ex owner = {(__typeof__(owner.type))f->owner_kind, f->owner};
         if (e->owner != row || f->flags & O_PATH)
@@ -58,7 +59,9 @@ int file_settings_seal(struct restoring *r, struct failure *f)
         if (row->kind != FILE_MEMORY || row->peer != NOBODY || !row->seals || r->opened[i] < 0)
             continue;
         int fd = open_again(r->opened[i], O_RDWR);
-        int done = fd < 0 || fcntl(fd, F_ADD_SEALS, row->seals) < 0 ? set_failure(f, "seal", image_string(r->image, row->path)) : 0;
+        int done = fd < 0 || fcntl(fd, F_ADD_SEALS, row->seals) < 0
+                       ? set_failure(f, "seal", image_string(r->image, row->path))
+                       : 0;
         if (fd >= 0)
             close(fd);
         if (done && errno != EINVAL) /* it is not of a kind that has any */

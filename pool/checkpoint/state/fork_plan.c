@@ -1,10 +1,11 @@
 /* How each process of an image is forked again, so that it has its parent and is in its session.
  *
- * A session is inherited, and a process leaves it only by leading one of its own. A process therefore is forked by its parent,
- * before or after that parent has become a leader; or, where the parent was never in its session,
+ * A session is inherited, and a process leaves it only by leading one of its own. A process therefore is forked by its
+ * parent, before or after that parent has become a leader; or, where the parent was never in its session,
  *
  *     by the leader of its session, through a helper that ends at once: it goes to the nearest ancestor that adopts;
- *     by a placeholder that has the number of a leader that ended: a child of the same parent, which leads the session and ends.
+ *     by a placeholder that has the number of a leader that ended: a child of the same parent, which leads the session
+ * and ends.
  *
  * Nothing here forks: a checkpoint asks the same, so that a tree that cannot be made again is refused by name. */
 #define _GNU_SOURCE
@@ -22,11 +23,14 @@ struct plan {
     uint32_t *parents;
 };
 
-static const struct process *process_at(const struct plan *p, uint32_t row) { return (struct process *)p->image->processes.rows + row; }
+static const struct process *process_at(const struct plan *p, uint32_t row)
+{
+    return (struct process *)p->image->processes.rows + row;
+}
 
 static uint32_t row_with(const struct image *image, pid_t pid)
 {
-    for EACH(image, processes, process, p)
+    EACH(image, processes, process, p)
         if (p->pid == pid)
             return (uint32_t)(p - (struct process *)image->processes.rows);
     return NOBODY;
@@ -42,13 +46,15 @@ static bool is_below(const struct plan *p, uint32_t row, uint32_t above)
 
 static bool leads(const struct process *p) { return p->session == p->pid; }
 
-/* A leader is born where its children need it that are of another session than its own: they were there before it led. */
+/* A leader is born where its children need it that are of another session than its own: they were there before it led.
+ */
 static pid_t need(struct plan *p, uint32_t row)
 {
     const struct process *its = process_at(p, row);
     if (p->needs[row] != UNKNOWN)
         return p->needs[row];
-    p->needs[row] = its->session < 2 || leads(its) ? FREE : its->session; /* also what is met on the way round a damaged tree */
+    p->needs[row] =
+        its->session < 2 || leads(its) ? FREE : its->session; /* also what is met on the way round a damaged tree */
     for (uint32_t i = 0; leads(its) && i < p->image->processes.count && p->needs[row] == FREE; i++) {
         pid_t child = p->parents[i] == row && i != row ? need(p, i) : FREE;
         uint32_t leader = child == FREE ? NOBODY : row_with(p->image, child);
@@ -99,7 +105,8 @@ static bool is_possible(const struct plan *p, uint32_t row)
 struct planned_fork *fork_plan_make(const struct image *image, pid_t *wrong)
 {
     uint32_t count = image->processes.count;
-    struct plan p = {image, calloc(count + 1ul, sizeof *p.all), calloc(count + 1ul, sizeof *p.needs), calloc(count + 1ul, sizeof *p.parents)};
+    struct plan p = {image, calloc(count + 1ul, sizeof *p.all), calloc(count + 1ul, sizeof *p.needs),
+                     calloc(count + 1ul, sizeof *p.parents)};
     bool made = p.all && p.needs && p.parents;
     *wrong = 0;
     for (uint32_t i = 0; made && i < count; i++) {
@@ -125,12 +132,14 @@ struct planned_fork *fork_plan_make(const struct image *image, pid_t *wrong)
     return made ? p.all : NULL;
 }
 
-/* The process that makes a placeholder for a group whose leader has ended: its first member. NOBODY: the leader is there, or its
- * session's placeholder was. */
+/* The process that makes a placeholder for a group whose leader has ended: its first member. NOBODY: the leader is
+ * there, or its session's placeholder was. */
 uint32_t group_maker(const struct image *image, pid_t group)
 {
-    for EACH(image, processes, process, p)
+    EACH(image, processes, process, p)
         if (p->group == group)
-            return p->session == group || group < 2 || row_with(image, group) != NOBODY ? NOBODY : (uint32_t)(p - (struct process *)image->processes.rows);
+            return p->session == group || group < 2 || row_with(image, group) != NOBODY
+                       ? NOBODY
+                       : (uint32_t)(p - (struct process *)image->processes.rows);
     return NOBODY;
 }

@@ -1,9 +1,10 @@
-/* Watches on files and directories (inotify): found again by name, and put back under the numbers that the job knows them by.
+/* Watches on files and directories (inotify): found again by name, and put back under the numbers that the job knows
+ * them by.
  *
- * The kernel tells inode and file system of what is watched, not its name. That is looked for among what the job has open, maps
- * or is in, the directories on the way there, and in its own trees; and it is the right one where a watch of ours on it shows the
- * same. What was told and has not been read yet cannot be put back: the job is stopped at a moment when it has read all of it, or else
- * refused. */
+ * The kernel tells inode and file system of what is watched, not its name. That is looked for among what the job has
+ * open, maps or is in, the directories on the way there, and in its own trees; and it is the right one where a watch of
+ * ours on it shows the same. What was told and has not been read yet cannot be put back: the job is stopped at a moment
+ * when it has read all of it, or else refused. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -44,7 +45,8 @@ static int by_inode(const void *a, const void *b)
 static int by_number(const void *a, const void *b)
 {
     const struct inotify_watch *x = a, *y = b;
-    return x->file != y->file ? (x->file > y->file) - (x->file < y->file) : (x->number > y->number) - (x->number < y->number);
+    return x->file != y->file ? (x->file > y->file) - (x->file < y->file)
+                              : (x->number > y->number) - (x->number < y->number);
 }
 
 static bool parse(const char *line, struct inotify_watch *w, struct sought *s)
@@ -164,11 +166,14 @@ static void offer_tree(struct search *z, const char *top)
     *(char **)table_add(&directories) = strdup(top);
     for (uint32_t i = 0; i < directories.count; i++) {
         char *directory = ((char **)directories.rows)[i];
-        int fd = directory && z->left && z->names < NAMES_MOST ? open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+        int fd = directory && z->left && z->names < NAMES_MOST
+                     ? open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                     : -1;
         DIR *dir = fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == root.st_dev ? fdopendir(fd) : NULL;
         for (struct dirent *e; dir && z->left && z->names++ < NAMES_MOST && (e = readdir(dir));) {
             if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-                snprintf(path, sizeof path, "%s/%s", strcmp(directory, "/") ? directory : "", e->d_name) >= (int)sizeof path)
+                snprintf(path, sizeof path, "%s/%s", strcmp(directory, "/") ? directory : "", e->d_name) >=
+                    (int)sizeof path)
                 continue;
             offer(z, path, e->d_ino, NOBODY);
             if (e->d_type == DT_DIR || e->d_type == DT_UNKNOWN)
@@ -200,7 +205,8 @@ static void list(struct search *z, uint32_t file)
     const struct sample *sample = (struct sample *)d->samples.rows + file;
     char name[64];
     if (!has_read(d, sample))
-        add_unsupported(d, "descriptor %d of process %d is an inotify that told it something which it has not read", sample->fd, sample->pid);
+        add_unsupported(d, "descriptor %d of process %d is an inotify that told it something which it has not read",
+                        sample->fd, sample->pid);
     snprintf(name, sizeof name, "fdinfo/%d", sample->fd);
     char *text = proc_whole(sample->pid, name);
     for (char *line = text ? strtok(text, "\n") : NULL; line; line = strtok(NULL, "\n")) {
@@ -209,7 +215,8 @@ static void list(struct search *z, uint32_t file)
         if (!parse(line, &w, &s))
             continue;
         if (w.number < 1 || w.number > INOTIFY_MOST) {
-            add_unsupported(d, "descriptor %d of process %d is an inotify that had more than %u watches", sample->fd, sample->pid, INOTIFY_MOST);
+            add_unsupported(d, "descriptor %d of process %d is an inotify that had more than %u watches", sample->fd,
+                            sample->pid, INOTIFY_MOST);
             continue;
         }
         s.row = d->image.inotify.count;
@@ -239,10 +246,13 @@ void inotify_join(struct dump *d)
         name[n < 0 ? 0 : n] = 0;
         offer_tree(&z, name);
     }
-    for EACH(&d->image, inotify, inotify_watch, w) {
+    EACH(&d->image, inotify, inotify_watch, w) {
         const struct sample *sample = (struct sample *)d->samples.rows + w->file;
         if (!w->path.size && w->target == NOBODY)
-            add_unsupported(d, "descriptor %d of process %d watches, by inotify, what is neither open nor in a directory of the job's", sample->fd, sample->pid);
+            add_unsupported(
+                d,
+                "descriptor %d of process %d watches, by inotify, what is neither open nor in a directory of the job's",
+                sample->fd, sample->pid);
     }
     qsort(d->image.inotify.rows, d->image.inotify.count, sizeof(struct inotify_watch), by_number);
     if (z.probe >= 0)
@@ -250,7 +260,8 @@ void inotify_join(struct dump *d)
     free(z.sought.rows);
 }
 
-/* The kernel counts up: what comes between is given to something that nobody else watches, and taken away again; it says so each time. */
+/* The kernel counts up: what comes between is given to something that nobody else watches, and taken away again; it
+ * says so each time. */
 static int count_to(int fd, int filler, int32_t *last, int32_t number)
 {
     char path[64], told[4096];
@@ -299,7 +310,7 @@ int inotify_put(struct restoring *r, struct failure *f)
     if (space_as_job(r->job, true, f))
         return -1;
     int filler = memfd_create("", MFD_CLOEXEC), done = filler < 0 ? set_failure(f, "memfd_create", "") : 0;
-    for EACH(r->image, inotify, inotify_watch, w) {
+    EACH(r->image, inotify, inotify_watch, w) {
         if (w->file != file)
             last = 0;
         file = w->file;

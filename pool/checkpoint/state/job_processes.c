@@ -25,8 +25,8 @@ static bool is_held(const struct dump *d, pid_t pid)
     return false;
 }
 
-/* Which of the dumped processes are the job's own, and how those that are over have ended. One may have ended before the
- * others were held: the keeper notes its end meanwhile. */
+/* Which of the dumped processes are the job's own, and how those that are over have ended. One may have ended before
+ * the others were held: the keeper notes its end meanwhile. */
 int members_save(struct dump *d)
 {
     for (uint32_t i = 0; i < d->job->count; i++) {
@@ -51,13 +51,13 @@ int members_save(struct dump *d)
     return 0;
 }
 
-/* Which pipes of the image lead to other machines: its end there is made anew by the node. One that no process holds any more
- * has no row, and is closed again where the job goes on. */
+/* Which pipes of the image lead to other machines: its end there is made anew by the node. One that no process holds
+ * any more has no row, and is closed again where the job goes on. */
 void members_remote_pipes(struct dump *d, char held[PIPES_MOST + 1])
 {
     memset(held, '0', d->job->pipe_count);
     held[d->job->pipe_count] = 0;
-    for EACH(&d->image, files, file, f)
+    EACH(&d->image, files, file, f)
         for (uint32_t i = 0; f->kind == FILE_PIPE && i < d->job->pipe_count; i++)
             if (own_end(&d->job->pipes[i]) >= 0 && d->job->pipes[i].inode == f->inode) {
                 f->times[0] = i + 1;
@@ -73,7 +73,7 @@ int members_load(struct job *job, const struct image *image)
         return -1;
     for (uint32_t i = 0; i < job->count; i++) {
         bool there = !rows[i].pid;
-        for EACH(image, processes, process, p)
+        EACH(image, processes, process, p)
             there |= p->pid == rows[i].pid;
         if (!there)
             return -1;

@@ -1,6 +1,6 @@
-/* Mapped files of a job that is put back: a supervisor that knows what the one before knew, and for each process a filter by which it
- * is asked. A process gets a filter of its own, and not its member's: filters are inherited by who is forked, and these
- * are there already. */
+/* Mapped files of a job that is put back: a supervisor that knows what the one before knew, and for each process a
+ * filter by which it is asked. A process gets a filter of its own, and not its member's: filters are inherited by who
+ * is forked, and these are there already. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +26,10 @@ static int unlike(struct failure *f)
 }
 
 /* A descriptor of the supervisor's own above all that are only on their way. */
-static int own(const struct restoring *r, uint32_t row, int above) { return row == NOBODY ? -1 : fcntl(r->opened[row], F_DUPFD_CLOEXEC, above); }
+static int own(const struct restoring *r, uint32_t row, int above)
+{
+    return row == NOBODY ? -1 : fcntl(r->opened[row], F_DUPFD_CLOEXEC, above);
+}
 
 static void put_logs(const struct restoring *r, struct supervisor *s, int above)
 {
@@ -66,16 +69,21 @@ static void put_ends(const struct restoring *r, struct supervisor *s, int above)
         if (reads_directly(e) && e->fd < 0)
             e->guard = own(r, ends[i].file, above);
     }
-    for EACH(r->image, strays, mapped_stray, row) {
+    EACH(r->image, strays, mapped_stray, row) {
         if (displaced_count == SLOTS)
             break;
         struct displaced *d = &displaced[displaced_count++];
-        *d = (struct displaced){.pid = row->pid, .number = row->number, .kept = own(r, row->kept, above), .other = own(r, row->other, above),
-                                .end = &s->ends[row->end], .inode = inode_of(r->opened[row->file]), .at = row->at};
+        *d = (struct displaced){.pid = row->pid,
+                                .number = row->number,
+                                .kept = own(r, row->kept, above),
+                                .other = own(r, row->other, above),
+                                .end = &s->ends[row->end],
+                                .inode = inode_of(r->opened[row->file]),
+                                .at = row->at};
         copy_text(d->call, sizeof d->call, row->call);
         displaced_fill(r->opened[row->file]);
     }
-    for EACH(r->image, seeks, mapped_seek, row)
+    EACH(r->image, seeks, mapped_seek, row)
         if (again_count < SLOTS)
             again[again_count++] = (struct again){row->tid, row->number, row->by, row->to};
 }
@@ -165,7 +173,8 @@ int mapping_restore_filter(struct restoring *r, uint32_t row, struct tracee *lea
         uint16_t length, pad[3];
         uint64_t code;
     } program = {(uint16_t)count, {0}, room + sizeof program};
-    if (!code || tracee_write(leader->tid, room, &program, sizeof program) < 0 || tracee_write(leader->tid, program.code, code, count * 8) < 0)
+    if (!code || tracee_write(leader->tid, room, &program, sizeof program) < 0 ||
+        tracee_write(leader->tid, program.code, code, count * 8) < 0)
         return set_failure(f, "seccomp", "mapping of file names");
     long number = CALL(leader, SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, room);
     if (number < 0) {
@@ -173,7 +182,10 @@ int mapping_restore_filter(struct restoring *r, uint32_t row, struct tracee *lea
         return set_failure(f, "seccomp", "mapping of file names needs user notification (Linux 5.19)");
     }
     int fd = take_from(p->pid, (int)number);
-    int done = fd < 0 || hello_send(mapping_way(), &(struct hello){.what = HELLO_PROCESS, .member = p->mapped - 1, .pid = p->pid}, fd) ? -1 : 0;
+    int done = fd < 0 || hello_send(mapping_way(),
+                                    &(struct hello){.what = HELLO_PROCESS, .member = p->mapped - 1, .pid = p->pid}, fd)
+                   ? -1
+                   : 0;
     if (done)
         set_failure(f, "send", "to the supervisor of mapped files");
     if (fd >= 0)

@@ -1,5 +1,5 @@
-/* Mapped files in a checkpoint: the supervisor is made to stand still (mapped_files/quiesce.c), and what it knows becomes rows of the image,
- * its descriptors open files like those of the job's processes. */
+/* Mapped files in a checkpoint: the supervisor is made to stand still (mapped_files/quiesce.c), and what it knows
+ * becomes rows of the image, its descriptors open files like those of the job's processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -48,8 +48,9 @@ void mapping_go(void)
 
 static size_t rows_size(const struct settled *s)
 {
-    return sizeof *s + s->ends * sizeof(struct mapped_end) + s->logs * sizeof(struct mapped_log) + s->outlets * sizeof(struct mapped_outlet) +
-           s->strays * sizeof(struct mapped_stray) + s->seeks * sizeof(struct mapped_seek);
+    return sizeof *s + s->ends * sizeof(struct mapped_end) + s->logs * sizeof(struct mapped_log) +
+           s->outlets * sizeof(struct mapped_outlet) + s->strays * sizeof(struct mapped_stray) +
+           s->seeks * sizeof(struct mapped_seek);
 }
 
 static bool take_state(int fd)
@@ -146,7 +147,7 @@ static int row_of(struct dump *d, uint32_t *place)
 
 static uint32_t row_with(const struct dump *d, uint64_t inode)
 {
-    for EACH(&d->image, files, file, f)
+    EACH(&d->image, files, file, f)
         if ((f->kind == FILE_PAIR || f->kind == FILE_PIPE) && f->number == inode)
             return (uint32_t)(f - (struct file *)d->image.files.rows);
     return NOBODY;
@@ -203,7 +204,7 @@ int mapping_save(struct dump *d)
         if (row.file != NOBODY) /* else it is closed by now */
             *(struct mapped_stray *)table_add(&d->image.strays) = row;
     }
-    for EACH(&d->image, ends, mapped_end, e) /* when all that is open is met */
+    EACH(&d->image, ends, mapped_end, e) /* when all that is open is met */
         e->file = e->inode ? row_with(d, e->inode) : NOBODY;
     for (uint32_t i = 0; i < s->seeks; i++)
         *(struct mapped_seek *)table_add(&d->image.seeks) = seeks[i];

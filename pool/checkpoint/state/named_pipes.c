@@ -1,7 +1,8 @@
 /* Named pipes that a job has open, opened again by their names, with what is in them.
  *
- * An end that is opened by its name waits for the other end, or is refused. So the first is opened for both ways, which neither waits nor
- * is refused; the others come from it, and it is closed when all are there: a writer without a reader is one again. */
+ * An end that is opened by its name waits for the other end, or is refused. So the first is opened for both ways, which
+ * neither waits nor is refused; the others come from it, and it is closed when all are there: a writer without a reader
+ * is one again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,8 @@ static int fill(const struct restoring *r, const struct file *row, int fd, const
 {
     if (row->size)
         fcntl(fd, F_SETPIPE_SZ, (int)row->size);
-    if (row->contents.size && write(fd, image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
+    if (row->contents.size &&
+        write(fd, image_bytes(r->image, row->contents), row->contents.size) != (ssize_t)row->contents.size)
         return set_failure(f, "write", path);
     return 0;
 }

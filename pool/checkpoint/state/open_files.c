@@ -42,8 +42,9 @@ uint64_t file_sum(int fd)
 /* The row for a file that is mapped; NOBODY when another one has its name by now. */
 uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t device, uint64_t inode)
 {
-    for EACH(&d->image, files, file, f)
-        if (f->kind == FILE_MAPPED && f->device == device && f->inode == inode && strcmp(image_string(&d->image, f->path), path) == 0)
+    EACH(&d->image, files, file, f)
+        if (f->kind == FILE_MAPPED && f->device == device && f->inode == inode &&
+            strcmp(image_string(&d->image, f->path), path) == 0)
             return (uint32_t)(f - (struct file *)d->image.files.rows);
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -52,8 +53,14 @@ uint32_t file_mapped(struct dump *d, pid_t pid, const char *path, uint64_t devic
         struct span text = image_text(&d->image, path);
         struct file *f = table_add(&d->image.files);
         *(struct sample *)table_add(&d->samples) = (struct sample){.pid = pid, .fd = -1};
-        *f = (struct file){.kind = FILE_MAPPED, .peer = NOBODY, .path = text, .device = device, .inode = inode,
-                           .size = (uint64_t)st.st_size, .mode = st.st_mode, .sum = file_sum(fd),
+        *f = (struct file){.kind = FILE_MAPPED,
+                           .peer = NOBODY,
+                           .path = text,
+                           .device = device,
+                           .inode = inode,
+                           .size = (uint64_t)st.st_size,
+                           .mode = st.st_mode,
+                           .sum = file_sum(fd),
                            .times = {(uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec,
                                      (uint64_t)st.st_ctim.tv_sec * 1000000000 + (uint64_t)st.st_ctim.tv_nsec}};
     }
@@ -66,18 +73,27 @@ static const struct {
     const char *name;
     enum kind kind;
 } kinds[] = {
-    {"/memfd:", FILE_MEMORY},           {"pipe:[", FILE_PIPE},
-    {"anon_inode:[eventfd]", FILE_EVENT}, {"anon_inode:[timerfd]", FILE_TIMER},
-    {"anon_inode:[eventpoll]", FILE_EPOLL}, {"anon_inode:[signalfd]", FILE_SIGNAL},
-    {"anon_inode:inotify", FILE_INOTIFY}, {"anon_inode:[inotify]", FILE_INOTIFY},
+    {"/memfd:", FILE_MEMORY},
+    {"pipe:[", FILE_PIPE},
+    {"anon_inode:[eventfd]", FILE_EVENT},
+    {"anon_inode:[timerfd]", FILE_TIMER},
+    {"anon_inode:[eventpoll]", FILE_EPOLL},
+    {"anon_inode:[signalfd]", FILE_SIGNAL},
+    {"anon_inode:inotify", FILE_INOTIFY},
+    {"anon_inode:[inotify]", FILE_INOTIFY},
     {"anon_inode:[pidfd]", FILE_PIDFD},
 };
 static const struct {
     const char *name, *what;
 } never[] = {
-    {"anon_inode:[io_uring]", "an io_uring"}, {"anon_inode:[fanotify]", "a fanotify watch"}, {"anon_inode:[userfaultfd]", "a userfaultfd"},
+    {"anon_inode:[io_uring]", "an io_uring"},
+    {"anon_inode:[fanotify]", "a fanotify watch"},
+    {"anon_inode:[userfaultfd]", "a userfaultfd"},
     {"anon_inode:[perf_event]", "a performance counter"},
-    {"anon_inode:bpf", "a BPF object"}, {"mnt:", "a namespace"}, {"net:", "a namespace"}, {"pid:", "a namespace"},
+    {"anon_inode:bpf", "a BPF object"},
+    {"mnt:", "a namespace"},
+    {"net:", "a namespace"},
+    {"pid:", "a namespace"},
     {"user:", "a namespace"},
 };
 static const char *const harmless[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"};
@@ -90,7 +106,8 @@ static bool internet(pid_t pid, unsigned long inode, char *text, size_t size)
     static const struct {
         const char *file, *what;
         bool wide;
-    } tables[] = {{"net/tcp", "TCP", false}, {"net/tcp6", "TCP", true}, {"net/udp", "UDP", false}, {"net/udp6", "UDP", true}};
+    } tables[] = {
+        {"net/tcp", "TCP", false}, {"net/tcp6", "TCP", true}, {"net/udp", "UDP", false}, {"net/udp6", "UDP", true}};
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         char path[64], line[512], here[40], there[40], name[INET6_ADDRSTRLEN];
         unsigned port, own_port, state;
@@ -98,7 +115,8 @@ static bool internet(pid_t pid, unsigned long inode, char *text, size_t size)
         snprintf(path, sizeof path, "/proc/%d/%s", pid, tables[i].file);
         FILE *f = fopen(path, "re");
         while (f && fgets(line, sizeof line, f)) {
-            if (sscanf(line, " %*d: %39[0-9A-F]:%x %39[0-9A-F]:%x %x %*s %*s %*s %*u %*u %lu", here, &own_port, there, &port, &state, &found) != 6 ||
+            if (sscanf(line, " %*d: %39[0-9A-F]:%x %39[0-9A-F]:%x %x %*s %*s %*s %*u %*u %lu", here, &own_port, there,
+                       &port, &state, &found) != 6 ||
                 found != inode)
                 continue;
             uint32_t words[4] = {0};
@@ -140,8 +158,9 @@ static void refuse_socket(struct dump *d, pid_t pid, int number, unsigned long i
     add_unsupported(d, "descriptor %d of process %d is %s", number, pid, text);
 }
 
-/* The kernel has an order of open files, and tells it of two: where one stands, or would stand, among the rows met so far. `compare` is
- * kcmp's of what is known and what is looked for: KCMP_FILE and a number, or KCMP_EPOLL_TFD and where an epoll has it. */
+/* The kernel has an order of open files, and tells it of two: where one stands, or would stand, among the rows met so
+ * far. `compare` is kcmp's of what is known and what is looked for: KCMP_FILE and a number, or KCMP_EPOLL_TFD and where
+ * an epoll has it. */
 bool file_place(const struct dump *d, pid_t pid, int compare, uintptr_t what, uint32_t *place)
 {
     const uint32_t *order = d->order.rows;
@@ -212,8 +231,8 @@ static bool other_name(const char *name, const struct stat *wanted, char *other,
         slash[slash == other] = 0;
     DIR *dir = slash ? opendir(other) : NULL;
     for (struct dirent *e; dir && !found && (e = readdir(dir));) {
-        found = e->d_ino == wanted->st_ino && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == wanted->st_ino &&
-                st.st_dev == wanted->st_dev;
+        found = e->d_ino == wanted->st_ino && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                st.st_ino == wanted->st_ino && st.st_dev == wanted->st_dev;
         if (found)
             snprintf(other, size, "%.*s%s", (int)length, name, e->d_name);
     }
@@ -256,7 +275,8 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
     size_t n = strlen(name);
     unsigned ended;
     if (sscanf(name, "/proc/%u", &ended) == 1 && access(name, F_OK) < 0 && errno == ENOENT) {
-        add_unsupported(d, "descriptor %d of process %d is of process %u, which has ended: %.200s", number, pid, ended, name);
+        add_unsupported(d, "descriptor %d of process %d is of process %u, which has ended: %.200s", number, pid, ended,
+                        name);
         return false;
     }
     if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0 && !st->st_nlink) {
@@ -272,7 +292,9 @@ static bool known_kind(struct dump *d, struct file *f, pid_t pid, int number, co
     if (n > 10 && strcmp(name + n - 10, " (deleted)") == 0) {
         char other[4200];
         if (!other_name(name, st, other, sizeof other)) {
-            add_unsupported(d, "descriptor %d of process %d was removed, and has other names in other directories: %.200s", number, pid, name);
+            add_unsupported(d,
+                            "descriptor %d of process %d was removed, and has other names in other directories: %.200s",
+                            number, pid, name);
             return false;
         }
         f->path = image_text(&d->image, other);
@@ -305,7 +327,8 @@ char *proc_whole(pid_t pid, const char *name)
     return got ? text : NULL;
 }
 
-/* For each number the process that was met with it last, and the row: most processes have what they were forked with. */
+/* For each number the process that was met with it last, and the row: most processes have what they were forked with.
+ */
 static struct last {
     pid_t pid;
     uint32_t row;
@@ -314,7 +337,8 @@ static int last_count;
 
 static bool is_as_last(pid_t pid, int number)
 {
-    return number < last_count && lasts[number].pid && syscall(SYS_kcmp, lasts[number].pid, pid, KCMP_FILE, number, number) == 0;
+    return number < last_count && lasts[number].pid &&
+           syscall(SYS_kcmp, lasts[number].pid, pid, KCMP_FILE, number, number) == 0;
 }
 
 static void note_last(pid_t pid, int number, uint32_t row)
@@ -365,8 +389,13 @@ int file_met(struct dump *d, pid_t pid, int number, struct met *met)
         return 0;
     }
     met->fresh = true;
-    struct file f = {.flags = met->flags & ~(uint32_t)O_CLOEXEC, .mode = st.st_mode, .peer = NOBODY, .device = st.st_dev,
-                     .inode = st.st_ino, .size = (uint64_t)st.st_size, .position = (int64_t)info(text, "pos:", 10)};
+    struct file f = {.flags = met->flags & ~(uint32_t)O_CLOEXEC,
+                     .mode = st.st_mode,
+                     .peer = NOBODY,
+                     .device = st.st_dev,
+                     .inode = st.st_ino,
+                     .size = (uint64_t)st.st_size,
+                     .position = (int64_t)info(text, "pos:", 10)};
     if (!known_kind(d, &f, pid, number, name, &st))
         return 0;
     if (!f.path.size)
@@ -398,7 +427,8 @@ static int save_one(struct dump *d, struct dumped_process *s, int number)
     locks_save(d, s, met.row, number, met.text, met.fresh);
     bool on_exec = met.flags & O_CLOEXEC;
     if (on_exec && s->room && ((struct file *)d->image.files.rows)[met.row].kind == FILE_TERMINAL)
-        on_exec = CALL(&s->threads[0], SYS_fcntl, number, F_GETFD) & FD_CLOEXEC; /* TIOCGPTPEER leaves O_CLOEXEC with the open file */
+        on_exec = CALL(&s->threads[0], SYS_fcntl, number, F_GETFD) &
+                  FD_CLOEXEC; /* TIOCGPTPEER leaves O_CLOEXEC with the open file */
     struct descriptor *e = table_add(&d->image.descriptors);
     *e = (struct descriptor){.owner = s->row, .file = met.row, .number = number, .close_on_exec = on_exec};
     return 0;
@@ -422,7 +452,8 @@ int descriptors_save(struct dump *d, struct dumped_process *s)
 /* A process's descriptor itself, not opened anew; -1: before Linux 5.6. */
 int descriptor_borrow(const struct sample *sample)
 {
-    int of = (int)syscall(SYS_pidfd_open, sample->pid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, sample->fd, 0);
+    int of = (int)syscall(SYS_pidfd_open, sample->pid, 0),
+        fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, sample->fd, 0);
     if (of >= 0)
         close(of);
     return fd;
@@ -488,7 +519,8 @@ static int memory_contents(struct dump *d, uint32_t row)
         off_t end = lseek(fd, at, SEEK_HOLE);
         at &= ~(off_t)(PAGE - 1);
         while (at < end && !done) {
-            size_t wanted = (size_t)(end - at) < sizeof buffer ? (size_t)(end - at) : sizeof buffer; /* holes stay holes */
+            size_t wanted =
+                (size_t)(end - at) < sizeof buffer ? (size_t)(end - at) : sizeof buffer; /* holes stay holes */
             ssize_t n = pread(fd, buffer, wanted, at);
             if (n <= 0)
                 break;
@@ -502,8 +534,8 @@ static int memory_contents(struct dump *d, uint32_t row)
     return done;
 }
 
-/* Further open files of the same inode name the first as their peer: one with a descriptor, which knows its size, before
- * what is only mapped. */
+/* Further open files of the same inode name the first as their peer: one with a descriptor, which knows its size,
+ * before what is only mapped. */
 void files_peers(struct dump *d)
 {
     struct file *files = d->image.files.rows;
@@ -529,7 +561,8 @@ int files_contents(struct dump *d)
 {
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         struct file *files = d->image.files.rows, *f = &files[i];
-        if (((f->kind == FILE_PAIR || f->kind == FILE_NAMED) && socket_contents(d, i)) || (f->kind == FILE_TERMINAL && pty_contents(d, i)))
+        if (((f->kind == FILE_PAIR || f->kind == FILE_NAMED) && socket_contents(d, i)) ||
+            (f->kind == FILE_TERMINAL && pty_contents(d, i)))
             return -1;
         if (f->kind != FILE_PIPE && f->kind != FILE_MEMORY && !is_fifo(f))
             continue;

@@ -1,5 +1,6 @@
-/* Handles on processes (pidfd). One on a process of the job is opened by each process that has it, as soon as all are there, so that
- * processes that shared one have one each. One on a process that has ended is made of another that has. */
+/* Handles on processes (pidfd). One on a process of the job is opened by each process that has it, as soon as all are
+ * there, so that processes that shared one have one each. One on a process that has ended is made of another that has.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +40,8 @@ void pidfd_join(struct dump *d)
         if (f->flags & PIDFD_OF_THREAD)
             add_unsupported(d, "descriptor %d of process %d is a handle on a thread (pidfd)", sample->fd, sample->pid);
         else
-            add_unsupported(d, "descriptor %d of process %d is a handle on a process that is not the job's (pidfd)", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a handle on a process that is not the job's (pidfd)",
+                            sample->fd, sample->pid);
     }
 }
 
@@ -67,7 +69,7 @@ bool pidfd_lives(const struct file *row) { return row->kind == FILE_PIDFD && row
 
 static int other_number(const struct restoring *r, const struct descriptor *wanted)
 {
-    for EACH(r->image, descriptors, descriptor, d)
+    EACH(r->image, descriptors, descriptor, d)
         if (d < wanted && d->owner == wanted->owner && d->file == wanted->file)
             return d->number;
     return -1;
@@ -76,12 +78,13 @@ static int other_number(const struct restoring *r, const struct descriptor *want
 /* By a process for itself, when all are there. */
 int pidfd_place(const struct restoring *r, uint32_t row)
 {
-    for EACH(r->image, descriptors, descriptor, d) {
+    EACH(r->image, descriptors, descriptor, d) {
         const struct file *f = (struct file *)r->image->files.rows + d->file;
         if (d->owner != row || !pidfd_lives(f))
             continue;
         int from = other_number(r, d), flags = d->close_on_exec ? O_CLOEXEC : 0;
-        int fd = from >= 0 ? from : (int)syscall(SYS_pidfd_open, (pid_t)f->number, f->flags & (O_NONBLOCK | PIDFD_OF_THREAD));
+        int fd = from >= 0 ? from
+                           : (int)syscall(SYS_pidfd_open, (pid_t)f->number, f->flags & (O_NONBLOCK | PIDFD_OF_THREAD));
         if (fd < 0)
             return -1;
         if (fd == d->number ? fcntl(fd, F_SETFD, flags ? FD_CLOEXEC : 0) < 0 : dup3(fd, d->number, flags) < 0)

@@ -1,5 +1,5 @@
-/* What a process has open below /proc of itself or of another process of the job: it is there again only when that process
- * is, so that each opens it itself, with its own rights, once it has its memory and threads.
+/* What a process has open below /proc of itself or of another process of the job: it is there again only when that
+ * process is, so that each opens it itself, with its own rights, once it has its memory and threads.
  *
  * Processes that shared such an open file have one each from then on: nothing but the position was common. */
 #define _GNU_SOURCE
@@ -18,7 +18,7 @@ bool proc_file_is(const struct image *image, const struct file *row)
     int pid, end = 0;
     if (row->kind != FILE_PLAIN || sscanf(path, "/proc/%d%n", &pid, &end) != 1 || (path[end] && path[end] != '/'))
         return false;
-    for EACH(image, processes, process, p)
+    EACH(image, processes, process, p)
         if (p->pid == pid)
             return true;
     return false;
@@ -27,7 +27,7 @@ bool proc_file_is(const struct image *image, const struct file *row)
 /* A descriptor of the same open file that the process has got already, or -1. */
 static int had(const struct image *image, const struct descriptor *wanted)
 {
-    for EACH(image, descriptors, descriptor, d)
+    EACH(image, descriptors, descriptor, d)
         if (d < wanted && d->owner == wanted->owner && d->file == wanted->file)
             return d->number;
     return -1;
@@ -42,7 +42,7 @@ static long open_self(struct tracee *h, const struct file *row, const char *path
 
 int proc_files_open(struct restoring *r, uint32_t owner, struct tracee *h, uint64_t room, struct failure *f)
 {
-    for EACH(r->image, descriptors, descriptor, d) {
+    EACH(r->image, descriptors, descriptor, d) {
         const struct file *row = (struct file *)r->image->files.rows + d->file;
         if (d->owner != owner || !proc_file_is(r->image, row))
             continue;
@@ -63,11 +63,12 @@ int proc_files_open(struct restoring *r, uint32_t owner, struct tracee *h, uint6
     return 0;
 }
 
-/* A list of memory is as long as it was when nothing of ours is in it: the last call of all, by the process's own code. */
+/* A list of memory is as long as it was when nothing of ours is in it: the last call of all, by the process's own code.
+ */
 void proc_files_seek(struct restoring *r, uint32_t owner, struct tracee *h)
 {
     uint64_t call_at = 0;
-    for EACH(r->image, descriptors, descriptor, d) {
+    EACH(r->image, descriptors, descriptor, d) {
         const struct file *row = (struct file *)r->image->files.rows + d->file;
         if (d->owner != owner || !row->position || row->flags & O_PATH || !proc_file_is(r->image, row))
             continue;

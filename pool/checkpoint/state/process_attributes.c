@@ -1,8 +1,9 @@
-/* Settings of processes and threads that no memory shows: limits, nice values, processors, a directory of a thread's own, the
- * class of their reads and writes, what of them is dumped and who goes first when memory is short, membarrier's registrations.
+/* Settings of processes and threads that no memory shows: limits, nice values, processors, a directory of a thread's
+ * own, the class of their reads and writes, what of them is dumped and who goes first when memory is short,
+ * membarrier's registrations.
  *
- * A restored process has no more rights than one that is started: what would take more is left as the machine has it. The processor
- * time that getrusage and clocks tell of a process begins anew: no process can be given one. */
+ * A restored process has no more rights than one that is started: what would take more is left as the machine has it.
+ * The processor time that getrusage and clocks tell of a process begins anew: no process can be given one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -47,13 +48,15 @@ void attributes_of_process(struct dumped_process *s, struct process *p)
         p->limits[i][1] = limit.rlim_max;
     }
     long registered = CALL(h, SYS_membarrier, MEMBARRIER_GET_REGISTRATIONS, 0, 0);
-    p->membarrier = registered < 0 ? MEMBARRIER_REGISTER_GLOBAL | MEMBARRIER_REGISTER_PRIVATE : (uint32_t)registered; /* it cannot be asked */
+    p->membarrier = registered < 0 ? MEMBARRIER_REGISTER_GLOBAL | MEMBARRIER_REGISTER_PRIVATE
+                                   : (uint32_t)registered; /* it cannot be asked */
     p->out_of_memory = (int32_t)(int64_t)proc_number(s->pid, "oom_score_adj", 10);
     p->dump_filter = (uint32_t)proc_number(s->pid, "coredump_filter", 16);
     p->login = login_of(s->pid);
 }
 
-/* A thread that left the others' descriptors (unshare) has more of them, which no thread of the restored process would have. */
+/* A thread that left the others' descriptors (unshare) has more of them, which no thread of the restored process would
+ * have. */
 void attributes_table(struct dump *d, pid_t pid, pid_t tid)
 {
     if (tid != pid && syscall(SYS_kcmp, pid, tid, KCMP_FILES, 0, 0) > 0)
@@ -69,7 +72,8 @@ static void own_directory(struct dump *d, struct dumped_process *s, struct trace
     ssize_t n = readlink(name, path, sizeof path - 1);
     path[n < 0 ? 0 : n] = 0;
     if (n > 10 && strcmp(path + n - 10, " (deleted)") == 0)
-        add_unsupported(d, "the directory that thread %d of process %d is in was removed: %.200s", h->tid, s->pid, path);
+        add_unsupported(d, "the directory that thread %d of process %d is in was removed: %.200s", h->tid, s->pid,
+                        path);
     t->cwd = image_text(&d->image, path);
     snprintf(name, sizeof name, "task/%d/status", h->tid);
     t->umask = (uint32_t)proc_field(s->pid, name, "Umask", 8);
@@ -93,7 +97,7 @@ void attributes_of_thread(struct dump *d, struct dumped_process *s, struct trace
 int attributes_nice(const struct restoring *r, uint32_t row)
 {
     int lowest = 19;
-    for EACH(r->image, threads, thread, t)
+    EACH(r->image, threads, thread, t)
         if (t->owner == row && t->nice < lowest)
             lowest = t->nice;
     return lowest > r->job->start->nice ? lowest : r->job->start->nice;
@@ -103,7 +107,8 @@ int attributes_nice(const struct restoring *r, uint32_t row)
 static void put_processors(const struct restoring *r, const struct thread *t, struct tracee *h)
 {
     cpu_set_t wanted, here;
-    if (t->processors.size != sizeof wanted || (!h->gathered && sched_getaffinity(h->tid, sizeof h->processors, &h->processors) < 0))
+    if (t->processors.size != sizeof wanted ||
+        (!h->gathered && sched_getaffinity(h->tid, sizeof h->processors, &h->processors) < 0))
         return;
     memcpy(&wanted, image_bytes(r->image, t->processors), sizeof wanted);
     CPU_AND(&here, &wanted, &h->processors);
@@ -113,7 +118,8 @@ static void put_processors(const struct restoring *r, const struct thread *t, st
     h->gathered = true;
 }
 
-int attributes_put_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room, struct failure *f)
+int attributes_put_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room,
+                          struct failure *f)
 {
     char path[4200];
     put_processors(r, t, h);
@@ -150,8 +156,8 @@ static void put_login(const struct process *p, struct tracee *h, uint64_t room)
     static const char name[] = "/proc/self/loginuid";
     char text[32];
     size_t size = (size_t)snprintf(text, sizeof text, "%u", p->login);
-    if (p->login == NOT_LOGGED_IN || login_of(h->tid) != NOT_LOGGED_IN || tracee_write(h->tid, room, name, sizeof name) < 0 ||
-        tracee_write(h->tid, room + 64, text, size) < 0)
+    if (p->login == NOT_LOGGED_IN || login_of(h->tid) != NOT_LOGGED_IN ||
+        tracee_write(h->tid, room, name, sizeof name) < 0 || tracee_write(h->tid, room + 64, text, size) < 0)
         return;
     long fd = CALL(h, SYS_openat, AT_FDCWD, room, O_WRONLY | O_CLOEXEC, 0);
     if (fd < 0)

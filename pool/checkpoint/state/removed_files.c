@@ -1,5 +1,5 @@
-/* Directories and symbolic links that were removed while somebody has them open, or is in them: each is made again where it was, or
- * where nothing is in its way, opened, and removed again. With the job's rights. */
+/* Directories and symbolic links that were removed while somebody has them open, or is in them: each is made again
+ * where it was, or where nothing is in its way, opened, and removed again. With the job's rights. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,8 @@ bool removed_is(const char *link, char *name)
 {
     struct stat st;
     size_t n = strlen(name), end = sizeof SUFFIX - 1;
-    if (n <= end || strcmp(name + n - end, SUFFIX) != 0 || stat(link, &st) < 0 || (st.st_nlink && !path_is_under(name, "/proc")))
+    if (n <= end || strcmp(name + n - end, SUFFIX) != 0 || stat(link, &st) < 0 ||
+        (st.st_nlink && !path_is_under(name, "/proc")))
         return false;
     name[n - end] = 0;
     return true;
@@ -56,8 +57,13 @@ uint32_t removed_directory(struct dump *d, const char *link, const char *path)
     struct span text = image_text(&d->image, path);
     struct file *f = table_add(&d->image.files);
     *(struct sample *)table_add(&d->samples) = (struct sample){.pid = 0, .fd = -1};
-    *f = (struct file){.kind = FILE_REMOVED, .peer = NOBODY, .path = text, .flags = O_PATH | O_DIRECTORY, .mode = st.st_mode,
-                       .device = st.st_dev, .inode = st.st_ino};
+    *f = (struct file){.kind = FILE_REMOVED,
+                       .peer = NOBODY,
+                       .path = text,
+                       .flags = O_PATH | O_DIRECTORY,
+                       .mode = st.st_mode,
+                       .device = st.st_dev,
+                       .inode = st.st_ino};
     return d->image.files.count - 1;
 }
 
@@ -79,7 +85,8 @@ static int make(const struct file *row, const char *path, const char *target)
 {
     if (S_ISLNK(row->mode) ? symlink(target, path) : mkdir(path, 0700))
         return -1;
-    int fd = open(path, (int)(row->flags & ~(uint32_t)(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC | O_NOFOLLOW), err = errno;
+    int fd = open(path, (int)(row->flags & ~(uint32_t)(O_CREAT | O_EXCL | O_TRUNC)) | O_CLOEXEC | O_NOFOLLOW),
+        err = errno;
     if (!S_ISLNK(row->mode) && chmod(path, row->mode & 07777) < 0)
         err = errno;
     if ((S_ISLNK(row->mode) ? unlink(path) : rmdir(path)) < 0 && fd >= 0) {
@@ -127,7 +134,8 @@ int removed_restore(struct restoring *r, uint32_t at, const struct file *row, st
     char path[4200];
     const char *target = image_string(r->image, row->contents);
     if (row->peer != NOBODY) {
-        int again = open_again(r->opened[row->peer], (int)(row->flags & ~(uint32_t)(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW)));
+        int again =
+            open_again(r->opened[row->peer], (int)(row->flags & ~(uint32_t)(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW)));
         return again < 0 ? set_failure(f, "reopen", image_string(r->image, row->path)) : again;
     }
     if (row->contents.size && !memchr(target, 0, row->contents.size)) {

@@ -1,9 +1,10 @@
 /* The job's scratch directory, as it is at the moment of the image.
  *
- * Whoever asks for an image lays a file `taken` beside it: which files it has read already, each with its inode, size and
- * times of then. While the job stands still all that is there is listed in `scratch`; what is not as it was `taken`, or is
- * mapped so that it can change without a new time, is copied (kept.ROW), by reflink where the file system can. So the job stands still for
- * what it has changed lately and not for its inputs. Without `taken` nothing is done: the job's files are at home. */
+ * Whoever asks for an image lays a file `taken` beside it: which files it has read already, each with its inode, size
+ * and times of then. While the job stands still all that is there is listed in `scratch`; what is not as it was
+ * `taken`, or is mapped so that it can change without a new time, is copied (kept.ROW), by reflink where the file
+ * system can. So the job stands still for what it has changed lately and not for its inputs. Without `taken` nothing is
+ * done: the job's files are at home. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -75,7 +76,7 @@ static int find_mapped(struct freeze *z)
     z->mapped = malloc((image->areas.count + 1) * sizeof *z->mapped);
     if (!z->mapped)
         return set_failure(&z->d->failure, "malloc", "tables");
-    for EACH(image, areas, area, a)
+    EACH(image, areas, area, a)
         if (a->flags & MAP_SHARED && a->file < image->files.count)
             z->mapped[z->mapped_count++] = ((const struct file *)image->files.rows)[a->file].inode;
     qsort(z->mapped, z->mapped_count, sizeof *z->mapped, by_inode);
@@ -139,8 +140,13 @@ static int list_entry(struct freeze *z, int parent, const char *name, const stru
 {
     char target[4096];
     ssize_t n = S_ISLNK(st->st_mode) ? readlinkat(parent, name, target, sizeof target) : 0;
-    struct listed row = {.inode = st->st_ino, .size = (uint64_t)st->st_size, .modified = ns(st->st_mtim), .changed = ns(st->st_ctim),
-                         .mode = st->st_mode, .kept = S_ISREG(st->st_mode) && !as_taken(z, st), .name = (uint32_t)strlen(z->path),
+    struct listed row = {.inode = st->st_ino,
+                         .size = (uint64_t)st->st_size,
+                         .modified = ns(st->st_mtim),
+                         .changed = ns(st->st_ctim),
+                         .mode = st->st_mode,
+                         .kept = S_ISREG(st->st_mode) && !as_taken(z, st),
+                         .name = (uint32_t)strlen(z->path),
                          .target = (uint32_t)(n > 0 ? n : 0)};
     if (n < 0)
         return set_failure(&z->d->failure, "readlink", z->path);
@@ -177,7 +183,8 @@ static int walk(struct freeze *z, int directory, size_t length)
             done = list_entry(z, dirfd(dir), e->d_name, &st);
         if (!done && S_ISDIR(st.st_mode)) {
             int inner = openat(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            done = inner < 0 ? set_failure(&z->d->failure, "open", z->path) : walk(z, inner, length + more + (length > 0));
+            done =
+                inner < 0 ? set_failure(&z->d->failure, "open", z->path) : walk(z, inner, length + more + (length > 0));
         }
         z->path[length] = 0;
     }

@@ -40,7 +40,8 @@ static void save_pending(struct dump *d, struct dumped_process *s, struct tracee
         *(struct pending *)table_add(&d->image.pendings) = p;
 }
 
-/* What is left counts from when the job's clocks were read, as they are when it goes on. `t`: seconds and their `parts`. */
+/* What is left counts from when the job's clocks were read, as they are when it goes on. `t`: seconds and their
+ * `parts`. */
 static void add_since(const struct dump *d, uint64_t t[2], uint64_t parts)
 {
     uint64_t all = t[0] * parts + t[1] + since_clocks(d) * parts / SECOND;
@@ -55,7 +56,10 @@ static void take_since(const struct restoring *r, uint64_t t[2], uint64_t parts)
 }
 
 /* Others count what a processor has done for it. */
-static bool counts_time(int32_t clock) { return clock >= 0 && clock != CLOCK_PROCESS_CPUTIME_ID && clock != CLOCK_THREAD_CPUTIME_ID; }
+static bool counts_time(int32_t clock)
+{
+    return clock >= 0 && clock != CLOCK_PROCESS_CPUTIME_ID && clock != CLOCK_THREAD_CPUTIME_ID;
+}
 
 static void save_timers(const struct dump *d, struct dumped_process *s, struct process *p)
 {
@@ -82,7 +86,8 @@ static void save_alarms(struct dump *d, struct dumped_process *s)
         if (sscanf(line, "ID: %d", &a.id) == 1 || sscanf(line, "signal: %d/%lx", &a.signal, &a.value) == 2)
             continue;
         if (sscanf(line, "notify: %15[a-z]/%*[a-z].%d", how, &a.thread) == 2) {
-            a.notify = (strcmp(how, "none") == 0 ? SIGEV_NONE : SIGEV_SIGNAL) | (strstr(line, "/tid") ? 4 /* SIGEV_THREAD_ID */ : 0);
+            a.notify = (strcmp(how, "none") == 0 ? SIGEV_NONE : SIGEV_SIGNAL) |
+                       (strstr(line, "/tid") ? 4 /* SIGEV_THREAD_ID */ : 0);
         } else if (sscanf(line, "ClockID: %d", &a.clock) == 1) {
             a.owner = s->row;
             if (CALL(&s->threads[0], SYS_timer_gettime, a.id, s->room) == 0)
@@ -127,7 +132,7 @@ int signals_thread(struct dump *d, struct dumped_process *s, struct tracee *h, s
 
 static void put_alarms(const struct restoring *r, uint32_t row, struct tracee *h, uint64_t room)
 {
-    for EACH(r->image, alarms, alarm_timer, a) {
+    EACH(r->image, alarms, alarm_timer, a) {
         if (a->owner != row)
             continue;
         /* struct sigevent: value, signal, notify, thread */
@@ -147,7 +152,8 @@ static void put_alarms(const struct restoring *r, uint32_t row, struct tracee *h
         bool exact = CALL(h, SYS_prctl, 77, 1) == 0;
         for (int tries = 0; tries < 100000; tries++) {
             int32_t id = -1;
-            if (CALL(h, SYS_timer_create, a->clock, room, room + 64) < 0 || tracee_read(h->tid, room + 64, &id, sizeof id) < 0 || id == wanted)
+            if (CALL(h, SYS_timer_create, a->clock, room, room + 64) < 0 ||
+                tracee_read(h->tid, room + 64, &id, sizeof id) < 0 || id == wanted)
                 break;
             CALL(h, SYS_timer_delete, id);
             if (id > wanted)
@@ -167,7 +173,7 @@ static void put_alarms(const struct restoring *r, uint32_t row, struct tracee *h
 /* From within, since only to itself a process may send a signal that says it came from the kernel. */
 static void put_pending(const struct image *image, uint32_t row, struct tracee *threads, size_t count, uint64_t room)
 {
-    for EACH(image, pendings, pending, p) {
+    EACH(image, pendings, pending, p) {
         int32_t signal;
         if (p->owner != row)
             continue;
@@ -184,7 +190,8 @@ static void put_pending(const struct image *image, uint32_t row, struct tracee *
     }
 }
 
-int signals_put(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room, struct failure *f)
+int signals_put(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room,
+                struct failure *f)
 {
     const struct image *image = r->image;
     const struct process *p = (struct process *)image->processes.rows + row;

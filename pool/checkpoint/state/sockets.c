@@ -1,8 +1,9 @@
 /* Unix sockets whose both ends are the job's, with what is in them, and those that it listens at or is bound to.
  *
  * The kernel tells of each its other end (sock_diag); what waits in it is looked at and stays. An end that was closed
- * is closed again. A connected socket has no name afterwards; descriptors on their way in one are refused. A datagram socket may be connected to another one by its name. A datagram of no
- * bytes shows only to the first who looks: in a second image it lacks. */
+ * is closed again. A connected socket has no name afterwards; descriptors on their way in one are refused. A datagram
+ * socket may be connected to another one by its name. A datagram of no bytes shows only to the first who looks: in a
+ * second image it lacks. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +32,8 @@
 #define CONNECTED 1
 #define MOST (8u << 20) /* of what waits in one */
 #define PARTS 16u /* of them in an image */
-#define LAST 48832u /* bytes that the kernel makes one piece of: 16 KiB but for its own part of them, and 32 KiB of pages */
+#define LAST \
+    48832u /* bytes that the kernel makes one piece of: 16 KiB but for its own part of them, and 32 KiB of pages */
 
 struct traits { /* before the contents of the row: the name it is bound to, then what waits */
     uint32_t type, shut, send_buffer, credentials, listens, backlog;
@@ -52,7 +54,10 @@ static bool ask(uint32_t inode, struct facts *facts)
         struct nlmsghdr head;
         struct unix_diag_req body;
     } question = {{sizeof question, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, 1, 0},
-                  {.sdiag_family = AF_UNIX, .udiag_states = ~0u, .udiag_ino = inode, .udiag_cookie = {~0u, ~0u},
+                  {.sdiag_family = AF_UNIX,
+                   .udiag_states = ~0u,
+                   .udiag_ino = inode,
+                   .udiag_cookie = {~0u, ~0u},
                    .udiag_show = UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN | UDIAG_SHOW_VFS}};
     union {
         struct nlmsghdr head;
@@ -100,8 +105,8 @@ static void read_traits(int fd, struct traits *t)
     }
 }
 
-/* Where the file lies that a socket was bound to by a relative name: the process may be in another directory by now. `directory` in: where
- * the process is; out: from where the name counts. False: it is not found again. */
+/* Where the file lies that a socket was bound to by a relative name: the process may be in another directory by now.
+ * `directory` in: where the process is; out: from where the name counts. False: it is not found again. */
 static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name, char *directory, size_t size)
 {
     char path[64], file[4400];
@@ -113,7 +118,8 @@ static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name,
         ssize_t n = readlink(path, file, sizeof file - 1);
         close(at);
         file[n < 0 ? 0 : n] = 0;
-        if (n > 10 && strcmp(file + n - 10, " (deleted)") == 0) { /* its name was removed: it counts from where it can be made again */
+        if (n > 10 && strcmp(file + n - 10, " (deleted)") ==
+                          0) { /* its name was removed: it counts from where it can be made again */
             const char *own = space_scratch(d->job);
             if (*own && !path_is_under(directory, own))
                 copy_text(directory, size, own);
@@ -152,7 +158,8 @@ static bool find_bound(struct dump *d, int fd, uint32_t inode, const char *name,
 }
 
 /* A relative name counts from the row's path. */
-static socklen_t bound_name(struct dump *d, struct file *f, int fd, uint32_t inode, pid_t pid, struct sockaddr_un *name, bool *found)
+static socklen_t bound_name(struct dump *d, struct file *f, int fd, uint32_t inode, pid_t pid, struct sockaddr_un *name,
+                            bool *found)
 {
     char path[64], cwd[4096];
     socklen_t size = sizeof *name;
@@ -175,7 +182,8 @@ static bool name_is_lost(const struct dump *d, const struct file *f, const struc
     char path[4400];
     struct stat st;
     const char *directory = name->sun_path[0] == '/' ? "" : image_string(&d->image, f->path);
-    snprintf(path, sizeof path, "%s%s%.*s", directory, *directory ? "/" : "", (int)sizeof name->sun_path, name->sun_path);
+    snprintf(path, sizeof path, "%s%s%.*s", directory, *directory ? "/" : "", (int)sizeof name->sun_path,
+             name->sun_path);
     if (lstat(path, &st) == 0)
         return !S_ISSOCK(st.st_mode);
     *strrchr(path, '/') = 0;
@@ -193,7 +201,8 @@ bool socket_save(struct dump *d, struct file *f, pid_t pid, int number, uint64_t
     int fd = descriptor_borrow(&sample);
     if (fd < 0)
         return false;
-    struct traits t = {.type = facts.type, .shut = facts.shut, .listens = facts.state == LISTENS, .backlog = facts.backlog};
+    struct traits t = {
+        .type = facts.type, .shut = facts.shut, .listens = facts.state == LISTENS, .backlog = facts.backlog};
     struct sockaddr_un name;
     read_traits(fd, &t);
     bool found;
@@ -238,14 +247,16 @@ static bool is_datagrams(const struct image *image, const struct file *f)
     return t.type == SOCK_DGRAM;
 }
 
-/* A datagram socket that is connected to one with a name: `size` is 1 and that one's row. True: it is none, or was found. */
+/* A datagram socket that is connected to one with a name: `size` is 1 and that one's row. True: it is none, or was
+ * found. */
 static bool join_named(struct dump *d, struct file *f)
 {
     struct file *files = d->image.files.rows;
     if (!f->times[0] || !is_datagrams(&d->image, f))
         return f->kind == FILE_NAMED;
     for (uint32_t j = 0; j < d->image.files.count; j++)
-        if (files[j].kind == FILE_NAMED && files[j].number == f->times[0] && files[j].contents.size > sizeof(struct traits)) {
+        if (files[j].kind == FILE_NAMED && files[j].number == f->times[0] &&
+            files[j].contents.size > sizeof(struct traits)) {
             f->kind = FILE_NAMED;
             f->size = j + 1;
             return true;
@@ -259,21 +270,25 @@ void sockets_join(struct dump *d)
     struct file *files = d->image.files.rows;
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         const struct sample *sample = (struct sample *)d->samples.rows + i;
-        if ((files[i].kind == FILE_NAMED || files[i].kind == FILE_PAIR) && !join_named(d, &files[i]) && files[i].kind == FILE_NAMED)
-            add_unsupported(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
+        if ((files[i].kind == FILE_NAMED || files[i].kind == FILE_PAIR) && !join_named(d, &files[i]) &&
+            files[i].kind == FILE_NAMED)
+            add_unsupported(d, "descriptor %d of process %d is a unix socket whose other end is not the job's",
+                            sample->fd, sample->pid);
     }
     for (uint32_t i = 0; i < d->image.files.count; i++) {
         if (files[i].kind != FILE_PAIR || !files[i].times[0])
             continue;
         uint32_t other = NOBODY;
         for (uint32_t j = 0; j < d->image.files.count; j++)
-            if (files[j].kind == FILE_PAIR && files[j].number == files[i].times[0] && files[j].times[0] == files[i].number)
+            if (files[j].kind == FILE_PAIR && files[j].number == files[i].times[0] &&
+                files[j].times[0] == files[i].number)
                 other = j;
         const struct sample *sample = (struct sample *)d->samples.rows + i;
         if (other == NOBODY && mapping_is(files[i].number))
             files[i].times[0] = 0; /* its last reader has gone, and the supervisor has not seen to it yet */
         else if (other == NOBODY)
-            add_unsupported(d, "descriptor %d of process %d is a unix socket whose other end is not the job's", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a unix socket whose other end is not the job's",
+                            sample->fd, sample->pid);
         else if (other < i)
             files[i].peer = other;
     }
@@ -307,15 +322,21 @@ static int look(struct dump *d, uint32_t row, int fd, const struct traits *t)
     for (;;) {
         struct iovec part = {buffer, sizeof buffer};
         struct sockaddr_un from;
-        struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control,
-                           .msg_name = &from, .msg_namelen = sizeof from};
+        struct msghdr m = {.msg_iov = &part,
+                           .msg_iovlen = 1,
+                           .msg_control = &control,
+                           .msg_controllen = sizeof control,
+                           .msg_name = &from,
+                           .msg_namelen = sizeof from};
         ssize_t n = recvmsg(fd, &m, MSG_PEEK | MSG_DONTWAIT);
         if (n >= 0 && carries_descriptors(&m)) {
-            add_unsupported(d, "descriptor %d of process %d is a unix socket that a descriptor is on its way in", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a unix socket that a descriptor is on its way in",
+                            sample->fd, sample->pid);
             return 0;
         }
         if (n >= 0 && t->type == SOCK_DGRAM && t->name && m.msg_namelen > offsetof(struct sockaddr_un, sun_path)) {
-            add_unsupported(d, "descriptor %d of process %d is a unix socket that has messages of others with names", sample->fd, sample->pid);
+            add_unsupported(d, "descriptor %d of process %d is a unix socket that has messages of others with names",
+                            sample->fd, sample->pid);
             return 0;
         }
         if (n < 0 && errno != EAGAIN)
@@ -345,7 +366,8 @@ int socket_contents(struct dump *d, uint32_t row)
     socklen_t size = sizeof before;
     if (fd < 0)
         return set_failure(&d->failure, "open", "a socket of the job");
-    int done = getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, &size) < 0 || setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &at, sizeof at) < 0
+    int done = getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, &size) < 0 ||
+                       setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &at, sizeof at) < 0
                    ? set_failure(&d->failure, "setsockopt", "a socket of the job")
                    : look(d, row, fd, &t);
     setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, sizeof before);
@@ -371,11 +393,13 @@ static int traits_of(const struct restoring *r, const struct file *row, struct t
     if (row->contents.size < sizeof *t)
         return set_failure(f, "read", "a socket");
     memcpy(t, image_bytes(r->image, row->contents), sizeof *t);
-    return t->name > sizeof(struct sockaddr_un) || t->name > row->contents.size - sizeof *t ? set_failure(f, "read", "a socket") : 0;
+    return t->name > sizeof(struct sockaddr_un) || t->name > row->contents.size - sizeof *t
+               ? set_failure(f, "read", "a socket")
+               : 0;
 }
 
-/* The whole of a stream, in pieces as large as the kernel makes them: it was full when the last of it was let in, which therefore
- * goes by itself. */
+/* The whole of a stream, in pieces as large as the kernel makes them: it was full when the last of it was let in, which
+ * therefore goes by itself. */
 static bool send_stream(int through, struct iovec *parts, size_t count, size_t total)
 {
     for (size_t left = total; left;) {
@@ -405,7 +429,8 @@ static bool send_stream(int through, struct iovec *parts, size_t count, size_t t
 }
 
 /* Through the other end, which meanwhile gets as much room as the machine allows. */
-static int send_all(const struct restoring *r, const struct file *row, const struct traits *t, int through, struct failure *f)
+static int send_all(const struct restoring *r, const struct file *row, const struct traits *t, int through,
+                    struct failure *f)
 {
     const char *at = (const char *)image_bytes(r->image, row->contents) + sizeof *t + t->name;
     const char *end = (const char *)image_bytes(r->image, row->contents) + row->contents.size;
@@ -467,7 +492,8 @@ void sockets_shut(struct restoring *r)
 }
 
 /* The name is kept as it was given; one of the scratch directory that is another one here is not. */
-static int bind_again(const struct restoring *r, const struct file *row, int fd, struct sockaddr_un *name, socklen_t size)
+static int bind_again(const struct restoring *r, const struct file *row, int fd, struct sockaddr_un *name,
+                      socklen_t size)
 {
     char path[4200];
     struct stat st;
@@ -541,7 +567,9 @@ static int send_datagrams(const struct restoring *r, const struct file *row, str
     if (!t.name || row->contents.size == sizeof t + t.name)
         return 0;
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    int done = fd < 0 ? set_failure(f, "socket", "") : connect_to(r, row, fd, f) || send_all(r, row, &t, fd, f) ? -1 : 0;
+    int done = fd < 0                                                     ? set_failure(f, "socket", "")
+               : connect_to(r, row, fd, f) || send_all(r, row, &t, fd, f) ? -1
+                                                                          : 0;
     if (fd >= 0)
         close(fd);
     return done;

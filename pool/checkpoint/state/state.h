@@ -10,13 +10,13 @@
 
 struct dumped_process { /* one process of the job while it is dumped */
     pid_t pid;
-    uint32_t row;          /* in the image */
-    struct tracee *threads;  /* the first is the leader */
+    uint32_t row; /* in the image */
+    struct tracee *threads; /* the first is the leader */
     size_t count;
-    pid_t unheld;          /* a thread that lives and could not be asked to stop; 0: none */
-    struct tracee copy;      /* tid 0: none */
-    uint64_t room;         /* address of ROOM bytes in it */
-    struct self_writer *hands;   /* of the copy, or NULL */
+    pid_t unheld; /* a thread that lives and could not be asked to stop; 0: none */
+    struct tracee copy; /* tid 0: none */
+    uint64_t room; /* address of ROOM bytes in it */
+    struct self_writer *hands; /* of the copy, or NULL */
 };
 
 struct sample { /* where an open file was met first */
@@ -34,12 +34,12 @@ struct removed { /* an area of a process that is mapped privately of a file with
     uint64_t start, device, inode;
 };
 
-struct planned_fork;  /* fork_plan.h */
+struct planned_fork; /* fork_plan.h */
 struct restore_shared; /* restore/parts.h */
 struct restoring { /* a job on its way back */
     struct image *image;
     const struct job *job;
-    int base, end;       /* end: of the pipe that tells the keeper */
+    int base, end; /* end: of the pipe that tells the keeper */
     struct image_reader in;
     uint64_t *filled; /* for each area: bytes of it that the image holds */
     int *opened, *spare, *programs; /* descriptors for each row of files, of files, of processes */
@@ -56,23 +56,23 @@ struct dump {
     struct tracking *tracking;
     struct dumped_process *subjects;
     size_t count;
-    struct table waits;   /* what threads waited for before they were stopped (timeouts.c) */
-    struct table taken;   /* struct part */
+    struct table waits; /* what threads waited for before they were stopped (timeouts.c) */
+    struct table taken; /* struct part */
     struct table removed; /* struct removed */
     struct table samples; /* one for each row of image.files; fd -1 when only mapped */
-    struct table order;   /* those of them that have a descriptor, in the kernel's order of open files */
-    char reasons[TEXT];   /* lines: what cannot be saved */
+    struct table order; /* those of them that have a descriptor, in the kernel's order of open files */
+    char reasons[TEXT]; /* lines: what cannot be saved */
     uint32_t reason_count;
-    uint64_t carried;     /* bytes */
+    uint64_t carried; /* bytes */
     uint64_t spent_us[2]; /* by copies: in user mode, and in the kernel */
-    uint64_t held_since;  /* 0: the job runs */
-    int64_t clocked_ns;   /* the monotonic clock when the job's were read */
+    uint64_t held_since; /* 0: the job runs */
+    int64_t clocked_ns; /* the monotonic clock when the job's were read */
     const struct job *job;
     struct failure failure;
     uint64_t mark; /* by which home notes the moment; 0: it does not */
-    bool carry;           /* libraries and programs too */
-    bool no_sync;           /* nothing need be on the disk */
-    bool background;          /* nobody waits for what is done now */
+    bool carry; /* libraries and programs too */
+    bool no_sync; /* nothing need be on the disk */
+    bool background; /* nobody waits for what is done now */
 };
 
 void add_unsupported(struct dump *d, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -98,25 +98,27 @@ void files_peers(struct dump *d);
 int files_contents(struct dump *d); /* of pipes, memory files and deleted ones */
 bool is_fifo(const struct file *f); /* a named pipe, open */
 uint64_t file_sum(int fd);
-int descriptor_borrow(const struct sample *sample); /* the open file itself, not another one of its name; -1: it cannot be had */
+int descriptor_borrow(const struct sample *sample); /* the open file itself, not another one of its name; -1: it cannot
+                                                       be had */
 int files_open(struct image *image, const struct job *job, int base, int *opened, struct failure *f);
 
 bool file_place(const struct dump *d, pid_t pid, int compare, uintptr_t what, uint32_t *place); /* in `order` */
 
 struct met { /* an open file, at a descriptor of somebody's */
     uint32_t row, flags; /* row NOBODY: it was refused */
-    bool fresh;          /* it was not met before */
-    const char *text;    /* its fdinfo, until the next */
+    bool fresh; /* it was not met before */
+    const char *text; /* its fdinfo, until the next */
 };
 int file_met(struct dump *d, pid_t pid, int number, struct met *met);
 
 /* mapped_files_save.c: the supervisor of mapped files, as who makes a checkpoint sees it */
-int mapping_settle(struct dump *d); /* it stands still, and has told what it knows; without mapped files nothing is done */
+int mapping_settle(struct dump *d); /* it stands still, and has told what it knows; without mapped files nothing is done
+                                     */
 int mapping_give_back(struct dump *d); /* calls that wait at it, of who was asked to stop */
-int mapping_held(struct dump *d);   /* everybody has stopped */
-void mapping_run(void);             /* it goes on */
-void mapping_go(void);              /* and what it told is forgotten */
-bool mapping_is(uint64_t inode);    /* an end of a mapped file, with whole reads and writes */
+int mapping_held(struct dump *d); /* everybody has stopped */
+void mapping_run(void); /* it goes on */
+void mapping_go(void); /* and what it told is forgotten */
+bool mapping_is(uint64_t inode); /* an end of a mapped file, with whole reads and writes */
 uint32_t mapping_member(struct tracee *h); /* 1 and the index of whose mapped files it has; 0: none */
 int mapping_save(struct dump *d);
 
@@ -142,7 +144,8 @@ bool removed_save(struct dump *d, struct file *f, pid_t pid, int number, const c
 uint32_t removed_directory(struct dump *d, const char *link, const char *path);
 
 /* terminals.c */
-bool pty_save(struct dump *d, struct file *f, pid_t pid, int number, const char *name, dev_t device, bool *known); /* known: it has a row */
+bool pty_save(struct dump *d, struct file *f, pid_t pid, int number, const char *name, dev_t device,
+              bool *known); /* known: it has a row */
 void pty_join(struct dump *d);
 int pty_contents(struct dump *d, uint32_t row);
 
@@ -167,7 +170,8 @@ int signals_thread(struct dump *d, struct dumped_process *s, struct tracee *h, s
 
 /* clocks.c */
 uint64_t since_clocks(const struct dump *d); /* ns since the job's clocks were read */
-uint64_t left_now(const struct restoring *r, uint64_t left_ns); /* of a while that was left then, what is left now; never 0 */
+uint64_t left_now(const struct restoring *r,
+                  uint64_t left_ns); /* of a while that was left then, what is left now; never 0 */
 
 /* reopen.c */
 void moved_path(const struct image *image, const struct job *job, const char *path, char *to, size_t size);
@@ -193,7 +197,8 @@ void sockets_shut(struct restoring *r);
 
 /* process_attributes.c */
 int attributes_nice(const struct restoring *r, uint32_t row);
-int attributes_put_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room, struct failure *f);
+int attributes_put_thread(const struct restoring *r, const struct thread *t, struct tracee *h, uint64_t room,
+                          struct failure *f);
 void attributes_put_process(const struct process *p, struct tracee *h, uint64_t room);
 
 /* file_settings.c */
@@ -210,7 +215,8 @@ int pty_foreground(const struct restoring *r, const struct process *p);
 int fifo_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f);
 
 /* signals.c */
-int signals_put(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room, struct failure *f);
+int signals_put(const struct restoring *r, uint32_t row, struct tracee *threads, size_t count, uint64_t room,
+                struct failure *f);
 
 /* timerfd.c */
 int timerfd_restore(const struct file *row);

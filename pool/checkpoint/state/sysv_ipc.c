@@ -1,9 +1,10 @@
-/* System V queues, semaphores and shared memory of a job that has an IPC namespace of its own, under their ids and keys.
+/* System V queues, semaphores and shared memory of a job that has an IPC namespace of its own, under their ids and
+ * keys.
  *
- * A namespace gives ids in one order, whatever was removed meanwhile: in a fresh one they are counted up to the one that is wanted.
- * The kernel tells nobody what a process gives back when it ends (SEM_UNDO), but that there is a list of it: such a process is refused.
- * Threads have an empty list from their start, so that one with threads is refused where it was the last to use a semaphore. The last
- * user of an object is lost. */
+ * A namespace gives ids in one order, whatever was removed meanwhile: in a fresh one they are counted up to the one
+ * that is wanted. The kernel tells nobody what a process gives back when it ends (SEM_UNDO), but that there is a list
+ * of it: such a process is refused. Threads have an empty list from their start, so that one with threads is refused
+ * where it was the last to use a semaphore. The last user of an object is lost. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,13 @@ static struct file *add_object(struct dump *d, uint32_t kind, long key, long id,
 {
     struct file *f = table_add(&d->image.files);
     *(struct sample *)table_add(&d->samples) = (struct sample){.fd = -1};
-    *f = (struct file){.kind = FILE_SYSV, .flags = kind, .mode = mode, .peer = NOBODY, .number = (uint64_t)id, .device = (uint32_t)key, .size = size};
+    *f = (struct file){.kind = FILE_SYSV,
+                       .flags = kind,
+                       .mode = mode,
+                       .peer = NOBODY,
+                       .number = (uint64_t)id,
+                       .device = (uint32_t)key,
+                       .size = size};
     return f;
 }
 
@@ -112,7 +119,7 @@ static bool enter_namespace(const struct dump *d)
 
 static bool used_last(const struct dump *d, pid_t pid)
 {
-    for EACH(&d->image, files, file, f)
+    EACH(&d->image, files, file, f)
         for (uint64_t i = 0; f->kind == FILE_SYSV && f->flags == SEMAPHORES && i < f->size; i++)
             if (semctl((int)f->number, (int)i, GETPID) == pid)
                 return true;
@@ -123,11 +130,12 @@ static bool used_last(const struct dump *d, pid_t pid)
 static void check_undo(struct dump *d)
 {
     bool any = false;
-    for EACH(&d->image, files, file, f)
+    EACH(&d->image, files, file, f)
         any |= f->kind == FILE_SYSV && f->flags == SEMAPHORES;
     for (size_t i = 0; any && i < d->count; i++) {
         const struct dumped_process *s = &d->subjects[i];
-        if (s->count && syscall(SYS_kcmp, s->pid, getpid(), KCMP_SYSVSEM, 0, 0) > 0 && (s->count == 1 || used_last(d, s->pid)))
+        if (s->count && syscall(SYS_kcmp, s->pid, getpid(), KCMP_SYSVSEM, 0, 0) > 0 &&
+            (s->count == 1 || used_last(d, s->pid)))
             add_unsupported(d, "process %d gives System V semaphores back when it ends (SEM_UNDO)", s->pid);
     }
 }
@@ -162,15 +170,16 @@ int sysv_save(struct dump *d)
         if (f->kind == FILE_SYSV && f->flags == SHARED_MEMORY)
             done = save_memory(d, i);
     }
-    for EACH(&d->image, areas, area, a) {
+    EACH(&d->image, areas, area, a) {
         bool found = a->kind != AREA_SYSV;
-        for EACH(&d->image, files, file, f)
+        EACH(&d->image, files, file, f)
             if (!found && f->kind == FILE_SYSV && f->flags == SHARED_MEMORY && f->number == a->sysv) {
                 found = true;
                 a->file = (uint32_t)(f - (struct file *)d->image.files.rows);
             }
         if (!found)
-            add_unsupported(d, "process %d has System V shared memory of another namespace mapped", ((struct process *)d->image.processes.rows)[a->owner].pid);
+            add_unsupported(d, "process %d has System V shared memory of another namespace mapped",
+                            ((struct process *)d->image.processes.rows)[a->owner].pid);
     }
     return done;
 }
@@ -181,7 +190,8 @@ static int make(const struct file *f, bool exact)
     key_t key = exact ? (key_t)f->device : IPC_PRIVATE;
     if (f->flags == QUEUE)
         return msgget(key, how);
-    return f->flags == SEMAPHORES ? semget(key, exact ? (int)f->size : 1, how) : shmget(key, exact ? f->size : PAGE, how);
+    return f->flags == SEMAPHORES ? semget(key, exact ? (int)f->size : 1, how)
+                                  : shmget(key, exact ? f->size : PAGE, how);
 }
 
 static int discard(const struct file *f, int id)
@@ -245,7 +255,7 @@ static int fill_memory(struct restoring *r, const struct file *f)
     char *to = shmat((int)f->number, NULL, 0);
     uint32_t row = (uint32_t)(f - (struct file *)r->image->files.rows);
     bool filled = to != (void *)-1;
-    for EACH(r->image, extents, extent, e) {
+    EACH(r->image, extents, extent, e) {
         if (!filled || e->file != row || e->at >= f->size)
             continue;
         const char *contents = extent_read(&r->in, e);
@@ -270,7 +280,7 @@ int sysv_restore(struct restoring *r, struct failure *f)
     const struct file **all = calloc(r->image->files.count + 1ul, sizeof *all);
     size_t count = 0;
     int done = all ? 0 : set_failure(f, "malloc", "tables");
-    for EACH(r->image, files, file, row)
+    EACH(r->image, files, file, row)
         if (all && row->kind == FILE_SYSV)
             all[count++] = row;
     if (count && unshare(CLONE_NEWIPC) < 0)
@@ -281,7 +291,8 @@ int sysv_restore(struct restoring *r, struct failure *f)
         const struct file *o = all[i];
         bool right = o->flags < KINDS && make_as(o);
         if (right && o->flags == SEMAPHORES)
-            right = o->contents.size == o->size * sizeof(uint16_t) && semctl((int)o->number, 0, SETALL, image_bytes(r->image, o->contents)) == 0;
+            right = o->contents.size == o->size * sizeof(uint16_t) &&
+                    semctl((int)o->number, 0, SETALL, image_bytes(r->image, o->contents)) == 0;
         else if (right)
             right = (o->flags == QUEUE ? fill_queue(r, o) : fill_memory(r, o)) == 0;
         if (!right || give_to(r, o) < 0)
@@ -294,7 +305,7 @@ int sysv_restore(struct restoring *r, struct failure *f)
 /* When all have what they had mapped: what was removed goes with the last of them. */
 void sysv_remove(const struct restoring *r)
 {
-    for EACH(r->image, files, file, f)
+    EACH(r->image, files, file, f)
         if (f->kind == FILE_SYSV && f->flags == SHARED_MEMORY && f->mode & SHM_DEST)
             shmctl((int)f->number, IPC_RMID, NULL);
 }

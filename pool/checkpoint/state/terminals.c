@@ -1,8 +1,9 @@
-/* Pseudo-terminals whose both ends are the job's: settings, window, what waits in either direction, who has one as its controlling
- * terminal. A terminal whose other end is not the job's is refused by name.
+/* Pseudo-terminals whose both ends are the job's: settings, window, what waits in either direction, who has one as its
+ * controlling terminal. A terminal whose other end is not the job's is refused by name.
  *
- * The kernel shows nobody what waits in a terminal, so it is read while the job stands still, and put in again. It goes in through settings
- * that change nothing of it (`bare`): lines as lines, an end of file as one, the start of a line without its end. */
+ * The kernel shows nobody what waits in a terminal, so it is read while the job stands still, and put in again. It goes
+ * in through settings that change nothing of it (`bare`): lines as lines, an end of file as one, the start of a line
+ * without its end. */
 #define _GNU_SOURCE
 #include <asm/termbits.h>
 #include <errno.h>
@@ -45,7 +46,8 @@ static uint32_t minor_of(unsigned device) { return (device & 0xff) | (device >> 
 bool pty_save(struct dump *d, struct file *f, pid_t pid, int number, const char *name, dev_t device, bool *known)
 {
     const struct sample sample = {pid, number};
-    bool master = device == makedev(TTYAUX_MAJOR, 2), slave = major(device) == PTS_MAJOR || device == makedev(TTYAUX_MAJOR, 0);
+    bool master = device == makedev(TTYAUX_MAJOR, 2),
+         slave = major(device) == PTS_MAJOR || device == makedev(TTYAUX_MAJOR, 0);
     unsigned which = 0;
     *known = false;
     if (!master && !slave)
@@ -94,10 +96,10 @@ void pty_join(struct dump *d)
             continue;
         const struct sample *sample = (struct sample *)d->samples.rows + i;
         if ((files[i].peer = master_of(&d->image, files[i].number)) == NOBODY)
-            add_unsupported(d, "descriptor %d of process %d is the terminal %.200s, whose other end is not the job's", sample->fd, sample->pid,
-                   image_string(&d->image, files[i].path));
+            add_unsupported(d, "descriptor %d of process %d is the terminal %.200s, whose other end is not the job's",
+                            sample->fd, sample->pid, image_string(&d->image, files[i].path));
     }
-    for EACH(&d->image, processes, process, p) {
+    EACH(&d->image, processes, process, p) {
         uint32_t master = p->terminal ? master_of(&d->image, minor_of(p->terminal)) : NOBODY;
         if (p->terminal && master == NOBODY)
             add_unsupported(d, "the controlling terminal of process %d is not the job's", p->pid);
@@ -176,7 +178,8 @@ static bool await_bytes(int slave, size_t total)
 {
     int waiting = 0;
     size_t wanted = total < LINE_MOST - 1 ? total : LINE_MOST - 1;
-    for (uint64_t end = boot_us() + PATIENCE_US; ioctl(slave, FIONREAD, &waiting) == 0 && (size_t)waiting < wanted; usleep(100))
+    for (uint64_t end = boot_us() + PATIENCE_US; ioctl(slave, FIONREAD, &waiting) == 0 && (size_t)waiting < wanted;
+         usleep(100))
         if (boot_us() > end)
             return false;
     return true;
@@ -269,7 +272,7 @@ static int open_slave(int master, int flags)
 
 static const struct file *a_slave(const struct image *image, uint32_t master)
 {
-    for EACH(image, files, file, f)
+    EACH(image, files, file, f)
         if (f->kind == FILE_TERMINAL && f->peer == master)
             return f;
     return NULL;
@@ -278,7 +281,9 @@ static const struct file *a_slave(const struct image *image, uint32_t master)
 /* Its own flag, which keeps others from opening it. */
 static bool exclusive(struct dump *d, const struct file *slave, int set)
 {
-    int fd = slave ? descriptor_borrow((struct sample *)d->samples.rows + (slave - (struct file *)d->image.files.rows)) : -1, is = 0;
+    int fd = slave ? descriptor_borrow((struct sample *)d->samples.rows + (slave - (struct file *)d->image.files.rows))
+                   : -1,
+        is = 0;
     if (fd >= 0 && ioctl(fd, TIOCGEXCL, &is) == 0 && set >= 0)
         ioctl(fd, set ? TIOCEXCL : TIOCNXCL);
     if (fd >= 0)
@@ -342,7 +347,8 @@ int pty_contents(struct dump *d, uint32_t row)
     if (ioctl(master, TIOCGPKT, &packets) == 0 && packets)
         t.flags |= PTY_PACKETS;
     if (packets && poll(&told, 1, 0) > 0 && told.revents & POLLPRI) {
-        add_unsupported(d, "descriptor %d of process %d is a terminal that has told of a change which was not read yet", sample->fd, sample->pid);
+        add_unsupported(d, "descriptor %d of process %d is a terminal that has told of a change which was not read yet",
+                        sample->fd, sample->pid);
     } else {
         fcntl(master, F_SETFL, flags | O_NONBLOCK);
         if (packets)
@@ -411,7 +417,8 @@ static int master_end(struct restoring *r, uint32_t at, const struct file *row, 
 int pty_restore(struct restoring *r, uint32_t at, const struct file *row, struct failure *f)
 {
     if (row->peer != NOBODY) {
-        int master = row->size == END_HUNG_UP ? r->spare[row->peer] : r->opened[row->peer], fd = open_slave(master, (int)(row->flags & O_ACCMODE));
+        int master = row->size == END_HUNG_UP ? r->spare[row->peer] : r->opened[row->peer],
+            fd = open_slave(master, (int)(row->flags & O_ACCMODE));
         return fd < 0 ? set_failure(f, "reopen", image_string(r->image, row->path)) : fd;
     }
     char name[64];
@@ -443,15 +450,16 @@ void pty_shut(struct restoring *r)
     }
 }
 
-/* A descriptor of the controlling terminal; one that may be read, since the kernel asks for that. Where nobody has one it is a new
- * one, to be closed again (`own`). */
+/* A descriptor of the controlling terminal; one that may be read, since the kernel asks for that. Where nobody has one
+ * it is a new one, to be closed again (`own`). */
 static int terminal_of(const struct restoring *r, const struct process *p, int *own)
 {
     int found = -1;
     *own = -1;
     for (uint32_t i = 0; p->terminal && i < r->image->files.count; i++) {
         const struct file *row = (struct file *)r->image->files.rows + i;
-        if (row->kind == FILE_TERMINAL && row->peer == p->terminal - 1 && (found < 0 || (row->flags & O_ACCMODE) != O_WRONLY))
+        if (row->kind == FILE_TERMINAL && row->peer == p->terminal - 1 &&
+            (found < 0 || (row->flags & O_ACCMODE) != O_WRONLY))
             found = r->opened[i];
     }
     if (p->terminal && found < 0)
@@ -474,7 +482,7 @@ int pty_control(const struct restoring *r, const struct process *p)
 
 static bool has_group(const struct image *image, pid_t group)
 {
-    for EACH(image, processes, process, p)
+    EACH(image, processes, process, p)
         if (p->group == group)
             return true;
     return false;
@@ -502,7 +510,7 @@ static int set_foreground(const struct restoring *r, const struct process *p, in
 int pty_foreground(const struct restoring *r, const struct process *p)
 {
     const struct process *leader = NULL;
-    for EACH(r->image, processes, process, other)
+    EACH(r->image, processes, process, other)
         if (other->pid == p->session)
             leader = other;
     if (!leader)

@@ -2,12 +2,12 @@
  *
  * The kernel tells it of a sleep that has somewhere to put it. Of the others it tells since when a thread has not run
  * (/proc/PID/sched, on the clock of its processor), which is since when it waits unless it was woken for nothing in
- * between; its wait is then longer by that, and never shorter. This is looked at before the job is stopped: being stopped
- * wakes it.
+ * between; its wait is then longer by that, and never shorter. This is looked at before the job is stopped: being
+ * stopped wakes it.
  *
  * Where it goes on, poll and epoll are asked again with less. The others read their time from memory, which is the
- * program's: such a call is begun with a time of ours and interrupted at once, so that the kernel has noted when it ends,
- * and goes on with it when the program is let go (restart_syscall). */
+ * program's: such a call is begun with a time of ours and interrupted at once, so that the kernel has noted when it
+ * ends, and goes on with it when the program is let go (restart_syscall). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -65,7 +65,8 @@ int timeouts_try(void)
     return -1;
 }
 
-/* What CLOCK_MONOTONIC has on that processor's clock: asked on it, right after a sleep, from which that clock is known. */
+/* What CLOCK_MONOTONIC has on that processor's clock: asked on it, right after a sleep, from which that clock is known.
+ */
 static bool ahead_of(int processor, int64_t *ahead)
 {
     static struct {
@@ -97,8 +98,8 @@ static bool ahead_of(int processor, int64_t *ahead)
     return all[processor].known;
 }
 
-/* The call that an interrupted one was, which goes on under another number: by where in the kernel it waits. Only these four
- * go on so; a sleep has no name of its own there. */
+/* The call that an interrupted one was, which goes on under another number: by where in the kernel it waits. Only these
+ * four go on so; a sleep has no name of its own there. */
 static long begun_as(pid_t pid, pid_t tid, unsigned long first)
 {
     char name[64], text[128];
@@ -167,7 +168,9 @@ void timeouts_note(struct dump *d)
 static uint64_t time_at(pid_t pid, unsigned long at)
 {
     int64_t t[2];
-    return at && tracee_read(pid, at, t, sizeof t) == 0 && t[0] >= 0 && t[0] < INT_MAX ? (uint64_t)t[0] * SECOND + (uint64_t)t[1] : 0;
+    return at && tracee_read(pid, at, t, sizeof t) == 0 && t[0] >= 0 && t[0] < INT_MAX
+               ? (uint64_t)t[0] * SECOND + (uint64_t)t[1]
+               : 0;
 }
 
 /* The while that a call was given; 0: none, or a moment. */
@@ -176,7 +179,8 @@ static uint64_t given(pid_t pid, long number, const unsigned long a[6])
     switch (number) {
     case SYS_poll:
         return (int)a[2] > 0 ? (uint64_t)(int)a[2] * 1000000 : 0;
-    case SYS_epoll_wait: case SYS_epoll_pwait:
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
         return (int)a[3] > 0 ? (uint64_t)(int)a[3] * 1000000 : 0;
     case SYS_nanosleep:
         return time_at(pid, a[0]);
@@ -211,7 +215,8 @@ void timeouts_save(struct dump *d, pid_t pid, pid_t tid, struct user_regs_struct
     char path[96];
     snprintf(path, sizeof path, "/proc/%d/task/%d/sched", pid, tid);
     /* Once more it gave the processor up: to us. */
-    if (w && w->number == number && w->since && now > w->since && last_ran(path, &at, &switches) && switches == w->switches + 1)
+    if (w && w->number == number && w->since && now > w->since && last_ran(path, &at, &switches) &&
+        switches == w->switches + 1)
         t->left = now - w->since < whole ? whole - (now - w->since) : 1;
 }
 
@@ -244,10 +249,13 @@ void timeouts_restore(const struct thread *t, struct tracee *h, uint64_t room, s
     case PWAIT2:
         regs_ask(r, SYS_epoll_pwait);
         /* fall through */
-    case SYS_epoll_wait: case SYS_epoll_pwait:
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
         a[3] = ms < INT_MAX ? ms : INT_MAX;
         break;
-    case SYS_nanosleep: case SYS_clock_nanosleep: case SYS_futex:
+    case SYS_nanosleep:
+    case SYS_clock_nanosleep:
+    case SYS_futex:
         begin(h, room, t->left, r);
         return;
     default:

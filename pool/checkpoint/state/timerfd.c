@@ -1,7 +1,7 @@
 /* Timers behind descriptors (timerfd), saved and restored.
  *
- * A periodic one that has gone off is not set again before somebody reads it: until then fdinfo tells a value of 0, which would
- * disarm it. Asking for its value arms it again, as reading does, and keeps the count of expirations. */
+ * A periodic one that has gone off is not set again before somebody reads it: until then fdinfo tells a value of 0,
+ * which would disarm it. Asking for its value arms it again, as reading does, and keeps the count of expirations. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/ioctl.h>
@@ -21,7 +21,10 @@
 
 static uint64_t nanoseconds(const struct timespec *t) { return (uint64_t)t->tv_sec * SECOND + (uint64_t)t->tv_nsec; }
 
-static struct timespec timespec_of(uint64_t ns) { return (struct timespec){(time_t)(ns / SECOND), (long)(ns % SECOND)}; }
+static struct timespec timespec_of(uint64_t ns)
+{
+    return (struct timespec){(time_t)(ns / SECOND), (long)(ns % SECOND)};
+}
 
 static void read_fdinfo(struct file *f, const char *text)
 {

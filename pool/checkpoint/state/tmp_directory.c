@@ -49,8 +49,13 @@ static int save_entry(struct dump *d, const char *path, dev_t device)
     char target[4096];
     if (lstat(path, &st) < 0 || st.st_dev != device || st.st_uid != d->job->start->uid || S_ISSOCK(st.st_mode))
         return 0;
-    struct file f = {.kind = FILE_TREE, .peer = NOBODY, .mode = st.st_mode, .size = (uint64_t)st.st_size, .device = st.st_dev,
-                     .inode = st.st_ino, .times = {(uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec}};
+    struct file f = {.kind = FILE_TREE,
+                     .peer = NOBODY,
+                     .mode = st.st_mode,
+                     .size = (uint64_t)st.st_size,
+                     .device = st.st_dev,
+                     .inode = st.st_ino,
+                     .times = {(uint64_t)st.st_mtim.tv_sec, (uint64_t)st.st_mtim.tv_nsec}};
     f.path = image_text(&d->image, path);
     ssize_t n = S_ISLNK(st.st_mode) ? readlink(path, target, sizeof target - 1) : -1;
     if (n >= 0) {
@@ -81,7 +86,8 @@ static int save_directory(struct dump *d, const char *directory, dev_t device)
     return done;
 }
 
-/* Directories wait in the table for what is in them to be listed: a nest of any depth takes one descriptor, and no stack. */
+/* Directories wait in the table for what is in them to be listed: a nest of any depth takes one descriptor, and no
+ * stack. */
 int tmp_save(struct dump *d)
 {
     char directory[4096];
@@ -104,7 +110,7 @@ static int put_contents(struct restoring *r, uint32_t at, const struct file *row
 {
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     int done = fd < 0 || ftruncate(fd, (off_t)row->size) < 0 ? -1 : 0;
-    for EACH(r->image, extents, extent, e) {
+    EACH(r->image, extents, extent, e) {
         if (done || e->file != at || e->at >= row->size)
             continue;
         size_t size = e->size < row->size - e->at ? e->size : row->size - e->at;
@@ -119,7 +125,8 @@ static int put_contents(struct restoring *r, uint32_t at, const struct file *row
     return done;
 }
 
-/* With the job's rights, parents before what is in them; modes and times last, since a directory may forbid its owner. */
+/* With the job's rights, parents before what is in them; modes and times last, since a directory may forbid its owner.
+ */
 int tmp_put(struct restoring *r, struct failure *f)
 {
     struct file *files = r->image->files.rows;

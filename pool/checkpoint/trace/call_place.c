@@ -21,7 +21,8 @@ uint64_t find_syscall_instruction(pid_t pid)
         bool vdso = strstr(line, "[vdso]") != NULL;
         for (unsigned long at = start; at < end && at < start + (1ul << 22) && (!found || vdso); at += sizeof code) {
             size_t size = end - at < sizeof code ? end - at : sizeof code;
-            unsigned char *hit = tracee_read(pid, at, code, size) == 0 ? memmem(code, size, call_code, CALL_SIZE) : NULL;
+            unsigned char *hit =
+                tracee_read(pid, at, code, size) == 0 ? memmem(code, size, call_code, CALL_SIZE) : NULL;
             if (!hit)
                 continue;
             found = at + (uint64_t)(hit - code);

@@ -22,9 +22,9 @@ struct scan { /* struct pm_scan_arg */
 };
 #define SCAN _IOWR('f', 16, struct scan)
 
-/* Behind what a call has found; false at the end. Where the walk came to its end the kernel names a place before it, where a
- * buffer of its own was last full (512 regions; seen in Linux 6.18): from there all would be found once more, and in no order
- * what was written meanwhile. */
+/* Behind what a call has found; false at the end. Where the walk came to its end the kernel names a place before it,
+ * where a buffer of its own was last full (512 regions; seen in Linux 6.18): from there all would be found once more,
+ * and in no order what was written meanwhile. */
 static inline bool scan_on(struct scan *q, int found)
 {
     const struct region *all = (const struct region *)(uintptr_t)q->vector;

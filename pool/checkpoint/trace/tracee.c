@@ -1,8 +1,8 @@
 /* Threads held with ptrace. Every trap of it that was met has a function or a comment here.
  *
  * A thread that is held dies with its tracer (EXITKILL): between two injected calls its registers are not its own, and
- * half a job is worse than none. One that is only asked to stop does not: nothing has been done to it, and it cannot be let
- * go before it has stopped, but by its tracer's end. */
+ * half a job is worse than none. One that is only asked to stop does not: nothing has been done to it, and it cannot be
+ * let go before it has stopped, but by its tracer's end. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
@@ -36,8 +36,8 @@ static int regs_set(struct tracee *h, struct user_regs_struct *r)
     return trace(PTRACE_SETREGSET, h->tid, (void *)NT_PRSTATUS, (uintptr_t)&part) < 0 ? -1 : 0;
 }
 
-/* A call that is injected is four changes between two threads. On one processor each takes a microsecond or two; between two it
- * wakes the other one, which takes ten times as long, and more in a virtual machine. */
+/* A call that is injected is four changes between two threads. On one processor each takes a microsecond or two;
+ * between two it wakes the other one, which takes ten times as long, and more in a virtual machine. */
 static struct {
     bool now;
     long all; /* processors; 0: none was chosen yet */
@@ -104,8 +104,8 @@ static int wait_one(struct tracee *h, int *status)
     return -1;
 }
 
-/* The stop that was asked for may come second: a signal on its way stops the thread first. It is let through (a handler's
- * frame is made, no instruction of it runs) and the stop that was asked for follows at once. */
+/* The stop that was asked for may come second: a signal on its way stops the thread first. It is let through (a
+ * handler's frame is made, no instruction of it runs) and the stop that was asked for follows at once. */
 int tracee_poll(struct tracee *h)
 {
     int status;
@@ -144,13 +144,14 @@ int tracee_bind(struct tracee *h)
     return h->bound ? 0 : -1;
 }
 
-/* All signals are blocked before the first call: one that came in between would find registers that are not the thread's
- * own. By ptrace and not by a call, for the same reason. */
+/* All signals are blocked before the first call: one that came in between would find registers that are not the
+ * thread's own. By ptrace and not by a call, for the same reason. */
 int tracee_open(struct tracee *h, uint64_t call_at)
 {
     uint64_t all = ~0ull;
     h->call_at = call_at;
-    if (tracee_bind(h) < 0 || regs_get(h, &h->saved) < 0 || trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask) < 0 ||
+    if (tracee_bind(h) < 0 || regs_get(h, &h->saved) < 0 ||
+        trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&h->mask) < 0 ||
         trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&all) < 0)
         return -1;
     h->now = h->saved;
@@ -184,7 +185,8 @@ int tracee_leave(struct tracee *h, uint64_t start, uint64_t end)
         return -1;
     if (regs_place(&r) < start || regs_place(&r) >= end)
         return 0;
-    if (trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&mask) < 0 || trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&all) < 0)
+    if (trace(PTRACE_GETSIGMASK, h->tid, (void *)8, (uintptr_t)&mask) < 0 ||
+        trace(PTRACE_SETSIGMASK, h->tid, (void *)8, (uintptr_t)&all) < 0)
         return -1;
     for (int steps = 0; steps < 20000 && done; steps++) {
         if (trace(PTRACE_SINGLESTEP, h->tid, NULL, 0) < 0 || wait_one(h, &status) < 0 || regs_get(h, &r) < 0)
@@ -197,8 +199,8 @@ int tracee_leave(struct tracee *h, uint64_t start, uint64_t end)
     return done;
 }
 
-/* Runs it to the next stop at a system call's entry or exit. Another stop on the way is not ours to keep: SIGSTOP cannot
- * be blocked, and is sent again when the thread is let go. */
+/* Runs it to the next stop at a system call's entry or exit. Another stop on the way is not ours to keep: SIGSTOP
+ * cannot be blocked, and is sent again when the thread is let go. */
 static int to_call_stop(struct tracee *h)
 {
     int status;
@@ -233,14 +235,14 @@ long tracee_call(struct tracee *h, long number, ...)
     return regs_result(&r);
 }
 
-/* The stop that is asked for at its entry comes when it would wait, and after its exit once more: that one is passed over by
- * whatever is done next. */
+/* The stop that is asked for at its entry comes when it would wait, and after its exit once more: that one is passed
+ * over by whatever is done next. */
 long tracee_begin(struct tracee *h, long number, const unsigned long a[6])
 {
     struct user_regs_struct r = h->now;
     regs_call(&r, h->call_at, number, a);
-    if (h->lost || regs_set(h, &r) < 0 || to_call_stop(h) < 0 || trace(PTRACE_INTERRUPT, h->tid, NULL, 0) < 0 || to_call_stop(h) < 0 ||
-        regs_get(h, &r) < 0) {
+    if (h->lost || regs_set(h, &r) < 0 || to_call_stop(h) < 0 || trace(PTRACE_INTERRUPT, h->tid, NULL, 0) < 0 ||
+        to_call_stop(h) < 0 || regs_get(h, &r) < 0) {
         h->lost = true;
         return -ESRCH;
     }
@@ -258,7 +260,8 @@ static int await_child(struct tracee *h, struct tracee *child)
     for (;;) {
         if (wait_one(h, &status) < 0)
             return -1;
-        if (status >> 16 == PTRACE_EVENT_CLONE || status >> 16 == PTRACE_EVENT_FORK || status >> 16 == PTRACE_EVENT_VFORK) {
+        if (status >> 16 == PTRACE_EVENT_CLONE || status >> 16 == PTRACE_EVENT_FORK ||
+            status >> 16 == PTRACE_EVENT_VFORK) {
             unsigned long tid;
             if (trace(PTRACE_GETEVENTMSG, h->tid, NULL, (uintptr_t)&tid) < 0)
                 return -1;
@@ -276,8 +279,9 @@ static pid_t clone_by(struct tracee *h, struct tracee *child, long number, const
     struct user_regs_struct r = h->now;
     int status;
     regs_call(&r, h->call_at, number, a);
-    if (trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK) < 0 || regs_set(h, &r) < 0 ||
-        to_call_stop(h) < 0 || trace(PTRACE_SYSCALL, h->tid, NULL, 0) < 0 || await_child(h, child) < 0 || regs_get(h, &r) < 0) {
+    if (trace(PTRACE_SETOPTIONS, h->tid, NULL, PLAIN | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK) < 0 ||
+        regs_set(h, &r) < 0 || to_call_stop(h) < 0 || trace(PTRACE_SYSCALL, h->tid, NULL, 0) < 0 ||
+        await_child(h, child) < 0 || regs_get(h, &r) < 0) {
         h->lost = true;
         return -ESRCH;
     }
@@ -344,7 +348,10 @@ int tracee_become(struct tracee *h, const struct user_regs_struct *r, const void
 int tracee_rseq(struct tracee *h, struct rseq_place *place)
 {
     memset(place, 0, sizeof *place);
-    return trace(0x420f /* PTRACE_GET_RSEQ_CONFIGURATION, Linux 5.13 */, h->tid, (void *)sizeof *place, (uintptr_t)place) < 0 ? -1 : 0;
+    return trace(0x420f /* PTRACE_GET_RSEQ_CONFIGURATION, Linux 5.13 */, h->tid, (void *)sizeof *place,
+                 (uintptr_t)place) < 0
+               ? -1
+               : 0;
 }
 
 /* One of the signals that wait; 1 when there is one at this place. */

@@ -1,8 +1,10 @@
-/* A userfaultfd of a process that is held: it opens one without a privilege, by a call it is made to do, and closes it when we
- * have a copy. Of its memory we may then note what is written (dump/dirty_tracking.c), and give pages that it has not touched (restore/memory.c):
- * a page that is given is copied once, into memory that was not wiped for it, and no fault is taken.
+/* A userfaultfd of a process that is held: it opens one without a privilege, by a call it is made to do, and closes it
+ * when we have a copy. Of its memory we may then note what is written (dump/dirty_tracking.c), and give pages that it
+ * has not touched (restore/memory.c): a page that is given is copied once, into memory that was not wiped for it, and
+ * no fault is taken.
  *
- * It is the memory's that the process had then: whoever has the descriptor, also a process forked meanwhile, works on that. */
+ * It is the memory's that the process had then: whoever has the descriptor, also a process forked meanwhile, works on
+ * that. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +25,8 @@ int userfault_open(struct tracee *h, uint64_t features)
     long number = CALL(h, SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
     if (number < 0)
         return -1;
-    int of = (int)syscall(SYS_pidfd_open, h->tid, 0), fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, (int)number, 0);
+    int of = (int)syscall(SYS_pidfd_open, h->tid, 0),
+        fd = of < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, of, (int)number, 0);
     CALL(h, SYS_close, number);
     if (of >= 0)
         close(of);

@@ -41,7 +41,10 @@ long regs_asked(const struct user_regs_struct *r, unsigned long a[6])
     return (long)((long)r->orig_rax >= 0 ? r->orig_rax : r->rax);
 }
 
-void regs_ask(struct user_regs_struct *r, long number) { *((long)r->orig_rax >= 0 ? &r->orig_rax : &r->rax) = (unsigned long)number; }
+void regs_ask(struct user_regs_struct *r, long number)
+{
+    *((long)r->orig_rax >= 0 ? &r->orig_rax : &r->rax) = (unsigned long)number;
+}
 
 void regs_give(struct user_regs_struct *r, const unsigned long a[6])
 {
@@ -54,23 +57,41 @@ void regs_answer(struct user_regs_struct *r, long result)
     r->rip += CALL_SIZE;
 }
 
-/* Calls that answer EINTR to being stopped though no handler ran (signal(7)): the program would see that it was stopped. */
+/* Calls that answer EINTR to being stopped though no handler ran (signal(7)): the program would see that it was
+ * stopped. */
 static bool touchy(unsigned long number)
 {
     switch (number) {
-    case SYS_epoll_wait: case SYS_epoll_pwait: case 441 /* epoll_pwait2 */: case SYS_rt_sigtimedwait: case SYS_semop:
-    case SYS_semtimedop: case SYS_msgrcv: case SYS_msgsnd:
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
+    case 441 /* epoll_pwait2 */:
+    case SYS_rt_sigtimedwait:
+    case SYS_semop:
+    case SYS_semtimedop:
+    case SYS_msgrcv:
+    case SYS_msgsnd:
     /* Of a socket that is given a while (SO_RCVTIMEO, SO_SNDTIMEO). */
-    case SYS_read: case SYS_readv: case SYS_recvfrom: case SYS_recvmsg: case SYS_recvmmsg: case SYS_accept: case SYS_accept4:
-    case SYS_write: case SYS_writev: case SYS_sendto: case SYS_sendmsg: case SYS_sendmmsg: case SYS_connect:
+    case SYS_read:
+    case SYS_readv:
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+    case SYS_recvmmsg:
+    case SYS_accept:
+    case SYS_accept4:
+    case SYS_write:
+    case SYS_writev:
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_sendmmsg:
+    case SYS_connect:
         return true;
     }
     return false;
 }
 
-/* The codes are the kernel's own (include/linux/errno.h): ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND are done again with
- * what they were given. ERESTART_RESTARTBLOCK goes on with what is left of its time: the kernel knows how much, and loses
- * it with the process; state/timeouts.c sees to it in an image. */
+/* The codes are the kernel's own (include/linux/errno.h): ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND are done again
+ * with what they were given. ERESTART_RESTARTBLOCK goes on with what is left of its time: the kernel knows how much,
+ * and loses it with the process; state/timeouts.c sees to it in an image. */
 void regs_settle(struct user_regs_struct *r, bool for_image)
 {
     long code = (long)r->rax;
@@ -93,7 +114,8 @@ bool regs_partial(const struct user_regs_struct *r, long *number, uint64_t argum
     *number = (long)r->orig_rax;
     *moved = r->rax;
     arguments[0] = r->rdi, arguments[1] = r->rsi, arguments[2] = r->rdx;
-    return (*number == SYS_read || *number == SYS_readv || *number == SYS_write || *number == SYS_writev) && (long)r->rax > 0;
+    return (*number == SYS_read || *number == SYS_readv || *number == SYS_write || *number == SYS_writev) &&
+           (long)r->rax > 0;
 }
 
 static size_t put(unsigned char *code, size_t at, const void *bytes, size_t size)
@@ -102,9 +124,10 @@ static size_t put(unsigned char *code, size_t at, const void *bytes, size_t size
     return at + size;
 }
 
-/* syscall; test %rax, %rax; js 1f; add $moved, %rax; jmp 2f; 1: mov $moved, %rax; 2: the arguments as they were; on. No more than
- * 2 GiB are moved by a call. */
-void regs_rest(struct user_regs_struct *r, unsigned char code[REST_SIZE], uint64_t code_at, uint64_t from, uint64_t count)
+/* syscall; test %rax, %rax; js 1f; add $moved, %rax; jmp 2f; 1: mov $moved, %rax; 2: the arguments as they were; on. No
+ * more than 2 GiB are moved by a call. */
+void regs_rest(struct user_regs_struct *r, unsigned char code[REST_SIZE], uint64_t code_at, uint64_t from,
+               uint64_t count)
 {
     int32_t moved = (int32_t)r->rax;
     uint64_t second = r->rsi, third = r->rdx, back = r->rip;
@@ -166,12 +189,25 @@ static const struct {
     uint8_t word, bit;
     const char *name;
 } known[] = {
-    {0, 32, "SSE3"}, {0, 41, "SSSE3"}, {0, 44, "FMA"}, {0, 51, "SSE4.1"}, {0, 52, "SSE4.2"}, {0, 54, "MOVBE"}, {0, 55, "POPCNT"},
-    {0, 57, "AES"}, {0, 60, "AVX"}, {0, 61, "F16C"}, {0, 62, "RDRAND"}, {1, 35, "BMI1"}, {1, 37, "AVX2"}, {1, 40, "BMI2"},
-    {1, 41, "ERMS"}, {1, 43, "RTM"}, {1, 48, "AVX512F"}, {1, 49, "AVX512DQ"}, {1, 50, "RDSEED"}, {1, 51, "ADX"}, {1, 61, "SHA"},
-    {1, 62, "AVX512BW"}, {1, 63, "AVX512VL"}, {1, 1, "AVX512VBMI"}, {1, 6, "AVX512VBMI2"}, {1, 8, "GFNI"}, {1, 9, "VAES"},
-    {1, 11, "AVX512VNNI"}, {2, 4, "FSRM"}, {2, 22, "AMX-BF16"}, {2, 23, "AVX512FP16"}, {2, 24, "AMX-TILE"}, {2, 25, "AMX-INT8"},
-    {3, 36, "AVX-VNNI"}, {4, 37, "LZCNT"}, {5, 2, "AVX state"}, {5, 5, "AVX-512 state"}, {5, 9, "protection keys"},
+    {0, 32, "SSE3"},         {0, 41, "SSSE3"},
+    {0, 44, "FMA"},          {0, 51, "SSE4.1"},
+    {0, 52, "SSE4.2"},       {0, 54, "MOVBE"},
+    {0, 55, "POPCNT"},       {0, 57, "AES"},
+    {0, 60, "AVX"},          {0, 61, "F16C"},
+    {0, 62, "RDRAND"},       {1, 35, "BMI1"},
+    {1, 37, "AVX2"},         {1, 40, "BMI2"},
+    {1, 41, "ERMS"},         {1, 43, "RTM"},
+    {1, 48, "AVX512F"},      {1, 49, "AVX512DQ"},
+    {1, 50, "RDSEED"},       {1, 51, "ADX"},
+    {1, 61, "SHA"},          {1, 62, "AVX512BW"},
+    {1, 63, "AVX512VL"},     {1, 1, "AVX512VBMI"},
+    {1, 6, "AVX512VBMI2"},   {1, 8, "GFNI"},
+    {1, 9, "VAES"},          {1, 11, "AVX512VNNI"},
+    {2, 4, "FSRM"},          {2, 22, "AMX-BF16"},
+    {2, 23, "AVX512FP16"},   {2, 24, "AMX-TILE"},
+    {2, 25, "AMX-INT8"},     {3, 36, "AVX-VNNI"},
+    {4, 37, "LZCNT"},        {5, 2, "AVX state"},
+    {5, 5, "AVX-512 state"}, {5, 9, "protection keys"},
 };
 
 /* Only what programs choose their code by: a library has looked once, at its start, and does not look again. */

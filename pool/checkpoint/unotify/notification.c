@@ -19,7 +19,10 @@
 #endif
 
 /* Asking and answering one after the other on one processor (Linux 6.6): nobody else comes between. */
-void question_listen(int listener) { ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP); }
+void question_listen(int listener)
+{
+    ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
+}
 
 bool question_hear(struct question *q, int listener, uint32_t member)
 {
@@ -36,7 +39,8 @@ bool question_hear(struct question *q, int listener, uint32_t member)
     if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &in.notif) < 0)
         return false;
     out.resp.id = in.notif.id;
-    *q = (struct question){.listener = listener, .member = member, .tid = (pid_t)in.notif.pid, .notif = &in.notif, .answer = &out.resp};
+    *q = (struct question){
+        .listener = listener, .member = member, .tid = (pid_t)in.notif.pid, .notif = &in.notif, .answer = &out.resp};
     return true;
 }
 
@@ -48,14 +52,20 @@ void question_answer(struct question *q)
 
 int question_put(struct question *q, int fd, int number, uint32_t how, bool on_exec_closed)
 {
-    struct seccomp_notif_addfd a = {.id = q->notif->id, .flags = how, .srcfd = (uint32_t)fd, .newfd = (uint32_t)(number < 0 ? 0 : number),
+    struct seccomp_notif_addfd a = {.id = q->notif->id,
+                                    .flags = how,
+                                    .srcfd = (uint32_t)fd,
+                                    .newfd = (uint32_t)(number < 0 ? 0 : number),
                                     .newfd_flags = on_exec_closed ? O_CLOEXEC : 0};
     if (number >= 0)
         a.flags |= SECCOMP_ADDFD_FLAG_SETFD;
     return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &a);
 }
 
-bool still_asked(const struct question *q) { return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &q->notif->id) == 0; }
+bool still_asked(const struct question *q)
+{
+    return ioctl(q->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &q->notif->id) == 0;
+}
 
 /* Reading it costs as much as half an answer: only for what needs it. */
 void know_process(struct question *q) { q->tgid = (pid_t)proc_field(q->tid, "status", "Tgid", 10); }

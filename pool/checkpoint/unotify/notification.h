@@ -22,7 +22,8 @@ struct question {
 void question_listen(int listener);
 bool question_hear(struct question *q, int listener, uint32_t member); /* one at a time; false: it is gone again */
 void question_answer(struct question *q);
-int question_put(struct question *q, int fd, int number, uint32_t how, bool on_exec_closed); /* a descriptor into the process */
+int question_put(struct question *q, int fd, int number, uint32_t how,
+                 bool on_exec_closed); /* a descriptor into the process */
 
 bool still_asked(const struct question *q);
 void know_process(struct question *q);

@@ -1,5 +1,5 @@
-/* Calls that take the name of a file, by the kernel's numbers: what each does, and which of its arguments say where. Whoever
- * is asked about calls (mapped files, remote files without FUSE) reads them by this one table. */
+/* Calls that take the name of a file, by the kernel's numbers: what each does, and which of its arguments say where.
+ * Whoever is asked about calls (mapped files, remote files without FUSE) reads them by this one table. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/syscall.h>

@@ -6,9 +6,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum naming_what { OPENS, OPENS_2, CREATES, STATS, LOOKS, READS_LINK, REMOVES, REMOVES_DIRECTORY, MAKES_DIRECTORY, MAKES_NODE, MAKES_LINK,
-                   RENAMES, LINKS, MODES, OWNERS, TIMES, TRUNCATES, FILE_SYSTEM, ENTERS, RUNS, HANDLES,
-                   GETS_EXTRA, LISTS_EXTRA, SETS_EXTRA, REMOVES_EXTRA };
+enum naming_what {
+    OPENS,
+    OPENS_2,
+    CREATES,
+    STATS,
+    LOOKS,
+    READS_LINK,
+    REMOVES,
+    REMOVES_DIRECTORY,
+    MAKES_DIRECTORY,
+    MAKES_NODE,
+    MAKES_LINK,
+    RENAMES,
+    LINKS,
+    MODES,
+    OWNERS,
+    TIMES,
+    TRUNCATES,
+    FILE_SYSTEM,
+    ENTERS,
+    RUNS,
+    HANDLES,
+    GETS_EXTRA,
+    LISTS_EXTRA,
+    SETS_EXTRA,
+    REMOVES_EXTRA
+};
 
 /* UNLESS: AT_SYMLINK_NOFOLLOW, IF: AT_SYMLINK_FOLLOW is among the flags. */
 enum naming_follow { NEVER, ALWAYS, UNLESS, IF, BY_OPEN };
