@@ -1,6 +1,6 @@
-/* What is mapped of programs and libraries, for a machine that has others or none: in a file of its own, `carried`,
- * which goes on from one image of a job to the next, unread, as long as all that is mapped is in it and no file is
- * another one. */
+/* The parts of programs and libraries that the job has mapped, for a machine that has other versions or none: in a
+ * file of their own, `carried`. It goes from one image of a job to the next, unread, as long as it has everything that
+ * is mapped and no file has changed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

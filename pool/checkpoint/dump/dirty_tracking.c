@@ -1,12 +1,12 @@
-/* Which pages a process has written since the image before: the kernel notes it (userfaultfd's asynchronous write
- * protection, Linux 6.7), nobody is woken for it, and a page costs its first write some two microseconds.
+/* Finds the pages that a process has written since the last image. The kernel notes them (userfaultfd's asynchronous
+ * write protection, Linux 6.7); the first write to a page costs some two microseconds.
  *
- *     once:       hold; the process opens a userfaultfd, of which the keeper has a copy from then on, and is watched;
- * let go each time:  scan and protect again, while the job runs     -> written before the stop hold; scan -> still
- * clean in the stop; what is not watched yet is
+ *     once:       hold; the process opens a userfaultfd, and the keeper keeps a copy of it; let go
+ *     each time:  scan and protect again, while the job runs     -> written before the stop
+ *                 hold; scan                                     -> still clean in the stop
  *
- * What was written between scan and stop stays noted, and is saved now and once more next time. Processes below a size
- * are not watched, nor is what other processes share with them. */
+ * A page that is written between scan and stop stays noted, and is saved now and once more next time. Small processes
+ * are not tracked, and neither is memory that they share with other processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

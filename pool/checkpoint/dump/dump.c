@@ -1,10 +1,11 @@
-/* A whole job dumped, in a process of its own that holds it: what takes long is done from copies, when the job runs on.
+/* Dumps a whole job, in a process of its own that holds it. Slow work is done from frozen copies, while the job runs
+ * on.
  *
- *     hold all -> state, files -> shared memory, pipes -> copies -> let go -> memory from the copies -> pages, meta,
- * synced
+ *     hold all -> state, files -> shared memory, pipes -> copies -> let go -> memory from the copies
+ *     -> pages, meta, synced
  *
- * If this process is killed while the job is held, the job dies with it and the image before it stands
- * (trace/tracee.c); later only copies die. Without memory for the copies the job stands still to the end. */
+ * If this process is killed while the job is held, the job dies with it, and the image before it stands
+ * (trace/tracee.c). Later only copies die. Without memory for the copies the job stands still to the end. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

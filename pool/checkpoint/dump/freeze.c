@@ -1,7 +1,7 @@
-/* The job's processes and threads found and held still.
+/* Finds the job's processes and threads, and stops them.
  *
- * Whatever the keeper's /proc shows beside the keeper and the dumper is the job: the pid namespace is its alone. Nobody
- * counts as ended who only could not be held: an image without it would be of another job. */
+ * Every process in the keeper's /proc except the keeper and the dumper belongs to the job: the pid namespace is its
+ * own. A thread that cannot be stopped is not taken for exited: an image without it would be wrong. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/kcmp.h>

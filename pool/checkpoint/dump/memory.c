@@ -1,7 +1,7 @@
-/* Memory areas of a process, and their contents on the way out.
+/* The memory areas of a process, and which of their pages are saved.
  *
- * Only pages that the process has changed are saved: what still is a file's is read from the file again. Which they are
- * the kernel tells (PAGEMAP_SCAN, Linux 6.7; before it /proc/PID/pagemap). */
+ * Only pages that the process has changed are saved; the others are read from their file again. The kernel says which
+ * they are (PAGEMAP_SCAN, Linux 6.7; before it /proc/PID/pagemap). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

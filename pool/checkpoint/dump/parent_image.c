@@ -1,8 +1,8 @@
-/* The image before, of which this one takes over what has not changed: by its chunks, not by their contents.
+/* The last image: this one takes over its unchanged chunks, not their contents.
  *
- * Whoever asks for an image lays the `meta` of the one before beside it as `parent`, and its pages as pages.1 and so
- * on, those that it took over itself behind its own, and what it carries. It counts only if what was written since it
- * is known (dirty_tracking.c). */
+ * The node lays the `meta` of the last image beside the new one as `parent`, its pages as pages.1 and so on (those
+ * that it took over itself come after its own), and its `carried`. They count only if the pages written since are
+ * known (dirty_tracking.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-/* Reads and writes of mapped files that the stop has cut short go on: for a program they are calls on a file, which are
- * whole.
+/* Completes reads and writes of mapped files that the freeze interrupted: programs do file I/O here and expect no
+ * short counts.
  *
- * The kernel ends such a call when a thread is asked to stop, with what it has moved so far. The thread is led through
- * a few instructions of ours that make the call for the rest and return the sum; they lie in a page of its memory, so
- * that they go with the image, and a thread that is stopped there once more is led through others first. */
+ * The kernel ends such a call when a thread is asked to stop, and returns the bytes moved so far. The thread then runs
+ * a few instructions of ours that make the call for the rest and return the sum. They lie in a page of its memory, so
+ * that they are part of the image. A thread that is stopped there once more runs through another such piece first. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>

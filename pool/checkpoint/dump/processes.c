@@ -1,4 +1,4 @@
-/* The job's processes and threads: described, copied, let go. freeze.c has found them and holds them. */
+/* The job's processes and threads: describes them, copies them, lets them go. freeze.c has found and stopped them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

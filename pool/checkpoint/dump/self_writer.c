@@ -1,15 +1,14 @@
-/* The hands of a frozen copy: it writes its own memory, with the code of self_writer_code.c, in two processes that
- * share it.
+/* A frozen copy writes its own memory, with the code of self_writer_code.c, in two processes that share it.
  *
- *     code into its room -> a pair of sockets -> the files and the errand through it -> a second process -> both run ->
- * both stop
+ *     code into its room -> a pair of sockets -> the files and the job through it -> a second process
+ *     -> both run -> both stop
  *
- * A copy has all of the job's limits, filters and cgroup. Where one of them is in the way nothing is lost: its memory
- * is read by others then (pages.c), as is what a hand has left. The job itself is never made to write: it would show in
- * its limits.
+ * A copy has all of the job's limits, filters and its cgroup. Where one of them is in the way nothing is lost: other
+ * processes read its memory then (pages.c), and also write the rest of an unfinished one. The job itself is never made
+ * to write: that would count against its limits.
  *
- * All is prepared before the keeper may suspend the job: who is made to do a call in a frozen cgroup does it when that
- * is thawed. A hand that is frozen while it writes is given up after a while. */
+ * Everything is prepared before the keeper may suspend the job: a process in a frozen cgroup does an injected call
+ * only when the cgroup is thawed. A writer that is frozen while it writes is given up after a while. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
-/* The metadata of a checkpoint: rows added, written, read back and checked.
+/* The metadata of a checkpoint: adds rows, writes them, reads them back and checks them.
  *
- * What is read back may be damaged, or made by somebody who wishes us ill: after image_read no row points outside its
- * tables, no text lacks its end, and sizes are sane. Whether values make sense is for who uses them: the kernel
- * refuses most, and a restored job has no more rights than a job that is started. */
+ * An image may be damaged or malicious. After image_read no row points outside its tables, every text ends, and sizes
+ * are sane. Each user of a value checks whether it makes sense: the kernel refuses most, and a restored job has no
+ * more rights than a job that is started. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

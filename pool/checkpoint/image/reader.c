@@ -1,4 +1,4 @@
-/* Chunks of an image read and checked: into a buffer, or where they lie in the page cache, which copies nothing. */
+/* Reads and checks chunks of an image: into a buffer, or where they lie in the page cache, without a copy. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <setjmp.h>

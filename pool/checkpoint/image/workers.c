@@ -1,12 +1,11 @@
-/* Work shared out among as many processes as there are processors, unit by unit; large jobs' memory is moved so.
+/* Shares work out among as many processes as there are CPUs, unit by unit. The memory of large jobs is moved so.
  *
- * Behind the machine's owner and its other jobs it is done in the idle class, by others than who asked for it: that
- * class cannot be left again without a privilege. On a machine whose processors are all busy nothing of it is done
- * there, so that after ten times as long as it takes undisturbed who asked takes part, at its own priority, which is
- * low and gets a small share.
+ * Background work is done by other processes, in the idle class, since no process can leave that class without a
+ * privilege. On a machine whose CPUs are all busy they do nothing; so after ten times the usual time the caller takes
+ * part, at its own low priority.
  *
- * Processes and not threads: their numbers are free again when they were waited for, and a restore needs all numbers.
- */
+ * They are processes and not threads: their numbers are free again when they were waited for, and a restore needs all
+ * numbers. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* Cells: what is known of a keeper on disk (see struct cell). A file stays in place from job to job, so that a start
- * costs one write and an end another: no file is created, renamed or removed on the way. */
+/* Cells: files that hold the state of a keeper on disk (see struct cell). A file stays in place from job to job, so
+ * that a start costs one write and an end another: no file is created, renamed or removed on the way. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

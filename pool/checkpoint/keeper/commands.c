@@ -1,4 +1,4 @@
-/* What the node asks a keeper for. */
+/* Requests from the node to a keeper. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

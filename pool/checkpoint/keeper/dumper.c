@@ -1,5 +1,5 @@
-/* Checkpoints as the keeper's loop sees them: a dumper is forked, works by itself, and its outcome is told when it
- * ends. */
+/* Checkpoints as the keeper's loop sees them: it forks a dumper, which works by itself, and reports the outcome when
+ * the dumper exits. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* How a job ends: for which reason, with all of its processes, and how that is told. */
+/* The end of a job: its cause, the end of all of its processes, and the report of it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

@@ -1,10 +1,9 @@
-/* The keeper's side of remote system calls: the mounts in the job's tree, the server's process, and what is asked of
- * it.
+/* The keeper's side of remote system calls: the mounts in the job's file tree, and the process of the file server.
  *
- * A tree of the submit machine is a FUSE mount under its own name in the tree of `full`; what this machine sees itself
- * (direct access) is bound there. The mounts are there before the server has a stream: whoever looks into them waits.
- * The server is a child that the keeper's waits do not count: it neither keeps a job from being over nor is ended with
- * what a job left. */
+ * A tree of the submit machine is a FUSE mount under its own name in the tree of `full`. A directory that this machine
+ * sees itself (direct access) is a bind mount there. The mounts are there before the server has a stream: a process
+ * that looks into them waits. The keeper's waits do not count the server: it does not keep a job from ending, and it
+ * is not killed with the rest of a job. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

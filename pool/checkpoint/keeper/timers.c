@@ -1,5 +1,5 @@
-/* What time brings a job: the end of its lease and of its grace, a look at its memory, the word that it runs. By the
- * clock that goes on while the machine sleeps. */
+/* The keeper's timers: the end of the lease, the end of the grace, the check of the job's memory, the delayed report
+ * that the job runs. They use the clock that goes on while the machine sleeps. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,10 @@
-/* The end of all reading, as a pipe would tell it: SIGPIPE for who writes, and for who waits to write.
+/* Tells writers that their last reader is gone, as a pipe does: SIGPIPE for a process that writes, and for one that
+ * waits to write.
  *
- * Of a socket's reader the kernel tells only who writes next so. Who waits for room just then gets ECONNRESET where
- * something was left unread; where nothing was, EPIPE, but without the signal. Therefore who waits is held (ptrace)
- * while the reading end is shut down, which interrupts its call: it makes it again when it goes on, and finds nobody.
- * One that had written a part of what it was to write is sent the signal. Nobody else is touched. */
+ * A socket alone does not: a process that waits for room gets ECONNRESET where unread bytes were left, and EPIPE
+ * without the signal where none were. So the waiting process is stopped (ptrace) while the reading end is shut down.
+ * That interrupts its call; it repeats the call when it goes on, and finds no reader. A process that had written a
+ * part is sent the signal. No other process is touched. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

@@ -1,8 +1,8 @@
-/* Who is joined to whom, and how: a mapped file's two ends directly where that can never stop for good, else by a log.
+/* Joins the two ends of a mapped file: directly where that can never block for good, else by a log.
  *
- * Pipes that do not close a circle, whatever way each runs, cannot hold each other up: whoever waits, waits for
- * somebody farther off. There the kernel's buffer is enough and the programs are joined without anything between. In a
- * circle, for several readers, and for who writes to itself there is a log (spool.c). */
+ * Pipes that close no circle, whatever their directions, cannot block each other: every process waits for one farther
+ * off. There the kernel's buffer is enough, and nothing is between the programs. In a circle, for several readers, and
+ * for a process that writes to itself there is a log (spool.c). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
-/* Who waits for whom: logs that grow when the job would stand still for ever, and deadlocks that nothing helps, named.
+/* Finds which process waits for which: logs grow when the job would block for good otherwise, and deadlocks are named.
  *
- * The paper leaves a circle of processes to its own devices (VS 4.1, figure 7.3). Here a log that is full grows when
- * all who could empty it wait, twice as large each time, up to its bound: a program that runs with files of unlimited
- * length then runs with logs (Parks 1995). When everybody waits for everybody, and no log may grow, the job cannot end,
- * and is ended. A process that waits for a time, for a terminal, for another machine or for the outside may still do
+ * The paper does nothing about a circle of processes (VS 4.1, figure 7.3). Here a full log grows when every process
+ * that could empty it waits, twice as large each time, up to its bound: a program that runs with files of unlimited
+ * length then runs with logs (Parks 1995). When every process waits for another and no log may grow, the job cannot
+ * end, and is killed. A process that waits for a time, a terminal, another machine or the outside may still do
  * something. */
 #define _GNU_SOURCE
 #include <dirent.h>

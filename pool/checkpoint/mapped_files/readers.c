@@ -1,16 +1,14 @@
-/* Who still reads: so that a writer hears of its last reader's going as of a pipe's.
+/* Finds out which processes can still read, so that a writer is notified when its last reader is gone, as with a pipe.
  *
- * A socket that is left with something in it tells its writer that the connection was reset, and not that nobody reads.
- * So the supervisor keeps a copy of each reader's end that it has given away where two programs are joined directly (a
- * log is read by itself), and shuts it (broken_pipe.c) when no process has another one. It knows one place where the
- * end is, a process and a number. That the process ends, or the number is closed, it is told, and looks for another
- * place. What it is not told (a number below the high ones that is closed or put to another use) it finds out while
- * something lies in the socket: the place is looked at every 50 ms. While nothing does, nobody can be waiting to write,
- * and nothing is looked at.
+ * A socket with unread bytes tells its writer that the connection was reset, and not that there is no reader. So the
+ * supervisor keeps a copy of each reader's end where two programs are joined directly (it reads a log itself), and
+ * shuts it down (broken_pipe.c) when no process has another copy. It knows one place of the end: a process and a file
+ * descriptor. The kernel notifies it when the process exits or the descriptor is closed, and it looks for another
+ * place. Other changes (a low number that is closed or reused) it finds by a look every 50 ms while bytes lie in the
+ * socket. While none do, no process can wait to write, and it does not look.
  *
- * Nobody has it when several looks over all processes, one after the other, have not found it: a descriptor may be
- * moved from one number to another during one. One that is on its way through a socket of the job's all the while is
- * nobody's. */
+ * The end is gone when several looks over all processes have not found it: a descriptor may move from one number to
+ * another during a look. One that is on its way through a socket of the job's all the while counts as gone. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sys/epoll.h>

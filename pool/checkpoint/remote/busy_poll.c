@@ -1,10 +1,10 @@
-/* Answering on the processor of who asks.
+/* Answers on the CPU of the thread that asks.
  *
- * Who asks for one thing after the other does not run while it is answered, nor do we while it works. On two processors
- * each falls asleep for every request and is woken by an interrupt, which on a virtual machine takes ten times as long
- * as the answer. So as long as one thread asks, and asks again soon, we follow it to its processor and give way to it
- * there instead of sleeping: while nobody else wants that processor. Large reads and writes, several who ask, and what
- * home is asked about are better served side by side. */
+ * A thread that asks for one thing after the other sleeps while it is answered, and the server sleeps while it works.
+ * On two CPUs each is woken by an interrupt for every request, which takes ten times as long as the answer on a
+ * virtual machine. So as long as one thread asks, and asks again soon, the server follows it to its CPU and yields
+ * there instead of sleeping, unless another process wants that CPU. Large reads and writes, several threads, and
+ * requests to the submit side are better served on two CPUs. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sched.h>

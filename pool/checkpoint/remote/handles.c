@@ -1,7 +1,7 @@
-/* Open files: opened at home, closed there, opened there again on a new stream.
+/* Open files: opened on the submit side, closed there, opened there again on a new stream.
  *
- * A file that its owner may read is opened here at once, where what is known of it is fresh; home hears of it with the
- * first read that the kernel's cache cannot serve, which may be never. The answer to an opening brings the data of a
+ * A file that its owner may read is opened here at once, where its attributes are fresh; the submit side is told with
+ * the first read that the kernel's cache cannot serve, which may be never. The answer to an open brings the data of a
  * small file. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,8 +1,8 @@
-/* Locks: taken at home, where all jobs of all machines and its own programs meet.
+/* Locks: taken on the submit side, where the jobs of all machines and its own programs meet.
  *
- * A home that was killed has let go of them. So what is held is kept here too, in the order in which it was taken, and
- * taken again on the next stream, before anything else is asked. Where somebody was quicker the file's next write,
- * fsync or close fails. */
+ * A server there that was killed has released them. So held locks are kept here too, in the order in which they were
+ * taken, and taken again on the next stream before anything else is asked. Where another process was quicker, the
+ * file's next write, fsync or close fails. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

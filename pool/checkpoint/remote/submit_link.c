@@ -1,8 +1,8 @@
-/* The stream home: requests in the order of their numbers, answers in any order.
+/* The stream to the submit side: requests in the order of their numbers, answers in any order.
  *
- * A request is kept until it is answered. When the stream is lost everything waits; on the next one the handles are
- * opened again first, then whatever was not answered goes out again under its old number: home remembers what it
- * answered. */
+ * A request is kept until it is answered. When the stream is lost everything waits. On the next one the handles are
+ * opened again first; then each unanswered request is sent again under its old number, since the submit side remembers
+ * its answers. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

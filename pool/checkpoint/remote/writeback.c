@@ -1,8 +1,8 @@
-/* Writing: answered as soon as it is under way, told of when it failed, durable when flush or fsync returns.
+/* Writing: answered as soon as it is under way, failures reported later, durable when flush or fsync returns.
  *
- * The kernel gathers small writes in its cache and sends pages. A write is on its way home when the kernel is told that
- * it is done; what home says of it later is the answer to the next flush, fsync or write of that file. Whoever closes a
- * file waits until all of its writes are answered. When too much is under way, writers wait for answers. */
+ * The kernel gathers small writes in its cache and sends pages. It is told that a write is done when the write is on
+ * its way; the answer of the submit side is the answer to the next flush, fsync or write of that file. A close waits
+ * until all writes of the file are answered. When too much is under way, writers wait for answers. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,11 +1,11 @@
-/* A process of the keeper's code becomes the job's: its memory, threads and registers put back from outside.
+/* A process of the keeper's code becomes the job's: its memory, threads and registers are restored from outside.
  *
  *     room (a page of code that makes calls, pages for arguments) where neither the old nor the new memory is
- *     -> vdso aside -> all old memory away -> new areas, contents, protection -> vdso to its place -> names of the
- * kernel's (PR_SET_MM_MAP) -> descriptors of ours closed -> threads, each with what only it can set -> rights dropped
- * -> timers, signals -> room away -> registers
+ *     -> vdso aside -> all old memory away -> new areas, contents, protection -> vdso to its place
+ *     -> names of the kernel's (PR_SET_MM_MAP) -> descriptors of ours closed
+ *     -> threads, each with what only it can set -> rights dropped -> timers, signals -> room away -> registers
  *
- * All calls are the process's own, done by it while it is held, so that all contents go straight where they belong. */
+ * All calls are the process's own, injected while it is held, so that all contents go straight to their place. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/capability.h>

@@ -1,4 +1,5 @@
-/* Contents on their way in: a chunk at a time, checked, and put to where they were; large amounts by a crew. */
+/* Restores contents of memory: a chunk at a time, checked, and written to its place; large amounts by several
+ * processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-/* Open files made again, each once, in the process that all of the job's processes are forked from: they inherit them,
- * and what was shared is shared again.
+/* Opens the files again, each once, in the process that all of the job's processes are forked from: they inherit them,
+ * and shared ones are shared again.
  *
- * Paths are opened with the job's rights, whatever the keeper may do: an image says nothing that its job could not. */
+ * Paths are opened with the job's rights, whatever the keeper may do: an image names no file that its job could not
+ * open. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

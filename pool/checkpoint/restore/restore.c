@@ -1,7 +1,7 @@
-/* A job put back, by a process of its own between the keeper and the job: it reads and checks the image, opens the
- * files, forks the processes as the keeper's children, gives each what it was, and ends; then the job runs.
+/* Restores a job, by a process of its own between the keeper and the job: it reads and checks the image, opens the
+ * files, forks the processes as the keeper's children, restores each, and exits; then the job runs.
  *
- * Until then all that it made dies with it. */
+ * Until then everything that it made dies with it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

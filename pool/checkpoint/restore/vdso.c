@@ -1,5 +1,5 @@
-/* A job that was saved under another kernel: that one's page of code (vdso) stays where the job knows it, and each of
- * its functions leads to the one of this kernel, which lies somewhere else. */
+/* A job that was dumped under another kernel: the old vdso (the kernel's page of code) stays at its address, and each
+ * of its functions jumps to the one of this kernel, which lies elsewhere. */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>

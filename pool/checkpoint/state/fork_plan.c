@@ -1,13 +1,13 @@
-/* How each process of an image is forked again, so that it has its parent and is in its session.
+/* Plans how each process of an image is forked again, so that it has its parent and is in its session.
  *
  * A session is inherited, and a process leaves it only by leading one of its own. A process therefore is forked by its
  * parent, before or after that parent has become a leader; or, where the parent was never in its session,
  *
- *     by the leader of its session, through a helper that ends at once: it goes to the nearest ancestor that adopts;
- *     by a placeholder that has the number of a leader that ended: a child of the same parent, which leads the session
- * and ends.
+ *     by the leader of its session, through a helper that exits at once: it goes to the nearest ancestor that adopts;
+ *     by a placeholder that has the number of a leader that exited: a child of the same parent, which leads the
+ *     session and exits.
  *
- * Nothing here forks: a checkpoint asks the same, so that a tree that cannot be made again is refused by name. */
+ * Nothing here forks: a dump asks the same, so that a tree that cannot be forked again is refused by name. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 

@@ -1,10 +1,9 @@
-/* Watches on files and directories (inotify): found again by name, and put back under the numbers that the job knows
- * them by.
+/* Watches on files and directories (inotify): their names are found, and they are restored under the same numbers.
  *
- * The kernel tells inode and file system of what is watched, not its name. That is looked for among what the job has
- * open, maps or is in, the directories on the way there, and in its own trees; and it is the right one where a watch of
- * ours on it shows the same. What was told and has not been read yet cannot be put back: the job is stopped at a moment
- * when it has read all of it, or else refused. */
+ * The kernel gives inode and file system of a watched file, not its name. The name is looked for among the files that
+ * the job has open, maps or is in, the directories on the way there, and in its own trees. It is the right one when a
+ * watch of ours on it shows the same. Unread events cannot be restored: the job is stopped at a moment when it has
+ * read all of them (dump/quiet_moment.c), or else refused. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* Mapped files of a job that is put back: a supervisor that knows what the one before knew, and for each process a
- * filter by which it is asked. A process gets a filter of its own, and not its member's: filters are inherited by who
- * is forked, and these are there already. */
+/* Mapped files of a restored job: a supervisor with the state of the old one, and for each process a filter by which
+ * it is asked. A process gets a filter of its own, and not its member's: filters are inherited at a fork, and these
+ * processes exist already. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* Mapped files in a checkpoint: the supervisor is made to stand still (mapped_files/quiesce.c), and what it knows
- * becomes rows of the image, its descriptors open files like those of the job's processes. */
+/* Mapped files in an image: the supervisor stands still (mapped_files/quiesce.c), its state becomes rows of the image,
+ * and its descriptors become open files like those of the job's processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

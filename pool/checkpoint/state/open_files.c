@@ -1,6 +1,6 @@
-/* Descriptors on the way out: what each is, which share one open file, and what only they hold.
+/* Saves file descriptors: the kind of each, which of them share one open file, and contents that only they hold.
  *
- * A table says how a kind is known by the name that /proc gives it; what is not in it is refused by name. */
+ * A table maps the name that /proc gives to a kind; other kinds are refused by name. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -1,7 +1,7 @@
-/* What a process has open below /proc of itself or of another process of the job: it is there again only when that
- * process is, so that each opens it itself, with its own rights, once it has its memory and threads.
+/* Files below /proc of the job's own processes: they exist only when the process does, so each process opens them
+ * itself, with its own rights, once it has its memory and threads.
  *
- * Processes that shared such an open file have one each from then on: nothing but the position was common. */
+ * Processes that shared such an open file have one each from then on: only the position was common. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Handlers, alternate stacks, pending signals and timers, out and in again. */
+/* Handlers, alternate stacks, pending signals and timers, saved and restored. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

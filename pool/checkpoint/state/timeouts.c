@@ -1,13 +1,13 @@
-/* Time-outs that are given as a while and not as a moment: what is left of them goes on where the job does.
+/* Time-outs that are given as a duration: the rest of the duration goes on after the restore.
  *
- * The kernel tells it of a sleep that has somewhere to put it. Of the others it tells since when a thread has not run
- * (/proc/PID/sched, on the clock of its processor), which is since when it waits unless it was woken for nothing in
- * between; its wait is then longer by that, and never shorter. This is looked at before the job is stopped: being
- * stopped wakes it.
+ * The kernel tells the rest of a sleep that has somewhere to write it. Of other waits it tells since when a thread has
+ * not run (/proc/PID/sched, on the clock of its CPU). That is since when it waits, unless it was woken for nothing in
+ * between; its wait is then longer by that, and never shorter. It is read before the job is stopped: the stop wakes
+ * threads.
  *
- * Where it goes on, poll and epoll are asked again with less. The others read their time from memory, which is the
- * program's: such a call is begun with a time of ours and interrupted at once, so that the kernel has noted when it
- * ends, and goes on with it when the program is let go (restart_syscall). */
+ * After the restore poll and epoll are called again with less time. The other calls read their time from the program's
+ * memory. Such a call is begun with a time of ours and interrupted at once, so that the kernel has noted its end; it
+ * goes on with that when the program is let go (restart_syscall). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

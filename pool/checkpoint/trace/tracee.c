@@ -1,8 +1,7 @@
-/* Threads held with ptrace. Every trap of it that was met has a function or a comment here.
+/* Stops threads with ptrace. Each of ptrace's traps that was met has a function or a comment here.
  *
- * A thread that is held dies with its tracer (EXITKILL): between two injected calls its registers are not its own, and
- * half a job is worse than none. One that is only asked to stop does not: nothing has been done to it, and it cannot be
- * let go before it has stopped, but by its tracer's end. */
+ * A stopped thread dies with its tracer (EXITKILL): between two injected calls its registers are not its own, and half
+ * a job is worse than none. A thread that was only asked to stop does not die: it is unchanged. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>

@@ -1,10 +1,9 @@
-/* A userfaultfd of a process that is held: it opens one without a privilege, by a call it is made to do, and closes it
- * when we have a copy. Of its memory we may then note what is written (dump/dirty_tracking.c), and give pages that it
- * has not touched (restore/memory.c): a page that is given is copied once, into memory that was not wiped for it, and
- * no fault is taken.
+/* A userfaultfd of a stopped process: it opens one by an injected call, without a privilege, and closes it when we
+ * have a copy. With it we track writes to its memory (dump/dirty_tracking.c), and give it pages that it has not
+ * touched (restore/memory.c): such a page is copied once, into memory that is not zeroed first, without a fault.
  *
- * It is the memory's that the process had then: whoever has the descriptor, also a process forked meanwhile, works on
- * that. */
+ * It belongs to the memory that the process had then: any process with the descriptor, also a child forked meanwhile,
+ * works on that memory. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* What the kernel asks a supervisor about somebody's call, and the answer. Used by both supervisors: of mapped files
+/* A system call that the kernel asks a supervisor about, and the answer. Used by both supervisors: of mapped files
  * (mapped_files/supervisor.c), and of remote files where there is no FUSE (remote_notify/supervisor.c). */
 #define _GNU_SOURCE
 #include <fcntl.h>
