@@ -63,11 +63,15 @@ class Queries(Service):
         if call.identity.kind != "user" or call.identity.uid is None:
             raise Refused(f"{call.identity} is no user of this machine and asks other nodes itself")
         if params["method"] not in methods:
-            raise Refused(
-                f"{params['method']} is not asked of other nodes for users",
-                hint="show them a token: `poolnode token --user NAME` makes one, $POOLNODE_TOKEN takes it",
-            )
+            raise Refused(f"{params['method']} is not asked of other nodes for users", hint=_way_out(params["method"]))
         at: str = params["at"]
         if not at.startswith("tcp://") or self._links.is_own(at):
             raise Refused(f"{at} is not the address of another node")
         return at
+
+
+def _way_out(method: str) -> str:
+    """How a user does what the node does not ask of others. No startd knows users' tokens."""
+    if method.startswith("startd."):
+        return "run the command on that machine, as root or as the user whose node it is"
+    return "show them a token: `poolnode token --user NAME` makes one, $POOLNODE_TOKEN takes it"

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 SPIN = "|/-\\"
 BAR = 20  # characters
-WINDOW = 10.0  # seconds over which the rate is taken
+WINDOW = 10.0  # seconds over which the rate is taken,
+LEAST_ENDED = 20  # and longer, until so many jobs ended in it: few ends in 10 s would make the rate jump
 
 
 def tally_line(tally: Tally, rate: float | None, elapsed: float, width: int | None = None) -> str:
@@ -115,11 +116,14 @@ class Board:
     def _mark(self, tally: Tally) -> None:
         now = self._loop.time()
         self._marks.append((now, tally.over))
-        while len(self._marks) > 2 and (now - self._marks[0][0] > WINDOW or len(self._marks) > 4096):
+        while len(self._marks) > 2 and (self._has_enough_without_first(now, tally.over) or len(self._marks) > 4096):
             self._marks.popleft()
 
+    def _has_enough_without_first(self, now: float, over: int) -> bool:
+        return now - self._marks[0][0] > WINDOW and over - self._marks[1][1] >= LEAST_ENDED
+
     def rate(self) -> float | None:
-        """Jobs that ended a second, over the last seconds; None while there is nothing to tell."""
+        """Jobs that ended a second, over the last seconds or the last jobs; None while there is nothing to tell."""
         if len(self._marks) < 2:
             return None
         began, before = self._marks[0]

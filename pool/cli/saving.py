@@ -105,7 +105,7 @@ def saves(folded: Mapping[str, Any]) -> bool:
 
 
 def places(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:
-    """On which machines a job could be saved, and put back.
+    """On which machines a job could be saved, and restored.
 
     Args:
         machines: ads of the pool's slots.
@@ -119,9 +119,9 @@ def places(job: ClassAd, machines: Iterable[ClassAd], now: float) -> str:
     machines_of = f"{len(taking):,} machine{'s' if len(taking) != 1 else ''} that would take it"
     if not able:
         return f"on no machine that would take it could it be saved: their kernels do not allow that{_lacks(taking)}"
-    text = f"it could be saved and put back on {'each' if not unable else f'{len(able):,}'} of the {machines_of}"
+    text = f"it could be saved and restored on {'each' if not unable else f'{len(able):,}'} of the {machines_of}"
     if len(taking) == 1:
-        text = "it could be saved and put back on the one machine that would take it"
+        text = "it could be saved and restored on the one machine that would take it"
     if unable:
         text += f" (not on {', '.join(unable[:MOST_NAMED])}{', ...' if len(unable) > MOST_NAMED else ''})"
     steps = Counter(str(ad.value("Microarch") or ad.value("Arch") or "unknown") for ad in able.values())

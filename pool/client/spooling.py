@@ -286,8 +286,10 @@ class _Fetching:
             receipt = Receipt.find(self._pool.address, cluster, os.environ)
             if receipt is None and not self._around:
                 raise PoolError(
-                    f"cluster {cluster} was not submitted from here: where its outputs belong is not known",
-                    hint=f"poolnode fetch {cluster} --to DIR puts them into a new directory",
+                    f"cluster {cluster} was submitted from another account, machine or address, or was not spooled: "
+                    "where its outputs belong is not known here",
+                    hint=f"poolnode fetch {cluster} --to DIR writes spooled outputs into a new directory; "
+                    "jobs that were not spooled write their outputs where they were submitted",
                 )
             self._receipts[cluster] = receipt or await self._told_of(cluster)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+from itertools import pairwise
 
 import pytest
 
 from pool.cli.progress import Board, Working, tally_line
 from pool.client.tally import Tally
+from pool.testing import run_virtual
 
 
 class Terminal(io.StringIO):
@@ -100,3 +102,23 @@ async def test_nothing_is_announced_into_a_pipe() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     assert out.getvalue() == ""
+
+
+def test_the_rate_of_long_jobs_is_steady() -> None:
+    """Two jobs run at a time and end half a second apart every 9 s: the time left does not jump up and down."""
+
+    async def left() -> list[float]:
+        board, seen = Board(stream=io.StringIO(), quiet=True), []
+        board(some(0, 2, total=60))
+        for done in range(1, 60):
+            await asyncio.sleep(8.5 if done % 2 else 0.5)
+            board(some(done, 2 - done % 2, total=60))
+            rate = board.rate()
+            assert rate is not None
+            seen.append((60 - done) / rate)
+        return seen
+
+    settled = run_virtual(left())[10:]
+    for before, after in pairwise(settled):
+        assert after < before * 1.15
+    assert settled[0] == pytest.approx(49 * 4.5, rel=0.1)

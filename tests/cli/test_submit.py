@@ -151,7 +151,7 @@ def test_a_check_says_on_which_machines_a_job_could_be_put_back() -> None:
     one, other = machine("one", "x86_64-v3", "6.1.0"), machine("two", "x86_64-v3", "5.10.4")
     old, small = machine("old", "x86_64-v2", "6.1.0"), machine("small", "x86_64-v3", "6.1.0", memory=10)
     without = machine("none", "x86_64-v3", "4.4.0", able=False)
-    all_of_them = "it could be saved and put back on"
+    all_of_them = "it could be saved and restored on"
     assert places(job, [small], 0.0) == "no machine of the pool would take it now"
     assert places(job, [one, small], 0.0) == f"{all_of_them} the one machine that would take it; kernel 6.1.0"
     two = places(job, [one, other], 0.0)

@@ -129,7 +129,7 @@ async def test_what_a_hostile_schedd_sends_is_refused(home: Path, sent: list[Any
 
 async def test_without_a_receipt_all_comes_into_one_new_directory(home: Path) -> None:
     items = [JOB, ["stdout", 1], b"o", ["file", "new", 0o644, 1], b"n", ["done"], OVER]
-    with pytest.raises(PoolError, match="was not submitted from here"):
+    with pytest.raises(PoolError, match="from another account, machine or address, or was not spooled"):
         await fetched(items, None)
     with pytest.raises(PoolError, match="is not empty"):
         await fetched(items, None, into=home.parent)

@@ -54,4 +54,8 @@ async def test_the_node_asks_only_questions_and_only_others(nodes: Nodes) -> Non
         ):
             with pytest.raises(PoolError, match=r"is not asked of other nodes|is not the address of another node"):
                 await link.call("node.ask", {"at": at, "method": method, "params": {}})
+        with pytest.raises(PoolError) as refused:
+            await link.call("node.ask", {"at": "tcp://127.0.0.1:1", "method": "startd.drain", "params": {}})
+        assert "on that machine" in refused.value.hint
+        assert "token" not in refused.value.hint
         await link.close()
