@@ -313,7 +313,7 @@ class Node:
         from pool.shadow.files import OwnedFiles
         from pool.starter.abilities import WITHOUT
         from pool.starter.keeper import NativeKeepers
-        from pool.starter.shown import shown
+        from pool.starter.show_paths import shown
         from pool.store import Store
         from pool.store.accounts import AccountStore
 

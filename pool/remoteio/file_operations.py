@@ -49,7 +49,7 @@ class Open:
     writes: bool
 
 
-class Work:
+class FileOperations:
     """The files of one job.
 
     Args:
@@ -517,7 +517,7 @@ def attr(status: os.stat_result) -> Attr:
     )
 
 
-def methods(work: Work) -> dict[Op, Callable[..., tuple[Any, ...]]]:
+def methods(work: FileOperations) -> dict[Op, Callable[..., tuple[Any, ...]]]:
     """The operations by their numbers; those about the connection and the marks are the session's."""
     return {op: getattr(work, op.name.lower()) for op in Op if hasattr(work, op.name.lower())}
 

@@ -41,7 +41,7 @@ from typing import Any
 from pool.identity import SOCKET, become
 from pool.remoteio import direct, frames
 from pool.remoteio.changes import Changes
-from pool.remoteio.file_operations import Work
+from pool.remoteio.file_operations import FileOperations
 from pool.remoteio.journal import Flushes, Journal, Unreachable, rollback
 from pool.remoteio.leases import Leases, Watches
 from pool.remoteio.path_lookup import Places
@@ -80,7 +80,7 @@ class Job:
         self._directory = journal
         # What one job has open leaves room for other jobs, and for what each request opens for a moment.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
-        self.work = Work(Places(trees, message["hidden"]), most, changes, self._not_kept)
+        self.work = FileOperations(Places(trees, message["hidden"]), most, changes, self._not_kept)
         self.journal = self.work.journal = Journal(
             journal,
             self.name,

@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from pool.remoteio import frames
-from pool.remoteio.file_operations import Work, methods
+from pool.remoteio.file_operations import FileOperations, methods
 from pool.remoteio.frames import Malformed, Op
 from pool.remoteio.intake import Intake
 from pool.remoteio.locks import TEST, Waits
@@ -86,7 +86,7 @@ class Session:
         hello: the values of the answer to HELLO.
     """
 
-    def __init__(self, work: Work, hello: Callable[[], tuple[Any, ...]]) -> None:
+    def __init__(self, work: FileOperations, hello: Callable[[], tuple[Any, ...]]) -> None:
         self._work = work
         self._hello = hello
         self._methods = methods(work)

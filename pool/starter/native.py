@@ -4,12 +4,12 @@
     node --START--> waiting keeper ---------- STARTED, ENDED --> node
     node --SUSPEND, VACATE, RENEW, ...--> keeper                           (the socket of its cell)
 
-The nursery (pool.starter.nursery) is a small process that is started again should it die; running keepers do not
+The nursery (pool.starter.fork_server) is a small process that is started again should it die; running keepers do not
 notice, since each has the pair's other end itself. What a keeper must not lose lies in its cell
 (pool.starter.cells); messages are hints. Nothing here is per job but two small objects: no thread, no child
-process, no descriptor. A keeper whose job has ended may wait for another of the same kind (pool.starter.waiting).
+process, no descriptor. A keeper whose job has ended may wait for another of the same kind (pool.starter.idle_keepers).
 Only a keeper whose parent is not this node's nursery, found again or left by one that died, is watched by a
-descriptor of its own (pool.starter.strays).
+descriptor of its own (pool.starter.orphans).
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ from pool.checkpoint.messages_table import Condition, Verb
 from pool.starter.abilities import abilities_of
 from pool.starter.cells import Directory
 from pool.starter.checkpointing import Image
+from pool.starter.fork_server import GONE_TIME, ForkServer, exits, resolve
 from pool.starter.handle import NativeKeeper
+from pool.starter.idle_keepers import Idle, IdleKeepers, kind_of
 from pool.starter.messages import (
     TOO_BIG,
     Report,
@@ -43,12 +45,10 @@ from pool.starter.messages import (
     unpack_report,
     usage_of,
 )
-from pool.starter.nursery import GONE_TIME, Nursery, exits, resolve
+from pool.starter.orphans import Orphans
 from pool.starter.outbox import Letter, Outbox
 from pool.starter.slow_starts import SLOW, say_slow
 from pool.starter.spec import NO_ENDS, Abilities, EndReport, KeeperError, KeeperSpec, StartFailed, Usage
-from pool.starter.strays import Strays
-from pool.starter.waiting import Idle, Waiting, kind_of
 
 #: Messages read before others get a turn on the loop.
 BATCH = 64
@@ -137,11 +137,11 @@ class NativeKeepers:
         self._outbox = Outbox(self._ours, START_TIME)
         self._loop.add_reader(self._ours.fileno(), self._readable)
         arguments = ["nursery", str(self._directory.path), *self._options]
-        self._nursery = Nursery(
+        self._nursery = ForkServer(
             self._native, arguments, self._theirs.fileno(), gone=self._nursery_gone, back=self._nursery_back
         )
-        self._strays = Strays(self._directory, self._live, self._stray_ended, self._send_again)
-        self._waiting = Waiting(self._retire)
+        self._strays = Orphans(self._directory, self._live, self._stray_ended, self._send_again)
+        self._waiting = IdleKeepers(self._retire)
         try:
             self._nursery.start()
             await self._nursery.ready()

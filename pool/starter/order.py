@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
-from pool.starter import devices, several
+from pool.starter import devices, process_specs
 from pool.starter.files import Seen
 from pool.starter.job_image import JobImage
 from pool.starter.place import Account, Place
@@ -103,9 +103,9 @@ def order_of(
         cpus=place.cpus,
         filter=FILTERS[place.system_calls] if closed or account.switch else "",
         network=place.network if activation.network else "none",
-        members=several.members_of(activation, env, beside),
-        pipes=several.pipes_of(activation),
-        on_failure=several.on_failure_of(activation),
+        members=process_specs.members_of(activation, env, beside),
+        pipes=process_specs.pipes_of(activation),
+        on_failure=process_specs.on_failure_of(activation),
         remote=seen.trees,
         binds=seen.binds,
         claim=claim,

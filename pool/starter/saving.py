@@ -13,7 +13,7 @@ from pool.images import Ahead, Draft, ImageError, ImageStore, Manifest, send_ima
 from pool.images.transfer import Pace
 from pool.jobs.activation import Activation
 from pool.safe_directory import SafeDirectory
-from pool.starter import bringing, freezing, staging
+from pool.starter import freezing, output_transfer, staging
 from pool.starter.increments import Earlier
 
 #: What lies beside a keeper's image and is a part of it in another form.
@@ -29,7 +29,7 @@ def outputs_of(
         StagingError: one that was named does not exist, or cannot be read.
     """
     asked = activation.checkpoint_files if activation.checkpoint_files is not None else activation.outputs
-    standard = bringing.standard_files(activation)
+    standard = output_transfer.standard_files(activation)
     if asked is not None:  # under the names that they get at home they do not lie here
         asked = tuple(name for name in asked if name not in standard.values())
     found = staging.outputs(scratch, before, asked, asked or (), "checkpoint")

@@ -26,7 +26,18 @@ from pool.jobs.urls import is_fetched
 from pool.pipes.remote_pipes import Cards, RemotePipes
 from pool.policy.starter import Action, Event, Machine, State
 from pool.safe_directory import SafeDirectory
-from pool.starter import bringing, freezing, increments, manifest, programs, resuming, saving, scratch, staging, urls
+from pool.starter import (
+    freezing,
+    increments,
+    manifest,
+    output_transfer,
+    programs,
+    resuming,
+    saving,
+    scratch,
+    staging,
+    urls,
+)
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.files import Files, Seen
 from pool.starter.job_image import JobImage
@@ -524,13 +535,13 @@ class Starter:
             StagingError: an output is missing or cannot be read.
             WireError: home cannot be reached, or refused.
         """
-        with bringing.open_scratch(self.scratch, self.account.owner) as safe:
-            found = await asyncio.to_thread(bringing.outputs_of, self.activation, safe, self._before)
+        with output_transfer.open_scratch(self.scratch, self.account.owner) as safe:
+            found = await asyncio.to_thread(output_transfer.outputs_of, self.activation, safe, self._before)
             if name := self.activation.manifest:
-                found += await asyncio.to_thread(bringing.manifest_of, safe, name)
+                found += await asyncio.to_thread(output_transfer.manifest_of, safe, name)
             async with await self._home.store(self.activation) as stream:
                 self.transfer = CountedStream(stream)
-                self.sent = await bringing.send(self.transfer, self.activation, safe, found)
+                self.sent = await output_transfer.send(self.transfer, self.activation, safe, found)
 
     async def done(self) -> None:
         """The end has been reported: forget the keeper and leave nothing behind (A14).

@@ -18,7 +18,7 @@ from pool.outside import OutsideWorld
 from pool.policy.queue import IDLE, Cluster, Job, Queue
 from pool.roles.cooperative import SLICE, Turns, run_in_slices
 from pool.roles.loop_watch import LONG, LoopWatch
-from pool.roles.schedd.acts import Acts
+from pool.roles.schedd.job_actions import JobActions
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.rules import Rules
@@ -135,7 +135,7 @@ async def test_no_expression_over_many_jobs_holds_the_loop(kind: str) -> None:
     ledger, outside = await queue_of(20)
     turns, placement = Turns(), type("", (), {"offer": lambda self, owner: None})()
     rules = Rules.of(Settings.load(None, sets={}, environ={}))
-    acts = Acts(ledger, placement, outside, turns, lambda: rules)
+    acts = JobActions(ledger, placement, outside, turns, lambda: rules)
     async with beside() as rounds:
         if kind == "act":
             done = await acts.act({"action": "remove", "constraint": DEAR}, "ann", "ann")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pool.errors import PoolError
-from pool.roles.startd import running
+from pool.roles.startd import running_job
 from pool.shadow.shadow import Shadow
 from pool.testing import run_virtual
 from pool.testing.faults import Phase
@@ -43,7 +43,7 @@ def test_a_home_that_cannot_take_the_outputs_holds_the_job(
             wish = {"ShouldTransferFiles": "YES", "TransferExecutable": False, "Iwd": str(tmp_path), "Out": "out"}
             cluster = await pool.submit("head", ad=wish)
             job = pool.role("head", "schedd").queue.jobs().__iter__().__next__()
-            await pool.until(lambda: job.status in (4, 5), within=3 * running.OUTPUT_PATIENCE)
+            await pool.until(lambda: job.status in (4, 5), within=3 * running_job.OUTPUT_PATIENCE)
             assert job.cluster.id == cluster
             if heals:
                 assert (job.status, tries) == (4, 3)

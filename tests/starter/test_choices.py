@@ -11,7 +11,7 @@ import pytest
 from pool.classad import parse_ad
 from pool.jobs.activation import Activation, Mode, activation
 from pool.starter.place import Account, Place
-from pool.starter.shown import WrongPath, shown
+from pool.starter.show_paths import WrongPath, shown
 from pool.starter.spec import Abilities
 from pool.starter.starter import Starter
 

@@ -10,7 +10,7 @@ from pool.errors import PoolError
 from pool.jobs.crontab import CRONTAB
 from pool.jobs.description.expressions import ExpressionError, wire_of
 from pool.jobs.privacy import canonical
-from pool.roles.schedd.accepting import OWN_NAMES
+from pool.roles.schedd.validation import OWN_NAMES
 
 #: Changes that one call may ask for, and characters of a value.
 MOST_CHANGES, LONGEST = 100, 1 << 20

@@ -30,7 +30,7 @@ from pool.roles.schedd.claims import TROUBLE, Claim, patience
 from pool.roles.schedd.ends import After, end_steps, hold_step
 from pool.roles.schedd.gathering import Gatherings
 from pool.roles.schedd.ledger import Step
-from pool.roles.schedd.sets import Set, Sets
+from pool.roles.schedd.parallel_checkpoints import ParallelCheckpoints, Set
 from pool.wire import RemoteError
 from pool.wire.errors import Refused
 
@@ -99,7 +99,7 @@ class Gangs:
 
     def __init__(self, placement: Placement, hold: float) -> None:
         self.gathering = Gatherings(placement, hold, self._begin)
-        self.sets = Sets(placement)
+        self.sets = ParallelCheckpoints(placement)
         self._placement = placement
         self._running: dict[Job, Gang] = {}
 

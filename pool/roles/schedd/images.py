@@ -26,7 +26,7 @@ from pool.policy.queue import Job, Wire
 from pool.roles.schedd.claims import Claim
 from pool.roles.schedd.ends import TRIES
 from pool.roles.schedd.ledger import Ledger, Step
-from pool.roles.schedd.waiting import Waiting
+from pool.roles.schedd.pending_checkpoints import PendingCheckpoints
 from pool.shadow.shadow import NotThisRun
 from pool.wire import Stream
 
@@ -64,7 +64,7 @@ class Images:
         #: Where checkpoints lie that cannot be reached now, and why not; jobs that have some wait for it.
         self.away: tuple[str, str] | None = None
         #: Those that came meanwhile, where there is such a place, and why they are not in their own.
-        self.waiting: Waiting | None = None
+        self.waiting: PendingCheckpoints | None = None
         self.stuck: tuple[str, str] | None = None
         #: Called with the reason when what could be reached cannot be any more.
         self.lost: Callable[[str], None] | None = None

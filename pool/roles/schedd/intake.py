@@ -15,7 +15,7 @@ from typing import Any
 from pool.errors import PoolError
 from pool.policy.packed import pack
 from pool.policy.queue import Wire
-from pool.roles.schedd.accepting import clean, holding, split_held
+from pool.roles.schedd.validation import clean, holding, split_held
 
 #: Jobs in one submit; more are refused, in words.
 MOST_JOBS = 1_000_000

@@ -47,12 +47,12 @@ from pool.roles.schedd.gangs import Gangs
 from pool.roles.schedd.gathering import is_gang
 from pool.roles.schedd.home_costs import HomeCosts
 from pool.roles.schedd.images import Images
-from pool.roles.schedd.leaving import Leaving
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.matches import Matches
-from pool.roles.schedd.moving import Moving
-from pool.roles.schedd.reaching import Reaching
+from pool.roles.schedd.reconnect import Reconnect
+from pool.roles.schedd.rematch import Rematch
 from pool.roles.schedd.remote import Remote, copied
+from pool.roles.schedd.successor import Successors
 from pool.wire import RemoteError
 
 if TYPE_CHECKING:
@@ -142,10 +142,10 @@ class Placement:
         self._finished = finished
         self._idle: dict[str, list[Claim]] = {}
         self.matches = Matches(self)
-        self.reaching = Reaching(self)
-        self.moving = Moving(self)
+        self.reaching = Reconnect(self)
+        self.moving = Rematch(self)
         self.gangs = Gangs(self, hold)
-        self.leaving = Leaving(self)
+        self.leaving = Successors(self)
         #: The jobs that run beside the schedd, and those that wait for a moment of their own.
         self.local: LocalJobs | None = None
         self.deferrals: Deferrals | None = None

@@ -23,9 +23,9 @@ from pool.jobs.reasons import Hold
 from pool.jobs.userlog import render
 from pool.policy.queue import HELD, Cluster, Job, Wire
 from pool.roles.base import RoleContext
+from pool.roles.schedd.event_log import LOG_NAMES, LOGGED, Locate, Target, missing, target_of
 from pool.roles.schedd.intake import TURN
 from pool.roles.schedd.ledger import Ledger
-from pool.roles.schedd.relogging import LOG_NAMES, LOGGED, Locate, Target, missing, target_of
 from pool.roles.schedd.spool import Spool
 from pool.shadow.files import FileProblem
 from pool.store import WHOLE_CLUSTER, SetMeta
@@ -34,7 +34,7 @@ from pool.store import WHOLE_CLUSTER, SetMeta
 NOTE_EVERY = 5.0
 #: What a log that is no file answers: nobody reads from a pipe, or not quickly enough.
 NO_FILE = (errno.ENXIO, errno.EAGAIN, errno.EISDIR)
-#: As `Acts.act`.
+#: As `JobActions.act`.
 Act = Callable[[dict[str, Any], str | None, str], Awaitable[Any]]
 #: Jobs of a cluster whose log lines are written at a time.
 MANY = 10_000

@@ -1,7 +1,7 @@
 """The schedd's methods: what users and other roles may ask of it.
 
 Thin: the queue changes through `Ledger`, running jobs are `Placement`'s, what people see of jobs is `JobViews`', what
-they do to jobs is `Acts`'.
+they do to jobs is `JobActions`'.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Cluster, Job, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import bandwidth_of, quota_of
-from pool.roles.schedd.accepting import check_kind, clean
-from pool.roles.schedd.acts import Acts
-from pool.roles.schedd.away import CheckpointServer
 from pool.roles.schedd.callers import CHOICE, owner_of
+from pool.roles.schedd.checkpoint_server import CheckpointServer
 from pool.roles.schedd.deferral import Deferrals, defer
 from pool.roles.schedd.intake import TURN, Intake, at_rest
+from pool.roles.schedd.job_actions import JobActions
 from pool.roles.schedd.ledger import Ledger, Step
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.local import LocalJobs
@@ -41,6 +40,7 @@ from pool.roles.schedd.spool import SPOOLING
 from pool.roles.schedd.spool_methods import SpoolMethods
 from pool.roles.schedd.start_pauses import StartPauses
 from pool.roles.schedd.submitters import Submitters
+from pool.roles.schedd.validation import check_kind, clean
 from pool.roles.schedd.views import JobViews
 from pool.roles.schedd.why import Why
 from pool.shadow.executables import Executables
@@ -156,7 +156,7 @@ class Schedd(SpoolMethods):
             self.ledger, self.outside, self.placement, given.files, given.links, given.turns, self._user_name
         )
         self.rules = Rules.of(self.settings)
-        self.acts = Acts(self.ledger, self.placement, self.outside, given.turns, lambda: self.rules)
+        self.acts = JobActions(self.ledger, self.placement, self.outside, given.turns, lambda: self.rules)
         self.deferrals = self.placement.deferrals = Deferrals(self, self._is_due)
         self.start_pauses = StartPauses(self.outside, self._is_due)
         self.local = self.placement.local = LocalJobs(self)
@@ -370,7 +370,7 @@ class Schedd(SpoolMethods):
 
     @method(Right.SUBMIT, takes={"action": str, **CHOICE})
     async def act(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
-        """Remove, hold, release, vacate jobs or change their priority: see `Acts.act`."""
+        """Remove, hold, release, vacate jobs or change their priority: see `JobActions.act`."""
         return await self._act(call, params, [0])
 
     @streaming(Right.SUBMIT, takes={"action": str, **CHOICE})

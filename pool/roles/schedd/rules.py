@@ -18,8 +18,8 @@ from pool.jobs.reasons import Hold
 from pool.policy.exits import STAY, Decision, Verdict
 from pool.policy.queue import Queue, Wire
 from pool.policy.transforms import Transform, read_transform
-from pool.roles.schedd.accepting import OWN_NAMES, check_kind
 from pool.roles.schedd.intake import Intake
+from pool.roles.schedd.validation import OWN_NAMES, check_kind
 
 #: Jobs whose ads are looked at before others on the loop have their turn.
 SOME = 50

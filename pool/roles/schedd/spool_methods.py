@@ -6,8 +6,8 @@ from typing import Any
 
 from pool.policy.queue import Queue
 from pool.roles.base import Role
-from pool.roles.schedd.acts import Acts
 from pool.roles.schedd.callers import owner_of
+from pool.roles.schedd.job_actions import JobActions
 from pool.roles.schedd.ledger import Ledger
 from pool.roles.schedd.listings import Listings
 from pool.roles.schedd.placement import Placement
@@ -30,7 +30,7 @@ class SpoolMethods(Role):
     submitters: Submitters
     ledger: Ledger
     listings: Listings
-    acts: Acts
+    acts: JobActions
 
     def make_spool(self) -> None:
         """The queue has been loaded: take up what is kept of its jobs' files."""

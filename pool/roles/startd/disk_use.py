@@ -18,7 +18,7 @@ from pool.jobs.reasons import DISK_EXCEEDED
 from pool.safe_directory import Owner, SafeDirectory
 
 if TYPE_CHECKING:
-    from pool.roles.startd.running import Running
+    from pool.roles.startd.running_job import RunningJob
 
 #: Seconds between two looks at least, and how much longer than the look itself the pause is.
 EVERY, PAUSE = 5.0, 20.0
@@ -43,7 +43,7 @@ def measure(scratch: Path, owner: Owner) -> int:
     return total
 
 
-async def watch(running: Running) -> None:
+async def watch(running: RunningJob) -> None:
     """End a job that takes more than its slot's share; returns when it has ended, or none is to be watched."""
     starter, loop = running.starter, asyncio.get_running_loop()
     if starter is None or starter.place.disk is None or running.start.mode is Mode.SHARED:
@@ -63,7 +63,7 @@ async def watch(running: Running) -> None:
             return
 
 
-def asked_for(running: Running, attribute: str, divisor: int) -> str:
+def asked_for(running: RunningJob, attribute: str, divisor: int) -> str:
     """What a job requested, for the reason of its hold."""
     wanted = running.claim.ad.value(attribute, None)
     return f" (it requested {wanted / divisor:g} MB)" if isinstance(wanted, (int, float)) else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pool.errors import PoolError
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SlotEvent
-from pool.roles.startd.running import Running
+from pool.roles.startd.running_job import RunningJob
 from pool.roles.startd.slots import Claim, Slot
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Leases:
             if number in gone:
                 await self.give_up(slot)
                 continue
-            running: Running | None = claim.running
+            running: RunningJob | None = claim.running
             claim.asked = max(claim.asked, asked)
             if running is not None:
                 running.renew(claim.until - asyncio.get_running_loop().time())
@@ -127,7 +127,7 @@ class Leases:
         said = {"slot": slot.name, "of": claim.node}
         self._startd.log.warning("a lease has ended: the schedd was not heard of", extra=said)
         self._startd.spawn(self._startd.tell_revoked(claim, LEASE_OVER), "revoke", alone=True)
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         keeper = running.starter.keeper if running is not None and running.starter is not None else None
         await self.give_up(slot)
         if keeper is not None:
@@ -142,7 +142,7 @@ class Leases:
         claim = slot.claim
         if claim is None or claim.over:
             return
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is None or running.ended:
             if running is not None:
                 await running.abandon()

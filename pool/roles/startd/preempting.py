@@ -27,7 +27,7 @@ from pool.jobs.reasons import Evict, Reason
 from pool.policy.owner import judge_replaced
 from pool.policy.slots import RETIRING, UNCLAIMED, SlotEvent
 from pool.roles.startd.claiming import AT_A_CLAIM
-from pool.roles.startd.running import Running
+from pool.roles.startd.running_job import RunningJob
 from pool.roles.startd.slots import Claim, Grant, Refused, Slot, Wire
 from pool.wire import Call
 
@@ -119,7 +119,7 @@ class Preempting:
     async def _make_room(self, slot: Slot, claim: Claim) -> None:
         startd, waiting = self._startd, slot.waiting
         assert waiting is not None
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is None:
             startd.revoke(slot, waiting.reason)
             return

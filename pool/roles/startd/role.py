@@ -33,15 +33,15 @@ from pool.roles.claim_errors import NoSuchClaim
 from pool.roles.startd.ads import SlotAds
 from pool.roles.startd.claiming import Claiming
 from pool.roles.startd.draining import Draining
-from pool.roles.startd.finding import find, on_top_of_others
+from pool.roles.startd.image_peers import ImagePeers
+from pool.roles.startd.image_prefetch import Prepared
 from pool.roles.startd.image_stores import ImageStores
 from pool.roles.startd.job_account import claimed_ad
 from pool.roles.startd.leases import Leases
 from pool.roles.startd.owner import OwnerWatch
-from pool.roles.startd.peers import Peers
 from pool.roles.startd.preempting import Preempting
-from pool.roles.startd.preparing import Prepared
-from pool.roles.startd.running import Running
+from pool.roles.startd.recovery import find, on_top_of_others
+from pool.roles.startd.running_job import RunningJob
 from pool.roles.startd.slots import Claim, Refused, Slot, Wire
 from pool.roles.startd.streams import Streams
 from pool.roles.startd.urgent import Urgent
@@ -111,7 +111,7 @@ class Startd(Role):
         self.claiming = Claiming(self)
         self.preempting = Preempting(self)
         self.urgent = Urgent(self)
-        self.peers = Peers(self)
+        self.peers = ImagePeers(self)
         self.streams = Streams()
         self.share = Share(bandwidth_of(self.settings))
         self.draining = Draining(self)
@@ -222,7 +222,7 @@ class Startd(Role):
         """Start a job on a claim: {claim, base, start, shared, own}. Asked again for the same, it does nothing more."""
         await self.given.turns.moment(call.identity.name, "start jobs")
         slot, claim = self._claimed(call, params)
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is not None and running.ended and self._read_order(claim, params)[0].mark != running.start.mark:
             # Its schedd has the end of that job, and this start came before it was tidied away here.
             await running.gone.wait()
@@ -240,7 +240,7 @@ class Startd(Role):
             Refused: another job runs there, or job and slot do not match any more.
         """
         start, ad = self._read_order(claim, order)
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is not None:
             if running.start.mark == start.mark:
                 return
@@ -251,7 +251,7 @@ class Startd(Role):
         if not self._still_accepts(slot, claim, order["own"]):
             raise Refused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
         claim.last = start
-        claim.running = Running(self, slot, claim, start)
+        claim.running = RunningJob(self, slot, claim, start)
         claim.retiring = claim.once
         self.owner.happen(slot, SlotEvent.ACTIVATE)
         self.ads.flip(slot)
@@ -291,7 +291,7 @@ class Startd(Role):
     async def deactivate(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Stop the job of a claim, softly or at once: {claim, run, graceful, save, signal}. Its end is told as ever."""
         _, claim = self._claimed(call, params)
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is not None and params.get("run") in (None, running.start.run):
             save = params.get("save")
             saves = Saves(save) if save in set(Saves) else Saves.WORTH
@@ -304,7 +304,7 @@ class Startd(Role):
     async def checkpoint(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """Save the job of a claim now: {claim, run} -> {bytes, seconds, standstill}. At home when answered."""
         slot, claim = self._claimed(call, params)
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is None or running.start.run != int(params["run"]) or running.ended:
             raise Refused(f"no such job runs on slot {slot.name}", retry=True)
         report = await running.saving.make()
@@ -317,11 +317,11 @@ class Startd(Role):
     async def checkpoint_part(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A step of a checkpoint of a job on several machines: {claim, run, set, step: hold | leave | freeze | go, ...}
 
-        With leave comes why the job has to: {why, reason}. See `pool.roles.startd.sets`. Refused where the part cannot
-        take it any more: then there is no such set.
+        With leave comes why the job has to: {why, reason}. See `pool.roles.startd.parallel_checkpoint`. Refused if
+        the part cannot take the step any more: then there is no such checkpoint.
         """
         slot, claim = self._claimed(call, params)
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is None or running.start.run != params["run"] or running.ended:
             raise Refused(f"no such job runs on slot {slot.name}", retry=True)
         kind, why = params.get("reason"), params.get("why") or "another part of it has to leave"
@@ -353,7 +353,7 @@ class Startd(Role):
         self.leases.watch(call.connection)
         claim.reconnected.set()
         claim.reconnected = asyncio.Event()
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         self.spawn(self.leases.renew(call.connection, [slot]), "renew", alone=True)
         ad = claimed_ad(self, slot)
         if running is None:
@@ -369,7 +369,7 @@ class Startd(Role):
     async def remind(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What a startd that was restarted no longer knows of the job it runs: an order, as for `activate`."""
         slot, claim = self._claimed(call, params)
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         start, ad = self._read_order(claim, params)
         if running is not None and running.forgot:
             claim.ad_wire, claim.last = ad, start
@@ -428,7 +428,7 @@ class Startd(Role):
         With `lines` it begins so many before the end, and says first at which offset that is.
         """
         _, claim = self._claimed(call, params)
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is not None:
             which, offset = str(params.get("file")), int(params.get("offset") or 0)
             if params.get("lines") is not None:
@@ -442,7 +442,7 @@ class Startd(Role):
     async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What a running job does now: {claim, run, seconds} -> {part}; see `pool.policy.inspection`."""
         slot, claim = self._claimed(call, params)
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is None or running.start.run != params["run"]:
             raise Refused(f"no such job runs on slot {slot.name}", retry=True)
         part = await running.inspect(bounded(params.get("seconds")))
@@ -483,7 +483,7 @@ class Startd(Role):
         if claim is None:
             return
         claim.retiring = True
-        running: Running | None = claim.running
+        running: RunningJob | None = claim.running
         if running is None:
             self.revoke(slot, reason)
             return

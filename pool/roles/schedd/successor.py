@@ -47,7 +47,7 @@ class Leave:
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Leaving:
+class Successors:
     """The jobs of one schedd that have to leave their machines."""
 
     def __init__(self, placement: Placement) -> None:

@@ -77,7 +77,7 @@ class Set:
                 one.exception()  # heard of, whether anybody waits or not
 
 
-class Sets:
+class ParallelCheckpoints:
     """The checkpoints of one schedd's gangs.
 
     Attributes:

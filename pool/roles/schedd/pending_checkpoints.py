@@ -17,7 +17,7 @@ from pool.images.manifest import Manifest
 TOGETHER = 16
 
 
-class Waiting:
+class PendingCheckpoints:
     """What waits for the checkpoint server of one schedd.
 
     Args:

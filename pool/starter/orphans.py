@@ -15,16 +15,16 @@ from typing import Any
 
 from pool.checkpoint.messages_table import State
 from pool.starter.cells import Directory, same_process
+from pool.starter.fork_server import GONE_TIME, exits
 from pool.starter.handle import NativeKeeper
 from pool.starter.messages import Cell, boot_us, end_report
-from pool.starter.nursery import GONE_TIME, exits
 from pool.starter.spec import Cause, EndReport
 
 LOST = "its keeper was killed"
 LATE = "its lease ran out, and its keeper, which should have ended it, stood still"
 
 
-class Strays:
+class Orphans:
     """The watched keepers of one node.
 
     Args:

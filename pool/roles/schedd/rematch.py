@@ -1,4 +1,4 @@
-"""Moving running jobs to better machines (RL 4.1): asked for beside the idle ones, and then one step after the other.
+"""Rematch running jobs to better machines (RL 4.1): asked for beside the idle ones, and then one step after the other.
 
     match -> claim of the other slot -> the job is asked to leave -> its end is told -> it starts on the other slot
 
@@ -37,7 +37,7 @@ class Move:
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Moving:
+class Rematch:
     """The moves of one schedd's jobs. Without terms there are none."""
 
     def __init__(self, placement: Placement) -> None:

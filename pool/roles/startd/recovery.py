@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pool.policy import carve
 from pool.policy.slots import OWNER, SlotEvent
-from pool.roles.startd.running import Running
+from pool.roles.startd.running_job import RunningJob
 from pool.roles.startd.slots import Claim
 from pool.starter.keeper import Keeper
 
@@ -41,7 +41,7 @@ def find(startd: Startd, keeper: Keeper) -> None:
         startd.slots[slot.name] = slot
     if slot is None or slot.claim is not None:
         startd.log.error("a job was found for which there is no slot", extra={"keeper": keeper.id})
-        startd.spawn(Running.discard(keeper), "discard", alone=True)
+        startd.spawn(RunningJob.discard(keeper), "discard", alone=True)
         return
     now = asyncio.get_running_loop().time()
     claim = Claim(
@@ -64,6 +64,6 @@ def find(startd: Startd, keeper: Keeper) -> None:
     if slot.kind == "urgent" and slot.parent is not None and slot.parent.claim is not None:
         why = f"an urgent job of {claim.submitter} has the slot for a while"
         startd.urgent.stop(slot.parent, slot.parent.claim, why)
-    claim.running = Running.found(startd, slot, claim, keeper)
+    claim.running = RunningJob.found(startd, slot, claim, keeper)
     startd.log.info("a running job was found again", extra={"job": claim.running.name, "slot": slot.name})
     startd.spawn(claim.running.look_after(claim.running.take_up()), f"job {claim.running.name}", alone=True)

@@ -18,7 +18,7 @@ from pool.starter.spec import KeeperError
 HELLO_TIME, GONE_TIME = 10.0, 10.0
 
 
-class Nursery:
+class ForkServer:
     """One after another, of which one is there at a time.
 
     Args:

@@ -3,12 +3,14 @@
     hold:  nothing is taken out of the job's pipes to others  ->  freeze: it stands still for its image  ->  go
     leave: the same, and it does not go back to running       ->  freeze: it ends with its image
 
-The schedd takes all parts through each step before it begins the next (`pool.roles.schedd.sets`). The image then goes
-home beside the job's run, and counts when those of all parts are there. Who does not hear of the next step in time
-goes on by itself and answers the next with a refusal, so that no set is made of what does not fit together.
+The schedd takes all parts through each step before it begins the next (`pool.roles.schedd.parallel_checkpoints`). Then
+the image is sent to the submit side, and counts when the images of all parts have arrived. A part that does not hear of
+the next step in time continues by itself and refuses the next step, so that no checkpoint is made of parts that do not
+fit together.
 
-A part that has to leave its machine has the schedd make the last set, and waits for its turn until its own patience, or
-its owner's, is over and kills it. Where there is no last set it is asked softly to end, as a job that cannot be saved.
+If a part has to leave its machine, the schedd makes the last checkpoint of all parts, and the part waits for its turn
+until its own patience, or its owner's, is over and it is killed. If there is no last checkpoint, it gets the soft
+signal, as a job that cannot be saved.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pool.pipes.remote_pipes import RemotePipes
 from pool.policy.starter import Action, Event, State
 
 if TYPE_CHECKING:
-    from pool.roles.startd.running import Running
+    from pool.roles.startd.running_job import RunningJob
 
 #: Seconds for which a part waits for the next step.
 PATIENCE = 60.0
@@ -34,10 +36,10 @@ AGAIN = 5.0
 SAVED_BEFORE_LEAVING = frozenset({State.UPDATE, State.UPDATE_SUSPENDED, State.UPDATE_QUIT})
 
 
-class Sets:
+class ParallelCheckpoint:
     """What a running part does for them."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningJob) -> None:
         self._running = running
         #: The set that is being made, and the step that it has come to.
         self._number = ""

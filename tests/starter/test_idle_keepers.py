@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pool.starter import native, waiting
+from pool.starter import idle_keepers, native
 from pool.starter.keeper import KeeperSpec, NativeKeepers, StartFailed
 from tests.starter.support import alive, family, hard_kill, opened, shell, soon, spec, to_end, until
 
@@ -192,7 +192,7 @@ async def test_nobody_waits_for_a_node_that_is_gone(place: Path, program: Path, 
 
 
 async def test_nobody_waits_for_long(best: NativeKeepers, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "STAY", 0.2)
+    monkeypatch.setattr(idle_keepers, "STAY", 0.2)
     pid, _ = await run(best, shell(scratch, "true"))
     await until(lambda: not alive(family(pid)) and len(best._free) == 1)
     assert (await to_end(best, shell(scratch, "exit 3"))).code == 3

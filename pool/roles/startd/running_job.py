@@ -21,13 +21,13 @@ from pool.policy.checkpoints import Saves
 from pool.policy.inspection import Part
 from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Action, Event, State
-from pool.roles.startd import disk_use, written
+from pool.roles.startd import disk_use, output_tail
 from pool.roles.startd.homelink import HomeLink
+from pool.roles.startd.image_peers import JobKey
 from pool.roles.startd.job_account import account_of
-from pool.roles.startd.peers import JobKey
+from pool.roles.startd.job_checkpoints import JobCheckpoints
+from pool.roles.startd.parallel_checkpoint import ParallelCheckpoint
 from pool.roles.startd.place import place_of
-from pool.roles.startd.saving import Saving
-from pool.roles.startd.sets import Sets
 from pool.roles.startd.slots import Claim, Slot
 from pool.roles.startd.streams import Others
 from pool.shadow.shadow import NotThisRun
@@ -35,7 +35,7 @@ from pool.starter.accounts import NoAccount
 from pool.starter.inspecting import inspect_start
 from pool.starter.keeper import Keeper
 from pool.starter.place import Account, StartRefused
-from pool.starter.several import ends_of
+from pool.starter.process_specs import ends_of
 from pool.starter.spec import EndReport, KeeperError, Usage
 from pool.starter.starter import BY_ITSELF, Starter
 from pool.wire import ConnectionLost, DeadlineExceeded, RemoteError
@@ -57,7 +57,7 @@ STREAMS_LOST = Reason(Evict.MACHINE_LOST, "the node was restarted, and with it t
 CLAIM_OVER = Reason(Evict.LEASE_ENDED, "its claim is over")
 
 
-class Running:
+class RunningJob:
     """A job from its activation until its end is acknowledged."""
 
     def __init__(self, startd: Startd, slot: Slot, claim: Claim, start: Activation) -> None:
@@ -93,8 +93,8 @@ class Running:
         self._used_cpu = 0.0
         #: One look at its processes at a time, however many ask.
         self._inspecting = asyncio.Lock()
-        self.saving = Saving(self)
-        self.sets = Sets(self)
+        self.saving = JobCheckpoints(self)
+        self.sets = ParallelCheckpoint(self)
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ class Running:
         return keeper.pid if keeper is not None else None
 
     @classmethod
-    def found(cls, startd: Startd, slot: Slot, claim: Claim, keeper: Keeper) -> Running:
+    def found(cls, startd: Startd, slot: Slot, claim: Claim, keeper: Keeper) -> RunningJob:
         """A job whose keeper outlived the node. What it was started with comes when the schedd is back."""
         note = keeper.spec.claim
         start = Activation(
@@ -415,13 +415,13 @@ class Running:
     async def last(self, which: str, lines: int) -> int:
         """Where the last lines of what `output` gives begin."""
         path = self._written(which)
-        return await written.last(path, self._owner, lines) if path is not None else 0
+        return await output_tail.last(path, self._owner, lines) if path is not None else 0
 
     async def output(self, which: str, offset: int) -> AsyncIterator[bytes]:
         """What the job has written to its standard output or error so far, from an offset."""
         path = self._written(which)
         if path is not None:
-            async for chunk in written.since(path, self._owner, offset):
+            async for chunk in output_tail.since(path, self._owner, offset):
                 yield chunk
 
     @property
@@ -507,7 +507,7 @@ class Running:
             startd.drop(slot)
         except PoolError as error:
             start = Activation.from_wire(following["start"], claim.last if following.get("base") else None)
-            claim.running = Running(startd, slot, claim, start)
+            claim.running = RunningJob(startd, slot, claim, start)
             startd.spawn(claim.running.look_after(claim.running.refuse(error)), "refuse", alone=True)
 
     async def refuse(self, error: PoolError) -> None:

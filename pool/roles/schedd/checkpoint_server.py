@@ -3,7 +3,7 @@
     away -> opened -> what waited at home is put there -> jobs that were kept back go on        a failure: away again
 
 One that does not answer at once is waited for beside all else. Meanwhile checkpoints that come wait at home
-(`pool.roles.schedd.waiting`), and jobs that have some wait rather than begin anew.
+(`pool.roles.schedd.pending_checkpoints`), and jobs that have some wait rather than begin anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pool.images import ImageError, ImageStore, Share
 from pool.roles.base import bandwidth_of, quota_of
 from pool.roles.images.remote import place_for
-from pool.roles.schedd.waiting import Waiting
+from pool.roles.schedd.pending_checkpoints import PendingCheckpoints
 
 if TYPE_CHECKING:
     from pool.roles.schedd.role import Schedd
@@ -40,7 +40,7 @@ class CheckpointServer:
         """Open the store there; what does not answer in a moment is waited for."""
         schedd, images = self._schedd, self._images
         if schedd.given.state:
-            images.waiting = Waiting(schedd.given.state / "spool" / "waiting", quota_of(schedd.settings))
+            images.waiting = PendingCheckpoints(schedd.given.state / "spool" / "waiting", quota_of(schedd.settings))
         schedd.queue.keeps_back, images.late = images.keeps_back, self._bring_waiting
         if not self._server:
             self._bring_waiting()
@@ -87,7 +87,7 @@ class CheckpointServer:
         if waiting is not None and waiting.jobs() and (self._bringing is None or self._bringing.done()):
             self._bringing = self._schedd.spawn(self._bring(waiting), "checkpoint server")
 
-    async def _bring(self, waiting: Waiting) -> None:
+    async def _bring(self, waiting: PendingCheckpoints) -> None:
         images, pauses = self._images, list(SERVER_PAUSES)
         while images.away is None and waiting.jobs():
             try:

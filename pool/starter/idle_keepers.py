@@ -64,7 +64,7 @@ class Idle:
     since: float
 
 
-class Waiting:
+class IdleKeepers:
     """The waiting keepers of one node.
 
     Args:

@@ -65,7 +65,7 @@ class Writing:
             self._under_way.popleft()
 
 
-class Acts:
+class JobActions:
     """Changes to jobs by their users."""
 
     def __init__(
@@ -291,7 +291,7 @@ class Acts:
 
     @staticmethod
     async def _has_any(cluster: Cluster, turn: Turn) -> bool:
-        if Acts._shared(cluster):
+        if JobActions._shared(cluster):
             return True
         for job in list(cluster.jobs.values()):
             if turn.over:

@@ -28,7 +28,7 @@ from pool.starter.spec import EndReport
 from pool.wire import ConnectionLost, DeadlineExceeded
 
 if TYPE_CHECKING:
-    from pool.roles.startd.running import Running
+    from pool.roles.startd.running_job import RunningJob
 
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 #: Evictions for the machine's owner, who is there: the checkpoint gives way to what that does (D4).
@@ -37,7 +37,7 @@ GIVES_WAY = (Evict.OWNER_RETURNED, Evict.VACATED)
 AGAIN = 6
 
 
-class Saving:
+class JobCheckpoints:
     """The checkpoints of one running job.
 
     Attributes:
@@ -45,7 +45,7 @@ class Saving:
         error: in words why the job's own checkpoint could not be kept.
     """
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningJob) -> None:
         self._running = running
         self.saved = False
         self.error: str | None = None

@@ -11,7 +11,7 @@ import pytest
 
 from pool.images import ImageStore, Manifest, Share
 from pool.outside import OutsideWorld
-from pool.roles.startd.peers import KEPT, Peers
+from pool.roles.startd.image_peers import KEPT, ImagePeers
 from pool.roles.startd.role import Startd
 from pool.testing.loop import VirtualLoop
 from pool.wire import Stream
@@ -60,15 +60,15 @@ def kept(store: ImageStore, directory: Path, job: str, seed: int) -> Manifest:
     return store.keep(job, directory, 1.0)
 
 
-async def give(peers: Peers, job: str, ticket: str, digests: list[bytes]) -> list[Any]:
+async def give(peers: ImagePeers, job: str, ticket: str, digests: list[bytes]) -> list[Any]:
     stream = Asked(digests)
     await peers.give({"job": job, "ticket": ticket}, cast(Stream, stream))
     return stream.sent
 
 
-async def offered(tmp_path: Path, machine: Machine) -> tuple[Peers, ImageStore, Manifest, str]:
+async def offered(tmp_path: Path, machine: Machine) -> tuple[ImagePeers, ImageStore, Manifest, str]:
     store = ImageStore(tmp_path / "store")
-    peers = Peers(cast(Startd, machine))
+    peers = ImagePeers(cast(Startd, machine))
     ticket = peers.ticket(JOB)
     image = kept(store, tmp_path / "image", "1.0", 1)
     peers.hold(JOB, store, image)
@@ -155,7 +155,7 @@ class Sent(Asked):
 async def test_a_last_image_is_sent_while_it_is_made(tmp_path: Path) -> None:
     machine = Machine()
     store = ImageStore(tmp_path / "store")
-    peers = Peers(cast(Startd, machine))
+    peers = ImagePeers(cast(Startd, machine))
     machine.images, machine.share = lambda schedd: store, Share()  # type: ignore[attr-defined]
     ticket = peers.leaves(JOB)
     for job, shown in (("1.0", "x"), ("1.0", ""), ("1.0", "\u00e9"), ("2.0", ticket)):

@@ -78,7 +78,7 @@ class Coming:
                 yield some
 
 
-class Peers:
+class ImagePeers:
     """The images that one machine offers, one of each job at most."""
 
     def __init__(self, startd: Startd) -> None:

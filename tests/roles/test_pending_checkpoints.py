@@ -14,8 +14,8 @@ from pool.images import ImageStore, NoRoom
 from pool.images.manifest import CHUNK
 from pool.policy.queue import IDLE
 from pool.roles.images.remote import place_for
-from pool.roles.schedd import away
-from pool.roles.schedd.waiting import Waiting
+from pool.roles.schedd import checkpoint_server
+from pool.roles.schedd.pending_checkpoints import PendingCheckpoints
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
@@ -56,7 +56,7 @@ class Story:
 @pytest.fixture(autouse=True)
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound is waited for by a thread, and in virtual time there is but one."""
-    monkeypatch.setattr(away, "place_for", lambda *whose: place_for(*whose[:4]))
+    monkeypatch.setattr(checkpoint_server, "place_for", lambda *whose: place_for(*whose[:4]))
 
 
 def play(tmp_path: Path, story: Callable[[Story], Coroutine[Any, Any, None]], behaviour: Behaviour = SAVABLE) -> None:
@@ -151,14 +151,14 @@ def test_checkpoints_beside_its_run_wait_too_and_the_newest_counts(tmp_path: Pat
 
 
 def test_what_waits_goes_where_it_belongs_unless_something_newer_is_there(tmp_path: Path) -> None:
-    store, waiting = ImageStore(tmp_path / "store"), Waiting(tmp_path / "waiting", None)
+    store, waiting = ImageStore(tmp_path / "store"), PendingCheckpoints(tmp_path / "waiting", None)
     assert (waiting.jobs(), (tmp_path / "waiting").exists()) == ([], False)
     store.keep("1.0", image(tmp_path / "a", 1), 1.0)
     waiting.store.keep("1.0", image(tmp_path / "b", 2, 40 * CHUNK), 2.0)
     waiting.store.keep("2.0", image(tmp_path / "c", 3), 3.0, kind="keeper")
     store.keep("3.0", image(tmp_path / "d", 4), 5.0)
     waiting.store.keep("3.0", image(tmp_path / "e", 5), 4.0)
-    waiting = Waiting(tmp_path / "waiting", None)
+    waiting = PendingCheckpoints(tmp_path / "waiting", None)
     assert waiting.jobs() == ["1.0", "2.0", "3.0"]
     waiting.bring(store)
     assert (waiting.jobs(), waiting.store.used) == ([], 0)
@@ -170,7 +170,8 @@ def test_what_waits_goes_where_it_belongs_unless_something_newer_is_there(tmp_pa
 
 
 def test_what_has_no_room_there_goes_on_waiting_and_its_quota_holds_here(tmp_path: Path) -> None:
-    store, waiting = ImageStore(tmp_path / "store", quota=5 * CHUNK), Waiting(tmp_path / "waiting", 8 * CHUNK)
+    store = ImageStore(tmp_path / "store", quota=5 * CHUNK)
+    waiting = PendingCheckpoints(tmp_path / "waiting", 8 * CHUNK)
     store.keep("9.0", image(tmp_path / "other", 9), 1.0)
     waiting.store.keep("1.0", image(tmp_path / "a", 1), 2.0)
     with pytest.raises(NoRoom):

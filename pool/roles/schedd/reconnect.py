@@ -1,4 +1,4 @@
-"""Reaching a lost startd again: what becomes of its claims, and of the jobs on them, until the lease must have ended.
+"""Reconnect a lost startd again: what becomes of its claims, and of the jobs on them, until the lease must have ended.
 
 A connection that breaks says nothing of the job, which runs on. We try to take the claim up again and the startd says
 what it knows; only when its lease has ended for sure is the job idle again (start contract, rule 2). A schedd that was
@@ -31,7 +31,7 @@ FIRST_RETRY, LONGEST_RETRY = 0.05, 10.0
 STATES = ("unknown", "idle", "running", "ending")
 
 
-class Reaching:
+class Reconnect:
     """The claims of one schedd whose startds cannot be reached."""
 
     def __init__(self, placement: Placement) -> None:
