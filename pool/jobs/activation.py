@@ -171,7 +171,11 @@ class Activation:
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any], since: Activation | None = None) -> Activation:
-        """The reverse of `to_wire` with the same `since`."""
+        """The reverse of `to_wire` with the same `since`.
+
+        Raises:
+            WrongStart: no program is named, and no image whose own program runs.
+        """
         values = {name: value for name, value in wire.items() if name in FIELDS}
         if "job" in values:
             values["job"] = (int(wire["job"][0]), int(wire["job"][1]))
@@ -190,7 +194,9 @@ class Activation:
             return since.for_job(values.get("job", since.job), values.get("run", since.run))
         if since is not None:
             values = dict(zip(FIELDS, VALUES(since), strict=True)) | values
-        return cls(**values)
+        start = cls(**values)
+        activation_fields.check_program(start.executable, start.image, start.image_program)
+        return start
 
     def may_bring(self, name: str) -> bool:
         """Whether an execute machine may put something home under this name (relative, `..` excluded already).

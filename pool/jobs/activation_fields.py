@@ -184,6 +184,16 @@ def check(wire: Any) -> dict[str, Any]:
     return wire
 
 
+def check_program(executable: str, image: str, image_program: str) -> None:
+    """Refuse a start without an executable, unless the image's own program runs alone.
+
+    Raises:
+        WrongStart: there is none.
+    """
+    if not executable and not (image and image_program == "alone"):
+        raise WrongStart("refused to start a job: its executable is '', and no image brings a program")
+
+
 def _shown(name: str, value: Any) -> str:
     """What of a value is wrong, as short as it can be said."""
     table = {"processes": PROCESS, "pipes": PIPE}.get(name)

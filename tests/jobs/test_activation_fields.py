@@ -113,3 +113,14 @@ def test_a_job_that_no_machine_would_take_is_held() -> None:
     several = attributes_of([Process("../../x", "/bin/a", iwd="/home/alice")], [])
     with pytest.raises(CannotStart, match=r"name is '\.\./\.\./x'"):
         activation.activation(ClassAd.from_wire({**ad.to_wire(), **several}), slot, 1, None)
+
+
+def test_a_start_without_a_program_needs_an_image_that_has_one() -> None:
+    """Both in a whole start and where only what differs from the start before is sent."""
+    alone = START.to_wire() | {"executable": "", "image": "/images/one", "image_program": "alone"}
+    start = activation.Activation.from_wire(activation_fields.check(alone))
+    for wrong in ({"image_program": ""}, {"image": ""}):
+        with pytest.raises(WrongStart, match="its executable is ''"):
+            activation.Activation.from_wire(activation_fields.check(alone | wrong))
+        with pytest.raises(WrongStart, match="its executable is ''"):
+            activation.Activation.from_wire(activation_fields.check(wrong), start)
