@@ -62,7 +62,7 @@ def outputs_of(
     return [output for output in found if activation.outputs is not None or output.name not in own]
 
 
-async def send(stream: Any, activation: Activation, scratch: SafeDirectory, found: list[staging.Output]) -> int:
+async def send_outputs(stream: Any, activation: Activation, scratch: SafeDirectory, found: list[staging.Output]) -> int:
     """Carry outputs home; the bytes that travelled once home has them.
 
     Raises:

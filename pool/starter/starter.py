@@ -26,23 +26,13 @@ from pool.jobs.urls import is_fetched
 from pool.pipes.remote_pipes import Cards, RemotePipes
 from pool.policy.starter import Action, Event, Machine, State
 from pool.safe_directory import SafeDirectory
-from pool.starter import (
-    freezing,
-    increments,
-    manifest,
-    output_transfer,
-    programs,
-    resuming,
-    saving,
-    scratch,
-    staging,
-    urls,
-)
+from pool.starter import freezing, increments, manifest, programs, resuming, saving, scratch, staging, urls
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.files import Files, Seen
 from pool.starter.job_image import JobImage
 from pool.starter.keeper import Keeper, Keepers
 from pool.starter.order import one_output, order_of
+from pool.starter.output_transfer import manifest_of, open_scratch, outputs_of, send_outputs
 from pool.starter.place import Account, Place, StartRefused
 from pool.starter.progress import CountedStream
 from pool.starter.spec import NO_ENDS, EndReport, KeeperSpec, StartFailed
@@ -535,13 +525,13 @@ class Starter:
             StagingError: an output is missing or cannot be read.
             WireError: home cannot be reached, or refused.
         """
-        with output_transfer.open_scratch(self.scratch, self.account.owner) as safe:
-            found = await asyncio.to_thread(output_transfer.outputs_of, self.activation, safe, self._before)
+        with open_scratch(self.scratch, self.account.owner) as safe:
+            found = await asyncio.to_thread(outputs_of, self.activation, safe, self._before)
             if name := self.activation.manifest:
-                found += await asyncio.to_thread(output_transfer.manifest_of, safe, name)
+                found += await asyncio.to_thread(manifest_of, safe, name)
             async with await self._home.store(self.activation) as stream:
                 self.transfer = CountedStream(stream)
-                self.sent = await output_transfer.send(self.transfer, self.activation, safe, found)
+                self.sent = await send_outputs(self.transfer, self.activation, safe, found)
 
     async def done(self) -> None:
         """The end has been reported: forget the keeper and leave nothing behind (A14).
