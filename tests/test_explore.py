@@ -35,7 +35,7 @@ def test_the_ordinary_run_draws_the_same_cases_every_time() -> None:
 
 def test_the_files_that_draw_are_found() -> None:
     names = {path.name for path in drawing_files(REPOSITORY / "tests")}
-    assert {"test_activity.py", "test_picture.py", "test_protocol.py"} <= names
+    assert {"test_activity.py", "test_protocol.py", "test_slot_index.py"} <= names
     assert "test_killing.py" not in names
 
 

@@ -269,7 +269,7 @@ async def test_all_of_it_as_an_ordinary_user(common: Path, repository: Path) -> 
     tests = [
         str(repository / "tests" / "starter" / name)
         for name in (
-            *("test_jobs.py", "test_isolation.py", "test_deaths.py", "test_waiting.py"),
+            *("test_jobs.py", "test_isolation.py", "test_deaths.py", "test_idle_keepers.py"),
             *("test_hostile.py", "test_filter.py", "test_network.py"),
         )
     ]
