@@ -159,6 +159,12 @@ _STARTD = (
         live=False,
     ),
     _choice("JOB_NETWORK", "host", ("host", "none"), "jobs' network: this machine's, or only a loopback of their own"),
+    _flag(
+        "PRIVATE_TMP",
+        "true",
+        "jobs that open their files in place have a /tmp, /var/tmp and /dev/shm of their own, unless they name a file "
+        "there",
+    ),
     _count(
         "JOB_PROCESSES",
         "16384",

@@ -6,6 +6,7 @@ Nothing is prepared here, and nothing is started: `starter.py` does that.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from pool.jobs.activation import NOTHING, STDERR, STDOUT, Activation, Mode
@@ -13,6 +14,7 @@ from pool.starter import devices, process_specs
 from pool.starter.files import Seen
 from pool.starter.job_image import JobImage
 from pool.starter.place import Account, Place
+from pool.starter.private_tmp import names_a_file_there
 from pool.starter.spec import SEEN, KeeperSpec
 
 #: JOB_SYSTEM_CALLS as a keeper knows it. Not for a job with the node's own user and files:
@@ -74,7 +76,7 @@ def order_of(
         env |= devices.variables(place.gpus, own_files=closed)
     beside = own if transfer else None
     kept = image.kept if image is not None else None
-    return KeeperSpec(
+    spec = KeeperSpec(
         id=id,
         argv=image.words(activation, program) if image is not None else (program, *activation.argv[1:]),
         env=env,
@@ -111,6 +113,8 @@ def order_of(
         claim=claim,
         append_output=append,
     )
+    own_tmp = place.private_tmp and not closed and not names_a_file_there(spec)
+    return replace(spec, private_tmp=True) if own_tmp else spec
 
 
 def one_output(activation: Activation) -> bool:

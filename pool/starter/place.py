@@ -43,6 +43,7 @@ class Place:
             a directory that has not changed since needs no look.
         memory, disk: bytes that a job may use; None where it is not held to them.
         system_calls, network, processes: JOB_SYSTEM_CALLS, JOB_NETWORK and JOB_PROCESSES.
+        private_tmp: a job that opens its files in place has a /tmp of its own, too (PRIVATE_TMP).
         gpus: the slot's; None on a machine that has none. devices: their files.
     """
 
@@ -56,6 +57,7 @@ class Place:
     system_calls: str = "filtered"
     network: str = "host"
     processes: int | None = None
+    private_tmp: bool = False
     gpus: tuple[str, ...] | None = None
     devices: tuple[str, ...] = ()
     empty: int | None = None

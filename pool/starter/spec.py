@@ -143,7 +143,7 @@ class KeeperSpec:
         remote: directories of the submit machine that it sees under these names, in 'full'; served over the streams
             that the keeper is handed (pool/checkpoint/keeper/remote_files.c). None lies below another.
         binds: (directory of this machine, name under which it sees it in 'full'), to read and write.
-        private_tmp: a /tmp of its own in 'shared' too.
+        private_tmp: a /tmp of its own in 'shared' too, which is its /var/tmp and /dev/shm as well.
         filter: '' lets it make every system call; 'plain' refuses those that no job needs; 'nested' the same but for
             those that make namespaces.
         network: 'host', or 'none' for a loopback of its own only.

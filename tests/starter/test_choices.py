@@ -11,8 +11,9 @@ import pytest
 from pool.classad import parse_ad
 from pool.jobs.activation import Activation, Mode, activation
 from pool.starter.place import Account, Place
+from pool.starter.private_tmp import names_a_file_there
 from pool.starter.show_paths import WrongPath, shown
-from pool.starter.spec import Abilities
+from pool.starter.spec import Abilities, KeeperSpec, Member
 from pool.starter.starter import Starter
 
 OWN = Account(1000, 1000, None, "me", "/home/me", False)
@@ -66,6 +67,48 @@ def test_a_job_says_so_with_want_job_networking() -> None:
     for text, network in (("true", True), ("false", False), ("undefined", True)):
         job = parse_ad(f'[Cmd = "/bin/true"; FileSystemDomain = "here"; WantJobNetworking = {text}]')
         assert activation(job, slot, 1, None).network is network
+
+
+def has_own_tmp(directory: str = "/home/me", execute: str = "/execute", private_tmp: bool = True, **job: Any) -> bool:
+    mode = job.pop("mode", Mode.SHARED)
+    given: dict[str, Any] = {"executable": "/bin/true", "argv": ("true", "x"), **job}
+    start = Activation((1, 0), 1, "me", mode, digest=None, env={}, iwd=directory, **given)
+    where = Place("slot1", Path(execute), Path("/executables"), 1, None, private_tmp=private_tmp)
+    starter = Starter(start, OWN, where, Allowed(True), None)  # type: ignore[arg-type]
+    return starter._spec(lambda: 60.0, {}).private_tmp
+
+
+def test_a_job_that_opens_its_files_in_place_has_its_own_tmp() -> None:
+    assert has_own_tmp()
+    assert not has_own_tmp(private_tmp=False)
+    assert not has_own_tmp(mode=Mode.TRANSFER), "it has one by the file tree of its own"
+    assert has_own_tmp(argv=("sort", "-T", "/tmp", "--temporary-directory=/tmp", "/tmpfiles", "a/../tmp/x"))
+    assert has_own_tmp(stdout="out", stdin="/data/tmp/in", executable="/home/me/tmp/program")
+    assert has_own_tmp(execute="/tmp/execute", argv=("true", "/tmp/execute/slot1/x"))
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        *({"directory": name} for name in ("/tmp", "/tmp/me", "/var/tmp/", "//dev/shm", "/home/../tmp")),
+        *({"argv": ("true", word)} for word in ("/tmp/x", "--cache=/var/tmp/x", "../../tmp/x", "cache=/dev/shm/x")),
+        {"executable": "/tmp/program"},
+        {"stdin": "/tmp/in"},
+        {"stdout": "/dev/shm/out"},
+        {"stderr": "../../tmp/err"},
+    ],
+)
+def test_a_job_that_names_a_file_there_sees_the_machines(job: dict[str, Any]) -> None:
+    assert not has_own_tmp(**job)
+
+
+def test_of_several_processes_one_that_names_a_file_there_is_enough() -> None:
+    def spec(*words: str) -> KeeperSpec:
+        members = tuple(Member(f"p{number}", ("/bin/cat", word), cwd="/home") for number, word in enumerate(words))
+        return KeeperSpec("1.0.0", (), {}, "", 1000, 1000, members=members)
+
+    assert not names_a_file_there(spec("x", "y"))
+    assert names_a_file_there(spec("x", "/tmp/y"))
 
 
 def test_paths_to_show() -> None:

@@ -130,6 +130,29 @@ async def test_shared_with_a_tmp_of_its_own(best: NativeKeepers, scratch: Path) 
     assert output(scratch) == (f"{scratch.parts[2]}\n" if below else "") + f"{scratch}\n"
 
 
+async def test_shared_keeps_its_files_of_tmp_from_others(best: NativeKeepers, scratch: Path) -> None:
+    """By all three names; each job begins with none, also in a keeper that had another."""
+    if not best.abilities.mount:
+        pytest.skip("needs the ability mount")
+    name = f"poolnode-test-{os.getpid()}"
+    files = [Path(directory, f"{name}{number}") for number, directory in enumerate(("/tmp", "/var/tmp", "/dev/shm"))]
+    script = f"cd /; set -C; {' && '.join(f'echo mine > {path}' for path in files)} && cat /tmp/{name}?"
+    for _ in range(2):
+        assert (await to_end(best, shell(scratch, script, isolation="shared", private_tmp=True))).code == 0
+        assert output(scratch) == "mine\n" * sum(1 for path in files if path.parent.is_dir())
+        assert not any(path.exists() for path in files)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs /dev/shm")
+async def test_shared_sees_its_scratch_directory_below_dev_shm(best: NativeKeepers) -> None:
+    if not best.abilities.mount:
+        pytest.skip("needs the ability mount")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        wanted = shell(Path(directory), "ls /dev/shm; pwd", isolation="shared", private_tmp=True)
+        assert (await to_end(best, wanted)).code == 0
+        assert output(Path(directory)) == f"{Path(directory).name}\n{directory}\n"
+
+
 async def test_more_can_be_shown(place: Path, program: Path, scratch: Path) -> None:
     (place / "tools").mkdir()
     (place / "tools" / "t").write_text("tool")

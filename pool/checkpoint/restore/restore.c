@@ -33,13 +33,16 @@ static int unfit(struct failure *f, const char *what, const char *why)
     return set_failure(f, "restore", text);
 }
 
-static int check_machine(const struct image *image, struct failure *f)
+static int check_machine(const struct restoring *r, struct failure *f)
 {
-    const char *missing = features_missing(image->machine.features);
+    const char *missing = features_missing(r->image->machine.features);
     char text[400];
-    if (!missing)
+    if (missing)
+        snprintf(text, sizeof text, "this machine's processor lacks what the one before had: %s", missing);
+    else if ((missing = tmp_without_place(r)))
+        snprintf(text, sizeof text, "the job had a /tmp of its own, and has none here (PRIVATE_TMP): %.200s", missing);
+    else
         return 0;
-    snprintf(text, sizeof text, "this machine's processor lacks what the one before had: %s", missing);
     return unfit(f, "machine", text); /* no fault of the checkpoint's: another machine may take it */
 }
 
@@ -57,7 +60,7 @@ static int load(struct restoring *r, int directory, struct failure *f)
     }
     if (image_read(r->image, directory, "meta", r->in.sizes, &wrong) < 0)
         return unfit(f, "checkpoint", wrong);
-    return check_machine(r->image, f) || areas_filled(r, f) ? -1 : 0;
+    return check_machine(r, f) || areas_filled(r, f) ? -1 : 0;
 }
 
 static bool taken(const struct image *image, pid_t pid)

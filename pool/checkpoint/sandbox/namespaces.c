@@ -80,6 +80,12 @@ int space_in_new_pid(int (*then)(void))
 
 static bool full(const struct job *job) { return job->start->flags & FLAG_FULL && settings.able & ABLE_ROOT; }
 
+bool space_own_tmp(const struct job *job)
+{
+    return settings.able & ABLE_MOUNT &&
+           (full(job) || (job->start->flags & (FLAG_FULL | FLAG_PRIVATE_TMP)) == FLAG_PRIVATE_TMP);
+}
+
 const char *space_scratch(const struct job *job)
 {
     return full(job) && *job->scratch && job->start->flags & FLAG_FIXED ? "/job" : job->scratch;
@@ -298,17 +304,41 @@ static int enter_full(const struct job *job, const struct extra_mounts *extra, s
     return 0;
 }
 
+/* Where the machine's programs leave files for each other. In the tree of `full` the other two are links to /tmp. */
+static const char *const for_all[] = {"/tmp", "/var/tmp", "/dev/shm"};
+
 static bool covered(const char *path, const struct job *job)
 {
-    if (path_is_under(path, settings.directory) ||
-        (job->start->flags & FLAG_PRIVATE_TMP && path_is_under(path, "/tmp")))
+    char real[4096];
+    if (path_is_under(path, settings.directory))
         return true;
+    for (size_t i = 0; space_own_tmp(job) && i < sizeof for_all / sizeof *for_all; i++)
+        if (realpath(for_all[i], real) && path_is_under(path, real))
+            return true;
     for (uint32_t i = 0; i < job->start->hides; i++) {
-        char real[4096];
         if (realpath(job->hide[i], real) && path_is_under(path, real))
             return true;
     }
     return false;
+}
+
+/* One file system under three names, so that one limit, one look (reuse.c) and one walk (tmp_directory.c) are enough.
+ */
+static int own_tmp_everywhere(const struct job *job, struct failure *f)
+{
+    struct stat tmp, st;
+    if (tmp_with_shown(job, f))
+        return -1;
+    if (stat(for_all[0], &tmp) < 0)
+        return set_failure(f, "stat", for_all[0]);
+    for (size_t i = 1; i < sizeof for_all / sizeof *for_all; i++) {
+        const char *path = for_all[i];
+        if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode) || (st.st_dev == tmp.st_dev && st.st_ino == tmp.st_ino))
+            continue;
+        if (mount(for_all[0], path, NULL, MS_BIND | MS_REC, NULL) < 0)
+            return set_failure(f, "bind", path);
+    }
+    return 0;
 }
 
 static int enter_shared(const struct job *job, struct failure *f)
@@ -317,7 +347,7 @@ static int enter_shared(const struct job *job, struct failure *f)
     char scratch[4096];
     if (*job->scratch && realpath(job->scratch, scratch) && covered(scratch, job) && (tree = take(scratch, f)) < 0)
         return -1;
-    if (hide_all(job, f) || (job->start->flags & FLAG_PRIVATE_TMP && private_tmp(job, f)))
+    if (hide_all(job, f) || (space_own_tmp(job) && own_tmp_everywhere(job, f)))
         return -1;
     if (tree >= 0 && (make_path(AT_FDCWD, scratch, true, f) || put(tree, scratch, f)))
         return -1;

@@ -23,6 +23,7 @@ int image_take(const struct job *job,
                struct failure *f); /* sandbox/image_root.c; a mount of the directory that is the job's root */
 int image_enter(int image, struct failure *f); /* it becomes the root of this namespace; /tmp and /job are empty */
 int image_close(struct failure *f); /* nothing is made in the root any more */
+bool space_own_tmp(const struct job *job); /* whether its /tmp is not the machine's */
 const char *space_scratch(const struct job *job); /* its scratch directory as the job sees it */
 int space_drop(const struct job *job, struct failure *f); /* in the job: user id and capabilities */
 uint64_t space_kept(const struct job *job); /* the capabilities that it leaves */

@@ -249,6 +249,7 @@ int sysv_restore(struct restoring *r, struct failure *f);
 void sysv_remove(const struct restoring *r);
 
 /* tmp_directory.c */
+const char *tmp_without_place(const struct restoring *r);
 int tmp_put(struct restoring *r, struct failure *f);
 
 /* timeouts.c */

@@ -15,11 +15,6 @@
 
 #define TOP "/tmp"
 
-static bool own_tmp(const struct job *job)
-{
-    return settings.able & ABLE_MOUNT && job->start->flags & (FLAG_FULL | FLAG_PRIVATE_TMP);
-}
-
 static int save_contents(struct dump *d, uint32_t row, const char *path)
 {
     static char buffer[1 << 20];
@@ -92,7 +87,7 @@ int tmp_save(struct dump *d)
 {
     char directory[4096];
     struct stat st;
-    if (!own_tmp(d->job) || stat(TOP, &st) < 0)
+    if (!space_own_tmp(d->job) || stat(TOP, &st) < 0)
         return 0;
     uint32_t at = d->image.files.count;
     int done = save_directory(d, TOP, st.st_dev);
@@ -125,12 +120,26 @@ static int put_contents(struct restoring *r, uint32_t at, const struct file *row
     return done;
 }
 
+/* A file of the image's /tmp that has no place here, where /tmp is the machine's; NULL if there is none. A directory
+ * that is here already was on the way to what the machine before showed there. */
+const char *tmp_without_place(const struct restoring *r)
+{
+    EACH(r->image, files, file, f) {
+        struct stat st;
+        const char *path = image_string(r->image, f->path);
+        if (f->kind == FILE_TREE && !space_own_tmp(r->job) &&
+            !(S_ISDIR(f->mode) && lstat(path, &st) == 0 && S_ISDIR(st.st_mode)))
+            return path;
+    }
+    return NULL;
+}
+
 /* With the job's rights, parents before what is in them; modes and times last, since a directory may forbid its owner.
  */
 int tmp_put(struct restoring *r, struct failure *f)
 {
     struct file *files = r->image->files.rows;
-    if (!own_tmp(r->job))
+    if (!space_own_tmp(r->job))
         return 0;
     for (uint32_t i = 0; i < r->image->files.count; i++) {
         const char *path = image_string(r->image, files[i].path);

@@ -430,7 +430,7 @@ TABLE: tuple[Row, ...] = (
     ),
     _ignored("match_list_length", "has no effect: the event log has every machine the job was on"),
     _ignored(
-        "mount_under_scratch", "has no effect: /tmp, /var/tmp and /dev/shm are a job's own where files are copied"
+        "mount_under_scratch", "has no effect: /tmp, /var/tmp and /dev/shm are a job's own (PRIVATE_TMP)"
     ),
     _ignored(
         "starter_log starter_debug", "has no effect: what happened on the machine is in the job's log and the node's"

@@ -34,6 +34,7 @@ def place_of(startd: Startd, slot: Slot, claim: Claim) -> Place:
             hidden=_hidden(startd),
             system_calls=settings.text("JOB_SYSTEM_CALLS"),
             network=settings.text("JOB_NETWORK"),
+            private_tmp=settings.flag("PRIVATE_TMP"),
             processes=int(settings.number("JOB_PROCESSES")) or None,
             gpus=slot.gpus if startd.machine.get("GPUs") else None,
             devices=devices.files(slot.gpus),
