@@ -126,7 +126,10 @@ class _Home:
                     break
                 except BlockingIOError:
                     await asyncio.sleep(0.01)
-                except OSError:
+                except OSError as error:
+                    if isinstance(error, ConnectionError):  # it has ended, and the loop has not heard of it yet
+                        answer.cancel()
+                        self._hang_up()
                     raise self._lost() from None
             found: dict[str, Any] = await answer
         finally:

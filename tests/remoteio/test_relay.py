@@ -104,6 +104,27 @@ def fields(tree: Path) -> dict[str, Any]:
     }
 
 
+async def test_a_home_that_has_just_ended_is_not_asked_twice(tmp_path: Path) -> None:
+    """The first question after its end finds that out, before the loop has heard of it; the second has a new home."""
+    homes = Homes(lambda owner: identity_of(owner, "me"))
+    (tmp_path / "journal").mkdir()
+    journal = os.open(tmp_path / "journal", os.O_RDONLY)
+    ours, theirs = socket.socketpair()
+    await homes.ask("me", "open", (journal, theirs.fileno()), **fields(tmp_path))
+    theirs.close()
+    pid = homes.pid("me")
+    assert pid is not None
+    os.kill(pid, 9)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 # the loop shall not run meanwhile
+    with pytest.raises(HomeLost):
+        await homes.ask("me", "commit", job="1.0", mark=1)
+    await homes.ask("me", "finish", (journal,), job="1.0")
+    assert homes.pid("me") != pid
+    os.close(journal)
+    ours.close()
+    await homes.close()
+
+
 async def test_a_home_is_started_when_needed_and_ended_when_not(tmp_path: Path) -> None:
     homes = Homes(lambda owner: identity_of(owner, "me"), idle=0.05)
     (tmp_path / "journal").mkdir()
