@@ -57,7 +57,7 @@ class _NotedFlag(IntFlag):
 
 
 class Verb(_Noted):
-    """What a message is. To the nursery, to a keeper (in brackets the value of struct control), back to the node."""
+    """The kind of a message: to the fork server, to a keeper (in brackets the value of struct control), to the node."""
 
     START = 1, "struct start and its strings; over TOO_BIG bytes they come as a memory file. Also to a waiting keeper"
     PING = 2, "answered by PONG with the same number"
@@ -120,7 +120,7 @@ class CauseNumber(_Noted):
 
 
 class Ability(_NotedFlag):
-    """What a machine can do for jobs."""
+    """Abilities of a machine."""
 
     USER = 1, "user namespace made, or not needed because the nursery has the capabilities"
     PID = 2, "pid namespace: a keeper that dies takes its job with it"
@@ -159,7 +159,7 @@ class Flag(_NotedFlag):
 
 
 class Failure(_Noted):
-    """What becomes of a job when one of its processes fails."""
+    """The fate of a job when one of its processes fails."""
 
     ENDS = 0, "it ends at once"
     WAITS = 1, "it ends so when all have ended"

@@ -3,7 +3,7 @@
     a directory the keeper wrote -> chunks (by content, each once) + one manifest -> a directory the keeper restores
 
 Start reading at `store.py`; `manifest.py` is what a checkpoint is made of, `chunks.py` how its bytes lie on disk, and
-`carrying.py` how an image goes from one store to another,
+`transfer.py` how an image goes from one store to another,
 `assembling.py` how it is put together where it is restored. What is in an image is the keeper's business, and when
 one is made `pool.policy.checkpoints`'.
 """

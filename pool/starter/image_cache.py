@@ -6,8 +6,8 @@
 An image is kept by what it is: the digest of its manifest in the registry, of the archive, or of the layout's index. It
 is kept for one owner of jobs under one account, and no job sees the directory: a job that names the same image
 asks the registry with its own login first. Jobs that start at once wait for one fetch. The images used longest ago go
-first; one that a job runs in stays. What was kept before the machine was started anew is not trusted: its files may
-not be on disk.
+first; one that a job runs in stays. Images kept before the machine restarted are not trusted, because their
+files may not be on disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* What travels between the node, the nursery and the keepers, and what lies in a cell.
+/* The messages between node, fork server and keepers, and the contents of a cell.
  *
  * Everything is local to one machine and one version of the package: host byte order, natural alignment. The Python
  * side of it is pool/starter/messages.py; numbers and layouts of both come from pool/checkpoint/messages_table.py.

@@ -17,7 +17,7 @@
 #define CELL_SPEC 4096 /* where the start message lies in a cell */
 #define CELL_REPORT 64 /* where the report of the end lies in a cell */
 
-/* What a message is. To the nursery, to a keeper (in brackets the value of struct control), back to the node. */
+/* The kind of a message: to the fork server, to a keeper (in brackets the value of struct control), to the node. */
 enum verb {
     /* struct start and its strings; over TOO_BIG bytes they come as a memory file. Also to a waiting keeper */
     START = 1,
@@ -76,7 +76,7 @@ enum cause {
     CAUSE_MEMORY = 8,
 };
 
-/* What a machine can do for jobs. */
+/* Abilities of a machine. */
 enum ability {
     ABLE_USER = 1, /* user namespace made, or not needed because the nursery has the capabilities */
     ABLE_PID = 2, /* pid namespace: a keeper that dies takes its job with it */
@@ -113,7 +113,7 @@ enum flag {
     FLAG_KEPT_ROOT = 512, /* the root is an image that the node keeps, in a directory that is hidden from jobs */
 };
 
-/* What becomes of a job when one of its processes fails. */
+/* The fate of a job when one of its processes fails. */
 enum on_failure {
     FAILURE_ENDS = 0, /* it ends at once */
     FAILURE_WAITS = 1, /* it ends so when all have ended */

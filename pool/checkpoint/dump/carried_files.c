@@ -14,7 +14,7 @@
 
 #define LARGEST (1ul << 29) /* of files that are carried */
 
-/* Of files that are only read: programs, libraries, tables; what is larger is data. What lies in a scratch directory
+/* Of files that are only read: programs, libraries, tables; what is larger is data. A file in a scratch directory
  * that moves with the job is there. */
 static bool wanted(const struct dump *d, uint32_t row)
 {

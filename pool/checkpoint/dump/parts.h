@@ -1,4 +1,4 @@
-/* What the files of this folder share. */
+/* Shared by the files of this folder. */
 #ifndef POOL_DUMP_PARTS_H
 #define POOL_DUMP_PARTS_H
 

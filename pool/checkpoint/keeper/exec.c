@@ -122,7 +122,8 @@ static bool another_writes(const struct job *job, uint32_t member, const char *p
     return false;
 }
 
-/* What several write to is emptied by each before any of them runs (await_others), and then added to by all. */
+/* A file that several processes write to is truncated by each before any of them runs (await_others); then all append.
+ */
 static int how_to_open(const struct job *job, uint32_t member, const char *path, bool append)
 {
     return O_WRONLY | O_CREAT | (append ? O_APPEND : O_TRUNC) | (another_writes(job, member, path) ? O_APPEND : 0);
@@ -187,7 +188,7 @@ static int exec_failure(const char *program, struct failure *f)
     return set_failure(f, "exec", text);
 }
 
-/* What execve is to be given, and whether it may be: a job of several processes begins when all can. */
+/* Prepares execve and checks that it can succeed: a pipe job starts when all its processes can. */
 static int try_program(const char *path, bool look)
 {
     struct stat st;

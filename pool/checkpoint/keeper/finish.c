@@ -47,7 +47,7 @@ void end_because(uint32_t cause, const char *text)
     kill_all();
 }
 
-/* What is told first counts: the supervisor is killed with the job. */
+/* The first report counts: the supervisor is killed with the job. */
 void hear_of_misuse(void)
 {
     char line[TEXT];
@@ -77,7 +77,7 @@ void hear_last_of_misuse(void)
     job_run.text = job_run.said;
 }
 
-/* What the job wrote and home has not answered. It waits as long as the job itself might have. */
+/* Waits for the submit side's answers to the job's last writes, as long as the job itself might have. */
 bool remote_writes_flushed(void)
 {
     if (job_run.cause || remote_over())
@@ -98,7 +98,7 @@ void add_gone(struct report *r)
     r->max_rss_kib = job_run.max_rss_kib;
 }
 
-/* What the job's end says of the process that it is the end of. */
+/* Describes the process whose end is the job's end. */
 static void name_result(const struct member *m)
 {
     if (job_run.text || !(m->end->state & MEMBER_FAILED))

@@ -112,7 +112,7 @@ static void end(struct guarded *g, uint32_t cell)
     kill(g->pid, SIGKILL);
 }
 
-/* What is to be done about one keeper, and when it is looked at again. */
+/* Decides about one keeper: kill it, or when to look again. */
 static void look(struct guarded *g, uint32_t cell)
 {
     struct cell c;
@@ -148,7 +148,7 @@ uint64_t guardian_look(bool at_all)
     return next_due;
 }
 
-/* Keepers that an earlier fork server left. What must end is killed before anything else is done. */
+/* Takes over the keepers of an earlier fork server. Those past their lease are killed first of all. */
 void guardian_find(void)
 {
     int copy = openat(DIRECTORY, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

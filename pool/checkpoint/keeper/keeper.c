@@ -132,7 +132,7 @@ static uint64_t less(uint64_t us, uint64_t *debt)
     return us - taken;
 }
 
-/* What copies of its processes wrote of themselves is not the job's, which they are reaped with. */
+/* Processor time of frozen copies is not the job's, though they are reaped with its processes. */
 static void add_used(const struct rusage *use)
 {
     job_run.user_us +=
@@ -141,7 +141,7 @@ static void add_used(const struct rusage *use)
         less((uint64_t)use->ru_stime.tv_sec * 1000000 + (uint64_t)use->ru_stime.tv_usec, &job_run.spent_us[1]);
 }
 
-/* What carries a job's bytes works for it. */
+/* The supervisor of mapped files works for the job. */
 static void end_mapping(void)
 {
     struct rusage use = {0};

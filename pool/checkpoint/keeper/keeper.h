@@ -1,4 +1,4 @@
-/* What the parts of a job's keeper share: the keeper itself, and how far it is with its job. */
+/* Shared by the parts of a job's keeper: the keeper itself, and the state of its job's run. */
 #ifndef POOL_KEEPER_H
 #define POOL_KEEPER_H
 

@@ -197,7 +197,7 @@ int remote_begin(const struct job *job, struct failure *f)
     return pid < 0 ? -1 : 0;
 }
 
-/* Whoever waits for an answer of it waits no more. */
+/* Ends all waits for its answers. */
 void remote_kill(void)
 {
     notify_kill();

@@ -6,9 +6,9 @@ Leverage is remote processor time for each second of this. It has three parts.
   servers that work for it meanwhile. Meters count these.
 - Submit: a cluster's submit is counted as a whole, and each of its jobs has an equal part of it.
 - Common: all else that this process does while it works for jobs: messages, negotiation, the writing of the queue, by
-  whatever thread. Each change of a job that is written is a *step*. What the process used from one step to the next,
-  less what meters have counted, belongs to the job of the first of them; several at once have equal parts. What follows
-  on the end of a job that has left the queue belongs to the next one.
+  whatever thread. Each change of a job that is written is a *step*. The processor time between two steps,
+  less the time that meters have counted, belongs to the job of the first of them; several at once have equal parts.
+  Time after the end of a job that has left the queue belongs to the next one.
 
 Not counted for any job: time in which nothing was done for jobs, questions of users, and the jobs that run on this
 machine (`RoleContext.aside`); the removal of jobs that never ran; what comes after the last step of the last run.

@@ -2,7 +2,7 @@
 
     match -> claim -> activate -> (started, suspended, usage ...) -> ended -> next job on the same claim
 
-How a match becomes a claim is in `matches`, what happens while a startd cannot be reached in `reaching`. What keeps
+How a match becomes a claim is in `matches`, what happens while a startd cannot be reached in `reconnect`. What keeps
 two copies of a job from running (docs/architecture.md, "The start contract") is in these three:
 
 - The intended start is durable (`_run` in the job's state) before it is sent.

@@ -6,7 +6,7 @@
 The claim is the job's until then, and no more than a claim: it starts there only when its end here is durable, so that
 two copies never run (start contract, rule 2). Where a step fails the job is idle like any that was evicted; where it
 does not leave after all, or does not come back to the queue, its owner's other jobs have the claim. Only slots that
-nobody has are asked for: nobody leaves for a job that has not left. Moves to better machines are `moving`'s.
+nobody has are asked for: nobody leaves for a job that has not left. `rematch` moves jobs to better machines.
 """
 
 from __future__ import annotations
