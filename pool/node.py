@@ -42,7 +42,7 @@ from pool.roles.cooperative import Turns
 from pool.roles.images.server import ImageServer
 from pool.roles.links import Links
 from pool.roles.loop_watch import LoopWatch
-from pool.roles.startd.place import PRIVATE
+from pool.roles.startd.running.place import PRIVATE
 from pool.wire import Call, CannotListen, Dispatcher, Listening, Right, Service, method
 from pool.wire.identity import user_name
 from pool.wire.parameter_checks import TEXTS, optional

@@ -18,7 +18,7 @@ from pool.pipes.bulk import SwitchingSender, open_bulk_stream
 from pool.pipes.positions import ReceiverPosition, SenderPosition
 from pool.pipes.receiver import Receiver
 from pool.pipes.sender import Sender
-from pool.roles.startd.streams import Streams
+from pool.roles.startd.running.streams import Streams
 from pool.testing.network import MemoryNetwork
 from pool.wire import Call, Dispatcher, Network, RealNetwork, Right, Service, Stream, method, own_identity, streaming
 from pool.wire.bulk_stream import BulkSender

@@ -11,7 +11,7 @@ import pytest
 
 from pool.images import ImageStore, Manifest, Share
 from pool.outside import OutsideWorld
-from pool.roles.startd.image_peers import KEPT, ImagePeers
+from pool.roles.startd.images.image_peers import KEPT, ImagePeers
 from pool.roles.startd.role import Startd
 from pool.testing.loop import VirtualLoop
 from pool.wire import Stream

@@ -8,7 +8,7 @@ from typing import Any
 
 import uvloop
 
-from pool.roles.startd.ads import AT_ONCE, SlotAds
+from pool.roles.startd.slots.ads import AT_ONCE, SlotAds
 
 
 class Told:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pool.errors import PoolError
-from pool.roles.startd import running_job
+from pool.roles.startd.running import running_job
 from pool.shadow.shadow import Shadow
 from pool.testing import run_virtual
 from pool.testing.faults import Phase

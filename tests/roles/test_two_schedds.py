@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from pool.images import ImageStore
-from pool.roles.startd.image_stores import ImageStores
+from pool.roles.startd.images.image_stores import ImageStores
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool

@@ -189,7 +189,7 @@ TABLE: tuple[Row, ...] = (
     _done(
         "encrypt_input_files encrypt_output_files",
         "nothing more than for other jobs: all that goes between nodes is encrypted",
-        "roles/startd/owner.py",
+        "roles/startd/owner/watch.py",
         "HasPerFileEncryption",
     ),
     _done(

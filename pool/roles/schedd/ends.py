@@ -57,7 +57,7 @@ def end_steps(job: Job, slot: str, report: dict[str, Any], now: float, after: Af
 
     Args:
         slot: where it ran.
-        report: the startd's; see `pool.roles.startd.running_job`.
+        report: the startd's; see `pool.roles.startd.running.running_job`.
         now: wall time, seconds.
     """
     changes = usage_changes(report)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pool.policy import carve
 from pool.policy.slots import OWNER, SlotEvent
-from pool.roles.startd.running_job import RunningJob
-from pool.roles.startd.slots import Claim
+from pool.roles.startd.running.running_job import RunningJob
+from pool.roles.startd.slots.records import Claim
 from pool.starter.keeper import Keeper
 
 if TYPE_CHECKING:

@@ -30,21 +30,21 @@ from pool.policy.why.findings import to_wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import Role, bandwidth_of, quota_of
 from pool.roles.claim_errors import NoSuchClaim
-from pool.roles.startd.ads import SlotAds
-from pool.roles.startd.claiming import Claiming
-from pool.roles.startd.draining import Draining
-from pool.roles.startd.image_peers import ImagePeers
-from pool.roles.startd.image_prefetch import Prepared
-from pool.roles.startd.image_stores import ImageStores
-from pool.roles.startd.job_account import claimed_ad
-from pool.roles.startd.leases import Leases
-from pool.roles.startd.owner import OwnerWatch
-from pool.roles.startd.preempting import Preempting
+from pool.roles.startd.claims.claiming import Claiming
+from pool.roles.startd.claims.leases import Leases
+from pool.roles.startd.claims.preempting import Preempting
+from pool.roles.startd.claims.urgent import Urgent
+from pool.roles.startd.images.image_peers import ImagePeers
+from pool.roles.startd.images.image_prefetch import Prepared
+from pool.roles.startd.images.image_stores import ImageStores
+from pool.roles.startd.owner.draining import Draining
+from pool.roles.startd.owner.watch import OwnerWatch
 from pool.roles.startd.recovery import find, on_top_of_others
-from pool.roles.startd.running_job import RunningJob
-from pool.roles.startd.slots import Claim, Refused, Slot, Wire
-from pool.roles.startd.streams import Streams
-from pool.roles.startd.urgent import Urgent
+from pool.roles.startd.running.job_account import claimed_ad
+from pool.roles.startd.running.running_job import RunningJob
+from pool.roles.startd.running.streams import Streams
+from pool.roles.startd.slots.ads import SlotAds
+from pool.roles.startd.slots.records import Claim, Refused, Slot, Wire
 from pool.starter import scratch
 from pool.starter.image_cache import ImageCache
 from pool.starter.inspecting import bounded
@@ -317,8 +317,8 @@ class Startd(Role):
     async def checkpoint_part(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """A step of a checkpoint of a job on several machines: {claim, run, set, step: hold | leave | freeze | go, ...}
 
-        With leave comes why the job has to: {why, reason}. See `pool.roles.startd.parallel_checkpoint`. Refused if
-        the part cannot take the step any more: then there is no such checkpoint.
+        With leave comes why the job has to: {why, reason}. See `pool.roles.startd.checkpoints.parallel_checkpoint`.
+        Refused if the part cannot take the step any more: then there is no such checkpoint.
         """
         slot, claim = self._claimed(call, params)
         running: RunningJob | None = claim.running

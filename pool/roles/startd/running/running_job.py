@@ -21,15 +21,15 @@ from pool.policy.checkpoints import Saves
 from pool.policy.inspection import Part
 from pool.policy.slots import STILL
 from pool.policy.starter import EXAMINED, Action, Event, State
-from pool.roles.startd import disk_use, output_tail
-from pool.roles.startd.homelink import HomeLink
-from pool.roles.startd.image_peers import JobKey
-from pool.roles.startd.job_account import account_of
-from pool.roles.startd.job_checkpoints import JobCheckpoints
-from pool.roles.startd.parallel_checkpoint import ParallelCheckpoint
-from pool.roles.startd.place import place_of
-from pool.roles.startd.slots import Claim, Slot
-from pool.roles.startd.streams import Others
+from pool.roles.startd.checkpoints.job_checkpoints import JobCheckpoints
+from pool.roles.startd.checkpoints.parallel_checkpoint import ParallelCheckpoint
+from pool.roles.startd.images.image_peers import JobKey
+from pool.roles.startd.running import disk_use, output_tail
+from pool.roles.startd.running.job_account import account_of
+from pool.roles.startd.running.place import place_of
+from pool.roles.startd.running.shadow_link import ShadowLink
+from pool.roles.startd.running.streams import Others
+from pool.roles.startd.slots.records import Claim, Slot
 from pool.shadow.shadow import NotThisRun
 from pool.starter.accounts import NoAccount
 from pool.starter.inspecting import inspect_start
@@ -129,7 +129,7 @@ class RunningJob:
         running.forgot = running.was_found = True
         running.began = float(note.get("began") or running.began)
         account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
-        place, home = place_of(startd, slot, claim), HomeLink(startd, claim)
+        place, home = place_of(startd, slot, claim), ShadowLink(startd, claim)
         running.starter = Starter.found(keeper, start, account, place, startd.keepers, home)
         return running
 
@@ -622,7 +622,7 @@ class RunningJob:
         remote_pipes = None
         if self.start.gang:
             remote_pipes = RemotePipes(self.start, Others(startd, self.claim), self._stream_broke)
-        place, home = place_of(startd, self.slot, self.claim), HomeLink(startd, self.claim)
+        place, home = place_of(startd, self.slot, self.claim), ShadowLink(startd, self.claim)
         return Starter(self.start, account, place, startd.keepers, home, remote_pipes)
 
     def note(self) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from pool.images import Assembly, ImageStore, Manifest
 from pool.jobs.activation import Activation
 from pool.remoteio.frames import VERSION
-from pool.roles.startd.slots import Claim
+from pool.roles.startd.slots.records import Claim
 from pool.wire import ConnectionLost
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
 
 
-class HomeLink:
+class ShadowLink:
     """That of one claim (`pool.starter.starter` says what each is for)."""
 
     def __init__(self, startd: Startd, claim: Claim) -> None:

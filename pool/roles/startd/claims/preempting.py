@@ -13,7 +13,7 @@ else.
     this node dies                   the bearer learns it as its connection ends; the present job is found again
 
 A dynamic slot is taken over as it is: the job must ask for no more than it has. Where an urgent job is to have the
-slot, the present one is mostly only stopped (`pool.roles.startd.urgent`).
+slot, the present one is mostly only stopped (`pool.roles.startd.claims.urgent`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pool.classad import ClassAd
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.owner import judge_replaced
 from pool.policy.slots import RETIRING, UNCLAIMED, SlotEvent
-from pool.roles.startd.claiming import AT_A_CLAIM
-from pool.roles.startd.running_job import RunningJob
-from pool.roles.startd.slots import Claim, Grant, Refused, Slot, Wire
+from pool.roles.startd.claims.claiming import AT_A_CLAIM
+from pool.roles.startd.running.running_job import RunningJob
+from pool.roles.startd.slots.records import Claim, Grant, Refused, Slot, Wire
 from pool.wire import Call
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pool.classad import ClassAd, requirements_accept
 from pool.policy import carve
 from pool.policy.slots import MATCHED, UNCLAIMED, SlotEvent
-from pool.roles.startd.job_account import claimed_ad
-from pool.roles.startd.slots import Claim, Grant, Refused, Slot, Wire
+from pool.roles.startd.running.job_account import claimed_ad
+from pool.roles.startd.slots.records import Claim, Grant, Refused, Slot, Wire
 from pool.wire import Call
 
 if TYPE_CHECKING:

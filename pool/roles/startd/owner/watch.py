@@ -25,7 +25,7 @@ from pool.policy.slots import TABLE, Action, SlotEvent
 from pool.policy.why.findings import Finding
 from pool.policy.why.machine import owners_view
 from pool.roles.base import LANGUAGE
-from pool.roles.startd.slots import Slot, Wire
+from pool.roles.startd.slots.records import Slot, Wire
 from pool.starter import image_tools, urls
 
 if TYPE_CHECKING:

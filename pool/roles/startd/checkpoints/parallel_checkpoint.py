@@ -25,7 +25,7 @@ from pool.pipes.remote_pipes import RemotePipes
 from pool.policy.starter import Action, Event, State
 
 if TYPE_CHECKING:
-    from pool.roles.startd.running_job import RunningJob
+    from pool.roles.startd.running.running_job import RunningJob
 
 #: Seconds for which a part waits for the next step.
 PATIENCE = 60.0

@@ -109,7 +109,7 @@ class Slot:
             with it preempts the claim.
         condition: state and activity; changed by `happen` alone.
         gpus: the names of its GPUs; for a partitionable slot of those left.
-        guest: the slot on top of it, while an urgent job is there (`pool.roles.startd.urgent`).
+        guest: the slot on top of it, while an urgent job is there (`pool.roles.startd.claims.urgent`).
         waiting: the schedd that waits for it while it is taken (`preempting.Waiting`).
         troubles: expressions of the owner's policy that had no usable value when they were last needed, by name.
         read: its ad as it was last evaluated in, and what that was made of.

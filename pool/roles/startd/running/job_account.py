@@ -10,7 +10,7 @@ from pool.starter.place import Account
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd
-    from pool.roles.startd.slots import Claim, Slot
+    from pool.roles.startd.slots.records import Claim, Slot
 
 
 def account_of(startd: Startd, claim: Claim) -> Account:

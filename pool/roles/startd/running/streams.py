@@ -16,7 +16,7 @@ from pool.pipes.bulk import LentConnections, SwitchingReceiver, SwitchingSender,
 from pool.pipes.protocol import GONE, Stream
 from pool.pipes.receiver import Receiver
 from pool.pipes.remote_pipes import Cards
-from pool.roles.startd.slots import Claim, Refused
+from pool.roles.startd.slots.records import Claim, Refused
 from pool.wire import Connection, ConnectionLost
 from pool.wire import Stream as WireStream
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pool.errors import PoolError
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import SlotEvent
-from pool.roles.startd.running_job import RunningJob
-from pool.roles.startd.slots import Claim, Slot
+from pool.roles.startd.running.running_job import RunningJob
+from pool.roles.startd.slots.records import Claim, Slot
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd

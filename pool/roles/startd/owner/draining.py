@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pool.errors import PoolError
 from pool.jobs.reasons import Evict, Reason
 from pool.policy.slots import BUSY, DRAINED, SlotEvent
-from pool.roles.startd.slots import Refused, Slot, Wire
+from pool.roles.startd.slots.records import Refused, Slot, Wire
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd

@@ -21,7 +21,7 @@ from pool.jobs.reasons import Evict, Reason
 from pool.policy.owner import is_condition
 from pool.policy.slots import BUSY, YIELDING, SlotEvent
 from pool.policy.urgent import is_urgent, must_leave
-from pool.roles.startd.slots import Claim, Grant, Refused, Slot, Wire
+from pool.roles.startd.slots.records import Claim, Grant, Refused, Slot, Wire
 from pool.wire import Call
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ from pool.jobs.activation import Mode
 from pool.jobs.reasons import Evict
 from pool.policy.checkpoints import LAST_PAUSES, Rhythm, Saves, Wish, before_leaving, rhythm_of, wish_of
 from pool.policy.starter import EXAMINED, Action, Event
-from pool.roles.startd.costs import Costs
+from pool.roles.startd.checkpoints.costs import Costs
 from pool.starter.checkpointing import CheckpointReport
 from pool.starter.place import StartRefused
 from pool.starter.spec import EndReport
 from pool.wire import ConnectionLost, DeadlineExceeded
 
 if TYPE_CHECKING:
-    from pool.roles.startd.running_job import RunningJob
+    from pool.roles.startd.running.running_job import RunningJob
 
 TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
 #: Evictions for the machine's owner, who is there: the checkpoint gives way to what that does (D4).

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pool.images import Draft, ImageStore, Manifest, send_chunks, send_pieces
 from pool.images.transfer import TOGETHER
-from pool.roles.startd.claiming import same
+from pool.roles.startd.claims.claiming import same
 from pool.wire import Stream
 from pool.wire.errors import Refused
 

@@ -18,7 +18,7 @@ from pool.jobs.reasons import DISK_EXCEEDED
 from pool.safe_directory import Owner, SafeDirectory
 
 if TYPE_CHECKING:
-    from pool.roles.startd.running_job import RunningJob
+    from pool.roles.startd.running.running_job import RunningJob
 
 #: Seconds between two looks at least, and how much longer than the look itself the pause is.
 EVERY, PAUSE = 5.0, 20.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pool.classad import ClassAd
 from pool.policy.registry import difference
-from pool.roles.startd.slots import Claim, Slot, Wire, slot_wire
+from pool.roles.startd.slots.records import Claim, Slot, Wire, slot_wire
 
 if TYPE_CHECKING:
     from pool.roles.startd.role import Startd

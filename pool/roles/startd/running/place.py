@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from pool.roles.startd.slots import Claim, Slot
+from pool.roles.startd.slots.records import Claim, Slot
 from pool.starter import devices
 from pool.starter.place import Place
 
