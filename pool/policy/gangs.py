@@ -138,7 +138,7 @@ def breaks(report: Mapping[str, Any], on_failure: str) -> bool:
 
 
 def merged(reports: Sequence[Report], processes: Sequence[str], root: int | None, on_failure: str) -> Report:
-    """One report of all parts' ends, as `pool.roles.schedd.ends` takes it.
+    """One report of all parts' ends, as `pool.roles.schedd.core.job_ends` takes it.
 
     Args:
         reports: in the order in which they came.

@@ -17,9 +17,9 @@ from pool.errors import PoolError
 from pool.jobs.events import EventKind, JobEvent
 from pool.outside import OutsideWorld
 from pool.policy.queue import Queue
-from pool.roles.schedd import following
-from pool.roles.schedd.intake import Intake
-from pool.roles.schedd.ledger import Ledger
+from pool.roles.schedd.core.intake import Intake
+from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.views import following
 from pool.store import Store
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour

@@ -14,7 +14,7 @@ from pool.errors import PoolError
 from pool.identity import identity_of
 from pool.remoteio.relay import carry
 from pool.remoteio.serving import HomeLost, Homes
-from pool.roles.schedd.remote import Gate
+from pool.roles.schedd.files.remote_io import Gate
 from pool.testing.loop import VirtualLoop
 
 

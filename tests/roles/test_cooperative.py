@@ -18,10 +18,10 @@ from pool.outside import OutsideWorld
 from pool.policy.queue import IDLE, Cluster, Job, Queue
 from pool.roles.cooperative import SLICE, Turns, run_in_slices
 from pool.roles.loop_watch import LONG, LoopWatch
-from pool.roles.schedd.job_actions import JobActions
-from pool.roles.schedd.ledger import Ledger
-from pool.roles.schedd.listings import Listings
-from pool.roles.schedd.rules import Rules
+from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.submit.job_actions import JobActions
+from pool.roles.schedd.submit.rules import Rules
+from pool.roles.schedd.views.listings import Listings
 from pool.store import Store
 from pool.wire import Call, Right, Service, method
 from pool.wire.dispatch import Dispatcher, outcome

@@ -9,7 +9,7 @@ import pytest
 from pool.jobs.events import EventKind
 from pool.jobs.reasons import Hold
 from pool.policy.queue import HELD, Cluster, Job
-from pool.roles.schedd.ends import After, end_steps, without_machine
+from pool.roles.schedd.core.job_ends import After, end_steps, without_machine
 from pool.starter.spec import StartFailed
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour

@@ -10,7 +10,7 @@ from typing import Any
 from pool.metering import Meter
 from pool.outside import OutsideWorld
 from pool.policy.queue import Cluster, Job
-from pool.roles.schedd.home_costs import QUIET, HomeCosts
+from pool.roles.schedd.core.submit_side_costs import QUIET, SubmitSideCosts
 from pool.testing import run_virtual
 
 
@@ -21,7 +21,7 @@ class Process:
         self.now = 0.0
         self.aside = Meter(lambda: self.now)
         outside = replace(OutsideWorld(), cpu=lambda: self.now, thread_cpu=lambda: self.now)
-        self.costs = HomeCosts({}, outside, self.aside)
+        self.costs = SubmitSideCosts({}, outside, self.aside)
         self.cluster = Cluster(1, "alice", {"Owner": "alice"})
 
     def use(self, seconds: float) -> None:

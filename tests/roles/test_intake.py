@@ -10,7 +10,7 @@ import pytest
 
 from pool.client.batches import MOST_JOBS, batches, is_large
 from pool.errors import PoolError
-from pool.roles.schedd.intake import TURN, Intake
+from pool.roles.schedd.core.intake import TURN, Intake
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool

@@ -13,7 +13,7 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.notice import notice
 from pool.policy import slots
-from pool.roles.schedd.notes import Notes
+from pool.roles.schedd.core.notes import Notes
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pool.policy.queue import HELD, IDLE, Cluster, Job
-from pool.roles.schedd.alike import MOST_GROUPS, MOST_JOBS, Alike, project
+from pool.roles.schedd.views.alike import MOST_GROUPS, MOST_JOBS, Alike, project
 
 WANTED = ["ClusterId", "ProcId", "Owner", "JobStatus", "Cmd", "HoldReason", "Arguments"]
 

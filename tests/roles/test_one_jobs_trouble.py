@@ -124,7 +124,7 @@ def test_a_run_that_cannot_be_looked_after(
 
 def test_a_start_that_cannot_be_worked_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that breaks what works out its start is held; the others of its owner start."""
-    from pool.roles.schedd.placement import Placement
+    from pool.roles.schedd.placement.placement import Placement
 
     before = Placement._start_of
 

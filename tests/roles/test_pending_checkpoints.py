@@ -14,8 +14,8 @@ from pool.images import ImageStore, NoRoom
 from pool.images.manifest import CHUNK
 from pool.policy.queue import IDLE
 from pool.roles.images.remote import place_for
-from pool.roles.schedd import checkpoint_server
-from pool.roles.schedd.pending_checkpoints import PendingCheckpoints
+from pool.roles.schedd.checkpoints import checkpoint_server
+from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool

@@ -8,7 +8,7 @@ from pool.classad import ClassAd
 from pool.jobs.notice import notice
 from pool.jobs.pipes.model import ends_of
 from pool.policy.queue import RUNNING, Cluster, Job
-from pool.roles.schedd.ends import After, end_steps
+from pool.roles.schedd.core.job_ends import After, end_steps
 
 
 def report(cause: str, a: float, b: float) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import pytest
 
 from pool.errors import PoolError
 from pool.roles.base import RoleContext
-from pool.roles.schedd.ledger import Ledger
-from pool.roles.schedd.reporting import Reporting
+from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.notices.reporting import Reporting
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool

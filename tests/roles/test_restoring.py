@@ -11,7 +11,7 @@ import pytest
 
 from pool.jobs.events import EventKind
 from pool.policy.queue import Cluster, Job
-from pool.roles.schedd.ends import After, end_steps, without_machine
+from pool.roles.schedd.core.job_ends import After, end_steps, without_machine
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool

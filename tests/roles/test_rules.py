@@ -9,7 +9,7 @@ import pytest
 
 from pool.config import Settings
 from pool.errors import PoolError
-from pool.roles.schedd.rules import Rules
+from pool.roles.schedd.submit.rules import Rules
 from pool.testing import run_virtual
 from pool.testing.pool import SimPool
 from pool.wire import RemoteError

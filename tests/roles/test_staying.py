@@ -11,8 +11,8 @@ import pytest
 from pool.client.descriptions import describe
 from pool.jobs.states import JobStatus
 from pool.outside import OutsideWorld
-from pool.roles.schedd.claims import UNASKED, lease_for
-from pool.roles.schedd.validation import SUBMITTED_ON_HOLD, holding, split_held
+from pool.roles.schedd.core.claims import UNASKED, lease_for
+from pool.roles.schedd.core.validation import SUBMITTED_ON_HOLD, holding, split_held
 from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool

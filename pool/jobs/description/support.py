@@ -136,7 +136,12 @@ TABLE: tuple[Row, ...] = (
         "jobs/activation.py",
         "RemoteIO",
     ),
-    _done("remote_io_trees", "the submit machine's directories that it may reach", "roles/schedd/remote.py", "rees"),
+    _done(
+        "remote_io_trees",
+        "the submit machine's directories that it may reach",
+        "roles/schedd/files/remote_io.py",
+        "rees",
+    ),
     _partly(
         "transfer_input transfer_output transfer_error",
         "with a list of files as transfer_input_files and its kin; of the standard files all are carried",
@@ -146,7 +151,7 @@ TABLE: tuple[Row, ...] = (
     _done(
         "stream_output stream_error",
         "where its files are copied, what it writes comes home every second; elsewhere it is written there anyhow",
-        "roles/schedd/output_streams.py",
+        "roles/schedd/files/output_streams.py",
         "StreamOut",
     ),
     _refused(
@@ -278,7 +283,7 @@ TABLE: tuple[Row, ...] = (
     _done(
         "job_lease_duration",
         "how long it runs on without word from home",
-        "roles/schedd/placement.py",
+        "roles/schedd/placement/placement.py",
         "JobLeaseDuration",
     ),
     _done("urgent", "it stops the job that runs (docs/urgent.md)", "policy/urgent.py", "Urgent"),
@@ -351,7 +356,7 @@ TABLE: tuple[Row, ...] = (
     _done(
         "remove_kill_sig hold_kill_sig",
         "the signal that asks it to end where it is removed, or held",
-        "roles/schedd/placement.py",
+        "roles/schedd/placement/placement.py",
         "RemoveKillSig",
     ),
     _done(
@@ -365,7 +370,7 @@ TABLE: tuple[Row, ...] = (
     _done(
         "keep_claim_idle",
         "its slot is kept for its owner's next job so long",
-        "roles/schedd/placement.py",
+        "roles/schedd/placement/placement.py",
         "KeepClaimIdle",
     ),
     _done(
@@ -394,10 +399,10 @@ TABLE: tuple[Row, ...] = (
         "leave it out",
     ),
     # -- log and mail ----------------------------------------------------------------------------------------------
-    _done("log", "the file that its events are written to", "roles/schedd/reporting.py", "UserLog"),
+    _done("log", "the file that its events are written to", "roles/schedd/notices/reporting.py", "UserLog"),
     _done("notification", "at which events its owner gets mail", "jobs/notice.py", "JobNotification"),
     _done("email_attributes", "attributes of its ad that mail about it tells", "jobs/notice.py", "EmailAttributes"),
-    _done("notify_user", "who gets it", "roles/schedd/reporting.py", "NotifyUser"),
+    _done("notify_user", "who gets it", "roles/schedd/notices/reporting.py", "NotifyUser"),
     _done("batch_name batch_id description jobset project_name", _SHOWN, _READER + "commands.py", "JobBatchName"),
     _done("dag_node_name dagman_job_id", _SHOWN, _READER + "commands.py", "DAGNodeName"),
     # -- the language itself ---------------------------------------------------------------------------------------

@@ -21,28 +21,28 @@ from pool.policy.moving import Terms
 from pool.policy.queue import HELD, IDLE, RUNNING, SUSPENDED, Cluster, Job, Queue, Wire
 from pool.roles.advertise import Advertiser
 from pool.roles.base import bandwidth_of, quota_of
-from pool.roles.schedd.callers import CHOICE, owner_of
-from pool.roles.schedd.checkpoint_server import CheckpointServer
-from pool.roles.schedd.deferral import Deferrals, defer
-from pool.roles.schedd.intake import TURN, Intake, at_rest
-from pool.roles.schedd.job_actions import JobActions
-from pool.roles.schedd.ledger import Ledger, Step
-from pool.roles.schedd.listings import Listings
-from pool.roles.schedd.local import LocalJobs
-from pool.roles.schedd.notes import Notes
-from pool.roles.schedd.output_streams import OutputStreams
-from pool.roles.schedd.pacing import Pacing
-from pool.roles.schedd.placement import Placement
-from pool.roles.schedd.remote import Remote
-from pool.roles.schedd.reporting import Reporting
-from pool.roles.schedd.rules import Rules
-from pool.roles.schedd.spool import SPOOLING
+from pool.roles.schedd.checkpoints.checkpoint_server import CheckpointServer
+from pool.roles.schedd.core.callers import CHOICE, owner_of
+from pool.roles.schedd.core.intake import TURN, Intake, at_rest
+from pool.roles.schedd.core.ledger import Ledger, Step
+from pool.roles.schedd.core.notes import Notes
+from pool.roles.schedd.core.validation import check_kind, clean
+from pool.roles.schedd.files.output_streams import OutputStreams
+from pool.roles.schedd.files.remote_io import Remote
+from pool.roles.schedd.files.spool import SPOOLING
+from pool.roles.schedd.notices.reporting import Reporting
+from pool.roles.schedd.placement.deferral import Deferrals, defer
+from pool.roles.schedd.placement.pacing import Pacing
+from pool.roles.schedd.placement.placement import Placement
+from pool.roles.schedd.placement.start_pauses import StartPauses
+from pool.roles.schedd.placement.submitters import Submitters
 from pool.roles.schedd.spool_methods import SpoolMethods
-from pool.roles.schedd.start_pauses import StartPauses
-from pool.roles.schedd.submitters import Submitters
-from pool.roles.schedd.validation import check_kind, clean
-from pool.roles.schedd.views import JobViews
-from pool.roles.schedd.why import Why
+from pool.roles.schedd.submit.job_actions import JobActions
+from pool.roles.schedd.submit.local_universe import LocalJobs
+from pool.roles.schedd.submit.rules import Rules
+from pool.roles.schedd.views.job_views import JobViews
+from pool.roles.schedd.views.listings import Listings
+from pool.roles.schedd.views.why import Why
 from pool.shadow.executables import Executables
 from pool.shadow.shadow import PLACING, Shadow
 from pool.store import Rewrite, Shrink, Trim
@@ -210,7 +210,7 @@ class Schedd(SpoolMethods):
         await self.remote.close()
         self.deferrals.close()
         self.start_pauses.close()
-        self.placement.home_costs.close()
+        self.placement.submit_side_costs.close()
         self.pacing.close()
         await self.local.close(kill=not handover)
         await super().stop(handover=handover)
@@ -220,7 +220,7 @@ class Schedd(SpoolMethods):
         await self.remote.close()
         self.deferrals.close()
         self.start_pauses.close()
-        self.placement.home_costs.close()
+        self.placement.submit_side_costs.close()
         self.pacing.close()
         await self.local.close(kill=False)
         await super().die()
@@ -302,7 +302,7 @@ class Schedd(SpoolMethods):
         return owner
 
     async def _take_in(self, intake: Intake, owner: str, params: dict[str, Any]) -> dict[str, Any]:
-        self.placement.home_costs.stir()
+        self.placement.submit_side_costs.stir()
         number, spool = params.get("cluster"), params.get("spool") is True
         intake.complete()
         if spool:
@@ -320,7 +320,7 @@ class Schedd(SpoolMethods):
         elif not self.ledger.take_reserved(number, owner):
             raise PoolError(f"cluster {number} was not reserved by {owner}", hint="submit again", retry=True)
         # What has been begun is done to its end, also where nobody waits for the answer any more.
-        work = self.placement.home_costs.submitted(self._queued(intake, owner, number, spool))
+        work = self.placement.submit_side_costs.submitted(self._queued(intake, owner, number, spool))
         cluster = await asyncio.shield(asyncio.get_running_loop().create_task(work))
         return {"cluster": cluster.id, "count": intake.count}
 
@@ -423,7 +423,7 @@ class Schedd(SpoolMethods):
     @method(Right.NEGOTIATE, takes={"submitter": str, "limit": int, "references": optional(TEXTS)})
     async def requests(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
         """What a submitter's idle jobs ask for: {submitter, limit, references} -> {requests, running}"""
-        self.placement.home_costs.stir()
+        self.placement.submit_side_costs.stir()
         if self.queue.learn(frozenset(str(name) for name in params.get("references", ()))):
             self.regroup()
         owner = self._owner(params["submitter"])
@@ -518,7 +518,7 @@ class Schedd(SpoolMethods):
 
     async def _costing(self, params: dict[str, Any], work: Coroutine[Any, Any, T]) -> T:
         """Do something for the job on a claim, which counts as what the job costs at home (EV 2.8)."""
-        return await self.placement.home_costs.measured(str(params.get("claim")), work)
+        return await self.placement.submit_side_costs.measured(str(params.get("claim")), work)
 
     # -- own ---------------------------------------------------------------------------------------------
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from pool.policy.queue import Queue
 from pool.roles.base import Role
-from pool.roles.schedd.callers import owner_of
-from pool.roles.schedd.job_actions import JobActions
-from pool.roles.schedd.ledger import Ledger
-from pool.roles.schedd.listings import Listings
-from pool.roles.schedd.placement import Placement
-from pool.roles.schedd.spool import Spool
-from pool.roles.schedd.spool_outputs import SpooledOutputs
-from pool.roles.schedd.submitters import Submitters
+from pool.roles.schedd.core.callers import owner_of
+from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.files.spool import Spool
+from pool.roles.schedd.files.spool_outputs import SpooledOutputs
+from pool.roles.schedd.placement.placement import Placement
+from pool.roles.schedd.placement.submitters import Submitters
+from pool.roles.schedd.submit.job_actions import JobActions
+from pool.roles.schedd.views.listings import Listings
 from pool.shadow.executables import Executables
 from pool.wire import Call, Right, Stream, streaming
 from pool.wire.parameter_checks import JOB_IDS

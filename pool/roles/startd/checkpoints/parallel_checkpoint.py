@@ -3,10 +3,10 @@
     hold:  nothing is taken out of the job's pipes to others  ->  freeze: it stands still for its image  ->  go
     leave: the same, and it does not go back to running       ->  freeze: it ends with its image
 
-The schedd takes all parts through each step before it begins the next (`pool.roles.schedd.parallel_checkpoints`). Then
-the image is sent to the submit side, and counts when the images of all parts have arrived. A part that does not hear of
-the next step in time continues by itself and refuses the next step, so that no checkpoint is made of parts that do not
-fit together.
+The schedd takes all parts through each step before it begins the next
+(`pool.roles.schedd.parallel.parallel_checkpoints`). Then the image is sent to the submit side, and counts when the
+images of all parts have arrived. A part that does not hear of the next step in time continues by itself and refuses the
+next step, so that no checkpoint is made of parts that do not fit together.
 
 If a part has to leave its machine, the schedd makes the last checkpoint of all parts, and the part waits for its turn
 until its own patience, or its owner's, is over and it is killed. If there is no last checkpoint, it gets the soft

@@ -1,0 +1,410 @@
+"""The checkpoints of a schedd's jobs: taken in from execute machines, and given to the next one (C4, VS 5.3).
+
+A checkpoint that came in whole is committed in the store first and noted with the job then; one that is in the store
+and not noted is as good. What a start goes on from is decided by `pool.policy.checkpoints`.
+
+The last checkpoint of a job that is removed with `rm --checkpoint` is kept under a name of its own for a while,
+for jobs to begin with that say `start_from_checkpoint`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from typing import Any
+
+from pool.errors import PoolError
+from pool.images import ImageError, ImageStore, Manifest, NoRoom, parallel, receive_image, send_image
+from pool.images.priority import run_low_priority, run_normal
+from pool.jobs.activation import Mode
+from pool.jobs.events import EventKind
+from pool.outside import OutsideWorld
+from pool.policy.checkpoints import Attempt, go_on_from
+from pool.policy.queue import Job, Wire
+from pool.roles.schedd.checkpoints.pending_checkpoints import PendingCheckpoints
+from pool.roles.schedd.core.claims import Claim
+from pool.roles.schedd.core.job_ends import TRIES
+from pool.roles.schedd.core.ledger import Ledger, Step
+from pool.shadow.shadow import NotThisRun
+from pool.wire import Stream
+
+#: What the names of kept checkpoints begin with.
+KEPT = "kept-"
+#: What is kept with them of the machine that made them, and what its ad calls it.
+MADE_ON = {"kernel": "KernelVersion", "arch": "Arch", "processor": "Microarch"}
+#: The id of a job.
+ID = re.compile(r"\d+\.\d+")
+
+
+class Images:
+    """Stored checkpoints.
+
+    Args:
+        store: None keeps none; jobs then begin at their beginning.
+        claims: by their ids; what a claim's job sends counts for that job.
+        home: the name of the schedd's node.
+    """
+
+    def __init__(
+        self,
+        store: ImageStore | None,
+        ledger: Ledger,
+        claims: Mapping[str, Claim],
+        outside: OutsideWorld,
+        log: logging.Logger,
+        home: str,
+    ) -> None:
+        #: Called with a job when another checkpoint of it is safe.
+        self.kept: Callable[[Job], Awaitable[None]] | None = None
+        #: Called with a job and a checkpoint of it that is coming; done before that counts.
+        self.announced: Callable[[Job, Manifest], Awaitable[None]] | None = None
+        self.store = store
+        #: Where checkpoints lie that cannot be reached now, and why not; jobs that have some wait for it.
+        self.away: tuple[str, str] | None = None
+        #: Those that came meanwhile, where there is such a place, and why they are not in their own.
+        self.waiting: PendingCheckpoints | None = None
+        self.stuck: tuple[str, str] | None = None
+        #: Called with the reason when what could be reached cannot be any more.
+        self.lost: Callable[[str], None] | None = None
+        #: Called when a checkpoint waits though nothing is away.
+        self.late: Callable[[], None] | None = None
+        self._ledger = ledger
+        self._claims = claims
+        self._outside = outside
+        self._log = log
+        self._home = home
+        #: Jobs that have a checkpoint before they are in the queue.
+        self._coming: set[str] = set()
+        self._nearer: dict[str, tuple[int, str, str]] = {}
+        self._look_through(store)
+
+    def is_back(self, store: ImageStore) -> None:
+        """What was away can be reached."""
+        self.store, self.away = store, None
+        self._look_through(store)
+
+    def _look_through(self, store: ImageStore | None) -> None:
+        for line in store.damaged if store is not None else ():
+            self._log.error("a checkpoint is damaged", extra={"what": line})
+
+    def keeps_back(self, job: Job) -> bool:
+        """Whether a job waits for its checkpoints: without them it would begin anew."""
+        return (self.away is not None and bool(job.get("NumCkpts"))) or self._waits(job)
+
+    def why_kept_back(self) -> tuple[str, str]:
+        """Where checkpoints lie that jobs wait for, and why they cannot be had."""
+        return self.away or self.stuck or ("home", "it is on its way to where checkpoints are kept")
+
+    def _waits(self, job: Job) -> bool:
+        return self.waiting is not None and _name(job) in self.waiting
+
+    async def bring(self) -> None:
+        """Have those that wait put in their place.
+
+        Raises:
+            ImageError: some are not.
+        """
+        if self.waiting is not None and self.store is not None:
+            await run_low_priority(self.waiting.bring, self.store)
+
+    def newest(
+        self, job: Job, mode: Callable[[], Mode] | None = None, tries: list[Attempt] | None = None
+    ) -> int | None:
+        """The checkpoint that a job's next start goes on from; None for its beginning.
+
+        Args:
+            mode: how that start gets at the job's files; one that was made where it was otherwise is passed over.
+            tries: that failed so far; by default those noted with the job.
+        """
+        store, name = self.store, _name(job)
+        if store is None or not job.get("NumCkpts", 0):
+            return None
+        if tries is None:
+            tries = [Attempt(str(machine), int(number)) for machine, number in job.note(TRIES, ()) or ()]
+        generations = store.generations(name)
+        if mode is not None and generations:
+            wanted = mode()
+            generations = [number for number in generations if _fits(store.manifest(name, number), wanted)]
+        return go_on_from(generations, tries, self._home)
+
+    def latest(self, job: Job) -> int | None:
+        """The number of a job's last checkpoint."""
+        return max(self.store.generations(_name(job)), default=None) if self.store is not None else None
+
+    async def take(self, params: dict[str, Any], stream: Stream) -> None:
+        """A running job's checkpoint: {claim, run, last}; see `pool.images.transfer`. The last one is waited for."""
+        job = self._job_of(params)
+        store = self._place_for(job)
+        if params.get("set") is not None:
+            await self._take_part(store, job, params, stream)
+            return
+        if self._claims[str(params["claim"])].gang is not None:
+            raise ImageError("the image of a part of a job is no checkpoint of the job")
+
+        async def announced(manifest: Manifest) -> None:
+            if self.announced is not None:
+                await self.announced(job, manifest)
+
+        async def kept(manifest: Manifest) -> None:
+            if store is self.store:
+                self._remember(job, manifest.generation, params.get("nearer"))
+            elif self.away is None and self.late is not None:
+                self.late()
+            if self._present(params) is job:
+                await self.note(job, {"size": manifest.size, "sent": manifest.size})
+                if self.kept is not None:
+                    await self.kept(job)
+
+        with run_normal(when=bool(params.get("last"))):
+            try:
+                await receive_image(store, _name(job), stream, renumber=True, announced=announced, kept=kept)
+            except ImageError as error:
+                self._has_failed(store, error)
+                raise
+        if job.status.final:  # it has ended meanwhile, and what it had was forgotten then
+            await self.forget(job)
+
+    async def _take_part(self, store: ImageStore, job: Job, params: dict[str, Any], stream: Stream) -> None:
+        """The image of one part of a job on several machines: {claim, run, set}; kept when those of all parts are."""
+        claim = self._claims[str(params["claim"])]
+        made = claim.gang.set if claim.gang is not None else None
+        if made is None or made.number != params["set"]:
+            raise ImageError("there is no such checkpoint of the job any more")
+
+        async def tentative(manifest: Manifest) -> Manifest:
+            return await made.came(claim.part, manifest)
+
+        with run_normal(when=bool(params.get("last"))):
+            try:
+                await receive_image(store, f"{_name(job)}.{claim.part}", stream, tentative=tentative)
+            except ImageError as error:
+                self._has_failed(store, error)
+                raise
+
+    async def keep_set(self, job: Job, images: Mapping[int, Manifest], over: Mapping[int, Wire]) -> Manifest:
+        """Make one checkpoint of the images of all parts of a job, whose chunks are here: by one rename.
+
+        Args:
+            images: of the parts that ran, by their numbers.
+            over: the ends of the others, as they were reported.
+
+        Raises:
+            ImageError: it cannot be kept.
+        """
+        wall = self._outside.wall()
+        parts, facts = parallel.together(images, over)
+        store = self._place_for(job)
+        with store.begin(_name(job)) as draft:
+            manifest = await run_low_priority(draft.commit, parts, wall, facts=facts)
+        await self.note(job, {"size": manifest.size, "sent": manifest.size})
+        return manifest
+
+    def ends_in(self, job: Job, generation: int | None) -> dict[int, Wire]:
+        """The parts of a job that had ended before a checkpoint, and how."""
+        if self.store is None or generation is None:
+            return {}
+        return parallel.ends_in(self.store.manifest(_name(job), generation))
+
+    def fits(self, job: Job, generation: int, modes: Mapping[int, Mode]) -> bool:
+        """Whether parts reach their files as they did at a checkpoint."""
+        assert self.store is not None
+        whole = self.store.manifest(_name(job), generation)
+        return all(_fits(parallel.part_in(whole, part), mode) for part, mode in modes.items())
+
+    def _remember(self, job: Job, generation: int, offer: Any) -> None:
+        """Where else the checkpoint is to be had for a while: {address, ticket}"""
+        self._nearer.pop(_name(job), None)
+        if isinstance(offer, dict) and all(isinstance(offer.get(key), str) for key in ("address", "ticket")):
+            self._nearer[_name(job)] = (generation, offer["address"], offer["ticket"])
+
+    def nearer(self, job: Job, generation: int | None) -> tuple[str, str] | None:
+        """Address and ticket of the machine that made a checkpoint, as far as is known."""
+        known = self._nearer.get(_name(job))
+        return (known[1], known[2]) if known is not None and known[0] == generation else None
+
+    async def note(self, job: Job, data: dict[str, Any]) -> None:
+        """Write down that a job has a checkpoint more."""
+        changes: dict[str, Any] = {
+            "NumCkpts": int(job.get("NumCkpts", 0) or 0) + 1,
+            "LastCkptTime": int(self._outside.wall()),
+        }
+        await self._ledger.commit(Step(job, None, changes, EventKind.CHECKPOINTED, data))
+
+    async def give(self, params: dict[str, Any], stream: Stream) -> None:
+        """The checkpoint that a start goes on from: {claim, run, generation}."""
+        job = self._job_of(params)
+        if self.away is not None or self.store is None:
+            raise ImageError(f"checkpoints cannot be had now: {self.why_kept_back()[1]}", retry=True)
+        store = self.store
+        claim, manifest = self._claims[str(params["claim"])], store.manifest(_name(job), int(params["generation"]))
+        if claim.gang is not None:
+            manifest = parallel.part_in(manifest, claim.part)
+        with run_normal():
+            try:
+                await send_image(store, manifest, stream)
+            except ImageError as error:
+                self._has_failed(store, error)
+                raise
+        await stream.finish()
+
+    async def forget(self, job: Job) -> None:
+        """The job has ended for good."""
+        self._nearer.pop(_name(job), None)
+        if self.waiting is not None:
+            await asyncio.to_thread(self.waiting.drop, _name(job))
+        if self.store is not None:
+            await asyncio.to_thread(self.store.drop, _name(job))
+
+    async def keep(self, job: Job, claim: Claim | None = None) -> str:
+        """Keep the last good checkpoint of a job that is to be removed; its name, empty where there is none.
+
+        Args:
+            claim: that its last run was on, where that ends with it.
+        """
+        generation = self.newest(job)
+        if self.store is None or generation is None:
+            return ""
+        name = _name(job)
+        made = dict(self.store.manifest(name, generation).facts)
+        facts: dict[str, Any] = {"owner": job.cluster.owner, "command": str(job.get("Cmd") or "")}
+        if claim is not None and made.get("run", claim.run) == claim.run:
+            facts["machine"] = claim.slot.rpartition("@")[2]
+            facts |= {key: str(claim.ad.value(name, "") or "") for key, name in MADE_ON.items()}
+        try:
+            await run_low_priority(self.store.copy, name, generation, KEPT + name, self._outside.wall(), **facts)
+        except ImageError as error:
+            self._log.error("a checkpoint could not be kept", extra={"job": name, "why": str(error)})
+            return ""
+        return name
+
+    def kept_ones(self, owner: str | None) -> list[dict[str, Any]]:
+        """The kept checkpoints of a user, or of all: {job, owner, command, size, created, own, machine, kernel, ...}
+
+        Raises:
+            PoolError: they cannot be reached now.
+        """
+        if self.away is not None:
+            raise PoolError(self.away[1], retry=True)
+        found: list[dict[str, Any]] = []
+        for name in self.store.jobs() if self.store is not None else ():
+            assert self.store is not None
+            if not name.startswith(KEPT):
+                continue
+            manifest = self.store.manifest(name)
+            facts = dict(manifest.facts)
+            if owner is None or facts.get("owner") == owner:
+                said = {key: str(facts.get(key) or "") for key in ("owner", "command", "machine", *MADE_ON)}
+                own = facts.get("kind") == "self"
+                one = {"job": name.removeprefix(KEPT), "size": manifest.size, "created": manifest.created, "own": own}
+                found.append(one | said)
+        return sorted(found, key=lambda one: tuple(map(int, one["job"].split("."))))
+
+    async def drop_kept(self, jobs: Iterable[str], owner: str | None) -> dict[str, list[Any]]:
+        """Delete kept checkpoints: {done: jobs, refused: [[job, why], ...]}
+
+        Args:
+            owner: whose may be deleted; None for everybody's.
+
+        Raises:
+            PoolError: they cannot be reached now.
+        """
+        known = {one["job"]: one for one in self.kept_ones(None)}
+        done: list[str] = []
+        refused: list[list[str]] = []
+        for job in dict.fromkeys(jobs):
+            if job not in known:
+                refused.append([job, "no checkpoint of it is kept here"])
+            elif owner is not None and known[job]["owner"] != owner:
+                refused.append([job, f"it belongs to {known[job]['owner']}"])
+            else:
+                assert self.store is not None
+                await asyncio.to_thread(self.store.drop, KEPT + job)
+                done.append(job)
+        return {"done": done, "refused": refused}
+
+    async def begin_with(self, origin: Any, owner: str, cluster: int, count: int) -> None:
+        """Give the kept checkpoint of a removed job to the jobs of a cluster that is about to be queued.
+
+        Args:
+            origin: the id of the removed job.
+
+        Raises:
+            PoolError: there is none, or it is another user's.
+        """
+        name = str(origin)
+        if self.away is not None:
+            text = f"start_from_checkpoint = {name[:80]}: {self.away[1]}"
+            raise PoolError(text, hint="submit again later", retry=True)
+        kept = self.store.generations(KEPT + name) if self.store is not None and ID.fullmatch(name) else ()
+        if self.store is None or not kept:
+            raise PoolError(
+                f"start_from_checkpoint = {name[:80]}: no checkpoint of such a job is kept here",
+                hint="`poolnode rm --checkpoint JOB` keeps the last one of a job",
+            )
+        facts = dict(self.store.manifest(KEPT + name, kept[-1]).facts)
+        if facts.get("owner") != owner:
+            raise PoolError(f"start_from_checkpoint = {name}: job {name} was not one of {owner}'s")
+        for proc in range(count):
+            self._coming.add(f"{cluster}.{proc}")
+            to = f"{cluster}.{proc}"
+            await run_low_priority(self.store.copy, KEPT + name, kept[-1], to, self._outside.wall())
+
+    def queued(self, cluster: int, count: int) -> None:
+        """Jobs that were about to be queued are, or never will be."""
+        self._coming.difference_update(f"{cluster}.{proc}" for proc in range(count))
+
+    async def tidy(self, queued: Container[str], kept_for: float) -> None:
+        """Drop what belongs to no job of the queue, and kept checkpoints that are older than so many seconds."""
+        store, waiting = self.store, self.waiting
+        for name in waiting.jobs() if waiting is not None else ():
+            assert waiting is not None
+            if name not in queued:
+                await asyncio.to_thread(waiting.drop, name)
+        for name in store.jobs() if store is not None else ():
+            assert store is not None
+            if name.startswith(KEPT):
+                old = self._outside.wall() - store.manifest(name).created > kept_for
+            else:
+                old = name not in queued and name not in self._coming
+            if old:
+                await asyncio.to_thread(store.drop, name)
+
+    def _job_of(self, params: dict[str, Any]) -> Job:
+        job = self._present(params)
+        if job is None:
+            raise NotThisRun("this start of the job is not the present one any more")
+        return job
+
+    def _place_for(self, job: Job) -> ImageStore:
+        """Where a checkpoint that comes is kept: behind one that waits, or while the server is away, it waits too."""
+        if self.waiting is not None and (self.away is not None or self._waits(job)):
+            return self.waiting.store
+        if self.away is not None:
+            raise ImageError(f"checkpoints cannot be kept now: {self.away[1]}", retry=True)
+        if self.store is None:
+            raise ImageError("this schedd keeps no checkpoints")
+        return self.store
+
+    def _has_failed(self, store: ImageStore, error: ImageError) -> None:
+        """What an operation came to may be that the place cannot be reached any more."""
+        failed = isinstance(error.__cause__, OSError) and not isinstance(error, NoRoom)
+        if failed and store is self.store and self.away is None and self.lost is not None:
+            self.lost(error.message)
+
+    def _present(self, params: dict[str, Any]) -> Job | None:
+        claim = self._claims.get(str(params.get("claim")))
+        if claim is None or claim.run != int(params.get("run", -1)):
+            return None
+        return claim.job
+
+
+def _fits(manifest: Manifest, mode: Mode) -> bool:
+    facts = dict(manifest.facts)
+    where = "own" if facts.get("kind") == "self" else facts.get("files", "home")
+    return {"own": Mode.TRANSFER, "remote": Mode.REMOTE}.get(str(where), Mode.SHARED) is mode
+
+
+def _name(job: Job) -> str:
+    return f"{job.id[0]}.{job.id[1]}"

@@ -1,0 +1,97 @@
+"""A claim as the schedd keeps it: a record; what is done with it is `pool.roles.schedd.placement.placement`'s."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import ClassAd
+from pool.jobs.activation import Activation
+from pool.policy.charges import Charge
+from pool.policy.queue import Job
+from pool.wire import Connection, ConnectionLost, DeadlineExceeded
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.core.gang import Gang
+
+#: What a machine that cannot be reached looks like.
+TROUBLE = (ConnectionLost, DeadlineExceeded, OSError, TimeoutError)
+#: Added to our side of a lease, for clocks that do not tick alike: seconds, and a part of the lease.
+MARGIN, DRIFT = 2.0, 0.01
+#: JobLeaseDuration where a description does not say one, as in HTCondor; and the shortest that is taken. Seconds.
+UNASKED, SHORTEST = 2400, 20.0
+
+
+def patience(lease: float) -> float:
+    """Seconds after our last answer when a startd's lease must have ended."""
+    return lease * (1 + DRIFT) + MARGIN
+
+
+def lease_for(asked: Any, usual: float, longest: float) -> float:
+    """Seconds that a job's claim lives without being renewed.
+
+    Args:
+        asked: its JobLeaseDuration. Descriptions that say nothing of it give UNASKED, which asks for nothing.
+        usual: CLAIM_LEASE.
+        longest: CLAIM_LEASE_MAX: for as long a job may stay lost when its machine is.
+    """
+    if isinstance(asked, bool) or not isinstance(asked, (int, float)) or asked == UNASKED:
+        return usual
+    return min(max(float(asked), SHORTEST), longest)
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A slot that is ours for a while.
+
+    Attributes:
+        id: the secret that the startd made for this claim.
+        until: monotonic time at which the startd's lease has ended for sure.
+        charge: what it was granted for; it serves jobs of no other.
+        fits: whether it may serve a group of jobs, by the group's number.
+        job, run, start: what was sent to it last and has not ended.
+        template: the start of a job that differs from its cluster in nothing, for the next such one.
+        writing: its start is not durable yet; whoever writes it sends it, and nobody else.
+        link: the connection whose end is watched for it.
+        lost: its startd is being reached for; over: it has ended, and is none of the schedd's any more.
+        watched: somebody looks at it by its time (`lease_watch`).
+        left_by: the job that was made to leave it just now: another machine has it first.
+        spent: no other job follows the present one.
+        keep: seconds that its last job would have it kept for its owner's next (keep_claim_idle).
+        idle_until: when it is given back, unless there is a job for it before that.
+        gathers: the job for which it is held until there is one for each of its parts.
+        gang, part: where it has a part of a job.
+        sent: the order before, which the startd has: the next one says only what is different.
+    """
+
+    id: str
+    slot: str
+    ad: ClassAd
+    startd: str
+    owner: str
+    charge: Charge
+    lease: float
+    born: float
+    until: float
+    fits: dict[int, bool] = field(default_factory=dict)
+    job: Job | None = None
+    run: int = 0
+    start: Activation | None = None
+    going: bool = False
+    writing: bool = False
+    idle_timer: asyncio.TimerHandle | None = None
+    idle_until: float | None = None
+    keep: float = 0.0
+    lost: bool = False
+    over: bool = False
+    watched: bool = False
+    spent: bool = False
+    left_by: Job | None = None
+    template: Activation | None = None
+    gathers: Job | None = None
+    gang: Gang | None = None
+    part: int = 0
+    sent: Activation | None = None
+    link: Connection | None = None
+    ending: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -1,0 +1,103 @@
+"""A job on several machines as the schedd keeps it, and its checkpoint in the making: records.
+
+The room `pool.roles.schedd.parallel` acts on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pool.images import ImageError, Manifest
+from pool.jobs.gangs import Part
+from pool.policy.queue import Job, Wire
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.core.claims import Claim
+
+
+@dataclass(slots=True, eq=False)
+class Set:
+    """A checkpoint of all parts of a job in the making.
+
+    Attributes:
+        number: known to this start's parts alone; used once.
+        parts: those whose images it needs. ends: the reports of those that have ended.
+        images: those that have come, whose chunks stay while `came` waits.
+        whole: done when all have come. kept: the checkpoint, when it is on disk.
+    """
+
+    number: str
+    parts: frozenset[int]
+    ends: dict[int, dict[str, Any]]
+    whole: asyncio.Future[None]
+    kept: asyncio.Future[Manifest]
+    images: dict[int, Manifest] = field(default_factory=dict)
+
+    async def came(self, part: int, manifest: Manifest) -> Manifest:
+        """The image of a part is here; answers when the checkpoint is kept.
+
+        Raises:
+            ImageError: it is not.
+        """
+        if part not in self.parts or self.kept.done():
+            raise ImageError("there is no such checkpoint of the job any more")
+        self.images[part] = manifest
+        if self.images.keys() == self.parts and not self.whole.done():
+            self.whole.set_result(None)
+        return await asyncio.shield(self.kept)
+
+    def fail(self, why: str) -> None:
+        """It does not come about."""
+        for one in (self.whole, self.kept):
+            if not one.done():
+                one.set_exception(ImageError(f"there is no checkpoint of the job: {why}", retry=True))
+                one.exception()  # heard of, whether anybody waits or not
+
+
+@dataclass(slots=True, eq=False)
+class Gang:
+    """A job whose parts have been started.
+
+    Attributes:
+        secret: what the parts know each other by.
+        parts: as the job describes them.
+        claims: of the parts that have not ended.
+        reports: of those that have, in the order in which they came; root: the one that ended the gang.
+        cards: what each part brought to the meeting; met: done when all have come.
+        checkpoint: that it goes on from; the ends of parts that had ended before are among the reports.
+        set: the checkpoint that is being made. clock: makes them from time to time.
+        costs, trouble: what each part's checkpoints came to, and what of it cannot be saved.
+        saving: held while one is. last: makes that of a job of which a part has to leave its machine. saved: it is
+            kept, and with it all that was done.
+        failed_on: the slot of the part that ended the gang.
+    """
+
+    job: Job
+    run: int
+    secret: str
+    parts: tuple[Part, ...]
+    claims: dict[int, Claim] = field(default_factory=dict)
+    reports: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    root: int | None = None
+    cards: dict[int, Any] = field(default_factory=dict)
+    met: asyncio.Future[None] | None = None
+    checkpoint: int | None = None
+    set: Set | None = None
+    clock: asyncio.Task[None] | None = None
+    saving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last: asyncio.Task[None] | None = None
+    saved: bool = False
+    costs: dict[int, Wire] = field(default_factory=dict)
+    trouble: dict[int, list[str]] = field(default_factory=dict)
+    failed_on: str = ""
+
+    @property
+    def over(self) -> frozenset[int]:
+        """The parts that have ended."""
+        return frozenset(part for part, _ in self.reports)
+
+    def own(self, part: int) -> Wire:
+        """What a part's order says of the job beside what its cluster shares."""
+        return {**self.job.own(), **self.parts[part].own}

@@ -1,0 +1,122 @@
+"""Taking in a submit piece by piece, so that a million jobs hold nobody up.
+
+The differences of its jobs come in lists, are checked, and are made ready for store and queue; nothing is stored or
+queued here, so that what breaks off in the middle has never been. While a large one is taken in, Python's collector
+of garbage rests: it would look at every job again and again for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+from pool.errors import PoolError
+from pool.policy.packed import pack
+from pool.policy.queue import Wire
+from pool.roles.schedd.core.validation import clean, holding, split_held
+
+#: Jobs in one submit; more are refused, in words.
+MOST_JOBS = 1_000_000
+#: Bytes of all their differences.
+MOST_BYTES = 1 << 30
+#: Jobs that are worked on before others get their turn on the loop: a few milliseconds.
+TURN = 500
+#: From this many jobs on the collector rests.
+LARGE = 20_000
+
+_resting = 0
+
+
+class Intake:
+    """One cluster as it comes in.
+
+    Args:
+        ad: what its jobs share, as accepted from the client; what it says of being held is taken out.
+        count: how many jobs.
+        differs: whether differences will come, one for each job.
+
+    Attributes:
+        deltas, packed: what came so far, and the same for the store; None where no job differs.
+        held: the processes to be held from the beginning, with their reasons.
+        names: attributes in which any job differs.
+    """
+
+    def __init__(self, ad: Wire, count: int, *, differs: bool) -> None:
+        if not 1 <= count <= MOST_JOBS:
+            raise PoolError(f"cannot queue {count} jobs at once", hint=f"between 1 and {MOST_JOBS} are possible")
+        self.ad = ad
+        self.count = count
+        self.deltas: list[Wire | None] | None = [] if differs else None
+        self.packed: list[bytes | None] | None = [] if differs else None
+        self.names: set[str] = set()
+        self._whole, self._reason = holding(ad)
+        self.held: dict[int, Wire] = {} if differs or not self._whole else dict.fromkeys(range(count), self._reason)
+        self._size = 0
+
+    def take(self, deltas: Any) -> None:
+        """The differences of the next jobs.
+
+        Raises:
+            PoolError: they are none, or too many, or too large.
+        """
+        if self.deltas is None or self.packed is None or not isinstance(deltas, list):
+            raise PoolError("cannot queue: the differences are no list")
+        first = len(self.deltas)
+        if first + len(deltas) > self.count:
+            raise self._wrong(first + len(deltas))
+        found = [clean(delta) for delta in deltas]
+        for proc, state in split_held(found, self._whole, self._reason).items():
+            self.held[first + proc] = state
+        for delta in found:
+            packed = pack(delta) if delta else None
+            self.deltas.append(delta or None)
+            self.packed.append(packed)
+            if delta and packed:
+                self._size += len(packed)
+                self.names.update(delta)
+        if self._size > MOST_BYTES:
+            raise PoolError(
+                f"cannot queue: the jobs' differences are larger than {MOST_BYTES >> 20} MiB",
+                hint="queue them in several clusters",
+            )
+
+    def replace(self, place: int, delta: Wire) -> None:
+        """Give a job other differences than came."""
+        assert self.deltas is not None
+        assert self.packed is not None
+        self.deltas[place] = delta or None
+        self.packed[place] = pack(delta) if delta else None
+        self.names.update(delta)
+
+    def hold_all(self, reason: Wire) -> None:
+        """Hold the jobs that are not to be held already."""
+        for proc in range(self.count):
+            self.held.setdefault(proc, reason)
+
+    def complete(self) -> None:
+        """Raises PoolError when there are not as many differences as jobs."""
+        if self.deltas is not None and len(self.deltas) != self.count:
+            raise self._wrong(len(self.deltas))
+
+    def _wrong(self, found: int) -> PoolError:
+        return PoolError(f"cannot queue {self.count} jobs with {found} differences", hint="one for each job")
+
+
+@contextlib.contextmanager
+def at_rest(count: int) -> Iterator[None]:
+    """While so many jobs come in, collect no garbage if they are many; and never look at them again for it."""
+    global _resting
+    if count < LARGE:
+        yield
+        return
+    _resting += 1
+    gc.disable()
+    try:
+        yield
+    finally:
+        _resting -= 1
+        if not _resting:
+            gc.freeze()
+            gc.enable()

@@ -1,0 +1,356 @@
+"""The queue, its store and its events, kept in step.
+
+Every change of a job goes through `commit`: memory first, so that the next decision sees it; then the store; and
+only when the store has it for good do events go out and the caller goes on to act on it or to acknowledge it. Where
+the disk refuses (full, read-only), nothing is acknowledged and nothing is lost: the write is tried again, with what
+the jobs are by then, until it goes through (start contract, rules 1 and 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.notice import account
+from pool.jobs.states import Happening, JobStatus, move
+from pool.outside import OutsideWorld
+from pool.policy.exits import stays
+from pool.policy.packed import Alike, pack, unpack
+from pool.policy.queue import HELD, IDLE, Cluster, Job, JobId, Queue, Wire
+from pool.roles.schedd.core.intake import TURN, Intake, at_rest
+from pool.store import (
+    WHOLE_CLUSTER,
+    AddEvent,
+    Change,
+    EndProc,
+    Loaded,
+    NewCluster,
+    RemoveCluster,
+    SetProc,
+    Store,
+    StoreError,
+)
+
+RETRY = 1.0
+
+
+@dataclass(slots=True)
+class Step:
+    """One change of one job.
+
+    Attributes:
+        happening: what moves the job to another state by the table of `pool.jobs.states`; None leaves it.
+        changes: attributes to set; None as a value removes one.
+        event: what to tell about it, with its data.
+        status: the state it led to, once it has been noted.
+    """
+
+    job: Job
+    happening: Happening | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
+    event: EventKind | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    noted: bool = False
+    status: JobStatus | None = None
+
+
+class Ledger:
+    """The one place through which the queue changes."""
+
+    def __init__(self, store: Store, queue: Queue, outside: OutsideWorld, log: logging.Logger) -> None:
+        self.store = store
+        self.queue = queue
+        self.next_cluster = 1
+        self.last_event = 0
+        self.meta: dict[str, bytes] = {}
+        #: Jobs that left the queue with the events that listeners are being told.
+        self.gone: dict[JobId, Job] = {}
+        #: All jobs of the cluster whose SUBMIT listeners are being told; they enter the queue after that.
+        self.came: list[Job] = []
+        #: Jobs that are no longer in the queue, and not for certain in the history yet: listings show them.
+        self.leaving: dict[JobId, Job] = {}
+        self._outside = outside
+        self._log = log
+        self._listeners: list[Callable[[Sequence[JobEvent]], None]] = []
+        self._reserved: dict[int, str] = {}
+        #: Told of each job that something is written for: it costs processor time, whoever spends it.
+        self.works_for: Callable[[Job], None] = lambda job: None
+
+    def now(self) -> float:
+        """Wall time."""
+        return self._outside.wall()
+
+    # -- start -------------------------------------------------------------------------------------------
+
+    async def load(self) -> list[Job]:
+        """Fill the queue from the store, in slices; returns the jobs that were running."""
+        loaded: Loaded = await self.store.load_aside()
+        self.next_cluster = loaded.next_cluster
+        self.last_event = loaded.next_event - 1
+        self.meta = loaded.meta
+        active: list[Job] = []
+        count = 0
+        with at_rest(sum(row.count for row in loaded.clusters)):
+            for row in loaded.clusters:
+                cluster = Cluster(row.cluster, row.owner, unpack(row.ad))
+                if len(row.ended) == row.count:
+                    continue
+                self.queue.add_cluster(cluster)
+                for proc in range(row.count):
+                    count += 1
+                    if not count % TURN:
+                        await asyncio.sleep(0)
+                    if proc in row.ended:
+                        continue
+                    packed = row.deltas[proc] if row.deltas else None
+                    delta = unpack(packed) if packed else None
+                    known = row.procs.get(proc)
+                    kept = unpack(known.state) if known and known.state else None
+                    job = Job(cluster, proc, known.status if known else IDLE, delta, kept)
+                    self.queue.add(job)
+                    if job.note("_run") is not None:
+                        active.append(job)
+        return active
+
+    # -- submit ------------------------------------------------------------------------------------------
+
+    def reserve(self, owner: str) -> int:
+        """An id for a cluster that will be submitted; lost with a restart, never given twice."""
+        cluster = self.next_cluster
+        self.next_cluster += 1
+        self._reserved[cluster] = owner
+        return cluster
+
+    def take_reserved(self, cluster: int, owner: str) -> bool:
+        """Whether the id was reserved for this owner; it can be used once."""
+        if self._reserved.get(cluster) != owner:
+            return False
+        del self._reserved[cluster]
+        return True
+
+    async def submit(
+        self,
+        number: int,
+        owner: str,
+        intake: Intake,
+    ) -> Cluster:
+        """Accept a cluster: it is durable when this returns. Raises StoreError when it cannot be."""
+        now = self._outside.wall()
+        wire, count, deltas, held = intake.ad, intake.count, intake.deltas, intake.held
+        changes: list[Change] = [NewCluster(number, owner, pack(wire), count, intake.packed, now)]
+        changes += [SetProc(number, proc, HELD, pack(state)) for proc, state in held.items()]
+        changes.append(AddEvent(number, WHOLE_CLUSTER, str(EventKind.SUBMIT), now, pack({"count": count})))
+        cluster = Cluster(number, owner, wire)
+        cluster.coming = True
+        jobs: list[Job] = []
+        for proc in range(count):
+            if proc and not proc % TURN:
+                await asyncio.sleep(0)
+            state = held.get(proc) if held else None
+            status = IDLE if state is None else HELD
+            jobs.append(Job(cluster, proc, status, deltas[proc] if deltas else None, state))
+
+        def settled(results: list[Any]) -> None:
+            self.queue.add_cluster(cluster)
+            self.came = jobs
+            self._publish([JobEvent(results[-1], number, WHOLE_CLUSTER, EventKind.SUBMIT, now, {"count": count})])
+            self.came = []
+
+        await self.store.write(*changes, settled=settled)
+        for place, job in enumerate(jobs):
+            if place and not place % TURN:
+                await asyncio.sleep(0)
+            self.queue.add(job)
+        cluster.coming = False
+        if not cluster.jobs:  # the first had ended before the last was there
+            self.queue.remove_cluster(cluster)
+            await self._write(lambda: [RemoveCluster(number)])
+        return cluster
+
+    # -- change ------------------------------------------------------------------------------------------
+
+    def note(self, step: Step) -> None:
+        """Apply a step in memory, for decisions that follow before it is durable; `commit` must come after it.
+
+        Raises:
+            JobStateError: this cannot happen to the job in its state.
+        """
+        if step.noted:
+            return
+        step.noted = True
+        if step.happening is not None:
+            step.status = move(step.job.status, step.happening).next
+            step.changes.setdefault("EnteredCurrentStatus", int(self._outside.wall()))
+        step.job.update(step.changes)
+        if step.status is not None:
+            self.queue.set_status(step.job, step.status)
+
+    async def commit(self, *steps: Step) -> None:
+        """Apply steps; returns when they are durable. Jobs that reach an end leave the queue for the history."""
+        await self.begin(*steps)
+
+    def begin(self, *steps: Step) -> Coroutine[Any, Any, None]:
+        """Apply steps, and begin to write them; they are durable when the coroutine returns.
+
+        What is begun later is written later.
+        """
+        now = self._outside.wall()
+        events: list[tuple[Step, float]] = []
+        ended: list[tuple[Job, Wire, bytes, int]] = []
+        emptied: set[int] = set()
+        for step in steps:
+            job = step.job
+            self.works_for(job)
+            self.note(step)
+            if step.event is not None:
+                events.append((step, now))
+            if job.status.final:
+                own = job.own()
+                wire = {**job.cluster.wire, **own}
+                if step.happening is not Happening.LEAVE:
+                    step.data |= account(wire, now)
+                    if wire.get("LeaveJobInQueue", False) is not False and _stays(job, now):
+                        continue
+                ended.append((job, wire, job.cluster.packed_with(own), job.status))
+                if self.queue.remove(job):
+                    emptied.add(job.cluster.id)
+
+        def changes() -> list[Change]:
+            made: list[Change] = []
+            for job in dict.fromkeys(step.job for step in steps):
+                if job.cluster.jobs.get(job.proc) is job:
+                    made.append(SetProc(*job.id, job.status, job.kept()))
+            for job, wire, packed, status in ended:
+                local, remote, work, lost, saving, size = _used(wire)
+                made.append(
+                    EndProc(
+                        *job.id,
+                        status,
+                        packed,
+                        now,
+                        local,
+                        remote,
+                        work,
+                        lost,
+                        saving,
+                        int(size),
+                    )
+                )
+            made += [RemoveCluster(number) for number in emptied]
+            data = Alike()
+            made += [AddEvent(*step.job.id, str(step.event), when, data.pack(step.data)) for step, when in events]
+            return made
+
+        def settled(results: list[Any]) -> None:
+            if events:
+                numbers = results[len(results) - len(events) :]
+                self.gone = {job.id: job for job, _, _, _ in ended}
+                self._publish(
+                    [
+                        JobEvent(number, *step.job.id, _kind(step), when, step.data)
+                        for number, (step, when) in zip(numbers, events, strict=True)
+                    ]
+                )
+                self.gone = {}
+
+        left = {job.id: job for job, _, _, _ in ended}
+        self.leaving |= left
+        try:
+            return self._until_gone(left, self._begin(changes, settled))
+        except StoreError:
+            self._are_gone(left)
+            raise
+
+    async def _until_gone(self, left: Iterable[JobId], writing: Coroutine[Any, Any, None]) -> None:
+        try:
+            await writing
+        finally:
+            self._are_gone(left)
+
+    def _are_gone(self, left: Iterable[JobId]) -> None:
+        for name in left:
+            del self.leaving[name]
+
+    async def tell(self, cluster: int, proc: int, kind: EventKind, data: dict[str, Any]) -> None:
+        """Add an event that changes no job; durable when this returns."""
+        now = self._outside.wall()
+        packed = pack(data)
+        await self._write(
+            lambda: [AddEvent(cluster, proc, str(kind), now, packed)],
+            lambda results: self._publish([JobEvent(results[0], cluster, proc, kind, now, data)]),
+        )
+
+    async def _write(
+        self, changes: Callable[[], list[Change]], settled: Callable[[list[Any]], None] | None = None
+    ) -> None:
+        await self._begin(changes, settled)
+
+    def _begin(
+        self, changes: Callable[[], list[Change]], settled: Callable[[list[Any]], None] | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Begin to make changes durable, however often that must be tried; `settled` as in `Store.write`."""
+        first = changes()
+        return self._written(self.store.begin(*first, settled=settled) if first else None, changes, settled)
+
+    async def _written(
+        self,
+        writing: Awaitable[Any] | None,
+        changes: Callable[[], list[Change]],
+        settled: Callable[[list[Any]], None] | None,
+    ) -> None:
+        told = False
+        while writing is not None:
+            try:
+                await writing
+                return
+            except StoreError as error:
+                if not error.retry:
+                    raise
+                if not told:
+                    self._log.error("the queue cannot be written; trying again", extra={"error": str(error)})
+                    told = True
+                await asyncio.sleep(RETRY)
+                again = changes()
+                writing = self.store.begin(*again, settled=settled) if again else None
+
+    # -- events ------------------------------------------------------------------------------------------
+
+    def listen(self, listener: Callable[[Sequence[JobEvent]], None]) -> Callable[[], None]:
+        """Be told of events once they are durable, in the order of their numbers; returns what ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def _publish(self, events: Sequence[JobEvent]) -> None:
+        if events and events[-1].number is not None:
+            self.last_event = max(self.last_event, events[-1].number)
+        for listener in list(self._listeners):
+            listener(events)
+
+
+def _kind(step: Step) -> EventKind:
+    assert step.event is not None
+    return step.event
+
+
+def _stays(job: Job, now: float) -> bool:
+    return job.status == JobStatus.COMPLETED and stays(job.ad(), now)
+
+
+#: What `_used` reads.
+_USED = (
+    *("LocalUserCpu", "LocalSysCpu", "RemoteUserCpu", "RemoteSysCpu"),
+    *("CommittedTime", "WorkLost", "CheckpointSeconds", "CheckpointBytes"),
+)
+
+
+def _used(wire: Wire) -> tuple[float, float, float, float, float, float]:
+    """What an ended process has used, as `EndProc` takes it."""
+    values = (wire.get(name) for name in _USED)
+    local, kernel, remote, far, work, lost, saving, saved = (
+        float(value) if isinstance(value, (int, float)) else 0.0 for value in values
+    )
+    return local + kernel, remote + far, work, lost, saving, saved

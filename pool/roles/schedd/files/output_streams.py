@@ -1,0 +1,145 @@
+"""`stream_output` and `stream_error`: standard output of jobs whose files are copied, written home as it comes.
+
+The schedd asks the job's machine for what is new, by what `poolnode tail` uses, and adds it to the file at home with
+its owner's rights. At the end the outputs come home as ever, and the whole file takes the place of this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pool.errors import PoolError
+from pool.jobs.activation import NOTHING, Activation, Mode
+from pool.jobs.events import EventKind, JobEvent
+from pool.policy.queue import ACTIVE, Job, JobId
+from pool.roles.schedd.core.claims import TROUBLE, Claim
+from pool.shadow.files import UserFiles
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.role import Schedd
+
+#: Seconds between two looks at a running job's output, and after one that failed.
+EVERY, LATER = 1.0, 5.0
+_FILES = (("out", "StreamOut"), ("err", "StreamErr"))
+
+
+class _Follower:
+    """One output of one run on its way home."""
+
+    def __init__(self, job: Job, claim: Claim, start: Activation, which: str, path: str) -> None:
+        self.job = job
+        self.claim = claim
+        self.start = start
+        self.which = which
+        self.path = path
+        self.offset = 0
+        self.over = False
+        #: Held while the file at home is changed.
+        self.writing = asyncio.Lock()
+
+    @property
+    def runs(self) -> bool:
+        claim = self.claim
+        return not self.over and claim.job is self.job and claim.start is self.start and self.job.status in ACTIVE
+
+    async def end(self) -> None:
+        """Change nothing at home any more from when this returns on."""
+        self.over = True
+        async with self.writing:
+            return
+
+
+class OutputStreams:
+    """The streamed outputs of one schedd's jobs."""
+
+    def __init__(self, schedd: Schedd) -> None:
+        self._schedd = schedd
+        self._followers: dict[tuple[JobId, str], _Follower] = {}
+        schedd.ledger.listen(self._happened)
+
+    def take_up(self) -> None:
+        """The queue has been loaded: follow those that run on, once it is known again how they were started."""
+        for job in self._schedd.queue.jobs():
+            if job.status in ACTIVE and any(job.get(asks) is True for _, asks in _FILES):
+                self._schedd.spawn(self._begin_again(job), "stream output", alone=True)
+
+    async def _begin_again(self, job: Job) -> None:
+        while job.status in ACTIVE:
+            if job.run is not None and job.run.start is not None:
+                await self.begin(job)
+                return
+            await asyncio.sleep(EVERY)
+
+    def _happened(self, events: Sequence[JobEvent]) -> None:
+        for event in events:
+            job = self._schedd.queue.find(event.cluster, event.proc) if event.kind is EventKind.EXECUTE else None
+            if job is not None and any(job.get(asks) is True for _, asks in _FILES):
+                self._schedd.spawn(self.begin(job), "stream output", alone=True)
+
+    async def begin(self, job: Job) -> None:
+        """A job's program runs: follow what it writes, where it does not write it home itself."""
+        claim: Claim | None = job.run if job.status in ACTIVE else None
+        start = claim.start if claim is not None else None
+        if claim is None or start is None or start.mode is not Mode.TRANSFER or start.processes:
+            return
+        paths = {"out": start.stdout, "err": start.stderr}
+        wanted = [which for which, asks in _FILES if job.get(asks) is True and paths[which] != NOTHING]
+        if len(wanted) == 2 and paths["out"] == paths["err"]:
+            wanted = ["out"]
+        for which in wanted:
+            path = paths[which] if paths[which].startswith("/") else f"{start.iwd}/{paths[which]}"
+            before = self._followers.get((job.id, which))
+            if before is not None:
+                if before.start is start and not before.over:
+                    continue
+                await before.end()
+            follower = self._followers[job.id, which] = _Follower(job, claim, start, which, path)
+            self._schedd.spawn(self._follow(follower), "stream output", alone=True)
+
+    async def end(self, start: Activation) -> None:
+        """The whole output is about to take its place: nothing is added to it any more."""
+        for which, _ in _FILES:
+            if (follower := self._followers.get((start.job, which))) is not None:
+                await follower.end()
+
+    async def _follow(self, one: _Follower) -> None:
+        """Until the run is over. What cannot be written is tried again: the end brings all of it in any case."""
+        schedd, fresh, told = self._schedd, True, False
+        files = schedd.spool.files(one.job.cluster.owner, one.job.cluster.id)
+        try:
+            while one.runs:
+                pause = EVERY
+                try:
+                    if fresh:
+                        await self._empty(one, files)
+                        fresh = False
+                    await schedd.placement.submit_side_costs.measured(one.claim.id, self._add(one, files))
+                except (PoolError, *TROUBLE) as error:
+                    pause = LATER
+                    if not told:
+                        schedd.log.info("output is not streamed", extra={"job": one.start.name, "why": str(error)})
+                    told = True
+                await asyncio.sleep(pause)
+        finally:
+            if self._followers.get((one.job.id, one.which)) is one:
+                del self._followers[one.job.id, one.which]
+
+    async def _empty(self, one: _Follower, files: UserFiles) -> None:
+        async with one.writing:
+            if one.runs:
+                await (await files.create(one.path)).commit()
+
+    async def _add(self, one: _Follower, files: UserFiles) -> None:
+        """Add what is new to the file at home."""
+        link = await self._schedd.given.links.to(one.claim.startd)
+        wanted = {"claim": one.claim.id, "file": one.which, "offset": one.offset, "lines": None}
+        remote = await link.stream("startd.tail", wanted)
+        async for chunk in remote:
+            async with one.writing:
+                if not one.runs:
+                    remote.abort()
+                    return
+                await files.append(one.path, chunk)
+                one.offset += len(chunk)

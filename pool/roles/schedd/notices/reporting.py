@@ -1,0 +1,231 @@
+"""What the user is told without asking: the job's log file, and a notice at the end (A10, VS 6.3.3).
+
+Follows the events as they become durable. Log lines are appended with the rights of the job's owner; a log file
+that cannot be written is said once in the node's log and never stops a job; a log that is no file (a named pipe that
+nobody reads) holds the jobs that name it. A notice goes by mail where there is a
+mail system, and into the event log always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import posixpath
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from pool.classad import ClassAd
+from pool.errors import PoolError
+from pool.jobs.events import EventKind, JobEvent
+from pool.jobs.notice import notice, should_notify
+from pool.jobs.reasons import Hold
+from pool.jobs.userlog import render
+from pool.policy.queue import HELD, Cluster, Job, Wire
+from pool.roles.base import RoleContext
+from pool.roles.schedd.core.intake import TURN
+from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.files.spool import Spool
+from pool.roles.schedd.notices.event_log import LOG_NAMES, LOGGED, Locate, Target, missing, target_of
+from pool.shadow.files import FileProblem
+from pool.store import WHOLE_CLUSTER, SetMeta
+
+#: Seconds between two notes in the store of how far the users' logs are; it goes along with another write.
+NOTE_EVERY = 5.0
+#: What a log that is no file answers: nobody reads from a pipe, or not quickly enough.
+NO_FILE = (errno.ENXIO, errno.EAGAIN, errno.EISDIR)
+#: As `JobActions.act`.
+Act = Callable[[dict[str, Any], str | None, str], Awaitable[Any]]
+#: Jobs of a cluster whose log lines are written at a time.
+MANY = 10_000
+
+
+class Reporting:
+    """Writes user logs and sends notices, in the order things happened."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        given: RoleContext,
+        log: logging.Logger,
+        act: Act,
+        spool: Spool | None = None,
+    ) -> None:
+        self._spool = spool
+        self._locate: Locate = spool.locate if spool is not None else lambda cluster, path: path
+        self._act = act
+        self._ledger = ledger
+        self._given = given
+        self._log = log
+        self._waiting: dict[tuple[str, str], list[str]] = {}
+        self._clusters: list[tuple[JobEvent, list[Job]]] = []
+        self._notices: list[Wire] = []
+        self._wake = asyncio.Event()
+        self._told: set[str] = set()
+        self._paths: dict[tuple[int, int], tuple[str, str] | None] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._heard = self._known = 0
+        self._noted_at = 0.0
+
+    def begin(self) -> None:
+        """Listen to the ledger from now on."""
+        self._heard = self._ledger.last_event
+        self._known = int(self._ledger.meta.get(LOGGED, b"0"))
+        self._ledger.listen(self._hear)
+
+    def finished(self, ad: Wire) -> None:
+        """A job whose owner may want a notice has ended for good."""
+        self._notices.append(ad)
+        self._wake.set()
+
+    async def run(self) -> None:
+        await self._catch_up(self._known, self._heard)
+        while True:
+            await self._wake.wait()
+            self._idle.clear()
+            self._wake.clear()
+            await self.flush()
+            self._idle.set()
+            if asyncio.get_running_loop().time() > self._noted_at + NOTE_EVERY:
+                await self._note()
+
+    async def _catch_up(self, since: int, until: int) -> None:
+        """Write what an earlier run of this schedd left out as it died, before anything that happens now."""
+        lacking = await self._missing(since, until)
+        self._waiting = {
+            target: lacking.get(target, []) + self._waiting.get(target, [])
+            for target in (*lacking, *(target for target in self._waiting if target not in lacking))
+        }
+        await self.flush()
+        await self._note()
+
+    async def _missing(self, since: int, until: int) -> dict[Target, list[str]]:
+        given = self._given
+        if since >= until:
+            return {}
+        return await missing(self._ledger, given.files, given.node, since, until, given.turns, self._locate)
+
+    async def _note(self) -> None:
+        """Keep in the store how far the users' logs are."""
+        if self._waiting or self._clusters or self._heard == self._known:
+            return
+        self._noted_at, self._known = asyncio.get_running_loop().time(), self._heard
+        try:
+            await self._ledger.store.write(SetMeta(LOGGED, b"%d" % self._known), within=NOTE_EVERY)
+        except PoolError as error:
+            self._log.warning("how far the users' logs are was not kept", extra={"error": str(error)})
+
+    async def flush(self) -> None:
+        """Write and send everything that is waiting."""
+        clusters, self._clusters = self._clusters, []
+        waiting, self._waiting = self._waiting, {}
+        for event, jobs in clusters:
+            await self._submitted(event, jobs)
+        for target, lines in waiting.items():
+            await self._append(target, lines)
+        notices, self._notices = self._notices, []
+        for wire in notices:
+            await self._notify(wire)
+
+    async def _submitted(self, event: JobEvent, jobs: Sequence[Job]) -> None:
+        """Tell the logs of all jobs of a large cluster, with the loop free in between."""
+        lines: dict[Target, list[str]] = {}
+        for number, job in enumerate(jobs, 1):
+            target = self._target(job)
+            if target is not None:
+                lines.setdefault(target, []).append(render(event.for_proc(job.proc), host=self._given.node))
+            if not number % TURN:
+                await asyncio.sleep(0)
+            if not number % MANY:
+                while lines:
+                    await self._append(*lines.popitem())
+        while lines:
+            await self._append(*lines.popitem())
+
+    def _target(self, job: Job) -> Target | None:
+        wire = {name: job.get(name) for name in LOG_NAMES}
+        return target_of(job.cluster.owner, job.cluster.id, wire, self._locate)
+
+    async def _append(self, target: Target, lines: Sequence[str]) -> None:
+        owner, path = target
+        files, text = self._given.files(owner), "".join(lines).encode()
+        try:
+            kept = self._spool.keeps(path) if self._spool is not None else None
+            if kept is False:
+                return  # nobody can fetch it any more
+            if kept:
+                await files.makedirs(posixpath.dirname(path))
+            await files.append(path, text)
+        except PoolError as error:
+            if path not in self._told:
+                self._told.add(path)
+                self._log.warning("a job log cannot be written", extra={"path": path, "error": str(error)})
+            if isinstance(error, FileProblem) and error.errno in NO_FILE:
+                await self._hold(target, str(error))
+
+    async def _hold(self, target: Target, why: str) -> None:
+        """Hold all jobs that name a log which can never be written."""
+        found: list[list[int]] = []
+        for cluster in list(self._ledger.queue.clusters.values()):
+            if cluster.owner != target[0] or not self._any_log(cluster, cluster.jobs.values()):
+                continue
+            for number, job in enumerate(list(cluster.jobs.values()), 1):
+                if job.status != HELD and target == self._target(job):
+                    found.append(list(job.id))
+                if not number % TURN:
+                    await asyncio.sleep(0)
+        if found:
+            what = {"action": "hold", "ids": found, "code": int(Hold.USER_LOG), "reason": f"its log: {why}"}
+            await self._act(what, None, target[0])
+
+    def _hear(self, events: Sequence[JobEvent]) -> None:
+        for event in events:
+            self._heard = max(self._heard, event.number or 0)
+            if event.proc == WHOLE_CLUSTER:
+                jobs = self._ledger.came
+                if len(jobs) > TURN:
+                    self._clusters.append((event, jobs))
+                    self._wake.set()
+                elif jobs and self._any_log(jobs[0].cluster, jobs):
+                    for job in jobs:
+                        self._line(event.for_proc(job.proc), job)
+                continue
+            self._line(event, self._ledger.queue.find(event.cluster, event.proc))
+            if event.kind.ends:
+                self._paths.pop((event.cluster, event.proc), None)
+        if self._waiting:
+            self._wake.set()
+
+    @staticmethod
+    def _any_log(cluster: Cluster, jobs: Iterable[Job]) -> bool:
+        return bool(cluster.wire.get("UserLog")) or any(job.delta and "UserLog" in job.delta for job in jobs)
+
+    def _line(self, event: JobEvent, job: Job | None) -> None:
+        key = (event.cluster, event.proc)
+        if key not in self._paths:
+            job = job or self._ledger.gone.get(key)
+            if job is None:
+                return
+            target = self._target(job)
+            if target is None:
+                return
+            self._paths[key] = target
+        target = self._paths[key]
+        if target is not None:
+            self._waiting.setdefault(target, []).append(render(event, host=self._given.node))
+
+    async def _notify(self, wire: Wire) -> None:
+        ad = ClassAd.from_wire(wire)
+        if not should_notify(ad):
+            return
+        text = notice(ad)
+        await self._ledger.tell(int(wire["ClusterId"]), int(wire["ProcId"]), EventKind.NOTICE, {"text": text})
+        to = wire.get("NotifyUser")
+        user = to if isinstance(to, str) and to else str(wire.get("Owner"))
+        subject = f"poolnode job {wire.get('ClusterId')}.{wire.get('ProcId')}"
+        try:
+            if not await self._given.mail(user, subject, text):
+                self._log.info("no mail system here; the notice is in the event log", extra={"user": user})
+        except (PoolError, OSError) as error:  # whatever the mail system does, the queue goes on
+            self._log.warning("a notice could not be mailed", extra={"user": user, "error": str(error)})

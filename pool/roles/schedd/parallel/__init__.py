@@ -1,0 +1,6 @@
+"""Jobs on several machines at once. Depends on `core` and `checkpoints`.
+
+    gathering.py             gathers a claim for each part of a job
+    gangs.py                 starts all parts with one step, lets them meet, makes one end of their ends
+    parallel_checkpoints.py  saves all parts together
+"""

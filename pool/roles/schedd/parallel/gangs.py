@@ -1,0 +1,303 @@
+"""Jobs that run on several machines at once: from a claim for each part to one end of all.
+
+    claims (gathering.py) -> all there -> one durable start -> each part sent -> parts meet -> ends -> one end
+
+The start is one step of the job, written before any part is sent. Parts that have what they need to begin *meet*: each
+waits here until all have come, and learns what the others brought, their addresses. A part's end is written with the
+job before it is acknowledged; the job's own comes with the last. When one part loses its machine, or fails, the others
+are stopped: the gang runs as a whole or not at all (start contract, rule 2: the job is idle again only when no part of
+it can be running).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import ClassAd
+from pool.jobs import costs
+from pool.jobs.activation import Activation, CannotStart, activation, mode_for
+from pool.jobs.gangs import part_of, parts_of
+from pool.jobs.pipes.model import processes_of
+from pool.jobs.reasons import Evict, Hold
+from pool.jobs.states import Happening
+from pool.policy.charges import charge
+from pool.policy.gangs import Gathering, breaks, costs_of, merged, taken_over
+from pool.policy.queue import IDLE, Job
+from pool.roles.schedd.core.claims import TROUBLE, Claim, patience
+from pool.roles.schedd.core.gang import Gang
+from pool.roles.schedd.core.job_ends import After, end_steps, hold_step
+from pool.roles.schedd.core.ledger import Step
+from pool.roles.schedd.parallel.gathering import Gatherings
+from pool.roles.schedd.parallel.parallel_checkpoints import ParallelCheckpoints
+from pool.wire import RemoteError
+from pool.wire.errors import Refused
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.placement.placement import Placement
+
+#: The job's own note of parts that have ended: [part, report] each.
+ENDED = "_parts"
+#: Attributes that are there while it runs.
+HOSTS = "AllRemoteHosts"
+
+
+class Gangs:
+    """The gangs of one schedd.
+
+    Args:
+        hold: seconds for which a gang that is not whole keeps its claims.
+    """
+
+    def __init__(self, placement: Placement, hold: float) -> None:
+        self.gathering = Gatherings(placement, hold, self._begin)
+        self.sets = ParallelCheckpoints(placement)
+        self._placement = placement
+        self._running: dict[Job, Gang] = {}
+
+    # -- starting ----------------------------------------------------------------------------------------
+
+    async def _begin(self, job: Job, gathering: Gathering, claims: Mapping[int, Claim]) -> None:
+        """Every part has its claim: start them all."""
+        placement = self._placement
+        gang = Gang(job, int(job.get("NumJobStarts", 0)) + 1, placement.outside.secret(16), parts_of(job.ad()))
+        try:
+            gang.checkpoint = self._checkpoint_for(gang, claims) if not gathering.anew else None
+            ends = placement.images.ends_in(job, gang.checkpoint)
+            if ends.keys() != gathering.over:
+                gathering.over, gathering.anew = frozenset(), True  # parts that had ended begin anew, too
+                placement.changed(job.cluster.owner, True)
+                return
+            self.gathering.done(job)
+            gang.reports = [(part, taken_over(report)) for part, report in ends.items()]
+            starts = {part: self._start_of(gang, part, claim) for part, claim in claims.items()}
+        except CannotStart as error:
+            self.gathering.done(job)
+            for claim in claims.values():
+                self.gathering.give_back(claim)
+            await placement.ledger.commit(hold_step(job, f"cannot start: {error}", Hold.START_FAILED))
+            return
+        gang.met = asyncio.get_running_loop().create_future()
+        gang.met.add_done_callback(lambda met: met.cancelled() or met.exception())
+        for part, claim in sorted(claims.items()):
+            self._enter(gang, part, claim)
+            claim.start = starts[part]
+        await placement.ledger.commit(self._start_step(gang))
+        await asyncio.gather(*(placement.send(claim, starts[part]) for part, claim in sorted(claims.items())))
+
+    def _checkpoint_for(self, gang: Gang, claims: Mapping[int, Claim]) -> int | None:
+        """What a gang goes on from on these claims; None for its beginning.
+
+        Raises:
+            CannotStart: a part cannot reach its files there.
+        """
+        images, job = self._placement.images, gang.job
+        checkpoint = images.newest(job)
+        if checkpoint is None:
+            return None
+        modes = {
+            part: mode_for(ClassAd.from_wire({**job.wire(), **gang.parts[part].own}), claim.ad)
+            for part, claim in claims.items()
+        }
+        return checkpoint if images.fits(job, checkpoint, modes) else None
+
+    def _enter(self, gang: Gang, part: int, claim: Claim) -> None:
+        claim.gathers = None
+        claim.gang, claim.part = gang, part
+        claim.job, claim.run, claim.spent, claim.going = gang.job, gang.run, True, False
+        gang.claims[part] = claim
+        gang.job.run = self._lead(gang)
+        self._running[gang.job] = gang
+
+    @staticmethod
+    def _lead(gang: Gang) -> Claim:
+        """Where the job's last process is, whose output is the job's."""
+        return gang.claims[max(gang.claims)]
+
+    def _start_of(self, gang: Gang, part: int, claim: Claim) -> Activation:
+        wire = {**gang.job.wire(), **gang.parts[part].own}
+        start = activation(ClassAd.from_wire(wire), claim.ad, gang.run, None, gang.checkpoint)
+        return part_of(start, gang.parts, part, gang.secret)
+
+    def start_of(self, claim: Claim) -> Activation:
+        """What a claim's part was started with, after a restart of the schedd.
+
+        Raises:
+            PoolError: it cannot be said any more.
+        """
+        assert claim.gang is not None
+        return self._start_of(claim.gang, claim.part, claim)
+
+    def _start_step(self, gang: Gang) -> Step:
+        now = int(self._placement.outside.wall())
+        lead = self._lead(gang)
+        parts = [_noted(claim) for claim in gang.claims.values()]
+        note = {"run": gang.run, "gang": gang.secret, "parts": parts, "checkpoint": gang.checkpoint}
+        changes: dict[str, Any] = {
+            "NumJobStarts": gang.run,
+            "JobCurrentStartDate": now,
+            "RemoteHost": lead.slot,
+            HOSTS: ",".join(claim.slot for claim in gang.claims.values()),
+            "_run": note,
+            ENDED: [list(one) for one in gang.reports] or None,
+        }
+        changes |= costs.goes_on(gang.job.get, gang.job.note(costs.HELD), gang.checkpoint)
+        changes |= costs.restarts(gang.job.get, gang.checkpoint)
+        if gang.job.get("JobStartDate") is None:
+            changes["JobStartDate"] = now
+        return Step(gang.job, Happening.START, changes | self._placement.not_begun(gang.job))
+
+    async def meet(self, claim_id: str, run: int, card: Any) -> dict[str, Any]:
+        """A part is ready to begin: waits for the others, and answers with what each part brought.
+
+        Raises:
+            Refused: they do not come any more.
+        """
+        claim = self._placement.claims.get(claim_id)
+        gang = claim.gang if claim is not None and claim.run == run else None
+        if claim is None or gang is None or gang.met is None or gang.root is not None:
+            raise Refused("the other parts of this job do not come", retry=True)
+        gang.cards[claim.part] = card
+        if len(gang.cards) == len(gang.parts) - len(gang.reports) and not gang.met.done():
+            gang.met.set_result(None)
+            self.sets.begins(gang)
+        await asyncio.shield(gang.met)
+        return {"cards": [gang.cards.get(part) for part in range(len(gang.parts))]}
+
+    # -- ends --------------------------------------------------------------------------------------------
+
+    async def ended(self, claim: Claim, report: dict[str, Any]) -> None:
+        """A part is over: it has ended, could not be started, or is lost. Durable when this returns."""
+        gang, placement = claim.gang, self._placement
+        if gang is None or gang.claims.get(claim.part) is not claim:
+            return
+        job, part = gang.job, claim.part
+        lead = self._lead(gang)
+        del gang.claims[part]
+        gang.reports.append((part, report))
+        if isinstance(report.get("costs"), dict):
+            gang.costs[part] = report["costs"]
+        claim.job, claim.start, claim.gang = None, None, None
+        placement.drop(claim)
+        if gang.root is None and breaks(report, str(job.get("OnProcessFailure") or "end")):
+            gang.root, gang.failed_on = len(gang.reports) - 1, gang.failed_on or claim.slot
+            if gang.met is not None and not gang.met.done():
+                gang.met.set_exception(Refused("another part of this job could not be started", retry=True))
+            placement.spawn(self._stop(gang), "gang", alone=True)
+        self.sets.ends(gang, "one of its parts has ended")
+        if gang.claims:
+            job.run = self._lead(gang)
+            await placement.ledger.commit(Step(job, None, {ENDED: [list(one) for one in gang.reports]}))
+            return
+        await self._over(gang, lead.slot)
+
+    async def _over(self, gang: Gang, slot: str) -> None:
+        """The last part is over, and with it the job's run."""
+        placement, job = self._placement, gang.job
+        await self.sets.settled(gang)
+        self._running.pop(job, None)
+        job.run = None
+        names = [process.name for process in processes_of(job.ad())]
+        reports = [report for _, report in gang.reports]
+        report = merged(reports, names, gang.root, str(job.get("OnProcessFailure") or "end"))
+        if gang.costs:
+            report["costs"] = costs_of(gang.costs.values())
+        if gang.saved or any(one.get("checkpointed") for one in reports):
+            report |= {"checkpointed": True, "generation": placement.images.latest(job)}
+        if (job.note("_wish") or {}).get("checkpoint"):
+            report["kept"] = await placement.images.keep(job)
+        after = After(lambda tries: placement.images.newest(job, tries=tries), placement.name)
+        steps = end_steps(job, gang.failed_on or slot, report, placement.outside.wall(), after)
+        placement.charge_home(job, steps)
+        steps[0].changes |= {ENDED: None, HOSTS: None}
+        await placement.ledger.commit(*steps)
+        placement.is_over(job)
+        placement.changed(job.cluster.owner, any(step.status == IDLE for step in steps))
+
+    async def gone(self, claim: Claim, why: str) -> None:
+        """A part is not running any more, without having ended."""
+        await self.ended(claim, {"cause": "lost", "why": why, "reason": str(Evict.MACHINE_LOST)})
+
+    async def _stop(self, gang: Gang) -> None:
+        """The gang is broken: what is left of it has to go."""
+        await asyncio.gather(*(self.stop_part(claim) for claim in list(gang.claims.values())))
+
+    async def stop_part(self, claim: Claim) -> None:
+        asked = {"claim": claim.id, "run": claim.run, "graceful": False, "save": None}
+        try:
+            await self._placement.ask(claim, "startd.deactivate", asked, 30.0)
+        except (*TROUBLE, RemoteError):
+            return  # what is left of it is found out; whoever was starting it hears that it is not to be had
+
+    @staticmethod
+    def trouble(claim: Claim, why: list[str]) -> list[str]:
+        """What of a job cannot be saved, as one of its machines has found: that of all parts."""
+        gang = claim.gang
+        if gang is None:
+            return why
+        gang.trouble[claim.part] = [f"{' '.join(gang.parts[claim.part].processes)}: {line}" for line in why]
+        return [line for part in sorted(gang.trouble) for line in gang.trouble[part]]
+
+    def is_broken(self, claim: Claim) -> bool:
+        """Whether the other parts of a claim's gang have been given up."""
+        return claim.gang is not None and claim.gang.root is not None
+
+    def claims_of(self, job: Job) -> list[Claim]:
+        """The claims that a running job has, of all its parts."""
+        gang = self._running.get(job)
+        if gang is not None:
+            return list(gang.claims.values())
+        return [job.run] if job.run is not None else []
+
+    def beyond(self, owner: str) -> int:
+        """How many slots an owner's gangs have or hold beyond one for each running job."""
+        running = sum(len(gang.claims) - 1 for job, gang in self._running.items() if job.cluster.owner == owner)
+        return running + self.gathering.slots(owner)
+
+    # -- after a restart ---------------------------------------------------------------------------------
+
+    def adopt(self, job: Job) -> None:
+        """Take up the claims under which a gang was running when the schedd stopped. Who has not met by then never
+        does: what the others brought is forgotten."""
+        note, placement = job.note("_run"), self._placement
+        gang = Gang(job, int(note["run"]), str(note["gang"]), parts_of(job.ad()))
+        gang.checkpoint = note.get("checkpoint")
+        gang.reports = [(int(part), dict(report)) for part, report in job.note(ENDED) or ()]
+        failing = str(job.get("OnProcessFailure") or "end")
+        broken = (index for index, (_, report) in enumerate(gang.reports) if breaks(report, failing))
+        gang.root = next(broken, None)
+        over, now = gang.over, asyncio.get_running_loop().time()
+        for entry in note["parts"]:
+            if entry["part"] in over:
+                continue
+            claim = Claim(
+                str(entry["claim"]),
+                str(entry["slot"]),
+                ClassAd(),
+                str(entry["startd"]),
+                str(entry["owner"]),
+                charge(job.ad()),
+                float(entry["lease"]),
+                now,
+                now + patience(float(entry["lease"])),
+            )
+            placement.claims[claim.id] = claim
+            self._enter(gang, int(entry["part"]), claim)
+        for claim in list(gang.claims.values()):
+            placement.reaching.lose(claim)
+        if gang.root is None:  # who runs has met, and who has not ends
+            gang.met = asyncio.get_running_loop().create_future()
+            gang.met.set_result(None)
+            self.sets.begins(gang)
+
+
+def _noted(claim: Claim) -> dict[str, Any]:
+    return {
+        "part": claim.part,
+        "claim": claim.id,
+        "slot": claim.slot,
+        "startd": claim.startd,
+        "owner": claim.owner,
+        "lease": claim.lease,
+    }

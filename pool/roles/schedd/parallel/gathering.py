@@ -1,0 +1,277 @@
+"""Claims gathered for jobs that run on several machines at once: from what such a job lacks to a claim for each part.
+
+Claims are held without a job until the gang is whole; `pool.policy.gangs` says for how long, and whom it may have
+leave. What happens then is `pool.roles.schedd.parallel.gangs`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sized
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import ClassAd
+from pool.jobs.gangs import APART, PARTS, parts_of
+from pool.jobs.privacy import public
+from pool.policy.gangs import Gathering, machine_of
+from pool.policy.packed import pack
+from pool.policy.queue import IDLE, Job, Wire
+from pool.policy.why.findings import Gang as GangFinding
+from pool.roles.schedd.core.claims import Claim
+from pool.roles.schedd.core.job_ends import both, without_machine
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.placement.placement import Placement
+
+#: Requests of gangs have numbers below this one, those of jobs that move or leave above it.
+NUMBERS = -(1 << 44)
+#: Seconds for which a slot is noted that another job would have to leave: less than a startd keeps the match.
+OFFER = 20.0
+
+#: What is done with a gang that is whole: its job, how it came to be so, and the claim of each part.
+Begin = Callable[[Job, Gathering, Mapping[int, Claim]], Awaitable[None]]
+
+
+def is_gang(ad: ClassAd) -> bool:
+    """Whether the ad's job needs several claims."""
+    return ad.get(PARTS) is not None
+
+
+class Gatherings:
+    """The gangs of one schedd that are not whole yet.
+
+    Args:
+        hold: seconds for which such a gang keeps its claims.
+        begin: called for each that is whole; calls `done` for one that does begin.
+    """
+
+    def __init__(self, placement: Placement, hold: float, begin: Begin) -> None:
+        self.hold = hold
+        self._placement = placement
+        self._begin = begin
+        self._known: dict[Job, Gathering] = {}
+        self._held: dict[Job, dict[int, Claim]] = {}
+        self._asked: dict[int, tuple[Job, list[int]]] = {}
+        self._last = NUMBERS
+        self._offers: dict[Job, dict[int, Wire]] = {}
+        self._waits: dict[Job, set[asyncio.Task[Any]]] = {}
+
+    def requests(self, owner: str) -> list[dict[str, Any]]:
+        """What the owner's first gang still lacks; while one of this schedd's has claims no other is asked for."""
+        placement, now = self._placement, asyncio.get_running_loop().time()
+        self._asked = {number: asked for number, asked in self._asked.items() if asked[0].cluster.owner != owner}
+        holder = next(iter((*self._held, *self._waits)), None)
+        found: list[dict[str, Any]] = []
+        for group in placement.queue.groups(owner):
+            job = placement.queue.first(group) if is_gang(group.ad) else None
+            if job is None or (holder is not None and job is not holder):
+                continue
+            for parts in self.of(job).wanted(now):
+                self._last -= 1
+                self._asked[self._last] = (job, parts)
+                found.append(
+                    {
+                        "number": self._last,
+                        "ad": public(self._wanted_ad(job, parts[0])),
+                        "count": len(parts),
+                        "oldest": float(job.get("QDate") or 0),
+                        "runs": [[job.prio, len(parts)]],
+                    }
+                )
+            if found:
+                break
+        return found
+
+    def of(self, job: Job) -> Gathering:
+        """How far an idle job is."""
+        known = self._known.get(job)
+        if known is None:
+            kinds = [pack(part.own) for part in parts_of(job.ad())]
+            images = self._placement.images
+            over = frozenset(images.ends_in(job, images.newest(job)))
+            known = self._known[job] = Gathering(kinds, apart=job.get(APART) is True, over=over)
+        return known
+
+    def _wanted_ad(self, job: Job, part: int) -> Wire:
+        whole, own, gathering = job.wire(), parts_of(job.ad())[part].own, self.of(job)
+        wire = {**whole, **own}
+        if "Requirements" in own:  # the job's have grown where machines could not go on from its checkpoint
+            wire["Requirements"] = both(own["Requirements"], whole.get("Requirements"))
+        for machine in sorted(gathering.machines) if gathering.apart else ():
+            wire["Requirements"] = without_machine(wire.get("Requirements"), machine)
+        return wire
+
+    def matched(self, match: dict[str, Any], owner: str) -> bool:
+        """Take up a match of a gang's part; False where it is none.
+
+        Nobody leaves a machine for a gang that may not come about: a match that asks for it is noted until all parts
+        have one or a claim, and lapses otherwise.
+        """
+        number = int(match["request"])
+        if number > NUMBERS:
+            return False
+        job, parts = self._asked.pop(number, (None, []))
+        if job is None or job.status != IDLE:
+            return True
+        gathering = self.of(job)
+        if match.get("preempt"):
+            part = gathering.offer(parts, str(match["slot"])) if match["preempt"] != "urgent" else None
+            taken = [part] if part is not None else []
+        else:
+            taken = gathering.free_of(parts)[: int(match["count"])]
+            gathering.coming.update(taken)
+        if taken:
+            self._asked[number] = (job, [part for part in parts if part not in taken])
+            if match.get("preempt"):
+                self._offers.setdefault(job, {})[taken[0]] = match
+                asyncio.get_running_loop().call_later(OFFER, self._lapse, job, taken[0], match)
+                self._go_on(job)
+            else:
+                self._placement.spawn(self._claim(match, owner, job, taken), "claim", alone=True)
+        return True
+
+    def _go_on(self, job: Job) -> None:
+        """Ask for what is missing; nothing is, but for those who have to leave: have them leave, all at once."""
+        gathering, owner = self.of(job), job.cluster.owner
+        if not gathering.covered or gathering.coming:
+            self._placement.changed(owner, True)
+            return
+        offers = self._offers.pop(job, {})
+        gathering.offered.clear()
+        if self._another(job):
+            return
+        for part, match in offers.items():
+            gathering.coming.add(part)
+            wait = self._placement.spawn(self._claim(match, owner, job, [part]), "claim", alone=True)
+            self._waits.setdefault(job, set()).add(wait)
+
+    def _another(self, job: Job) -> bool:
+        """Whether another gang has claims, or has had others leave for it."""
+        return any(one is not job for one in (*self._held, *self._waits))
+
+    def _waited(self, job: Job) -> None:
+        """Whoever was to leave for this task has, or does not."""
+        waits = self._waits.get(job)
+        if waits is not None:
+            waits -= {task for task in waits if task is asyncio.current_task()}
+            if not waits:
+                del self._waits[job]
+
+    def _lapse(self, job: Job, part: int, match: Wire) -> None:
+        """A slot was noted for so long that it is not to be had any more by that match."""
+        offers = self._offers.get(job, {})
+        if offers.get(part) is match:
+            del offers[part]
+            if (gathering := self._known.get(job)) is not None:
+                gathering.offered.pop(part, None)
+            if not offers:
+                del self._offers[job]
+
+    def rejected(self, number: int, reason: str, when: float) -> None:
+        """A cycle found nothing for a part."""
+        job, _ = self._asked.get(number, (None, []))
+        if job is not None and job.group is not None:
+            job.group.rejected = (reason, when)
+
+    async def _claim(self, match: dict[str, Any], owner: str, job: Job, parts: list[int]) -> None:
+        placement, gathering = self._placement, self.of(job)
+        wire = self._wanted_ad(job, parts[0])
+        try:
+            claims = await placement.matches.obtain(match, owner, job, len(parts), wire)
+        finally:
+            gathering.coming.difference_update(parts)
+            self._waited(job)
+        now = asyncio.get_running_loop().time()
+        wanted = job.status == IDLE and not self._another(job)
+        for claim in claims:
+            part = gathering.take(parts, machine_of(claim.slot), now) if wanted else None
+            if part is None:
+                self.give_back(claim)
+                continue
+            claim.gathers = job
+            held = self._held.setdefault(job, {})
+            held[part] = claim
+            if len(held) == 1:
+                asyncio.get_running_loop().call_later(self.hold, self._check, job)
+        if gathering.whole and job.status == IDLE:
+            await self._begin(job, gathering, self._held[job])
+        else:
+            self.trim(owner)
+            self._go_on(job)
+            if match.get("preempt"):
+                self._check(job)
+
+    def trim(self, owner: str) -> None:
+        """Give back what is held for jobs that are not idle any more."""
+        for job in [*self._held, *self._offers, *self._waits]:
+            if job.cluster.owner == owner and job.status != IDLE:
+                self._release(job)
+        for job in [job for job in self._known if job.status != IDLE]:
+            del self._known[job]
+
+    def lost(self, claim: Claim) -> None:
+        """A claim that was held is gone."""
+        job = claim.gathers
+        held = self._held.get(job) if job is not None else None
+        if job is None or held is None:
+            return
+        claim.gathers = None
+        for part in [part for part, other in held.items() if other is claim]:
+            del held[part]
+            self.of(job).lose(part)
+        if not held:
+            del self._held[job]
+        self._placement.changed(claim.owner, True)
+
+    def _check(self, job: Job) -> None:
+        """Some time after a first claim: not whole after its patience, it gives up for a while. Who has left a machine
+        for it has not done so for nothing because the next takes longer to leave."""
+        gathering, loop = self._known.get(job), asyncio.get_running_loop()
+        hold = max(self.hold, self._placement.patience) if job in self._waits else self.hold
+        due = gathering.gives_up_at(hold) if gathering is not None else None
+        if gathering is None or due is None:
+            return
+        if loop.time() < due:
+            loop.call_at(due, self._check, job)
+            return
+        placement, owner = self._placement, job.cluster.owner
+        self._release(job)
+        gathering.give_up(loop.time(), placement.outside.chance.random())
+        missing = len(gathering.kinds)
+        placement.log.info("a gang did not get whole", extra={"job": job.id, "parts": missing})
+        loop.call_at(gathering.not_before, placement.changed, owner, True)
+        placement.changed(owner, True)  # another's turn
+
+    def _release(self, job: Job) -> None:
+        self._offers.pop(job, None)
+        for wait in self._waits.pop(job, ()):
+            wait.cancel()
+        for claim in self._held.pop(job, {}).values():
+            self.give_back(claim)
+
+    def give_back(self, claim: Claim) -> None:
+        """A claim that no gang has a use for."""
+        claim.gathers = None
+        self._placement.drop(claim)
+        self._placement.spawn(self._placement.release(claim), "release", alone=True)
+
+    def done(self, job: Job) -> None:
+        """It begins, or will not: its claims are not held for it any more."""
+        self._held.pop(job, None)
+        self._known.pop(job, None)
+
+    def slots(self, owner: str) -> int:
+        """How many slots an owner's gangs hold, or have others leave."""
+        each: list[tuple[Job, Sized]] = [*self._held.items(), *self._offers.items(), *self._waits.items()]
+        return sum(len(some) for job, some in each if job.cluster.owner == owner)
+
+    def why(self, job: Job) -> GangFinding | None:
+        """What an idle job lacks; None for one that needs a single slot."""
+        parts = parts_of(job.ad())
+        if not parts:
+            return None
+        gathering = self._known.get(job)
+        held = gathering.held if gathering is not None else {}
+        wait = gathering.not_before - asyncio.get_running_loop().time() if gathering is not None else 0.0
+        missing = tuple(" ".join(part.processes) for number, part in enumerate(parts) if number not in held)
+        return GangFinding(len(parts), len(held), missing, max(0.0, wait))

@@ -1,0 +1,155 @@
+"""Rematch running jobs to better machines (RL 4.1): asked for beside the idle ones, and then one step after the other.
+
+    match -> claim of the other slot -> the job is asked to leave -> its end is told -> it starts on the other slot
+
+The other slot is claimed before the job leaves, so that nobody leaves for nothing, and the job starts there only when
+its end here is durable: two copies never run (start contract, rule 2). Where a step fails the job runs on where it is,
+or is idle like any that was evicted. What may move is `pool.policy.moving`'s. Off unless REMATCH says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import rank
+from pool.jobs.privacy import public
+from pool.policy import moving
+from pool.policy.checkpoints import Wish, wish_of
+from pool.policy.moving import Terms
+from pool.policy.queue import RUNNING, Job
+from pool.roles.schedd.core.claims import Claim
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.placement.placement import Placement
+
+#: Running jobs of one owner that look for better machines in one cycle.
+MOST_AT_ONCE = 200
+
+
+@dataclass(slots=True, eq=False)
+class Move:
+    """A job that leaves one slot for another."""
+
+    old: Claim
+    new: Claim
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Rematch:
+    """The moves of one schedd's jobs. Without terms there are none."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.terms: Terms | None = None
+        self._placement = placement
+        self._movers: dict[str, dict[Job, None]] = {}
+        self._asked: dict[int, Job] = {}
+        self._last = 0
+        self._moves: dict[Job, Move] = {}
+
+    def started(self, job: Job) -> None:
+        """A job has a machine."""
+        if self.terms is not None and moving.prefers({"Rank": job.get("Rank")}):
+            self._movers.setdefault(job.cluster.owner, {})[job] = None
+
+    def left(self, job: Job) -> None:
+        """A job has its machine no more."""
+        self._movers.get(job.cluster.owner, {}).pop(job, None)
+        move = self._moves.get(job)
+        if move is not None:
+            move.old.spent = True
+            move.left.set()
+
+    def count(self, owner: str) -> int:
+        """How many of an owner's running jobs look for a better machine, or will when they have run long enough."""
+        if self.terms is None:
+            return 0
+        most = self.terms.most
+        return sum(int(job.get("NumMoves", 0)) < most for job in self._movers.get(owner, ()))
+
+    def requests(self, owner: str) -> list[dict[str, Any]]:
+        """What an owner's running jobs ask for, those that have waited longest for a better machine first."""
+        terms = self.terms
+        if terms is None:
+            return []
+        self._asked = {number: job for number, job in self._asked.items() if job.cluster.owner != owner}
+        now = self._placement.outside.wall()
+        found: list[dict[str, Any]] = []
+        for job in self._movers.get(owner, ()):
+            claim: Claim | None = job.run
+            if claim is None or claim.lost or not self._free_to_move(job):
+                continue
+            wire = public(job.wire())
+            if not moving.may_move(terms, wire, now):
+                continue
+            self._last -= 1
+            self._asked[self._last] = job
+            present = rank(job.ad(), claim.ad, now)
+            found.append(
+                {
+                    "number": self._last,
+                    "ad": moving.request(terms, wire, present),
+                    "count": 1,
+                    "oldest": float(wire.get("QDate") or 0),
+                    "moving": True,
+                    "runs": [[job.prio, 1]],
+                }
+            )
+            if len(found) >= MOST_AT_ONCE:
+                break
+        return found
+
+    def matched(self, match: dict[str, Any], owner: str) -> bool:
+        """Take up a match of a running job; False where it is none."""
+        number = int(match["request"])
+        if number >= 0:
+            return False
+        job = self._asked.pop(number, None)
+        if job is not None and self._free_to_move(job):
+            self._placement.spawn(self._move(match, owner, job), "move", alone=True)
+        return True
+
+    def _free_to_move(self, job: Job) -> bool:
+        runs = job.status == RUNNING and job.run is not None
+        return runs and job not in self._moves and not job.note("_wish") and self._can_be_saved(job)
+
+    @staticmethod
+    def _can_be_saved(job: Job) -> bool:
+        """A job that cannot be saved would lose more by a move than it wins."""
+        wish = wish_of(job.ad())
+        if wish is Wish.SELF:
+            return True
+        able = job.run is not None and job.run.ad.value("HasCheckpoint", False) is True
+        return able and wish is not Wish.OFF and job.get("CheckpointTrouble") is None
+
+    async def _move(self, match: dict[str, Any], owner: str, job: Job) -> None:
+        placement = self._placement
+        for new in await placement.matches.obtain(match, owner, job, 1):
+            wish = self._wish(job, new)
+            if wish is None:
+                await placement.use(new)
+                continue
+            move = self._moves[job] = Move(job.run, new)
+            try:
+                await placement.stop(job, wish, True)
+                async with asyncio.timeout(placement.patience):
+                    await move.left.wait()
+            except TimeoutError:
+                pass
+            finally:
+                del self._moves[job]
+            await placement.use(new, job)
+
+    def _wish(self, job: Job, new: Claim) -> dict[str, Any] | None:
+        """What becomes of the job at its end here; None when it stays."""
+        placement, old = self._placement, job.run
+        if self.terms is None or not self._free_to_move(job) or old.lost:
+            return None
+        now = placement.outside.wall()
+        here, there = rank(job.ad(), old.ad, now), rank(job.ad(), new.ad, now)
+        if there <= here + self.terms.gain:
+            return None
+        why = f"moved to a better machine: {new.slot} ({there:g} over {here:g})"
+        changes = moving.after_move(job.wire(), old.slot.rpartition("@")[2], now)
+        return {"what": "move", "why": why, "graceful": True, "changes": changes}

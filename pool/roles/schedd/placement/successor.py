@@ -1,0 +1,133 @@
+"""The next machine for a job that has to leave its own: looked for while its last checkpoint is made (C5).
+
+    the startd: it leaves -> asked for beside the idle jobs -> match -> claim of the other slot -> which is told where
+    the checkpoint is made -> its end here is durable -> it starts there
+
+The claim is the job's until then, and no more than a claim: it starts there only when its end here is durable, so that
+two copies never run (start contract, rule 2). Where a step fails the job is idle like any that was evicted; where it
+does not leave after all, or does not come back to the queue, its owner's other jobs have the claim. Only slots that
+nobody has are asked for: nobody leaves for a job that has not left. `rematch` moves jobs to better machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pool.jobs.privacy import public
+from pool.policy.queue import RUNNING, SUSPENDED, Job
+from pool.roles.schedd.core.claims import TROUBLE, Claim
+from pool.wire import RemoteError
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.placement.placement import Placement
+
+#: Requests for these jobs are numbered from here downwards; those for others lie above.
+FIRST = -(2**40)
+#: What stands for the job's Rank of the slot it leaves: any other is better.
+NOTHING = -1e300
+
+
+@dataclass(slots=True, eq=False)
+class Leave:
+    """A job that leaves.
+
+    Attributes:
+        old: the claim it is on. nearer: {address, ticket} of the machine that makes its checkpoint.
+        number: of the request for it; taken: a match came for it.
+        left: set when it has ended on the old one.
+    """
+
+    job: Job
+    old: Claim
+    nearer: dict[str, str]
+    number: int
+    taken: bool = False
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Successors:
+    """The jobs of one schedd that have to leave their machines."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._leaves: dict[Job, Leave] = {}
+        self._last = FIRST
+
+    def begins(self, claim: Claim, nearer: Any) -> None:
+        """The job of a claim has to leave its machine, which makes its last checkpoint.
+
+        Args:
+            nearer: {address, ticket}: whom to ask for it ahead.
+        """
+        job = claim.job
+        texts = isinstance(nearer, dict) and all(isinstance(nearer.get(key), str) for key in ("address", "ticket"))
+        if job is None or claim.gang is not None or job in self._leaves or job.note("_wish") or not texts:
+            return
+        self._last -= 1
+        self._leaves[job] = Leave(job, claim, {key: nearer[key] for key in ("address", "ticket")}, self._last)
+        self._placement.changed(job.cluster.owner, True)
+
+    def left(self, job: Job) -> None:
+        """A job has its machine no more."""
+        leave = self._leaves.pop(job, None)
+        if leave is not None:
+            leave.left.set()
+
+    def count(self, owner: str) -> int:
+        """How many of an owner's jobs look for their next machine."""
+        return sum(not leave.taken for job, leave in self._leaves.items() if job.cluster.owner == owner)
+
+    def requests(self, owner: str) -> list[dict[str, Any]]:
+        """What these jobs ask for."""
+        found: list[dict[str, Any]] = []
+        for job, leave in self._leaves.items():
+            if leave.taken or job.cluster.owner != owner or job.status not in (RUNNING, SUSPENDED):
+                continue
+            wire = public(job.wire())
+            found.append(
+                {
+                    "number": leave.number,
+                    "ad": {**wire, "CurrentRank": NOTHING},
+                    "count": 1,
+                    "oldest": float(wire.get("QDate") or 0),
+                    "moving": True,
+                    "runs": [[job.prio, 1]],
+                }
+            )
+        return found
+
+    def matched(self, match: dict[str, Any], owner: str) -> bool:
+        """Take up a match of a job that leaves; False where it is none."""
+        number = int(match["request"])
+        if number >= FIRST:
+            return False
+        leave = next((leave for leave in self._leaves.values() if leave.number == number), None)
+        if leave is not None and not leave.taken:
+            leave.taken = True
+            self._placement.spawn(self._follow(match, owner, leave), "next machine", alone=True)
+        return True  # of one that has gone the match is not claimed, and lapses by itself
+
+    async def _follow(self, match: dict[str, Any], owner: str, leave: Leave) -> None:
+        placement, job = self._placement, leave.job
+        fresh = await placement.matches.obtain(match, owner, job, 1)
+        if not fresh and job in self._leaves:
+            leave.taken = False  # asked for again with the owner's next numbers
+        for new in fresh:
+            if not leave.left.is_set():
+                await self._prepare(leave, new)
+                try:
+                    async with asyncio.timeout(placement.patience):
+                        await leave.left.wait()
+                except TimeoutError:
+                    pass
+            await placement.use(new, job)
+
+    async def _prepare(self, leave: Leave, new: Claim) -> None:
+        params = {"claim": new.id, "job": f"{leave.job.id[0]}.{leave.job.id[1]}", "nearer": leave.nearer}
+        try:
+            link = await self._placement.links.to(new.startd)
+            await link.call("startd.prepare", params, timeout=10.0)
+        except (*TROUBLE, RemoteError) as error:
+            self._placement.log.info("nothing was prepared", extra={"slot": new.slot, "why": str(error)})

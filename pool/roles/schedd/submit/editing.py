@@ -1,0 +1,58 @@
+"""Which attributes of a queued job its owner may change (`poolnode qedit`), and what is made of the new values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pool.errors import PoolError
+from pool.jobs.crontab import CRONTAB
+from pool.jobs.description.expressions import ExpressionError, wire_of
+from pool.jobs.privacy import canonical
+from pool.roles.schedd.core.validation import OWN_NAMES
+
+#: Changes that one call may ask for, and characters of a value.
+MOST_CHANGES, LONGEST = 100, 1 << 20
+#: What the schedd itself keeps of a job, or what a job is: lower case. The rest is the owner's to say.
+IMMUTABLE = OWN_NAMES | frozenset(
+    {
+        *("jobstatus", "enteredcurrentstatus", "jobuniverse", "mytype", "targettype", "completiondate"),
+        *("holdreason", "holdreasoncode", "holdreasonsubcode", "numckpts", "numrestarts", "numjobcompletions"),
+        *("numsystemholds", "exitcode", "exitsignal", "exitbysignal", "exitstatus", "remotewallclocktime"),
+        *("remoteusercpu", "remotesyscpu", "localusercpu", "localsyscpu", "committedtime", "worklost"),
+        *("jobstartdate", "jobcurrentstartdate", "jobcurrentstartexecutingdate", "lastremotehost", "bytessent"),
+        *("bytesrecvd", "imagesize", "residentsetsize", "acctgroup", "acctgroupuser", "accountinggroup"),
+        *("gangparts", "gangapart", "processes", "pipes", *(name.lower() for name in CRONTAB)),
+    }
+)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+def changes_of(attributes: Any) -> dict[str, Any]:
+    """The changes to a job, in wire form, from names and the texts of expressions.
+
+    Raises:
+        PoolError: one is not the owner's to change, or its value is no expression; the others are not changed either.
+    """
+    if not isinstance(attributes, Mapping) or not 0 < len(attributes) <= MOST_CHANGES:
+        raise PoolError("qedit needs attributes and their new values", hint="poolnode qedit 12.3 RequestMemory=2048")
+    return {canonical(_checked(name)): _value(name, text) for name, text in attributes.items()}
+
+
+def _checked(name: Any) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PoolError(f"{str(name)[:80]!r} is no name of an attribute")
+    if name.lower() in IMMUTABLE:
+        raise PoolError(f"{name} cannot be changed: it says what the job is, or what has happened to it")
+    return name
+
+
+def _value(name: str, text: Any) -> Any:
+    if not isinstance(text, str) or len(text) > LONGEST:
+        raise PoolError(f"the value of {name} is no expression")
+    try:
+        return wire_of(text)
+    except ExpressionError as error:
+        hint = 'a text as a value needs double quotes: NAME="..."'
+        raise PoolError(f"the value of {name} is no expression: {error}", hint=hint) from error

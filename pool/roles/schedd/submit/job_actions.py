@@ -1,0 +1,395 @@
+"""What people, and the expressions they gave at submit, do to jobs: remove, hold, release, vacate, prioritise.
+
+An idle or held job is changed on the spot. A running one is first stopped: the wish is written down with the job,
+the startd is asked, and when the end is reported (or the machine is known to be lost) the wish is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any
+
+from pool.classad import evaluate, parse_expr
+from pool.errors import PoolError
+from pool.jobs.events import EventKind
+from pool.jobs.privacy import may_see
+from pool.jobs.states import Happening
+from pool.outside import OutsideWorld
+from pool.policy.exits import WATCHED, Verdict, has_periodic, periodic, stays
+from pool.policy.queue import ACTIVE, COMPLETED, HELD, IDLE, Cluster, Job
+from pool.roles.cooperative import Turn, Turns
+from pool.roles.schedd.core.job_ends import hold_step, release_step
+from pool.roles.schedd.core.ledger import Ledger, Step
+from pool.roles.schedd.core.queue_walk import visible_ad, walk_jobs
+from pool.roles.schedd.placement.placement import Placement
+from pool.roles.schedd.submit.editing import changes_of
+from pool.roles.schedd.submit.rules import Rules
+
+ACTIONS = ("remove", "hold", "release", "vacate", "checkpoint", "prio", "edit")
+#: Jobs changed in one durable step; between steps other work gets its turn.
+BATCH = 300
+#: Such steps that are being written while the next is thought of.
+UNDER_WAY = 3
+PRIO_LOW, PRIO_HIGH = -(2**31), 2**31 - 1
+
+
+class Writing:
+    """Steps of one piece of work that are being written, while the next are thought of.
+
+    Args:
+        ledger: whose.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._under_way: deque[asyncio.Task[None]] = deque()
+
+    def begin(self, steps: list[Step], *, all_of_it: bool = False) -> Coroutine[Any, Any, None]:
+        """Take steps at once, before anybody does anything else, and write them; `steps` is empty afterwards.
+
+        Args:
+            all_of_it: wait until all are durable, and not only until few are under way.
+        """
+        if steps:
+            taken, steps[:] = list(steps), []
+            self._under_way.append(asyncio.get_running_loop().create_task(self._ledger.begin(*taken)))
+        return self._wait(0 if all_of_it else UNDER_WAY)
+
+    async def _wait(self, left: int) -> None:
+        if len(self._under_way) <= left:
+            await asyncio.sleep(0)
+        while len(self._under_way) > left:
+            await asyncio.shield(self._under_way[0])
+            self._under_way.popleft()
+
+
+class JobActions:
+    """Changes to jobs by their users."""
+
+    def __init__(
+        self, ledger: Ledger, placement: Placement, outside: OutsideWorld, turns: Turns, rules: Callable[[], Rules]
+    ) -> None:
+        self._rules = rules
+        self._ledger = ledger
+        self._queue = ledger.queue
+        self._placement = placement
+        self._outside = outside
+        self._turns = turns
+        self._periodic: set[int] | None = None
+        #: Whether inputs of a job have still to come from its submitter's machine.
+        self.waits_for_inputs: Callable[[Job], bool] = lambda job: False
+
+    async def act(
+        self, params: dict[str, Any], only_owner: str | None, asker: str, count: list[int] | None = None
+    ) -> dict[str, Any]:
+        """Do something to the jobs chosen.
+
+        Args:
+            params: {action, ids | constraint | owner | all, reason, value, force, checkpoint}.
+            only_owner: whose jobs may be touched; None for an administrator.
+            asker: who asks, for his turn.
+            count: how many jobs are done stands in it all the time.
+
+        Returns:
+            {done: count, jobs: [[c, p]...] (at most 1000 named), refused: [{id, why}], owners: [...]}.
+        """
+        action = str(params.get("action"))
+        if action not in ACTIONS:
+            raise PoolError(f"cannot {action} jobs", hint=f"possible are {', '.join(ACTIONS)}")
+        if action == "prio" and not isinstance(params.get("value"), int):
+            raise PoolError("prio needs a whole number")
+        done: list[Job] = []
+        refused: list[dict[str, Any]] = []
+        owners: set[str] = set()
+        steps: list[Step] = []
+        stops: list[tuple[Job, dict[str, Any]]] = []
+        reason = str(params.get("reason") or "")
+        writing = Writing(self._ledger)
+        async with self._turns.work(asker, f"{action} jobs") as turn:
+            chosen = await self._chosen(params, refused, only_owner, turn)
+            if action == "remove" and params.get("checkpoint"):
+                for job in chosen:
+                    if (only_owner is None or job.cluster.owner == only_owner) and job.status not in ACTIVE:
+                        kept = await turn.aside(self._placement.images.keep(job))
+                        job.update({"CheckpointKept": kept or None})
+            # Nothing may happen to a job between the look at its state and the step that rests on it: no waiting
+            # with steps in hand.
+            for job in chosen:
+                if turn.over or len(steps) >= BATCH:
+                    await turn.aside(writing.begin(steps))
+                if only_owner is not None and job.cluster.owner != only_owner:
+                    refused.append({"id": list(job.id), "why": f"it belongs to {job.cluster.owner}"})
+                    continue
+                if not self._is_queued(job):
+                    refused.append({"id": list(job.id), "why": "it has left the queue"})
+                    continue
+                by = reason or f"by {only_owner or 'an administrator'}"
+                why_not = self._do(action, job, params, by, steps, stops)
+                if why_not:
+                    refused.append({"id": list(job.id), "why": why_not})
+                    continue
+                done.append(job)
+                owners.add(job.cluster.owner)
+                if count is not None:
+                    count[0] = len(done)
+            await turn.aside(writing.begin(steps, all_of_it=True))
+        graceful = not params.get("force")
+        for start in range(0, len(stops), BATCH):
+            some = stops[start : start + BATCH]
+            await asyncio.gather(*(self._stop(job, wish, graceful, asker) for job, wish in some))
+        if action == "checkpoint":
+            said = await asyncio.gather(*(self._placement.checkpoint(job) for job in done))
+            refused += [{"id": list(job.id), "why": why} for job, why in zip(done, said, strict=True) if why]
+            done = [job for job, why in zip(done, said, strict=True) if not why]
+        return {
+            "done": len(done),
+            "jobs": [list(job.id) for job in done[:1000]],
+            "refused": refused[:1000],
+            "owners": sorted(owners),
+        }
+
+    async def _chosen(
+        self, params: dict[str, Any], missing: list[dict[str, Any]], viewer: str | None, turn: Turn
+    ) -> list[Job]:
+        """The jobs that ids, a constraint, an owner or `all` name; ids that are not there go to `missing`.
+
+        A constraint sees of a job what the viewer may see.
+        """
+        queue = self._queue
+        if params.get("ids"):
+            found: dict[tuple[int, int], Job] = {}
+            for number in params["ids"]:
+                if turn.over:
+                    await turn.pause()
+                if len(number) == 1:
+                    cluster = queue.clusters.get(int(number[0]))
+                    jobs: Iterable[Job] = cluster.jobs.values() if cluster else ()
+                else:
+                    one = queue.find(int(number[0]), int(number[1]))
+                    jobs = [one] if one else ()
+                for job in jobs:
+                    found[job.id] = job
+                if not jobs:
+                    missing.append({"id": list(number), "why": "there is no such job in the queue"})
+            return list(found.values())
+        if not params.get("owner") and not params.get("constraint") and not params.get("all"):
+            raise PoolError("no jobs named", hint="name job ids, a user, a constraint, or all")
+        expression = parse_expr(str(params["constraint"]), syntax="old") if params.get("constraint") else None
+        now, some = self._outside.wall(), []
+        async for job in walk_jobs(queue, turn, params.get("owner")):
+            if expression is not None:
+                ad = visible_ad(job, not may_see(viewer, job.cluster.owner))
+                if not _true(evaluate(expression, ad, None, now)):
+                    continue
+            some.append(job)
+        return some
+
+    def _do(
+        self,
+        action: str,
+        job: Job,
+        params: dict[str, Any],
+        reason: str,
+        steps: list[Step],
+        stops: list[tuple[Job, dict[str, Any]]],
+    ) -> str | None:
+        active = job.status in ACTIVE
+        if job.status == COMPLETED:
+            if action != "remove":
+                return "it has completed"
+            steps.append(Step(job, Happening.LEAVE))
+        elif action == "remove":
+            if active:
+                wish = {"what": "remove", "why": reason, "graceful": not params.get("force")}
+                stops.append((job, wish | ({"checkpoint": True} if params.get("checkpoint") else {})))
+            else:
+                steps.append(Step(job, Happening.REMOVE, {"RemoveReason": reason}, EventKind.ABORTED, {"why": reason}))
+        elif action == "hold":
+            if job.status == HELD:
+                return "it is held already"
+            code = int(params.get("code", 1))
+            if active:
+                stops.append((job, {"what": "hold", "why": reason, "code": code, "graceful": True}))
+            else:
+                steps.append(hold_step(job, reason, code))
+        elif action == "release":
+            if job.status != HELD:
+                return "it is not held"
+            if self.waits_for_inputs(job):
+                return "its input files have not all come"
+            steps.append(release_step(job, reason))
+        elif action == "checkpoint":
+            if not active:
+                return "it is not running"
+            if job.cluster.at_home:
+                return "it runs on the submit machine, which nobody takes from it: such jobs are not saved"
+        elif action == "vacate":
+            if not active:
+                return "it is not running"
+            stops.append((job, {"what": "vacate", "why": reason, "graceful": not params.get("force")}))
+        elif action == "prio":
+            value = int(params["value"])
+            if not PRIO_LOW <= value <= PRIO_HIGH:
+                return "a priority has 32 bits"
+            steps.append(Step(job, None, {"JobPrio": value}))
+            job.update({"JobPrio": value})
+            self._queue.edited(job)
+        elif action == "edit":
+            changes = changes_of(params.get("edits"))
+            steps.append(Step(job, None, changes, EventKind.NOTICE, {"text": f"Changed: {', '.join(changes)}"}))
+            job.update(changes)
+            self._queue.edited(job)
+            self._queue.admit(job)
+            if self._periodic is not None and any(name in changes for name in WATCHED):
+                self._periodic.add(job.cluster.id)
+        return None
+
+    # -- periodic expressions ----------------------------------------------------------------------------
+
+    def added(self, cluster: Cluster, differing: Collection[str]) -> None:
+        """A cluster came in: note whether its jobs have expressions to look at now and again.
+
+        Args:
+            differing: attributes in which any of its jobs differs.
+        """
+        judged = bool(self._rules().periodic) or self._shared(cluster) or any(name in differing for name in WATCHED)
+        if self._periodic is not None and judged:
+            self._periodic.add(cluster.id)
+
+    def judge_all(self) -> None:
+        """The administrator has rules for all jobs now."""
+        if self._periodic is not None:
+            self._periodic.update(self._queue.clusters)
+
+    async def watch_expressions(self, interval: float) -> None:
+        """Evaluate periodic expressions of the jobs that have any, until cancelled (RL 4.1).
+
+        Each user's are looked at in passes of their own, so that dear ones keep nobody else's waiting.
+        """
+        known = list(self._queue.clusters.values())
+        self._periodic = set()  # from here on those that come in are added
+        for cluster in known:
+            async with self._turns.work(cluster.owner, "find periodic expressions") as turn:
+                if self._rules().periodic or await self._has_any(cluster, turn):
+                    self._periodic.add(cluster.id)
+        passes: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(interval)
+                due: dict[str, list[Cluster]] = {}
+                for number in list(self._periodic):
+                    found = self._queue.clusters.get(number)
+                    if found is None:
+                        self._periodic.discard(number)
+                    elif found.owner not in passes:
+                        due.setdefault(found.owner, []).append(found)
+                for owner, clusters in due.items():
+                    passes[owner] = group.create_task(self._look_through(clusters))
+                    passes[owner].add_done_callback(lambda _, owner=owner: passes.pop(owner))  # type: ignore[misc]
+
+    @staticmethod
+    async def _has_any(cluster: Cluster, turn: Turn) -> bool:
+        if JobActions._shared(cluster):
+            return True
+        for job in list(cluster.jobs.values()):
+            if turn.over:
+                await turn.pause()
+            if job.delta and any(name in job.delta for name in WATCHED):
+                return True
+        return False
+
+    async def _look_through(self, clusters: Iterable[Cluster]) -> None:
+        for cluster in clusters:
+            await self._look_at(cluster)
+
+    @staticmethod
+    def _shared(cluster: Cluster) -> bool:
+        wire = cluster.wire
+        return any(wire.get(name, False) is not False for name in WATCHED) and has_periodic(cluster.ad)
+
+    async def _stop(self, job: Job, wish: dict[str, Any], graceful: bool, asker: str) -> None:
+        """Stop a job that was running a moment ago; one that has lost its machine since is not started again."""
+        await self._turns.moment(asker, "stop jobs")
+        if job.status in ACTIVE:
+            await self._placement.stop(job, wish, graceful)
+        elif self._is_queued(job) and job.status != COMPLETED:
+            steps: list[Step] = []
+            self._do(wish["what"], job, wish, wish["why"], steps, [])
+            await self._ledger.commit(*steps)
+
+    @staticmethod
+    def _is_queued(job: Job) -> bool:
+        return job.cluster.jobs.get(job.proc) is job
+
+    async def _let_others(self, turn: Turn, steps: list[Step]) -> None:
+        """Give the turn up; steps in hand are taken before anybody else does anything, and gone afterwards."""
+        if steps:
+            taken, steps[:] = list(steps), []
+            await turn.aside(self._ledger.commit(*taken))
+        else:
+            await turn.pause()
+
+    async def judge(self, job: Job) -> None:
+        """Look at the expressions and durations of one job now."""
+        steps: list[Step] = []
+        stops: list[tuple[Job, dict[str, Any]]] = []
+        if self._is_queued(job):
+            self._look_at_one(job, self._outside.wall(), steps, stops)
+        await self._carry_out(job.cluster, steps, stops)
+
+    async def _look_at(self, cluster: Cluster) -> None:
+        now = self._outside.wall()
+        steps: list[Step] = []
+        stops: list[tuple[Job, dict[str, Any]]] = []
+        async with self._turns.work(cluster.owner, "evaluate periodic expressions") as turn:
+            for job in list(cluster.jobs.values()):
+                if turn.over or len(steps) >= BATCH:
+                    await self._let_others(turn, steps)
+                    self._placement.offer(cluster.owner)
+                if self._is_queued(job):
+                    self._look_at_one(job, now, steps, stops)
+        await self._carry_out(cluster, steps, stops)
+
+    async def _carry_out(
+        self, cluster: Cluster, steps: list[Step], stops: list[tuple[Job, dict[str, Any]]]
+    ) -> None:
+        if steps:
+            await self._ledger.commit(*steps)
+            self._placement.offer(cluster.owner)
+            self._placement.changed(cluster.owner, any(step.status == IDLE for step in steps))
+        for job, wish in stops:
+            await self._placement.stop(job, wish, True)
+
+    def _look_at_one(
+        self, job: Job, now: float, steps: list[Step], stops: list[tuple[Job, dict[str, Any]]]
+    ) -> None:
+        """Evaluate one job's expressions; adds to `steps` and `stops`."""
+        if job.status == COMPLETED:
+            if not stays(job.ad(), now):
+                steps.append(Step(job, Happening.LEAVE))
+            return
+        held, ad = job.status == HELD, job.ad()
+        decision = periodic(ad, held, now)
+        if decision.verdict is Verdict.STAY:
+            decision = self._rules().judge(ad, held=held, running=job.status in ACTIVE, now=now)
+        if decision.verdict is Verdict.STAY or job.note("_wish"):
+            return
+        wish = {"why": decision.reason, "code": decision.code, "subcode": decision.subcode, "graceful": True}
+        if decision.verdict is Verdict.RELEASE:
+            if self.waits_for_inputs(job):
+                return
+            steps.append(release_step(job, decision.reason))
+        elif job.status in ACTIVE:
+            wish["what"] = decision.verdict.value
+            stops.append((job, wish))
+        elif decision.verdict is Verdict.HOLD:
+            steps.append(hold_step(job, decision.reason, decision.code, None, decision.subcode))
+        else:
+            why = decision.reason
+            steps.append(Step(job, Happening.REMOVE, {"RemoveReason": why}, EventKind.ABORTED, {"why": why}))
+
+
+def _true(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) and bool(value)

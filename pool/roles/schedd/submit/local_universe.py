@@ -1,0 +1,376 @@
+"""Jobs of the universes `local` and `scheduler`: started beside the schedd, with their owner's rights, in no slot.
+
+The start contract is that of every job. The intended start is durable before a keeper is asked; the keeper outlives the
+node and is found again by job and run; an end is durable before the keeper forgets it. Nothing travels, so that there
+is no claim: a job that the queue says runs here and that has no keeper is not running.
+
+Requirements are asked of an ad of this machine. How many run at once is MAX_LOCAL_JOBS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pool.classad import ClassAd
+from pool.errors import PoolError
+from pool.jobs.activation import Activation, CannotStart, Mode, activation
+from pool.jobs.events import EventKind
+from pool.jobs.reasons import Hold
+from pool.jobs.states import Happening
+from pool.jobs.substitution import CannotFill, fill, needs_filling
+from pool.policy.queue import IDLE, Cluster, Job
+from pool.policy.starter import Event
+from pool.roles.base import LANGUAGE
+from pool.roles.schedd.core.job_ends import BEGAN, After, end_steps, hold_step, usage_changes
+from pool.roles.schedd.core.ledger import Step
+from pool.starter.accounts import NoAccount, account_for
+from pool.starter.keeper import Keeper, Keepers
+from pool.starter.place import Account, Place, StartRefused
+from pool.starter.spec import EndReport
+from pool.starter.starter import Starter
+
+if TYPE_CHECKING:
+    from pool.roles.schedd.role import Schedd
+
+#: A lease is renewed so many times before it ends; what a job uses is looked at as often.
+RENEWALS = 4
+#: What of the node's state no job may look into.
+PRIVATE = ("spool", "keepers", "trust", "local")
+#: Where its directories are, below the node's state.
+DIRECTORY = "local"
+
+
+class AtHome:
+    """The home of a job that is there: nothing has to be carried."""
+
+    reachable = False
+
+    def __getattr__(self, name: str) -> Any:
+        raise PoolError(f"a job that runs at home has no use for {name}")
+
+
+class LocalJob:
+    """One of them that runs."""
+
+    def __init__(self, job: Job, start: Activation, starter: Starter) -> None:
+        self.job = job
+        self.start = start
+        self.starter = starter
+        #: It was asked to end.
+        self.vacated = False
+
+
+class LocalJobs:
+    """All of them of one schedd."""
+
+    def __init__(self, schedd: Schedd) -> None:
+        self._schedd = schedd
+        self._ledger, self._queue = schedd.ledger, schedd.queue
+        self._clusters: dict[int, Cluster] = {}
+        self._running: dict[tuple[int, int], LocalJob] = {}
+        self._keepers: Keepers | None = None
+        self._machine: ClassAd | None = None
+        self._looking = False
+        self._again = False
+        self._closing = False
+
+    @property
+    def name(self) -> str:
+        """Where they are said to run."""
+        return f"local@{self._schedd.given.node}"
+
+    @property
+    def most(self) -> int:
+        """How many may run at once."""
+        return int(self._schedd.settings.number("MAX_LOCAL_JOBS"))
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def take_up(self, running: list[Job]) -> None:
+        """After a start of the schedd: go on with those whose keepers are there; the others are idle again."""
+        for cluster in self._queue.clusters.values():
+            self.added(cluster)
+        state = self._schedd.given.state
+        if running or (state is not None and (state / DIRECTORY).exists()):
+            found = {(tuple(k.spec.claim["job"]), k.spec.claim["run"]): k for k in await self._open()}
+            for job in running:
+                keeper = found.pop((job.id, int(job.note("_run")["run"])), None)
+                if keeper is None:
+                    await self._lost(job)
+                else:
+                    self._found(job, keeper)
+            for keeper in found.values():  # their ends are durable, or their starts never were
+                self._schedd.spawn(self._discard(keeper), "local")
+        self.look()
+
+    async def close(self, *, kill: bool) -> None:
+        """Let go of the keepers; the jobs run on in them unless they are to be killed."""
+        self._closing = True
+        if self._keepers is not None:
+            keepers, self._keepers = self._keepers, None
+            with contextlib.suppress(PoolError, OSError):
+                await keepers.close(kill=kill)
+
+    def added(self, cluster: Cluster) -> None:
+        """A cluster is in the queue."""
+        if cluster.at_home:
+            self._clusters[cluster.id] = cluster
+            self.look()
+
+    def look(self) -> None:
+        """Start what can be started, soon."""
+        if not self._clusters or self._closing:
+            return
+        self._again = True
+        if not self._looking:
+            self._looking = True
+            self._schedd.spawn(self._start_waiting(), "local")
+
+    async def stop(self, job: Job, graceful: bool, signal: int | None = None) -> bool:
+        """Have a job end that runs here; its wish is kept with it. False for one that does not."""
+        found = self._running.get(job.id)
+        if found is None:
+            return False
+        found.vacated = True
+        found.starter.asked_by = signal
+        await found.starter.happen(Event.VACATE if graceful else Event.DIE)
+        return True
+
+    def starter_of(self, job: Job) -> tuple[str, Starter] | None:
+        """Where a job runs that runs here, and its starter; None for another."""
+        found = self._running.get(job.id)
+        return (self.name, found.starter) if found is not None else None
+
+    # -- starting --------------------------------------------------------------------------------------------
+
+    async def _start_waiting(self) -> None:
+        try:
+            while self._again and not self._closing:
+                self._again = False
+                for number, cluster in list(self._clusters.items()):
+                    if self._queue.clusters.get(number) is not cluster:
+                        del self._clusters[number]
+                        continue
+                    for job in list(cluster.jobs.values()):
+                        if len(self._running) >= self.most:
+                            return
+                        if job.status == IDLE and not self._waits(job):
+                            await self._start(job)
+        finally:
+            self._looking = False
+
+    def _waits(self, job: Job) -> bool:
+        """Whether its moment has not come, or its last start has just failed."""
+        return self._schedd.deferrals.waits(job) or self._schedd.start_pauses.waits(job)
+
+    async def _start(self, job: Job) -> None:
+        """Make the intended start durable, then begin; what can never start here is held."""
+        trouble: str | None = None
+        code = Hold.START_FAILED
+        try:
+            if not self._accepts(job):
+                code = Hold.UNSPECIFIED
+                trouble = "it runs on the submit machine, and its Requirements do not hold there"
+            start, account = self._activation(job), self._account(job)
+            keepers = await self._opened()
+        except (CannotStart, CannotFill, NoAccount) as error:
+            trouble = str(error)
+            code = Hold.NO_ACCOUNT if isinstance(error, NoAccount) else code
+        if job.status != IDLE:
+            return
+        if trouble is not None:
+            await self._ledger.commit(hold_step(job, f"cannot start: {trouble}", code))
+            return
+        now = int(self._schedd.outside.wall())
+        changes: dict[str, Any] = {
+            "NumJobStarts": start.run,
+            "JobCurrentStartDate": now,
+            "RemoteHost": self.name,
+            BEGAN: None,
+            "_run": {"local": True, "run": start.run},
+        }
+        if job.get("JobStartDate") is None:
+            changes["JobStartDate"] = now
+        starter = Starter(start, account, self._place(start), keepers, AtHome())
+        running = self._running[job.id] = LocalJob(job, start, starter)
+        await self._ledger.commit(Step(job, Happening.START, changes))
+        self._schedd.submitters.changed(job.cluster.owner, False)
+        self._schedd.spawn(self._run(running), "local")
+
+    async def _run(self, running: LocalJob) -> None:
+        job, start, starter = running.job, running.start, running.starter
+        lease = self._schedd.placement.lease
+        note = {"job": list(job.id), "run": start.run}
+        try:
+            await starter.start(lambda: lease, note)
+        except (StartRefused, PoolError) as error:
+            retry = bool(getattr(error, "retry", False))
+            report = {"cause": "start", "where": getattr(error, "where", "start"), "error": str(error), "retry": retry}
+            report["step"] = getattr(error, "step", "")
+            await self._over(running, {"cause": "vacated", "why": "it was stopped"} if running.vacated else report)
+            return
+        await self._go_on(running)
+
+    async def _go_on(self, running: LocalJob) -> None:
+        job, starter = running.job, running.starter
+        if job.get(BEGAN) is None:
+            wall = int(self._schedd.outside.wall())
+            began = Step(job, None, {BEGAN: wall}, EventKind.EXECUTE, {"slot": self.name, "started": wall})
+            await self._ledger.commit(began)
+        renewing = self._schedd.spawn(self._renew(running), "local lease")
+        try:
+            end = await starter.wait()
+        finally:
+            renewing.cancel()
+        await starter.happen(Event.CHILD_EXIT)
+        await starter.happen(Event.DEFAULT)
+        await self._over(running, _report(end, running.vacated))
+
+    async def _renew(self, running: LocalJob) -> None:
+        keeper, job = running.starter.keeper, running.job
+        assert keeper is not None
+        while True:
+            lease = self._schedd.placement.lease
+            keeper.renew(lease)
+            await asyncio.sleep(lease / RENEWALS)
+            with contextlib.suppress(PoolError, TimeoutError):
+                usage = await keeper.usage()
+                if changes := usage_changes({"max_rss": usage.max_rss}):
+                    data = {"max_rss": usage.max_rss, "user_cpu": usage.user_cpu, "system_cpu": usage.system_cpu}
+                    await self._ledger.commit(Step(job, None, changes, EventKind.IMAGE_SIZE, data))
+
+    async def _over(self, running: LocalJob, report: dict[str, Any]) -> None:
+        """Its end is made durable, and only then forgotten by its keeper."""
+        job = running.job
+        del self._running[job.id]
+        await self._ledger.commit(*end_steps(job, self.name, report, self._schedd.outside.wall(), After()))
+        self._schedd.placement.is_over(job)
+        await running.starter.happen(Event.SUCCESS)
+        self._schedd.submitters.changed(job.cluster.owner, job.status == IDLE)
+        self.look()
+
+    # -- after a restart ---------------------------------------------------------------------------------------
+
+    def _found(self, job: Job, keeper: Keeper) -> None:
+        start = self._activation(job, int(keeper.spec.claim["run"]))
+        account = Account(keeper.spec.uid, keeper.spec.gid, None, "", "", False)
+        assert self._keepers is not None
+        starter = Starter.found(keeper, start, account, self._place(start), self._keepers, AtHome())
+        running = self._running[job.id] = LocalJob(job, start, starter)
+        self._schedd.spawn(self._resume(running), "local")
+
+    async def _resume(self, running: LocalJob) -> None:
+        await running.starter.happen(Event.FOUND)
+        if running.job.note("_wish"):
+            running.vacated = True
+            await running.starter.happen(Event.VACATE)
+        await self._go_on(running)
+
+    async def _lost(self, job: Job) -> None:
+        wish = job.note("_wish")
+        report = {"cause": "vacated", "why": "the machine was started anew, or its node was killed at its start"}
+        await self._ledger.commit(*end_steps(job, self.name, report, self._schedd.outside.wall(), After()))
+        if wish:
+            self._schedd.placement.is_over(job)
+
+    @staticmethod
+    async def _discard(keeper: Keeper) -> None:
+        await keeper.kill()
+        await keeper.ended
+        await keeper.forget()
+
+    # -- what a start is made of ---------------------------------------------------------------------------------
+
+    def _activation(self, job: Job, run: int | None = None) -> Activation:
+        """Everything is where it is; nothing is copied."""
+        run = int(job.get("NumJobStarts", 0)) + 1 if run is None else run
+        ad = job.ad()
+        if needs_filling(ad):
+            ad = fill(ad, self._ad(), self._schedd.outside.wall())
+        here = ClassAd.from_wire({"FileSystemDomain": "here", "HasRemoteIO": False})
+        ad["FileSystemDomain"], ad["ShouldTransferFiles"], ad["RemoteIO"] = "here", "NO", False
+        delay = self._schedd.deferrals.delay(job)
+        return replace(activation(ad, here, run, None), mode=Mode.SHARED, inputs=(), outputs=None, not_before=delay)
+
+    def _account(self, job: Job) -> Account:
+        """The owner's own account: nobody's rights would be of no use on the machine where its files are."""
+        settings = self._schedd.settings
+        domain = settings.text("UID_DOMAIN")
+        rule = "node" if self._schedd.given.user is not None else settings.text("RUN_AS")
+        return account_for(job.cluster.owner, domain, domain, "refuse" if rule == "owner" else rule, at_home=True)
+
+    def _place(self, start: Activation) -> Place:
+        given, settings = self._schedd.given, self._schedd.settings
+        state = given.state
+        return Place(
+            slot=start.name,
+            execute=self._directory("execute"),
+            executables=self._directory("executables"),
+            cpus=1,
+            memory=None,
+            hidden=tuple(str(state / name) for name in PRIVATE) if state is not None else (),
+            system_calls=settings.text("JOB_SYSTEM_CALLS"),
+            network=settings.text("JOB_NETWORK"),
+            processes=int(settings.number("JOB_PROCESSES")) or None,
+        )
+
+    def _directory(self, name: str) -> Path:
+        state = self._schedd.given.state
+        base = state / DIRECTORY if state is not None else Path(self._schedd.settings.text("EXECUTE_DIR")) / DIRECTORY
+        (base / name).mkdir(parents=True, exist_ok=True)
+        return base / name
+
+    async def _opened(self) -> Keepers:
+        if self._keepers is None:
+            for keeper in await self._open():
+                self._schedd.spawn(self._discard(keeper), "local")
+        assert self._keepers is not None
+        return self._keepers
+
+    async def _open(self) -> list[Keeper]:
+        keepers = self._schedd.given.local_keepers()
+        found = list(await keepers.open())
+        self._keepers = keepers
+        return found
+
+    def _accepts(self, job: Job) -> bool:
+        """Whether the job's Requirements hold on this machine, as far as they can be told by its ad."""
+        ad = job.ad()
+        if ad.get("Requirements") is None:
+            return True
+        return ad.value("Requirements", False, self._ad(), self._schedd.outside.wall()) is True
+
+    def _ad(self) -> ClassAd:
+        """This machine as a job's Requirements see it."""
+        if self._machine is None:
+            given, settings = self._schedd.given, self._schedd.settings
+            facts = given.sensors().read(self._schedd.outside.wall())
+            domain = settings.text("FILESYSTEM_DOMAIN")
+            more = {"MyType": "Machine", "Machine": given.node, "Name": self.name, "FileSystemDomain": domain}
+            able = {"HasFileTransfer": True, "HasJobDeferral": True, "CondorVersion": LANGUAGE}
+            self._machine = ClassAd.from_wire({**facts, **more, **able})
+        return self._machine
+
+
+def _report(end: EndReport, stopped: bool) -> dict[str, Any]:
+    """The end of a run as a startd would report it."""
+    report: dict[str, Any] = {
+        "cause": end.cause,
+        "code": end.code,
+        "signal": end.signal,
+        "core": end.core,
+        "user_cpu": end.user_cpu,
+        "system_cpu": end.system_cpu,
+        "wall": end.wall,
+        "max_rss": end.max_rss,
+        "started": end.started,
+    }
+    if end.cause == "start":
+        report |= {"where": "start", "error": end.error, "retry": False}
+    elif stopped:
+        report |= {"cause": "vacated", "why": "it was stopped"}
+    return report

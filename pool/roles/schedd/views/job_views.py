@@ -1,0 +1,79 @@
+"""The schedd's methods that only show jobs and change nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pool.errors import PoolError
+from pool.roles.schedd.core.callers import CHOICE, owner_of, viewer_of
+from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.placement.placement import Placement
+from pool.roles.schedd.views.following import Following
+from pool.roles.schedd.views.inspecting import inspect_job
+from pool.roles.schedd.views.listings import Listings
+from pool.roles.schedd.views.why import Why
+from pool.starter.inspecting import bounded
+from pool.wire import Call, Right, Service, Stream, method, streaming
+from pool.wire.parameter_checks import JOB_ID, JOB_IDS, optional
+
+
+class JobViews(Service):
+    """The methods with which jobs are looked at, served under the schedd's name."""
+
+    def __init__(self, ledger: Ledger, listings: Listings, explaining: Why, placement: Placement) -> None:
+        self._ledger = ledger
+        self._listings = listings
+        self._explaining = explaining
+        self._placement = placement
+
+    @streaming(Right.READ, takes={**CHOICE, "alike": bool | None})
+    async def query(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Jobs in the queue, in batches of ads."""
+        await self._listings.query(params, stream, viewer_of(call), call.identity.name)
+
+    @streaming(Right.READ, takes=CHOICE)
+    async def history(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Jobs that have left the queue, newest first."""
+        await self._listings.history(params, stream, viewer_of(call), call.identity.name)
+
+    @method(Right.READ, takes={"id": JOB_ID})
+    async def why(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """Why a job does not run, as far as its schedd knows: {id} -> {findings, request, time}"""
+        return await self._explaining.why(int(params["id"][0]), int(params["id"][1]))
+
+    @method(Right.READ)
+    async def summary(self, call: Call, params: dict[str, Any]) -> list[dict[str, Any]]:
+        """What each user's ended jobs have used (EV 2.8)."""
+        return await self._listings.summary()
+
+    @streaming(Right.READ, takes={"cluster": int | None, "ids": optional(JOB_IDS), "after": int | None})
+    async def watch(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Events of jobs: those since `after`, then each as it happens."""
+        await self._listings.watch(params, stream)
+
+    @streaming(Right.READ)
+    async def follow(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """Events of jobs for any number of watches: `following` has the messages."""
+        await Following(self._ledger, stream).run()
+
+    @streaming(Right.SUBMIT, takes={"id": JOB_ID, "file": str | None, "offset": int | None, "lines": int | None})
+    async def tail(self, call: Call, params: dict[str, Any], stream: Stream) -> None:
+        """A job's output as it grows."""
+        await self._listings.tail(params, stream, self._own(call))
+
+    @method(Right.SUBMIT, cancellable=True, takes={"id": JOB_ID, "seconds": float | int | None})
+    async def inspect(self, call: Call, params: dict[str, Any]) -> dict[str, Any]:
+        """What a running job does now: {id, seconds} -> {parts}; for its owner and administrators."""
+        cluster, proc = int(params["id"][0]), int(params["id"][1])
+        job = self._ledger.queue.find(cluster, proc)
+        if job is None:
+            raise PoolError(f"there is no job {cluster}.{proc} in the queue", hint="`poolnode q` lists them")
+        only = self._own(call)
+        if only is not None and only != job.cluster.owner:
+            raise PoolError(f"job {cluster}.{proc} belongs to {job.cluster.owner}")
+        return {"parts": await inspect_job(self._placement, job, bounded(params.get("seconds")))}
+
+    @staticmethod
+    def _own(call: Call) -> str | None:
+        """Whose jobs the caller may look into: its own; None for everybody's."""
+        return None if Right.ADMINISTER in call.identity.rights else owner_of(call, {})

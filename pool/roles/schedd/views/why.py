@@ -1,0 +1,204 @@
+"""What the schedd knows of why a job does not run: its state, its place in its owner's own order, what went wrong last.
+
+What only the negotiator knows (machines, other users, limits) is asked of it by whoever wants to know, with the
+*request* that the answer here carries: the job's ad as it is matched, without what the job alone is to see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pool.errors import PoolError
+from pool.jobs.privacy import public
+from pool.jobs.reasons import Hold, Reason
+from pool.jobs.states import JobStatus
+from pool.outside import OutsideWorld
+from pool.policy.deferral import deferral_of
+from pool.policy.packed import unpack
+from pool.policy.queue import ACTIVE, IDLE, Job, Wire
+from pool.policy.start_failures import MOST_FAILED_STARTS, from_wire, waits_until
+from pool.policy.why.findings import (
+    BesideSchedd,
+    Claiming,
+    Deferred,
+    Ended,
+    FailedStarts,
+    Finding,
+    Held,
+    NotItsTurn,
+    OutOfReach,
+    Queued,
+    Rejected,
+    Running,
+    Unreachable,
+    Unsavable,
+    to_wire,
+)
+from pool.roles.cooperative import Turns
+from pool.roles.schedd.core.claims import Claim
+from pool.roles.schedd.core.job_ends import FAILURES
+from pool.roles.schedd.core.ledger import Ledger
+from pool.roles.schedd.core.queue_walk import walk_jobs
+from pool.roles.schedd.placement.placement import Placement
+
+_PHASES = {JobStatus.SUSPENDED: "suspended", JobStatus.TRANSFERRING_OUTPUT: "sending output"}
+_WISHES = {"remove": "removed", "hold": "held", "vacate": "idle again", "move": "moved to another machine"}
+
+
+class Why:
+    """The schedd's part of explanations."""
+
+    def __init__(self, ledger: Ledger, placement: Placement, outside: OutsideWorld, name: str, turns: Turns) -> None:
+        self._turns = turns
+        self._ledger = ledger
+        self._queue = ledger.queue
+        self._placement = placement
+        self._outside = outside
+        self._name = name
+
+    async def why(self, cluster: int, proc: int) -> dict[str, Any]:
+        """{findings, request, time}: the request is None unless the job waits for a machine.
+
+        Raises:
+            PoolError: there is no such job, nor was there.
+        """
+        job = self._queue.find(cluster, proc)
+        if job is None:
+            found = await self._ended(cluster, proc)
+            return {"findings": to_wire(found), "request": None, "time": self._outside.wall()}
+        findings = await self._of(job)
+        request = None
+        if job.status == IDLE and not self._queue.is_kept_back(job):
+            request = {
+                "ad": public(job.wire()),
+                "submitter": f"{job.cluster.owner}@{self._name}",
+                "number": job.group.id if job.group is not None else 0,
+                "ahead": next((found.ahead for found in findings if isinstance(found, Queued)), 0),
+            }
+        return {"findings": to_wire(findings), "request": request, "time": self._outside.wall()}
+
+    async def _ended(self, cluster: int, proc: int) -> list[Finding]:
+        async for rows in self._ledger.store.history(jobs=[(cluster, proc)], limit=1):
+            ad: Wire = unpack(rows[0].ad)
+            queued = Queued(f"{cluster}.{proc}", str(ad.get("Owner", "")), int(ad.get("JobStatus") or 0))
+            return [queued, _end(ad)]
+        raise PoolError(f"there is no job {cluster}.{proc}", hint="`poolnode q` and `poolnode history` list jobs")
+
+    async def _of(self, job: Job) -> list[Finding]:
+        ahead, idle = await self._place(job)
+        queued = Queued(
+            f"{job.cluster.id}.{job.proc}",
+            job.cluster.owner,
+            int(job.status),
+            _number(job.get("EnteredCurrentStatus") or job.get("QDate")),
+            _number(job.get("QDate")),
+            int(_number(job.get("NumJobStarts"))),
+            ahead,
+            idle,
+            job.group.idle if job.group is not None else 0,
+        )
+        found: list[Finding] = [queued]
+        if job.status == JobStatus.HELD:
+            found.append(_held(job))
+        elif job.status == JobStatus.COMPLETED:
+            found.append(_end(job.wire()))
+        elif job.status in ACTIVE:
+            found.append(self._running(job))
+            if trouble := job.get("CheckpointTrouble"):
+                found.append(Unsavable(str(trouble)))
+        elif job.status == IDLE and self._placement.images.keeps_back(job):
+            found.append(OutOfReach(*self._placement.images.why_kept_back()))
+        elif job.status == IDLE and (turns := job.cluster.turns) is not None and turns.keeps_back(job.proc):
+            found.append(NotItsTurn(turns.bounds.idle, turns.bounds.whole, turns.bounds.delay, turns.paused))
+        elif job.status == IDLE and self._queue.keeps_back(job):
+            deferral = deferral_of(job)
+            if deferral is not None:
+                found.append(Deferred(deferral.time, deferral.time - deferral.preparation))
+            elif not job.cluster.at_home:
+                found += self._failed_starts(job)
+            else:
+                local = self._placement.local
+                found.append(BesideSchedd(local.most if local is not None else 0))
+        elif job.status == IDLE:
+            matches, owner = self._placement.matches, job.cluster.owner
+            if matches.on_the_way(owner) > ahead:
+                found.append(Claiming(matches.on_the_way(owner), matches.being_freed(owner)))
+            if (gang := self._placement.gangs.gathering.why(job)) is not None:
+                found.append(gang)
+            found += self._failed_starts(job)
+            if job.group is not None and job.group.rejected is not None:
+                found.append(Rejected(*job.group.rejected))
+        return found
+
+    def _failed_starts(self, job: Job) -> list[Finding]:
+        failures, now = from_wire(job.note(FAILURES)), self._outside.wall()
+        if not failures:
+            return []
+        until = waits_until(failures, now)
+        last = str(job.get("LastRemoteHost") or "")
+        return [FailedStarts(len(failures), MOST_FAILED_STARTS, last, max(0.0, until - now) if until else 0.0)]
+
+    async def _place(self, job: Job) -> tuple[int, int]:
+        """How many idle jobs of the owner come before this one, and how many there are."""
+        owner = job.cluster.owner
+        idle = self._queue.count(owner, IDLE)
+        if job.status != IDLE:
+            return 0, idle
+        mine = (-job.prio, *job.id)
+        ahead = 0
+        async with self._turns.work(owner, "count the jobs before one") as turn:
+            async for other in walk_jobs(self._queue, turn, owner):
+                ahead += other.status == IDLE and (-other.prio, *other.id) < mine
+        return ahead, idle
+
+    def _running(self, job: Job) -> Finding:
+        claim: Claim | None = job.run
+        slot = str(job.get("RemoteHost") or (claim.slot if claim is not None else "a machine"))
+        if claim is not None and claim.lost:
+            return Unreachable(slot, max(0.0, claim.until - asyncio.get_running_loop().time()))
+        wish = job.note("_wish")
+        phase = _PHASES.get(job.status, "running")
+        since = _number(job.get("LastSuspensionTime" if phase == "suspended" else "JobCurrentStartDate"))
+        if wish:
+            return Running(slot, "stopping", since, _WISHES.get(str(wish.get("what")), "idle again"))
+        if phase == "running" and claim is not None and not claim.going:
+            phase = "starting"
+        because = str(job.get("SuspendReason") or "") if phase == "suspended" else ""
+        return Running(slot, phase, since, because=because, files=_files(job))
+
+
+def _files(job: Job) -> str:
+    """How the job reaches its owner's files: `by fuse`, `by notification, as ...`, `copied, as ...`."""
+    how = str(job.get("RemoteIOHow") or "")
+    return f"by {how}" if how and not how.startswith("copied") else how
+
+
+def _end(ad: Wire) -> Ended:
+    removed = ad.get("JobStatus") == JobStatus.REMOVED
+    signalled = ad.get("ExitBySignal") is True
+    code = ad.get("ExitSignal" if signalled else "ExitCode")
+    return Ended(
+        removed,
+        _number(ad.get("EnteredCurrentStatus") or ad.get("CompletionDate")),
+        code if isinstance(code, int) and not removed else None,
+        signalled,
+        str(ad.get("RemoveReason") or "") if removed else "",
+    )
+
+
+def _held(job: Job) -> Held:
+    code = int(_number(job.get("HoldReasonCode")))
+    kind = next((kind for kind in Hold if kind.value == code), Hold.UNSPECIFIED)
+    reason, subcode = str(job.get("HoldReason") or ""), int(_number(job.get("HoldReasonSubCode")))
+    return Held(
+        reason,
+        code,
+        subcode,
+        Reason(kind, reason, subcode).hint,
+        _number(job.get("EnteredCurrentStatus") or job.get("QDate")),
+    )
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
