@@ -13,8 +13,8 @@ from pool.testing import run_virtual
 from pool.testing.faults import Phase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
+from tests.roles.schedd.parallel.test_gangs import ended, gang
 from tests.roles.support import QUICK
-from tests.roles.test_gangs import ended, gang
 
 SETTINGS = {**QUICK, "GANG_PATIENCE": "30", "CHECKPOINT_FIRST": "100", "CHECKPOINT_MOST": "100"}
 #: Seconds that a part runs, and that its checkpoint takes.

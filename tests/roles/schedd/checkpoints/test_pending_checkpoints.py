@@ -20,8 +20,8 @@ from pool.testing import run_virtual
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
 from tests.images.test_store import contents, image
+from tests.roles.schedd.checkpoints.test_restoring import done, ran, the_job, vacate
 from tests.roles.support import QUICK
-from tests.roles.test_restoring import done, ran, the_job, vacate
 
 #: Of the jobs here, which are short.
 HOUR = 600.0

@@ -13,9 +13,9 @@ from pool.testing import run_virtual
 from pool.testing.faults import Phase
 from pool.testing.keepers import Behaviour
 from pool.testing.pool import SimPool
+from tests.roles.schedd.parallel.test_gangs import ended, gang
+from tests.roles.schedd.parallel.test_parallel_checkpoints import machines, part_of, ran, runs
 from tests.roles.support import QUICK, asking
-from tests.roles.test_gangs import ended, gang
-from tests.roles.test_parallel_checkpoints import machines, part_of, ran, runs
 
 #: No periodic checkpoints but where a test is about them.
 SETTINGS = {**QUICK, "GANG_PATIENCE": "30", "CHECKPOINT_FIRST": "0"}
