@@ -110,8 +110,12 @@ def render(rows: Sequence[Row]) -> str:
                 met,
             )
         )
-    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
-    right = {1, 4, 5}
+    return table(cells, right={1, 4, 5})
+
+
+def table(cells: Sequence[Sequence[str]], right: set[int]) -> str:
+    """Lines of cells in columns; those in `right` end at one edge."""
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     return "\n".join(
         "  ".join(
             cell.rjust(width) if column in right else cell.ljust(width)
