@@ -239,6 +239,12 @@ _OWNER = (
     _text("VALID_COD_USERS", "", "users whose urgent jobs may, where START_URGENT is not set: alice, bob"),
     _owners("RANK", "which jobs this machine prefers; a better one may preempt (RL 4.3)"),
     _owners("SLOT_WEIGHT", "how much a slot counts in its user's usage"),
+    _text(
+        "DEDICATED_SCHEDULER",
+        "",
+        "the schedd (its node) whose dedicated jobs always have this machine; of several each goes before the "
+        "next (WR 3.1)",
+    ),
     _time("START_IDLE", "keyboard idle time after which jobs may start (EV 2.7)"),
     _time("CONTINUE_IDLE", "keyboard idle time after which a suspended job goes on (EV 2.7)"),
     _time("KEYBOARD_TOUCHED", "keyboard idle time below which the owner is there"),

@@ -59,7 +59,7 @@ The policies that come with the program are `pool.policy.shipped`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,7 @@ from pool.classad import UNDEFINED, ClassAd, Expr, ParseError, evaluate, parse_e
 from pool.classad.flattening import flatten
 from pool.classad.references import external
 from pool.policy import urgent
+from pool.policy.managed import SCHEDULER, managed
 from pool.policy.shipped import TIMES, PolicyError, shipped
 from pool.policy.slots import Activity, Condition, SlotEvent, SlotState
 
@@ -96,6 +97,8 @@ SAFE = {
     "WANT_CHECKPOINT": True,
     "START_URGENT": False,
 }
+#: An attribute that only dedicated schedulers' jobs have; expressions ask by =?= whether it is there.
+_OPTIONAL = SCHEDULER.lower()
 #: Expressions that can leave a slot as it is.
 _DECIDE = ("START", "SUSPEND", "PREEMPT")
 #: Attributes that every job has (lower case): an expression without a job may miss them.
@@ -177,15 +180,26 @@ class Policy:
     expressions: Mapping[str, Expr] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, name: str, overrides: Mapping[str, str], times: Mapping[str, float] = TIMES) -> Policy:
+    def of(
+        cls,
+        name: str,
+        overrides: Mapping[str, str],
+        times: Mapping[str, float] = TIMES,
+        schedulers: Sequence[str] = (),
+    ) -> Policy:
         """A shipped policy with some of its expressions or times replaced.
+
+        Args:
+            schedulers: the dedicated schedulers that the machine is managed by; see `pool.policy.managed`.
 
         Raises:
             PolicyError: there is no such policy, or an expression is none.
         """
         times = {**TIMES, **times}
         texts = {**shipped(name, times), **{key: text for key, text in overrides.items() if text}}
-        return cls(texts, times, {key: read(key, text) for key, text in texts.items()})
+        expressions = {key: read(key, text) for key, text in texts.items()}
+        texts = managed(texts, schedulers)
+        return cls(texts, times, {key: read(key, text) for key, text in texts.items()} if schedulers else expressions)
 
     def value(self, name: str, slot: ClassAd, job: ClassAd | None, now: float) -> Any:
         """What one expression comes to."""
@@ -427,7 +441,7 @@ class _Judge:
         found: list[str] = []
         for named in sorted(external(self._policy.expressions[name], self._slot)):
             scope, _, attribute = named.rpartition(".")
-            if self._job is None and scope:
+            if (self._job is None and scope) or attribute == _OPTIONAL:
                 continue
             if self._job is None or attribute not in self._job:
                 found.append(named)

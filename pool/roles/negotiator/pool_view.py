@@ -12,6 +12,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.carve import Refusal, demand
+from pool.policy.managed import is_dedicated
 from pool.policy.matching import SlotIndex
 from pool.policy.negotiation import Match, Request
 from pool.policy.urgent import SLOT_TYPE, START_URGENT
@@ -188,6 +189,8 @@ class PoolView:
         if request is not None and ad.value("PartitionableSlot", False) is True:
             wanted = demand(ad, request.ad)
             weight = float(wanted.get("Cpus", PLAIN)) if not isinstance(wanted, Refusal) else PLAIN
+        if is_dedicated(match.submitter):
+            weight = 0.0
         for _ in range(match.count):
             self._accounting.usage.given(match.slot, Held(match.submitter, weight, limits))
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.charges import Charge, charge
+from pool.policy.managed import marked
 from pool.policy.negotiation import Request
 from pool.policy.priorities import Quota
 from pool.policy.queue import MOST_RUNS
@@ -137,7 +138,7 @@ class RequestCollection:
                 link = await self._links.to(str(asked.ad.value("ScheddAddress", "")))
             params = {"submitter": submitter, "limit": MOST_REQUESTS, "references": sorted(asked.references)}
             answer = await link.call("schedd.requests", params, timeout=PATIENCE)
-            asked.answer = [_request(item) for item in answer["requests"]]
+            asked.answer = [_request(item, submitter) for item in answer["requests"]]
         except (*TROUBLE, KeyError, ValueError, TypeError) as error:
             asked.failed = asyncio.get_running_loop().time()
             self._log.warning("a schedd does not answer", extra={"submitter": submitter, "error": str(error)})
@@ -147,8 +148,8 @@ class RequestCollection:
             self._late()
 
 
-def _request(item: Mapping[str, Any]) -> tuple[Charge, Request]:
-    ad = ClassAd.from_wire(item["ad"])
+def _request(item: Mapping[str, Any], submitter: str) -> tuple[Charge, Request]:
+    ad = ClassAd.from_wire(marked(item["ad"], submitter))
     return (
         charge(ad),
         Request(

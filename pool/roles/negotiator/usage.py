@@ -13,6 +13,7 @@ from typing import Any
 
 from pool.classad import ClassAd
 from pool.policy.charges import Charge, charge
+from pool.policy.managed import is_dedicated
 from pool.policy.negotiation.limits import parse_limits
 from pool.policy.priorities import Quota, group_of
 from pool.policy.priorities.names import grouped
@@ -133,7 +134,8 @@ def held_by(ad: ClassAd, quotas: Iterable[Quota] = ()) -> Held | None:
         return None
     charged = charge(ClassAd({"AcctGroup": ad.value("RemoteGroup", ""), "NiceUser": ad.value("RemoteNiceUser", False)}))
     stopped = ad.value("Activity", None) == "Yielding"  # for an urgent job, to whose user the machine counts meanwhile
-    return Held(named(user, charged, quotas), 0.0 if stopped else weight_of(ad), limits_of(ad))
+    idle = is_dedicated(user)  # a claim of a dedicated scheduler counts to the users whose jobs run on it
+    return Held(named(user, charged, quotas), 0.0 if stopped or idle else weight_of(ad), limits_of(ad))
 
 
 def named(submitter: str, charged: Charge, quotas: Iterable[Quota]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pool.policy import carve
 from pool.policy.slots import OWNER, SlotEvent
 from pool.roles.startd.running.running_job import RunningJob
+from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.records import Claim
 from pool.starter.keeper import Keeper
 
@@ -54,7 +55,7 @@ def find(startd: Startd, keeper: Keeper) -> None:
         born=now,
         since=startd.outside.wall(),
         link=None,
-        ad_wire={"User": user} if (user := str(note.get("user") or "")) else {},
+        ad_wire=dedicated.remembered(note, {"User": user} if (user := str(note.get("user") or "")) else {}),
     )
     slot.claim = claim
     slot.key = startd.outside.secret(16)

@@ -43,6 +43,7 @@ from pool.roles.startd.recovery import find, on_top_of_others
 from pool.roles.startd.running.job_account import claimed_ad
 from pool.roles.startd.running.running_job import RunningJob
 from pool.roles.startd.running.streams import Streams
+from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.ads import SlotAds
 from pool.roles.startd.slots.records import Claim, Refused, Slot, Wire
 from pool.starter import scratch
@@ -247,10 +248,12 @@ class Startd(Role):
             raise Refused(f"slot {slot.name} is busy with job {running.name}", retry=True)
         if claim.retiring or slot.condition != CLAIMED_IDLE:
             raise Refused(f"slot {slot.name} takes no more jobs: its owner wants the machine", retry=True)
-        claim.ad_wire = ad
+        before, claim.ad_wire = claim.ad_wire, ad
         if not self._still_accepts(slot, claim, order["own"]):
+            claim.ad_wire = before
             raise Refused(f"slot {slot.name} does not accept job {start.name} now", retry=True)
         claim.last = start
+        dedicated.starts(claim, start)
         claim.running = RunningJob(self, slot, claim, start)
         claim.retiring = claim.once
         self.owner.happen(slot, SlotEvent.ACTIVATE)
@@ -271,7 +274,7 @@ class Startd(Role):
             start = Activation.from_wire(activation_fields.check(order.get("start")), before)
         except (TypeError, ValueError, KeyError) as error:
             raise activation_fields.WrongStart(f"the start of a job makes no sense: {error}") from error
-        return start, {**claim.shared, **order["own"]}
+        return start, dedicated.job_ad(claim, {**claim.shared, **order["own"]})
 
     def _still_accepts(self, slot: Slot, claim: Claim, own: Wire) -> bool:
         """Whether the slot accepts the job; not asked again for jobs that no expression can tell apart."""

@@ -14,6 +14,7 @@ from pool.classad import ClassAd, requirements_accept
 from pool.policy import carve
 from pool.policy.slots import MATCHED, UNCLAIMED, SlotEvent
 from pool.roles.startd.running.job_account import claimed_ad
+from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.records import Claim, Grant, Refused, Slot, Wire
 from pool.wire import Call
 
@@ -87,6 +88,7 @@ class Claiming:
         node, submitter = call.identity.node, params.get("submitter")
         for grant in slot.grants:
             if grant.submitter == submitter and grant.node == node and grant.count > 0:
+                dedicated.check_manages(self._startd.ads.wire_of(slot), grant.submitter, node)
                 return slot, grant
         self._startd.log.warning("a claim without a grant", extra={"slot": slot.name, "from": node})
         raise Refused(f"slot {slot.name} was not matched to {submitter} of {node}")
@@ -98,6 +100,7 @@ class Claiming:
         slot, grant = self.grant_of(call, params)
         if slot.claim is not None:
             raise Refused(f"slot {slot.name} is taken", retry=True)
+        params = dedicated.request_of(params, grant.submitter)
         job = ClassAd.from_wire(params["ad"])
         self._startd.owner.freshen(AT_A_CLAIM)  # as it is now, and not when it was looked at last
         made: list[Slot] = []
@@ -171,7 +174,7 @@ class Claiming:
         startd, now = self._startd, asyncio.get_running_loop().time()
         slot.claim = Claim(
             id=f"{slot.name}@{startd.given.node}#{startd.outside.secret(16)}",
-            owner=submitter.rsplit("@", 1)[0],
+            owner=dedicated.owner_of(submitter, params["ad"]),
             submitter=submitter,
             node=call.identity.node,
             lease=min(max(float(params["lease"]), 1.0), startd.settings.number("CLAIM_LEASE_MAX")),

@@ -28,6 +28,7 @@ from pool.policy.owner import judge_replaced
 from pool.policy.slots import RETIRING, UNCLAIMED, SlotEvent
 from pool.roles.startd.claims.claiming import AT_A_CLAIM
 from pool.roles.startd.running.running_job import RunningJob
+from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.records import Claim, Grant, Refused, Slot, Wire
 from pool.wire import Call
 
@@ -65,6 +66,7 @@ class Preempting:
         startd = self._startd
         slot, grant = startd.claiming.grant_of(call, params)
         slot.grants.remove(grant)
+        params = dedicated.request_of(params, grant.submitter)
         startd.owner.freshen(AT_A_CLAIM)
         job = ClassAd.from_wire(params["ad"])
         claim = slot.claim

@@ -19,6 +19,7 @@ from pool.config import Settings
 from pool.config.kinds import span
 from pool.jobs.reasons import Evict, Reason
 from pool.machine.clock import clock_facts
+from pool.policy.managed import said, schedulers_of
 from pool.policy.owner import NAMES, Policy, Verdict, judge, preference, settled, wants_checkpoint, weight, wire
 from pool.policy.shipped import DEDICATED, TIMES, PolicyError
 from pool.policy.slots import TABLE, Action, SlotEvent
@@ -119,11 +120,13 @@ class OwnerWatch:
             | _urgent_users(settings)
             | {"MAX_JOB_RETIREMENT": span(settings.text("MAX_JOB_RETIREMENT"))},
             {name: settings.number(name) for name in TIMES},
+            schedulers := schedulers_of(settings.text("DEDICATED_SCHEDULER")),
         )
         self._own = own_attributes(settings)
         self._weighs_cpus = self.policy.texts["SLOT_WEIGHT"] == DEDICATED["SLOT_WEIGHT"]
         self.policy_wire: Wire = {
             **wire(self.policy),
+            **said(schedulers),
             "SlotWeight": self._said("SLOT_WEIGHT"),
             "MaxJobRetirementTime": self._said("MAX_JOB_RETIREMENT"),
         }

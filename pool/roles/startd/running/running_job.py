@@ -29,6 +29,7 @@ from pool.roles.startd.running.job_account import account_of
 from pool.roles.startd.running.place import place_of
 from pool.roles.startd.running.shadow_link import ShadowLink
 from pool.roles.startd.running.streams import Others
+from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.records import Claim, Slot
 from pool.shadow.shadow import NotThisRun
 from pool.starter.accounts import NoAccount
@@ -488,6 +489,7 @@ class RunningJob:
         if self.starter is not None:
             await self.starter.happen(Event.SUCCESS)
         self.claim.running = None
+        dedicated.is_empty(self.claim)
         self.gone.set()
         slot, claim, startd = self.slot, self.claim, self.startd
         if slot.claim is not claim:
@@ -619,6 +621,7 @@ class RunningJob:
     def _starter(self) -> Starter:
         startd = self.startd
         account = account_of(startd, self.claim)
+        dedicated.check_files(self.claim, self.start, account)
         remote_pipes = None
         if self.start.gang:
             remote_pipes = RemotePipes(self.start, Others(startd, self.claim), self._stream_broke)
@@ -628,6 +631,7 @@ class RunningJob:
     def note(self) -> dict[str, Any]:
         claim, slot = self.claim, self.slot
         return {
+            **dedicated.note_of(claim),
             "claim": claim.id,
             "owner": claim.owner,
             "submitter": claim.submitter,

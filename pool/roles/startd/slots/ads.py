@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pool.classad import ClassAd
 from pool.policy.registry import difference
+from pool.roles.startd.slots import dedicated
 from pool.roles.startd.slots.records import Claim, Slot, Wire, slot_wire
 
 if TYPE_CHECKING:
@@ -142,6 +143,6 @@ class SlotAds:
         startd = self._startd
         job, machine, found = claim.ranked
         if job is not claim.ad_wire or machine is not startd.machine:
-            found = startd.owner.preference(slot, wire, claim.ad)
+            found = startd.owner.preference(slot, wire, dedicated.ranked_ad(claim))
             claim.ranked = (claim.ad_wire, startd.machine, found)
         return found

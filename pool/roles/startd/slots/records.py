@@ -15,6 +15,7 @@ from pool.classad import ClassAd
 from pool.errors import PoolError
 from pool.jobs.activation import Activation
 from pool.policy import carve, urgent
+from pool.policy.managed import is_dedicated
 from pool.policy.owner import Fault
 from pool.policy.slots import OCCUPIED, OWNER, PREEMPTIBLE, UNCLAIMED, Action, Condition, SlotEvent, step
 
@@ -59,6 +60,7 @@ class Claim:
         retiring: no other job follows the present one.
         once: it was taken from another for an urgent job, and is for that alone.
         over: it has ended for everybody else, and is kept until its job is dead.
+        owner: whose job is here, or was last; of an ordinary claim the same user's always.
     """
 
     id: str
@@ -91,6 +93,13 @@ class Claim:
         if self._ad is None or self._ad[0] is not self.ad_wire:
             self._ad = (self.ad_wire, ClassAd.from_wire(self.ad_wire))
         return self._ad[1]
+
+    @property
+    def user(self) -> str:
+        """To whom the slot counts: the submitter; on a dedicated scheduler's claim the user whose job runs (WR 3.2)."""
+        if self.running is None or not is_dedicated(self.submitter):
+            return self.submitter
+        return f"{self.owner}@{self.node}"
 
     @property
     def until(self) -> float:
@@ -223,8 +232,8 @@ def slot_wire(slot: Slot, machine: Wire, node: str, address: str, policy: Wire) 
     if slot.kind == "dynamic":
         wire["DynamicSlot"] = True
     if slot.claim is not None:
-        wire["RemoteOwner"] = slot.claim.owner
-        wire["RemoteUser"] = slot.claim.submitter
+        wire["RemoteUser"] = user = slot.claim.user
+        wire["RemoteOwner"] = user.rpartition("@")[0]
         wire["ClientMachine"] = wire["ScheddName"] = slot.claim.node
         wire["ClaimStart"] = int(slot.claim.since)
         running = slot.claim.running
